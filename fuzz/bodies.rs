@@ -3,8 +3,8 @@
 //! Shared with `rust/codec/tests/fuzz_fixed_seeds.rs`, which runs the same bodies without a fuzzer.
 
 use mqttcore_codec::{
-    DecodeError, Limits, Packet, Version, decode, decode_connect, encode, encode_publish_head,
-    frame_len, refusal,
+    DecodeError, Limits, Packet, ProtocolVersion, connack_for_error, decode, decode_connect,
+    encode, encode_publish_head, frame_len,
 };
 
 /// Decodes what follows the first byte, which chooses version and limits.
@@ -27,7 +27,7 @@ pub(crate) fn decode_bytes(input: &[u8]) {
     }
     if let Err(error) = decode_connect(bytes, &limits) {
         check_error(error);
-        if let Some((version, connack)) = refusal(bytes, error) {
+        if let Some((version, connack)) = connack_for_error(bytes, error) {
             assert!(connack.reason.is_error());
             encode(&Packet::ConnAck(connack), version, &mut Vec::new()).expect("can be written");
         }
@@ -76,7 +76,7 @@ fn check_error(error: DecodeError) {
     assert!(!error.to_string().is_empty());
 }
 
-fn chosen(choice: u8) -> (Version, Limits) {
+fn chosen(choice: u8) -> (ProtocolVersion, Limits) {
     let version = VERSIONS[usize::from(choice) % VERSIONS.len()];
     let tight = Limits {
         packet_bytes: 64,
@@ -91,4 +91,8 @@ fn chosen(choice: u8) -> (Version, Limits) {
     (version, limits)
 }
 
-const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+const VERSIONS: [ProtocolVersion; 3] = [
+    ProtocolVersion::V3_1,
+    ProtocolVersion::V3_1_1,
+    ProtocolVersion::V5,
+];

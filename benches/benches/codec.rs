@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_codec::{
-    Connect, Delivery, Limits, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS,
-    Text, Version, Will, decode, encode, encode_publish_head,
+    Connect, Limits, Packet, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion,
+    Publish, PublishQoS, QoS, Text, Will, decode, encode, encode_publish_head,
 };
 
 /// A topic of 27 bytes, as devices use them.
@@ -47,61 +47,69 @@ fn encode_packets(c: &mut Criterion) {
             });
         });
     }
-    let publish = publish(Delivery::AtMostOnce, Properties::EMPTY);
+    let publish = publish(PublishQoS::AtMostOnce, Properties::EMPTY);
     group.bench_function("publish_head_qos0_v311", |b| {
         b.iter(|| {
             out.clear();
-            encode_publish_head(black_box(&publish), Version::V3_1_1, &mut out).is_ok()
+            encode_publish_head(black_box(&publish), ProtocolVersion::V3_1_1, &mut out).is_ok()
         });
     });
     group.finish();
 }
 
-fn packets(properties: &PropertiesBuf) -> Vec<(&'static str, Packet<'_>, Version)> {
-    let qos1 = Delivery::AtLeastOnce {
+fn packets(properties: &PropertiesBuf) -> Vec<(&'static str, Packet<'_>, ProtocolVersion)> {
+    let qos1 = PublishQoS::AtLeastOnce {
         packet_id: PacketId::MIN,
         dup: false,
     };
-    let plain = publish(Delivery::AtMostOnce, Properties::EMPTY);
+    let plain = publish(PublishQoS::AtMostOnce, Properties::EMPTY);
     let acknowledged = publish(qos1, Properties::EMPTY);
-    let described = publish(Delivery::AtMostOnce, properties.as_properties());
+    let described = publish(PublishQoS::AtMostOnce, properties.as_properties());
     vec![
-        ("publish_qos0_v311", Packet::Publish(plain), Version::V3_1_1),
-        ("publish_qos0_v5", Packet::Publish(plain), Version::V5),
+        (
+            "publish_qos0_v311",
+            Packet::Publish(plain),
+            ProtocolVersion::V3_1_1,
+        ),
+        (
+            "publish_qos0_v5",
+            Packet::Publish(plain),
+            ProtocolVersion::V5,
+        ),
         (
             "publish_qos0_v5_4_properties",
             Packet::Publish(described),
-            Version::V5,
+            ProtocolVersion::V5,
         ),
         (
             "publish_qos1_v311",
             Packet::Publish(acknowledged),
-            Version::V3_1_1,
+            ProtocolVersion::V3_1_1,
         ),
         (
             "publish_qos1_v5",
             Packet::Publish(acknowledged),
-            Version::V5,
+            ProtocolVersion::V5,
         ),
         (
             "puback_v311",
             Packet::PubAck(mqttcore_codec::Ack::success(PacketId::MIN)),
-            Version::V3_1_1,
+            ProtocolVersion::V3_1_1,
         ),
         (
             "connect_v311",
-            Packet::Connect(connect(Version::V3_1_1)),
-            Version::V3_1_1,
+            Packet::Connect(connect(ProtocolVersion::V3_1_1)),
+            ProtocolVersion::V3_1_1,
         ),
         (
             "connect_v5",
-            Packet::Connect(connect(Version::V5)),
-            Version::V5,
+            Packet::Connect(connect(ProtocolVersion::V5)),
+            ProtocolVersion::V5,
         ),
     ]
 }
 
-fn publish(delivery: Delivery, properties: Properties<'_>) -> Publish<'_> {
+fn publish(delivery: PublishQoS, properties: Properties<'_>) -> Publish<'_> {
     Publish {
         delivery,
         retain: false,
@@ -126,7 +134,7 @@ fn properties() -> PropertiesBuf {
 }
 
 /// With a will, a user name and a password.
-fn connect(version: Version) -> Connect<'static> {
+fn connect(version: ProtocolVersion) -> Connect<'static> {
     Connect {
         version,
         is_bridge: false,

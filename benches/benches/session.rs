@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_codec::{
-    Ack, Delivery as Sent, Limits, Packet, PacketId, Properties, PropertiesBuf, Publish, QoS,
-    ReasonCode, Text, Version, decode, decode_connect, encode,
+    Ack, Limits, Packet, PacketId, Properties, PropertiesBuf, ProtocolVersion, Publish,
+    PublishQoS as Sent, QoS, ReasonCode, Text, decode, decode_connect, encode,
 };
 use mqttcore_session::{
     Chunk, ConnectRequest, Delivery, Message, Request, ServerLimits, Session, Terms, Transmit,
@@ -29,7 +29,7 @@ fn take(c: &mut Criterion) {
     let mut group = c.benchmark_group("session/in");
     group.throughput(Throughput::Elements(1));
     for qos in QOS {
-        let (mut session, now) = connected(Version::V5);
+        let (mut session, now) = connected(ProtocolVersion::V5);
         group.bench_function(BenchmarkId::from_parameter(u8::from(qos)), |b| {
             b.iter(|| {
                 let publish = black_box(publish(qos));
@@ -62,7 +62,7 @@ fn hand_out(c: &mut Criterion) {
     let mut group = c.benchmark_group("session/out");
     group.throughput(Throughput::Elements(1));
     for qos in QOS {
-        let (mut session, now) = connected(Version::V5);
+        let (mut session, now) = connected(ProtocolVersion::V5);
         let message = message(qos);
         group.bench_function(BenchmarkId::from_parameter(u8::from(qos)), |b| {
             b.iter(|| {
@@ -92,10 +92,10 @@ fn acknowledge(session: &mut Session, now: Instant, packet_id: PacketId, qos: Qo
 /// its own for another version, and a Subscription Identifier added.
 fn hand_out_bytes(c: &mut Criterion) {
     let id = [NonZeroU32::MIN];
-    let rows: [(&str, Version, &[NonZeroU32]); 3] = [
-        ("same_version", Version::V3_1_1, &[]),
-        ("other_version", Version::V5, &[]),
-        ("subscription_id", Version::V5, &id),
+    let rows: [(&str, ProtocolVersion, &[NonZeroU32]); 3] = [
+        ("same_version", ProtocolVersion::V3_1_1, &[]),
+        ("other_version", ProtocolVersion::V5, &[]),
+        ("subscription_id", ProtocolVersion::V5, &id),
     ];
     let mut group = c.benchmark_group("session/out_bytes");
     group.throughput(Throughput::Elements(1));
@@ -127,8 +127,9 @@ fn hand_out_bytes(c: &mut Criterion) {
 
 /// One element is one of 1,000 sessions that get the same QoS 0 message.
 fn fan_out(c: &mut Criterion) {
-    let mut sessions: Vec<(Session, Instant)> =
-        (0..1_000).map(|_| connected(Version::V3_1_1)).collect();
+    let mut sessions: Vec<(Session, Instant)> = (0..1_000)
+        .map(|_| connected(ProtocolVersion::V3_1_1))
+        .collect();
     let message = message(QoS::AtMostOnce);
     let mut group = c.benchmark_group("session/fan_out");
     group.throughput(Throughput::Elements(1_000));
@@ -151,12 +152,12 @@ fn queue(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1_000));
     group.bench_function("1000", |b| {
         b.iter(|| {
-            let (mut session, now) = connected(Version::V3_1_1);
+            let (mut session, now) = connected(ProtocolVersion::V3_1_1);
             session.detach(now, mqttcore_session::Cause::ConnectionLost);
             for _ in 0..1_000 {
                 session.deliver(now, &message, Delivery::new(QoS::AtLeastOnce, &[]));
             }
-            come_back(&mut session, now, Version::V3_1_1);
+            come_back(&mut session, now, ProtocolVersion::V3_1_1);
             while let Some(transmit) = session.poll_transmit() {
                 if let Transmit::Publish(publish) = transmit
                     && let Some(packet_id) = publish.packet_id()
@@ -193,7 +194,7 @@ fn drain(session: &mut Session) {
     }
 }
 
-fn connected(version: Version) -> (Session, Instant) {
+fn connected(version: ProtocolVersion) -> (Session, Instant) {
     let now = Instant::now();
     let mut session = Session::new(Arc::new(ServerLimits::default()));
     come_back(&mut session, now, version);
@@ -201,9 +202,9 @@ fn connected(version: Version) -> (Session, Instant) {
     (session, now)
 }
 
-fn come_back(session: &mut Session, now: Instant, version: Version) {
+fn come_back(session: &mut Session, now: Instant, version: ProtocolVersion) {
     let bytes: &[u8] = match version {
-        Version::V5 => b"\x10\x0e\x00\x04MQTT\x05\x00\x00\x3c\x00\x00\x01c",
+        ProtocolVersion::V5 => b"\x10\x0e\x00\x04MQTT\x05\x00\x00\x3c\x00\x00\x01c",
         _ => b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x3c\x00\x01c",
     };
     let limits = Arc::new(ServerLimits::default());
@@ -236,9 +237,14 @@ fn publish(qos: QoS) -> Publish<'static> {
 /// A message in the frame of a 3.1.1 publisher.
 fn message(qos: QoS) -> Message {
     let mut frame = Vec::new();
-    encode(&Packet::Publish(publish(qos)), Version::V3_1_1, &mut frame).expect("it encodes");
+    encode(
+        &Packet::Publish(publish(qos)),
+        ProtocolVersion::V3_1_1,
+        &mut frame,
+    )
+    .expect("it encodes");
     let chunk: Chunk = frame.clone().into();
-    let (packet, _) = decode(&frame, Version::V3_1_1, &Limits::default())
+    let (packet, _) = decode(&frame, ProtocolVersion::V3_1_1, &Limits::default())
         .expect("it decodes")
         .expect("it is whole");
     let Packet::Publish(publish) = packet else {
@@ -247,7 +253,14 @@ fn message(qos: QoS) -> Message {
     // INVARIANT: it is `TOPIC`.
     let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).expect("a topic");
     let publish = (topic, &publish);
-    Message::from_publish(Instant::now(), Version::V3_1_1, publish, &frame, &chunk, 0)
+    Message::from_publish(
+        Instant::now(),
+        ProtocolVersion::V3_1_1,
+        publish,
+        &frame,
+        &chunk,
+        0,
+    )
 }
 
 criterion_group!(benches, take, hand_out, hand_out_bytes, fan_out, queue);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo, Config, Failure};
+use mqttcore_broker::{Broker, BrokerFailure, ClientInfo, Config};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -166,8 +166,8 @@ impl PyEngine {
         let broker = self.running()?;
         let limit = Duration::try_from_secs_f64(seconds)?;
         let failure = py.detach(|| broker.wait_for_failure(limit));
-        let kind = |failure: &Failure| match failure {
-            Failure::Store(_) => "store",
+        let kind = |failure: &BrokerFailure| match failure {
+            BrokerFailure::Store(_) => "store",
             _ => "broker",
         };
         Ok(failure.map(|failure| (kind(&failure), failure.to_string())))

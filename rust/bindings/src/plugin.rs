@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
 use mqttcore_broker::{Action, Ask, Event, EventKind, Login, Peer};
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -115,7 +115,7 @@ impl PyLogin {
         let argument = |what: &str| CoreError::Argument(what.into());
         Ok(Self(Arc::new(Login {
             client_id: client_id.into(),
-            version: Version::from_level(version)
+            version: ProtocolVersion::from_level(version)
                 .ok_or_else(|| argument("version is 3, 4 or 5"))?,
             username: username.map(Into::into),
             password: password.map(|bytes| Arc::new(bytes.into())),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use mqttcore_columnar::read_ipc;
 use mqttcore_publisher::{ConnectOptions, ID, Publisher};
 use pyo3::prelude::*;
@@ -121,10 +121,10 @@ fn at_most_all(window: u64) -> NonZeroU16 {
     NonZeroU16::new(window).unwrap_or(NonZeroU16::MIN)
 }
 
-fn version(protocol: &str) -> Result<Version, CoreError> {
+fn version(protocol: &str) -> Result<ProtocolVersion, CoreError> {
     match protocol {
-        "5" => Ok(Version::V5),
-        "3.1.1" => Ok(Version::V3_1_1),
+        "5" => Ok(ProtocolVersion::V5),
+        "3.1.1" => Ok(ProtocolVersion::V3_1_1),
         other => Err(CoreError::Argument(format!(
             "protocol {other:?}: allowed are 5 and 3.1.1"
         ))),

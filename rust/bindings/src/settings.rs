@@ -12,7 +12,7 @@ use mqttcore_broker::{
     AddressLimits, Config, Data, FullQueuePolicy, InvalidNetwork, ListenAddress, Listener,
     PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
 };
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
 use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
@@ -300,8 +300,8 @@ pub(crate) fn tls_settings(fields: TlsFields) -> PyResult<TlsSettings> {
     Ok(settings)
 }
 
-fn version_named(name: &str) -> PyResult<Version> {
-    let mut all = Version::ALL.into_iter();
+fn version_named(name: &str) -> PyResult<ProtocolVersion> {
+    let mut all = ProtocolVersion::ALL.into_iter();
     all.find(|version| version.to_string() == name)
         .ok_or_else(|| PyValueError::new_err(format!("unknown protocol version {name:?}")))
 }

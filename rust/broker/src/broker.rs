@@ -22,7 +22,7 @@ use crate::config::{Config, Data, Listener};
 use crate::figures;
 use crate::routing::publication::Unroutable;
 use crate::routing::{external, journal, router};
-use crate::runtime::failure::Failure;
+use crate::runtime::failure::BrokerFailure;
 use crate::runtime::metrics::Stats;
 use crate::service::{BrokerHandle, Extensions, Service};
 use crate::sessions::listing::{self, ClientInfo};
@@ -34,7 +34,7 @@ use crate::startup::{self, StartError};
 
 /// A running broker. Dropping it stops it.
 pub struct Broker {
-    world: Arc<EngineState>,
+    engine: Arc<EngineState>,
     addresses: Vec<SocketAddr>,
     /// As they were bound.
     listeners: Vec<Listener>,
@@ -130,12 +130,12 @@ impl Broker {
             .iter()
             .filter_map(BoundSocket::tcp_address)
             .collect();
-        let world = startup::open_state(&config, &extensions)?;
+        let engine = startup::open_state(&config, &extensions)?;
         for line in compiled.warnings {
             hooks.log(LogLevel::Warning, line);
         }
         let broker = Self {
-            world: Arc::clone(&world),
+            engine: Arc::clone(&engine),
             addresses,
             listeners: config.listeners.clone(),
             folder: config.data.as_ref().map(|data| data.folder.clone()),
@@ -148,34 +148,34 @@ impl Broker {
         let rules = (Arc::clone(&config), Arc::clone(hooks), listener_policies);
         broker.start_threads(&rules)?;
         for service in &broker.services {
-            let started = service.start(&BrokerHandle::new(&world), &config);
+            let started = service.start(&BrokerHandle::new(&engine), &config);
             started.map_err(StartError::Service)?;
         }
         let accept = move |shard: &Rc<Shard>| {
             for (index, socket) in sockets.into_iter().enumerate() {
                 let accept = listener::accept(Rc::clone(shard), socket, index);
-                let world = Arc::clone(&shard.world);
-                tokio::task::spawn_local(critical(world, "the acceptor", accept));
+                let engine = Arc::clone(&shard.engine);
+                tokio::task::spawn_local(critical(engine, "the acceptor", accept));
             }
             if has_tls {
-                let world = Arc::clone(&shard.world);
+                let engine = Arc::clone(&shard.engine);
                 let watch = tls::watch_files(Rc::clone(shard));
-                tokio::task::spawn_local(critical(world, "the watch over certificates", watch));
+                tokio::task::spawn_local(critical(engine, "the watch over certificates", watch));
             }
         };
-        world.run_on(0, Box::new(accept));
+        engine.run_on(0, Box::new(accept));
         Ok(broker)
     }
 
     /// Starts the shards, and what reads the sessions that were kept.
     fn start_threads(&self, rules: &Rules) -> Result<(), StartError> {
-        for shard in 0..self.world.shards() {
-            let thread = startup::spawn_shard(shard, Arc::clone(&self.world), rules.clone())
+        for shard in 0..self.engine.shards() {
+            let thread = startup::spawn_shard(shard, Arc::clone(&self.engine), rules.clone())
                 .map_err(|error| StartError::Shard { shard, error })?;
             self.threads().push(thread);
         }
-        if let Some(log) = &self.world.log {
-            let loader = loading::start(&self.world, log).map_err(|source| {
+        if let Some(log) = &self.engine.log {
+            let loader = loading::start(&self.engine, log).map_err(|source| {
                 StartError::Store(StoreError::Io {
                     doing: "start the thread of",
                     file: "load".into(),
@@ -189,13 +189,13 @@ impl Broker {
 
     /// Why the broker cannot go on, if it cannot: nothing is promised any more, and clients are sent
     /// away. Stop the broker then.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<BrokerFailure> {
         self.wait_for_failure(Duration::ZERO)
     }
 
     /// Waits for the broker to fail, for so long at most.
-    pub fn wait_for_failure(&self, limit: Duration) -> Option<Failure> {
-        self.world.failing.wait(limit)
+    pub fn wait_for_failure(&self, limit: Duration) -> Option<BrokerFailure> {
+        self.engine.failing.wait(limit)
     }
 
     /// Copies what is kept into a new or empty folder, while everything goes on; returns the bytes
@@ -205,7 +205,7 @@ impl Broker {
     ///
     /// [`StoreError::Missing`] if nothing is kept; those of the store and of the file system.
     pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
-        let log = self.world.log.as_ref().ok_or(StoreError::Missing)?;
+        let log = self.engine.log.as_ref().ok_or(StoreError::Missing)?;
         log.backup(to)
     }
 
@@ -234,9 +234,9 @@ impl Broker {
         let name = TopicName::parse(topic, &limits.topic)?;
         let message = Message::composed(name, properties, payload, qos, retain, &limits)?;
         let mut message = message.published_at(Instant::now());
-        message.charge(&self.world.memory.shard(0).own_account);
+        message.charge(&self.engine.memory.shard(0).own_account);
         let publish = move |shard: &Rc<Shard>, answer| {
-            loading::when_over(shard, move |shard| publish(shard, &message, answer));
+            loading::when_loaded(shard, move |shard| publish(shard, &message, answer));
         };
         self.ask_for(0, publish).ok_or(PublishError::Stopped)?
     }
@@ -245,29 +245,29 @@ impl Broker {
     /// were kept.
     pub fn clients(&self) -> Vec<ClientInfo> {
         let list = |shard: &Rc<Shard>, answer: Answer<Vec<ClientInfo>>| {
-            loading::when_over(shard, move |shard| answer(listing::list(shard)));
+            loading::when_loaded(shard, move |shard| answer(listing::list(shard)));
         };
-        let shards = 0..self.world.shards();
+        let shards = 0..self.engine.shards();
         let lists = shards.filter_map(|index| self.ask_for(index, list));
         lists.flatten().collect()
     }
 
     /// Counters and gauges, summed over all shards. Asks no shard, so it never waits.
     pub fn stats(&self) -> Stats {
-        figures::stats(&self.world)
+        figures::stats(&self.engine)
     }
 
     /// Figures of the store by name, which `$SYS/broker/store/...` has, too; none without a store. Never
     /// waits. `pressure` is 0 while the disk has room, 1 while it has little, 2 while it has none.
     pub fn store_figures(&self) -> Vec<(&'static str, u64)> {
-        let log = self.world.log.as_ref();
+        let log = self.engine.log.as_ref();
         log.map_or_else(Vec::new, |log| log.figures().to_vec())
     }
 
     /// Disconnects a client with `reason`. False when it is not connected.
     pub fn disconnect(&self, client_id: &str, reason: ReasonCode) -> bool {
         let id = client_id.to_owned();
-        self.ask(self.world.home(client_id), move |shard| {
+        self.ask(self.engine.shard_of(client_id), move |shard| {
             listing::disconnect(shard, &id, reason)
         })
         .unwrap_or(false)
@@ -324,9 +324,9 @@ impl Broker {
         let loader = self.loader().take();
         // One that panicked has said so.
         let _ = loader.map(JoinHandle::join);
-        self.world.stopping.store(true, Ordering::Release);
-        for index in 0..self.world.shards() {
-            self.world.run_on(
+        self.engine.stopping.store(true, Ordering::Release);
+        for index in 0..self.engine.shards() {
+            self.engine.run_on(
                 index,
                 Box::new(move |shard| shutdown::stop(shard, deadline)),
             );
@@ -336,10 +336,10 @@ impl Broker {
             let _ = thread.join();
         }
         self.services.iter().for_each(|service| service.stop());
-        if let Some(rows) = &self.world.rows {
+        if let Some(rows) = &self.engine.rows {
             rows.close(deadline);
         }
-        if let Some(log) = &self.world.log {
+        if let Some(log) = &self.engine.log {
             log.close();
         }
     }
@@ -371,7 +371,7 @@ impl Broker {
         index: usize,
         question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
     ) -> Option<T> {
-        if self.world.is_stopping() {
+        if self.engine.is_stopping() {
             return None;
         }
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -382,13 +382,13 @@ impl Broker {
             };
             question(shard, Box::new(answer));
         };
-        self.world.run_on(index, Box::new(errand));
+        self.engine.run_on(index, Box::new(errand));
         // A shard that stops drops the errand, and with it the sender.
         loop {
             match receiver.recv_timeout(Duration::from_millis(200)) {
                 Ok(answer) => return Some(answer),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-                Err(mpsc::RecvTimeoutError::Timeout) if self.world.is_stopping() => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.engine.is_stopping() => return None,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
         }
@@ -398,7 +398,7 @@ impl Broker {
         &self,
         question: impl Fn(&Rc<Shard>) -> T + Clone + Send + 'static,
     ) -> Vec<T> {
-        (0..self.world.shards())
+        (0..self.engine.shards())
             .filter_map(|index| self.ask(index, question.clone()))
             .collect()
     }

@@ -37,7 +37,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
 
 /// Spawns a task without which the broker cannot go on.
 fn spawn_critical(shard: &Shard, place: &'static str, task: impl Future<Output = ()> + 'static) {
-    tokio::task::spawn_local(critical(Arc::clone(&shard.world), place, task));
+    tokio::task::spawn_local(critical(Arc::clone(&shard.engine), place, task));
 }
 
 /// Does what other threads want done, and what other shards have sent.
@@ -68,7 +68,7 @@ const CLOCK_NOTED_EVERY: Duration = Duration::from_secs(60);
 
 /// Notes the clocks in the store at every interval, until the broker stops (ADR 0022).
 async fn note_clock_regularly(shard: Rc<Shard>) {
-    let Some(log) = shard.world.log.clone() else {
+    let Some(log) = shard.engine.log.clone() else {
         return;
     };
     loop {
@@ -85,7 +85,7 @@ async fn run_timers(shard: Rc<Shard>) {
     let mut swept = None;
     let mut eased = 0;
     let mut walk = pressure::Walk::default();
-    while !shard.world.is_stopping() {
+    while !shard.engine.is_stopping() {
         let next = shard.wheel.borrow().next_tick();
         tokio::time::sleep_until(next.into()).await;
         let now = shard.refresh_now();
@@ -101,7 +101,7 @@ async fn run_timers(shard: Rc<Shard>) {
         });
         if shard.index == 0 {
             contained(&shard, "cleaning up", || {
-                let directory = &shard.world.directory;
+                let directory = &shard.engine.directory;
                 let limit = if directory.is_sweep_due() {
                     CLEANED_WHEN_DUE
                 } else {
@@ -109,7 +109,10 @@ async fn run_timers(shard: Rc<Shard>) {
                 };
                 directory.clean(limit);
                 swept = retain::sweep(&shard, swept.take());
-                shard.world.memory.set_beside(figures::beside(&shard.world));
+                shard
+                    .engine
+                    .memory
+                    .set_beside(figures::beside(&shard.engine));
             });
         }
         shard.flush_mailboxes();

@@ -7,27 +7,27 @@ use crate::runtime::metrics::Stats;
 use crate::shard::{EngineState, Shard};
 
 /// Sums the counters of all shards.
-pub(crate) fn stats(world: &Arc<EngineState>) -> Stats {
+pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     let mut stats = Stats::default();
-    for metrics in &world.metrics {
+    for metrics in &engine.metrics {
         stats.add(metrics);
     }
-    stats.sessions_to_come = world.loading.to_come().unwrap_or(1);
-    let directory = world.directory.stats();
+    stats.sessions_to_come = engine.loading.remaining().unwrap_or(1);
+    let directory = engine.directory.stats();
     stats.subscriptions = directory.subscriptions as u64;
     stats.directory_nodes = directory.nodes as u64;
     stats.directory_retired_bytes = directory.retired_bytes as u64;
     stats.directory_garbage_waits = directory.garbage_waits;
-    stats.retained_messages = retain::count(world) as u64;
-    stats.uptime_s = world.started.elapsed().as_secs();
-    let (budget, used) = (world.memory.budget(), world.memory.used());
+    stats.retained_messages = retain::count(engine) as u64;
+    stats.uptime_s = engine.started.elapsed().as_secs();
+    let (budget, used) = (engine.memory.budget(), engine.memory.used());
     stats.memory_budget_bytes = budget as u64;
     stats.memory_used_bytes = used.sum() as u64;
     stats.memory_messages_bytes = used.messages as u64;
     stats.memory_sessions_bytes = used.sessions as u64;
     stats.memory_pending_bytes = used.pending as u64;
     stats.memory_tables_bytes = used.beside as u64;
-    for figures in &world.figures {
+    for figures in &engine.figures {
         figures.add_figures(&mut stats);
     }
     stats
@@ -35,22 +35,22 @@ pub(crate) fn stats(world: &Arc<EngineState>) -> Stats {
 
 /// What is in force on `shard`, what an external log promises included.
 pub(crate) fn promises_in_force(shard: &Shard) -> String {
-    let external = shard.world.rows.iter().flat_map(|rows| rows.promises());
+    let external = shard.engine.rows.iter().flat_map(|rows| rows.promises());
     let all = [shard.config().promises()].into_iter().chain(external);
     all.collect::<Vec<_>>().join("; ")
 }
 
 /// Bytes of memory that do not belong to a shard: subscriptions, retained topics, rows that are in no file, the store's
 /// line, and records on their way to Kafka.
-pub(crate) fn beside(world: &EngineState) -> usize {
+pub(crate) fn beside(engine: &EngineState) -> usize {
     let mut stats = Stats::default();
-    for figures in &world.figures {
+    for figures in &engine.figures {
         figures.add_figures(&mut stats);
     }
     let rows = stats.stream_tail_bytes + stats.kafka_waiting_bytes;
-    let line = world.log.as_ref().map_or(0, |log| log.waiting_bytes());
-    let directory = world.directory.stats();
-    let retained = world.retained.len() * RETAINED_TOPIC_BYTES;
+    let line = engine.log.as_ref().map_or(0, |log| log.waiting_bytes());
+    let directory = engine.directory.stats();
+    let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
     let bytes = directory.bytes + directory.retired_bytes + retained;
     bytes + usize::try_from(rows + line).unwrap_or(usize::MAX)
 }

@@ -62,12 +62,12 @@ pub use config::{
     AddressLimits, Config, Data, InvalidNetwork, InvalidPeer, ListenAddress, Listener, Network,
     Peer, PeerIdentity, UnixAddress, WebSocketRules,
 };
-pub use durability::outcomes::{Outcomes, RecordTicket};
+pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Durability as Promise;
 pub use mqttcore_tls as tls;
-pub use runtime::failure::{Failure, ServiceError};
+pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figures, Stats};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};

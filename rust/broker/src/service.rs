@@ -70,8 +70,8 @@ pub struct BrokerStopped;
 pub struct BrokerHandle(Weak<EngineState>);
 
 impl BrokerHandle {
-    pub(crate) fn new(world: &Arc<EngineState>) -> Self {
-        Self(Arc::downgrade(world))
+    pub(crate) fn new(engine: &Arc<EngineState>) -> Self {
+        Self(Arc::downgrade(engine))
     }
 
     /// Reads all notes in the store: keys and values.
@@ -80,33 +80,33 @@ impl BrokerHandle {
     ///
     /// Those of the store.
     pub fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError> {
-        let world = self.0.upgrade();
-        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        let engine = self.0.upgrade();
+        let log = engine.as_ref().and_then(|engine| engine.log.as_ref());
         log.map_or(Ok(()), |log| log.store.notes(visit))
     }
 
     /// Whether the broker takes more that has to be kept: the disk has room, and no external log is behind.
     pub fn has_room(&self) -> bool {
-        let Some(world) = self.0.upgrade() else {
+        let Some(engine) = self.0.upgrade() else {
             return true;
         };
-        let log = world.log.as_ref();
+        let log = engine.log.as_ref();
         let pressure = log.map_or(Pressure::None, |log| log.store.pressure());
-        let is_behind = world.rows.as_ref().is_some_and(|rows| !rows.has_room());
+        let is_behind = engine.rows.as_ref().is_some_and(|rows| !rows.has_room());
         pressure == Pressure::None && !is_behind
     }
 
     /// Kept time (ADR 0022) at `now`, in unix milliseconds; 0 without a store.
     pub fn kept_unix_ms(&self, now: Instant) -> u64 {
-        let world = self.0.upgrade();
-        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        let engine = self.0.upgrade();
+        let log = engine.as_ref().and_then(|engine| engine.log.as_ref());
         log.map_or(0, |log| log.clock.unix_ms(now))
     }
 
     /// Runs `remove`, which removes files that notes tell of, unless a backup needs them now.
     pub fn unless_copied(&self, remove: impl FnOnce()) {
-        let world = self.0.upgrade();
-        let log = world.as_ref().and_then(|world| world.log.as_ref());
+        let engine = self.0.upgrade();
+        let log = engine.as_ref().and_then(|engine| engine.log.as_ref());
         if let Some(_going) = log.and_then(|log| log.may_remove()) {
             remove();
         }
@@ -119,7 +119,7 @@ impl BrokerHandle {
     /// [`BrokerStopped`]
     pub async fn note(&self, key: String, value: Vec<u8>) -> Result<(), BrokerStopped> {
         self.ask(move |shard, answer| {
-            journal::note(shard, &key, &value);
+            journal::write_note(shard, &key, &value);
             shard.flush_mailboxes();
             journal::when_safe(shard, Box::new(move || answer(())));
         })
@@ -150,14 +150,14 @@ impl BrokerHandle {
                 count += 1;
                 if message.retain() {
                     // It is handed to the log at once, and the note has to go with it.
-                    journal::note(shard, &key, &value(count));
+                    journal::write_note(shard, &key, &value(count));
                 }
                 router::publish_own(shard, &message);
             }
-            journal::note(shard, &key, &value(count));
+            journal::write_note(shard, &key, &value(count));
         };
         self.ask(move |shard, answer| {
-            loading::when_over(shard, move |shard| {
+            loading::when_loaded(shard, move |shard| {
                 publish(shard);
                 answer(());
             });
@@ -180,7 +180,7 @@ impl BrokerHandle {
         loop {
             let (filter, kept) = (filter.clone(), Arc::clone(&kept));
             let step = self.ask(move |shard, answer| {
-                loading::when_over(shard, move |shard| {
+                loading::when_loaded(shard, move |shard| {
                     answer(clear_step(shard, &filter, cursor, &kept));
                 });
             });
@@ -193,10 +193,10 @@ impl BrokerHandle {
 
     /// What a thread does if it panics and the broker cannot go on without it.
     pub fn fail_on_panic(&self) -> impl FnOnce(Panicked) + Send + use<> {
-        let world = self.0.clone();
+        let engine = self.0.clone();
         move |panicked| {
-            if let Some(world) = world.upgrade() {
-                world.fail(panicked.into());
+            if let Some(engine) = engine.upgrade() {
+                engine.fail(panicked.into());
             }
         }
     }
@@ -212,15 +212,15 @@ impl BrokerHandle {
 
     /// Counts and logs a panic that ended nothing but its own task.
     pub fn report(&self, panicked: Panicked) {
-        if let Some(world) = self.0.upgrade() {
-            world.report(panicked);
+        if let Some(engine) = self.0.upgrade() {
+            engine.report(panicked);
         }
     }
 
     /// Writes a line of the log that is no client's doing, so that no limit is needed.
     pub fn log(&self, level: LogLevel, text: String) {
-        if let Some(world) = self.0.upgrade() {
-            world.run_on(0, Box::new(move |shard| shard.hooks().log(level, text)));
+        if let Some(engine) = self.0.upgrade() {
+            engine.run_on(0, Box::new(move |shard| shard.hooks().log(level, text)));
         }
     }
 
@@ -256,7 +256,7 @@ fn clear_step(
     kept: &HashSet<String>,
 ) -> Option<RetainedCursor> {
     let mut stale = Vec::new();
-    let retained = &shard.world.retained;
+    let retained = &shard.engine.retained;
     let next = retained.walk(filter, cursor, WALKED_A_STEP, &mut |topic, _| {
         if !kept.contains(topic) {
             stale.push(topic.to_owned());

@@ -23,7 +23,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
                 link.close(Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
             }
         }
-        draining.all_told();
+        draining.stop_announced();
     };
     let cut_off = |shard: &Rc<Shard>| shard.give_up();
     tokio::task::spawn_local(guarded(
@@ -48,7 +48,7 @@ async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
         lifecycle::publish_will_early(shard, client);
     }
     shard.flush_mailboxes();
-    let _ = timeout(deadline / 2, shard.world.wills_sent.wait()).await;
+    let _ = timeout(deadline / 2, shard.engine.wills_sent.wait()).await;
     handle_work(shard, &mut Vec::new());
 }
 

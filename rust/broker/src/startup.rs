@@ -14,7 +14,7 @@ use crate::config::grants::GrantError;
 use crate::config::listener_policy::{InvalidListener, ListenerError};
 use crate::config::{Config, ListenAddress, Listener};
 use crate::durability::events::StoreEvents;
-use crate::durability::outcomes::{OutcomeEvents, Outcomes};
+use crate::durability::outcomes::{OutcomeEvents, RecordOutcomes};
 use crate::durability::row_log::RowLog;
 use crate::durability::store::DurableLog;
 use crate::event_loop;
@@ -120,36 +120,39 @@ pub(crate) fn open_state(
         external,
         figures: extensions.figures(),
     };
-    let world = Arc::new(EngineState::new(config, shards, seed, kept));
-    if let Some(log) = &world.log {
-        let events: Arc<dyn StoreEvents> = Arc::clone(&world) as _;
+    let engine = Arc::new(EngineState::new(config, shards, seed, kept));
+    if let Some(log) = &engine.log {
+        let events: Arc<dyn StoreEvents> = Arc::clone(&engine) as _;
         log.serve(&events);
     }
-    begin_rows(&world)?;
-    Ok(world)
+    begin_rows(&engine)?;
+    Ok(engine)
 }
 
 /// Reaches the external log of `rows`, if it has one.
-fn open_external(rows: Option<&dyn RowLog>, shards: usize) -> Result<Option<Outcomes>, StartError> {
+fn open_external(
+    rows: Option<&dyn RowLog>,
+    shards: usize,
+) -> Result<Option<RecordOutcomes>, StartError> {
     let Some(rows) = rows else { return Ok(None) };
-    let outcomes = Outcomes::new(shards);
+    let outcomes = RecordOutcomes::new(shards);
     let is_external = rows.open_external(&outcomes).map_err(StartError::Service)?;
     Ok(is_external.then_some(outcomes))
 }
 
 /// Has messages become rows from now on.
-fn begin_rows(world: &Arc<EngineState>) -> Result<(), StartError> {
-    let Some(rows) = &world.rows else {
+fn begin_rows(engine: &Arc<EngineState>) -> Result<(), StartError> {
+    let Some(rows) = &engine.rows else {
         return Ok(());
     };
-    if let Some(outcomes) = &world.external {
-        let events: Arc<dyn OutcomeEvents> = Arc::clone(world) as _;
+    if let Some(outcomes) = &engine.external {
+        let events: Arc<dyn OutcomeEvents> = Arc::clone(engine) as _;
         outcomes.serve(&events);
         rows.warning()
             .into_iter()
             .for_each(|what| outcomes.trouble(what));
     }
-    rows::subscribe(world, &**rows).map_err(StartError::Service)
+    rows::subscribe(engine, &**rows).map_err(StartError::Service)
 }
 
 fn shard_count(config: &Config) -> usize {
@@ -172,11 +175,11 @@ fn seed() -> u64 {
 /// Starts the thread of a shard, and waits until it has its event queue.
 pub(crate) fn spawn_shard(
     index: usize,
-    world: Arc<EngineState>,
+    engine: Arc<EngineState>,
     rules: Rules,
 ) -> io::Result<JoinHandle<()>> {
     let (sender, started) = mpsc::sync_channel(1);
-    let on_panic = fail_on_panic(&world);
+    let on_panic = fail_on_panic(&engine);
     let run = move || {
         let runtime = match runtime() {
             Ok(runtime) => runtime,
@@ -186,7 +189,7 @@ pub(crate) fn spawn_shard(
             }
         };
         let _ = sender.send(Ok(()));
-        runtime.block_on(event_loop::run(Shard::new(index, world, rules)));
+        runtime.block_on(event_loop::run(Shard::new(index, engine, rules)));
     };
     let thread = mqttcore_panics::spawn(&format!("mqttcore-{index}"), on_panic, run)?;
     let failed = || Err(io::Error::other("the thread ended before it began"));

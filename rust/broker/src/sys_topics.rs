@@ -34,7 +34,7 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
 const OFF: Duration = Duration::from_secs(1);
 
 fn publish(shard: &Rc<Shard>) {
-    let stats = figures::stats(&shard.world);
+    let stats = figures::stats(&shard.engine);
     publish_text(
         shard,
         "version",
@@ -45,11 +45,11 @@ fn publish(shard: &Rc<Shard>) {
     for (topic, value) in topics(&stats) {
         publish_text(shard, topic, &value.to_string());
     }
-    let figures = shard.world.log.iter().flat_map(|log| log.figures());
+    let figures = shard.engine.log.iter().flat_map(|log| log.figures());
     for (name, value) in figures {
         publish_text(shard, &format!("store/{name}"), &value.to_string());
     }
-    for figures in &shard.world.figures {
+    for figures in &shard.engine.figures {
         for (topic, value) in figures.sys_topics(&stats) {
             publish_to(shard, &format!("$SYS/{topic}"), &value);
         }
@@ -140,6 +140,6 @@ fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
     let (text, now) = (text.as_bytes(), shard.now());
     let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
     // No store has it: a new broker has values of its own.
-    retain::set_own(&shard.world, topic, &message);
+    retain::set_own(&shard.engine, topic, &message);
     router::publish_promised(shard, Publication::new(None, topic, &message, None));
 }

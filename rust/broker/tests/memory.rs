@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqttcore_broker::{Broker, Config};
-use mqttcore_codec::{Delivery, Packet, Properties, Publish, QoS, Text, Version, encode};
+use mqttcore_codec::{Packet, Properties, ProtocolVersion, Publish, PublishQoS, QoS, Text, encode};
 
 use common::frames::{BINARY, PING, PONG, REQUEST, Socket, websocket_config};
 use common::{Client, config, config_with_limits, eventually, start, v3, v5};
@@ -109,7 +109,7 @@ fn one_shard() -> Config {
     }
 }
 
-fn frame(topic: &str, delivery: Delivery, payload: &[u8]) -> Vec<u8> {
+fn frame(topic: &str, delivery: PublishQoS, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let publish = Publish {
         delivery,
@@ -118,17 +118,17 @@ fn frame(topic: &str, delivery: Delivery, payload: &[u8]) -> Vec<u8> {
         properties: Properties::EMPTY,
         payload,
     };
-    encode(&Packet::Publish(publish), Version::V3_1_1, &mut out).expect("PUBLISH encodes");
+    encode(&Packet::Publish(publish), ProtocolVersion::V3_1_1, &mut out).expect("PUBLISH encodes");
     out
 }
 
 /// A read's worth of bytes of which a subscriber of `small` gets very few: it must be one read,
 /// so the broker has handled the one before when this one is sent.
-fn send_diluted(publisher: &mut Client, delivery: Delivery) {
+fn send_diluted(publisher: &mut Client, delivery: PublishQoS) {
     let mut bytes = frame("small", delivery, b"!");
-    bytes.extend(frame("nobody", Delivery::AtMostOnce, &vec![0; 60 * KIB]));
+    bytes.extend(frame("nobody", PublishQoS::AtMostOnce, &vec![0; 60 * KIB]));
     publisher.send_bytes(&bytes);
-    if delivery == Delivery::AtMostOnce {
+    if delivery == PublishQoS::AtMostOnce {
         publisher.ping();
     } else {
         publisher.receive();
@@ -162,7 +162,7 @@ fn a_slow_client_does_not_hold_the_chunks_of_what_waits_for_it() {
     let heap = Heap::count(&alone);
 
     for _ in 0..MESSAGES {
-        send_diluted(&mut publisher, Delivery::AtMostOnce);
+        send_diluted(&mut publisher, PublishQoS::AtMostOnce);
     }
 
     // 60 MiB went by; what waits for the slow client is 10 KiB.
@@ -184,7 +184,7 @@ fn a_client_that_does_not_acknowledge_does_not_hold_the_chunks_of_what_it_was_se
     for id in 1..=WINDOW {
         let packet_id = mqttcore_codec::PacketId::new(id).expect("not 0");
         let dup = false;
-        send_diluted(&mut publisher, Delivery::AtLeastOnce { packet_id, dup });
+        send_diluted(&mut publisher, PublishQoS::AtLeastOnce { packet_id, dup });
         mute.message();
     }
 
@@ -206,7 +206,7 @@ fn a_client_that_is_away_does_not_hold_the_chunks_of_what_waits_for_it() {
     for id in 1..=MESSAGES {
         let packet_id = mqttcore_codec::PacketId::new(id).expect("not 0");
         let dup = false;
-        send_diluted(&mut publisher, Delivery::AtLeastOnce { packet_id, dup });
+        send_diluted(&mut publisher, PublishQoS::AtLeastOnce { packet_id, dup });
     }
 
     assert!(heap.grown() < MIB, "{} KiB", heap.grown() / KIB);
@@ -221,9 +221,9 @@ fn a_retained_message_does_not_hold_its_chunk() {
     let heap = Heap::count(&alone);
 
     for number in 0..MESSAGES {
-        let mut bytes = frame(&format!("kept/{number}"), Delivery::AtMostOnce, b"!");
+        let mut bytes = frame(&format!("kept/{number}"), PublishQoS::AtMostOnce, b"!");
         bytes[0] |= 1;
-        bytes.extend(frame("nobody", Delivery::AtMostOnce, &vec![0; 60 * KIB]));
+        bytes.extend(frame("nobody", PublishQoS::AtMostOnce, &vec![0; 60 * KIB]));
         publisher.send_bytes(&bytes);
         publisher.ping();
     }
@@ -448,7 +448,7 @@ fn an_idle_websocket_that_took_large_messages_holds_little_more_than_a_plain_con
         ..websocket_config()
     });
     v3("first").connect(&broker).disconnect();
-    let large = frame("nobody", Delivery::AtMostOnce, &vec![0; 1_000_000]);
+    let large = frame("nobody", PublishQoS::AtMostOnce, &vec![0; 1_000_000]);
     let heap = Heap::count(&alone);
 
     let sockets: Vec<Socket> = (0..CLIENTS)
@@ -579,7 +579,7 @@ fn a_client_that_is_always_a_little_behind_costs_its_backlog_and_no_more() {
     let mut slow = v3("slow").small_buffer().connect(&broker);
     slow.subscribe("small", QoS::AtMostOnce);
     let mut publisher = v3("publisher").connect(&broker);
-    let batch = frame("small", Delivery::AtMostOnce, &[0; 100]).repeat(500);
+    let batch = frame("small", PublishQoS::AtMostOnce, &[0; 100]).repeat(500);
     let heap = Heap::count(&alone);
 
     // 4 MiB lie between the two from now on.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{PacketType, PropertyId, ReasonCode, TextError, Version};
+use crate::{PacketType, PropertyId, ProtocolVersion, ReasonCode, TextError};
 
 /// The peer sent bytes that no later byte can turn into a packet.
 ///
@@ -55,7 +55,7 @@ pub enum DecodeError {
         /// The level byte.
         level: u8,
         /// The version in whose form the client can read the refusal.
-        answer: Version,
+        answer: ProtocolVersion,
     },
     /// The reserved bit of the connect flags is set (3.1 ignores it).
     #[error("[MQTT-3.1.2-3] reserved connect flag is set")]
@@ -215,7 +215,7 @@ impl DecodeError {
     pub const fn connack_3x(self) -> Option<u8> {
         match self {
             Self::ProtocolLevel {
-                answer: Version::V3_1 | Version::V3_1_1,
+                answer: ProtocolVersion::V3_1 | ProtocolVersion::V3_1_1,
                 ..
             } => Some(1),
             _ => None,
@@ -253,7 +253,7 @@ pub enum EncodeError {
     VarIntTooLarge,
     /// The version has no such packet.
     #[error("MQTT version {1} has no {0:?}")]
-    NotInVersion(PacketType, Version),
+    NotInVersion(PacketType, ProtocolVersion),
     /// The properties do not fit the packet; the decoder would say the same.
     #[error("properties: {0}")]
     Properties(DecodeError),

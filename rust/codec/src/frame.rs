@@ -6,8 +6,8 @@ use crate::packet::{
     Unsubscribe,
 };
 use crate::var_int::decode_var_int;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketType, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{DecodeError, EncodeError, PacketType, ProtocolVersion};
 
 /// A fixed header that is whole and within its limits.
 #[derive(Clone, Copy)]
@@ -47,8 +47,8 @@ impl Header {
 
     /// The body, once all of it is there.
     #[inline]
-    fn body<'a>(&self, src: &'a [u8]) -> Option<Reader<'a>> {
-        src.get(self.body_at..self.len).map(Reader::new)
+    fn body<'a>(&self, src: &'a [u8]) -> Option<PacketReader<'a>> {
+        src.get(self.body_at..self.len).map(PacketReader::new)
     }
 }
 
@@ -67,14 +67,14 @@ fn check_flags(packet_type: PacketType, flags: u8) -> Result<(), DecodeError> {
 
 /// Refuses a first byte that only another version has.
 #[inline]
-fn check_version(first_byte: u8, version: Version) -> Result<(), DecodeError> {
+fn check_version(first_byte: u8, version: ProtocolVersion) -> Result<(), DecodeError> {
     match PacketType::of(first_byte) {
         Some(PacketType::Auth) if !version.has_properties() => {
             Err(DecodeError::ReservedPacketType(PacketType::Auth as u8))
         }
         Some(
             packet_type @ (PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe),
-        ) if first_byte & DUP != 0 && version != Version::V3_1 => {
+        ) if first_byte & DUP != 0 && version != ProtocolVersion::V3_1 => {
             Err(DecodeError::FixedHeaderFlags(packet_type))
         }
         _ => Ok(()),
@@ -105,7 +105,7 @@ pub fn frame_len(src: &[u8], limits: &Limits) -> Result<Option<usize>, DecodeErr
 #[inline]
 pub fn decode<'a>(
     src: &'a [u8],
-    version: Version,
+    version: ProtocolVersion,
     limits: &Limits,
 ) -> Result<Option<(Packet<'a>, usize)>, DecodeError> {
     if let Some(&first_byte) = src.first() {
@@ -126,7 +126,7 @@ pub fn decode<'a>(
 #[inline]
 fn read_body<'a>(
     header: Header,
-    reader: &mut Reader<'a>,
+    reader: &mut PacketReader<'a>,
     context: Context<'_>,
 ) -> Result<Packet<'a>, DecodeError> {
     let packet_type = header.packet_type;
@@ -182,7 +182,11 @@ pub fn decode_connect<'a>(
 /// # Errors
 ///
 /// Any [`EncodeError`]: nothing is written that [`decode`] would refuse. `out` is then as before.
-pub fn encode(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub fn encode(
+    packet: &Packet<'_>,
+    version: ProtocolVersion,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
     whole_or_nothing(out, |writer| match packet {
         Packet::Connect(connect) => connect.write(writer),
         Packet::ConnAck(connack) => connack.write(version, writer),
@@ -216,7 +220,7 @@ pub fn encode(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) -> Resul
 #[inline]
 pub fn encode_publish_head(
     publish: &Publish<'_>,
-    version: Version,
+    version: ProtocolVersion,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     whole_or_nothing(out, |writer| publish.write_head(version, writer))
@@ -225,10 +229,10 @@ pub fn encode_publish_head(
 #[inline]
 fn whole_or_nothing(
     out: &mut Vec<u8>,
-    write: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>,
+    write: impl FnOnce(&mut PacketWriter<'_>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
     let len = out.len();
-    let result = write(&mut Writer::new(out));
+    let result = write(&mut PacketWriter::new(out));
     if result.is_err() {
         out.truncate(len);
     }

@@ -44,12 +44,12 @@ pub use error::{DecodeError, EncodeError};
 pub use frame::{decode, decode_connect, encode, encode_publish_head, frame_len};
 pub use limits::Limits;
 pub use packet::{
-    Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, Publish, RetainHandling, SubAck,
-    Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe, Will, refusal,
+    Ack, Auth, ConnAck, Connect, Disconnect, Packet, Publish, PublishQoS, RetainHandling, SubAck,
+    Subscribe, SubscriptionOptions, UnsubAck, Unsubscribe, Will, connack_for_error,
 };
 pub use properties::{Properties, PropertiesBuf, PropertiesIter, Property};
 pub use property_id::PropertyId;
 pub use reason::ReasonCode;
 pub use text::{Text, TextError};
-pub use types::{PacketId, PacketType, QoS, UnknownQoS, Version};
+pub use types::{PacketId, PacketType, ProtocolVersion, QoS, UnknownQoS};
 pub use var_int::{VAR_INT_MAX, decode_var_int};

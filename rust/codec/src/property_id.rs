@@ -4,24 +4,24 @@ use crate::property_table::property_table;
 use crate::types::PacketType;
 
 /// A set of places that hold properties: bit `n` is packet type `n`, bit 0 is the will.
-pub(crate) type Places = u16;
+pub(crate) type PropertyPlaces = u16;
 
 /// The will inside of CONNECT.
-pub(crate) const WILL: Places = 1;
+pub(crate) const WILL: PropertyPlaces = 1;
 
 /// The place that a packet of this type is.
 #[inline]
-pub(crate) const fn place(packet_type: PacketType) -> Places {
+pub(crate) const fn place(packet_type: PacketType) -> PropertyPlaces {
     1 << packet_type as u16
 }
 
 /// Where a property may stand.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct PropertyRule {
     /// At most once there.
-    pub(crate) once: Places,
+    pub(crate) once: PropertyPlaces,
     /// Any number of times there.
-    pub(crate) many: Places,
+    pub(crate) many: PropertyPlaces,
 }
 
 macro_rules! places {
@@ -59,9 +59,9 @@ macro_rules! define_ids {
             }
 
             #[inline]
-            pub(crate) const fn row(self) -> Row {
+            pub(crate) const fn row(self) -> PropertyRule {
                 match self {
-                    $(Self::$variant => Row {
+                    $(Self::$variant => PropertyRule {
                         once: places!($($once)*),
                         many: places!($($many)*),
                     },)+

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A version of the protocol, as the level byte of CONNECT names it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
-pub enum Version {
+pub enum ProtocolVersion {
     /// MQTT 3.1, protocol name `MQIsdp`.
     V3_1 = 3,
     /// MQTT 3.1.1.
@@ -17,7 +17,7 @@ pub enum Version {
     V5 = 5,
 }
 
-impl Version {
+impl ProtocolVersion {
     /// Every version that the codec speaks.
     pub const ALL: [Self; 3] = [Self::V3_1, Self::V3_1_1, Self::V5];
 
@@ -47,7 +47,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V3_1 => "3.1",
@@ -208,7 +208,11 @@ mod tests {
 
     #[test]
     fn versions_and_packet_identifiers_are_printed_as_the_specification_writes_them() {
-        let versions = [Version::V3_1, Version::V3_1_1, Version::V5];
+        let versions = [
+            ProtocolVersion::V3_1,
+            ProtocolVersion::V3_1_1,
+            ProtocolVersion::V5,
+        ];
 
         assert_eq!(
             versions.map(|version| version.to_string()),

@@ -7,11 +7,11 @@ use crate::{DecodeError, EncodeError};
 
 /// The unread rest of a packet's body, or of a property list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct PacketReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PacketReader<'a> {
     #[inline]
     pub(crate) const fn new(rest: &'a [u8]) -> Self {
         Self { rest }
@@ -105,11 +105,11 @@ impl<'a> Reader<'a> {
 
 /// The end of an output buffer.
 #[derive(Debug)]
-pub(crate) struct Writer<'o> {
+pub(crate) struct PacketWriter<'o> {
     out: &'o mut Vec<u8>,
 }
 
-impl<'o> Writer<'o> {
+impl<'o> PacketWriter<'o> {
     #[inline]
     pub(crate) const fn new(out: &'o mut Vec<u8>) -> Self {
         Self { out }

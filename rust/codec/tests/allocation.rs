@@ -3,13 +3,14 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use mqttcore_codec::{Limits, Packet, Version, decode, decode_connect};
+use mqttcore_codec::{Limits, Packet, ProtocolVersion, decode, decode_connect};
 
 #[test]
 fn a_publish_of_qos_0_is_decoded_without_allocating() {
     let bytes = b"\x30\x0A\x00\x05a/b/cxyz";
 
-    let (decoded, allocations) = counted(|| decode(bytes, Version::V3_1_1, &Limits::default()));
+    let (decoded, allocations) =
+        counted(|| decode(bytes, ProtocolVersion::V3_1_1, &Limits::default()));
 
     assert!(matches!(decoded, Ok(Some((Packet::Publish(_), 12)))));
     assert_eq!(allocations, 0);
@@ -21,7 +22,7 @@ fn a_publish_of_5_with_properties_is_decoded_and_listed_without_allocating() {
         b"\x32\x1E\x00\x05a/b/c\x00\x07\x11\x02\x00\x00\x00\x3C\x03\x00\x01j\x26\x00\x01k\x00\x02vwxyz";
 
     let (found, allocations) = counted(|| {
-        let decoded = decode(bytes, Version::V5, &Limits::default());
+        let decoded = decode(bytes, ProtocolVersion::V5, &Limits::default());
         let Ok(Some((Packet::Publish(publish), 32))) = decoded else {
             panic!("{decoded:?}");
         };
@@ -35,7 +36,7 @@ fn a_publish_of_5_with_properties_is_decoded_and_listed_without_allocating() {
 #[test]
 fn an_acknowledgement_is_decoded_without_allocating() {
     let (decoded, allocations) =
-        counted(|| decode(b"\x40\x02\x00\x01", Version::V5, &Limits::default()));
+        counted(|| decode(b"\x40\x02\x00\x01", ProtocolVersion::V5, &Limits::default()));
 
     assert!(matches!(decoded, Ok(Some((Packet::PubAck(_), 4)))));
     assert_eq!(allocations, 0);

@@ -1,7 +1,8 @@
 //! MQTT 5.0 section 1.5, "Data representation".
 
 use mqttcore_codec::{
-    DecodeError, Limits, Packet, Text, TextError, VAR_INT_MAX, Version, decode, decode_var_int,
+    DecodeError, Limits, Packet, ProtocolVersion, Text, TextError, VAR_INT_MAX, decode,
+    decode_var_int,
 };
 
 /// [MQTT-1.5.5-1] The encoded value uses the minimum number of bytes.
@@ -94,7 +95,7 @@ fn mqtt_1_5_4_2_a_null_is_found_at_every_place() {
 fn mqtt_1_5_4_3_a_byte_order_mark_is_kept() {
     let bytes = b"\x30\x06\x00\x04\xEF\xBB\xBFa";
 
-    let decoded = decode(bytes, Version::V3_1_1, &Limits::default());
+    let decoded = decode(bytes, ProtocolVersion::V3_1_1, &Limits::default());
 
     let Ok(Some((Packet::Publish(publish), 8))) = decoded else {
         panic!("{decoded:?}");
@@ -110,7 +111,7 @@ fn mqtt_1_5_7_1_both_halves_of_a_user_property_are_text() {
 
     for bytes in [broken_name, broken_value] {
         assert_eq!(
-            decode(bytes, Version::V5, &Limits::default()),
+            decode(bytes, ProtocolVersion::V5, &Limits::default()),
             Err(DecodeError::Text(TextError::InvalidUtf8))
         );
     }

@@ -1,10 +1,14 @@
 //! MQTT 5.0 section 2.1, "Structure of an MQTT Control Packet", and MQTT 3.1 section 2.1.
 
 use mqttcore_codec::{
-    DecodeError, Limits, Packet, ReasonCode, Version, decode, decode_connect, frame_len,
+    DecodeError, Limits, Packet, ProtocolVersion, ReasonCode, decode, decode_connect, frame_len,
 };
 
-const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+const VERSIONS: [ProtocolVersion; 3] = [
+    ProtocolVersion::V3_1,
+    ProtocolVersion::V3_1_1,
+    ProtocolVersion::V5,
+];
 
 #[test]
 fn the_longest_packet_has_a_first_byte_and_four_bytes_of_length() {
@@ -85,7 +89,7 @@ fn a03_the_announced_length_is_held_against_the_limit() {
             Err(DecodeError::PacketTooLarge)
         );
         assert_eq!(
-            decode(header, Version::V5, &smaller),
+            decode(header, ProtocolVersion::V5, &smaller),
             Err(DecodeError::PacketTooLarge)
         );
     }
@@ -111,7 +115,9 @@ fn a07_a_thousand_packets_in_one_piece_are_read_one_by_one() {
     }
 
     let (mut rest, mut pings, mut publishes) = (&bytes[..], 0, 0);
-    while let Some((packet, len)) = decode(rest, Version::V3_1_1, &Limits::default()).unwrap() {
+    while let Some((packet, len)) =
+        decode(rest, ProtocolVersion::V3_1_1, &Limits::default()).unwrap()
+    {
         match packet {
             Packet::PingReq => pings += 1,
             Packet::Publish(publish) => publishes += usize::from(publish.payload == b"xy"),
@@ -125,15 +131,15 @@ fn a07_a_thousand_packets_in_one_piece_are_read_one_by_one() {
 }
 
 /// Section 2.1.3 of 5.0, 2.2.2 of 3.1.1, 2.1 of 3.1, each row by hand.
-fn is_listed(first_byte: u8, version: Version) -> bool {
+fn is_listed(first_byte: u8, version: ProtocolVersion) -> bool {
     match first_byte {
         0x10 | 0x20 | 0x40 | 0x50 | 0x70 | 0x90 | 0xB0 | 0xC0 | 0xD0 | 0xE0 => true,
         0x30..=0x35 => true,
         0x3A..=0x3D => true,
         0x62 | 0x82 | 0xA2 => true,
         // MQTT 3.1 sends these again with DUP
-        0x6A | 0x8A | 0xAA => version == Version::V3_1,
-        0xF0 => version == Version::V5,
+        0x6A | 0x8A | 0xAA => version == ProtocolVersion::V3_1,
+        0xF0 => version == ProtocolVersion::V5,
         _ => false,
     }
 }

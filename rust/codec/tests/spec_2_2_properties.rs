@@ -3,7 +3,7 @@
 use generate::{Place, many, once};
 use mqttcore_codec::{
     DecodeError, EncodeError, Limits, Packet, PacketType, Properties, PropertiesBuf, Property,
-    PropertyId, QoS, ReasonCode, Text, Version, decode, encode,
+    PropertyId, ProtocolVersion, QoS, ReasonCode, Text, decode, encode,
 };
 
 mod generate;
@@ -221,7 +221,7 @@ fn the_encoder_refuses_what_the_decoder_refuses() {
             };
 
             let mut out = b"before".to_vec();
-            let encoded = encode(&packet, Version::V5, &mut out);
+            let encoded = encode(&packet, ProtocolVersion::V5, &mut out);
 
             let expected =
                 decode_with(place, &value(byte).repeat(2)).map_err(EncodeError::Properties);
@@ -300,7 +300,7 @@ fn foreign_bytes_are_neither_listed_nor_written() {
 
     assert_eq!(foreign.iter().count(), 1);
     assert_eq!(
-        encode(&packet, Version::V5, &mut Vec::new()),
+        encode(&packet, ProtocolVersion::V5, &mut Vec::new()),
         Err(EncodeError::Properties(DecodeError::UnknownProperty(0x7F)))
     );
 }
@@ -381,7 +381,7 @@ fn decode_with(place: Place, properties: &[u8]) -> Result<(), DecodeError> {
     };
     let body = [before, &list, after].concat();
     let bytes = [&[first_byte][..], &length(body.len()), &body].concat();
-    let decoded = decode(&bytes, Version::V5, &Limits::default())?;
+    let decoded = decode(&bytes, ProtocolVersion::V5, &Limits::default())?;
     assert!(decoded.is_some(), "the packet is whole");
     Ok(())
 }
@@ -400,7 +400,7 @@ fn packet_with(packet_type: PacketType, properties: Properties<'_>) -> Option<Pa
         PacketType::Auth => b"\xF0\x01\x18",
         _ => return None,
     };
-    let decoded = decode(bytes, Version::V5, &Limits::default());
+    let decoded = decode(bytes, ProtocolVersion::V5, &Limits::default());
     let (mut packet, _) = decoded.expect("is a packet").expect("is whole");
     match &mut packet {
         Packet::ConnAck(packet) => packet.properties = properties,

@@ -2,7 +2,7 @@
 
 use mqttcore_codec::{
     Ack, ConnAck, DecodeError, Disconnect, EncodeError, Limits, Packet, PacketId, PacketType,
-    Properties, ReasonCode, SubAck, Version, decode, encode,
+    Properties, ProtocolVersion, ReasonCode, SubAck, decode, encode,
 };
 
 /// [MQTT-3.4.2-1] and its siblings: every value in every packet, against the lists of chapter 3.
@@ -12,7 +12,7 @@ fn mqtt_3_4_2_1_only_the_listed_reason_codes_are_taken() {
         for value in 0..=u8::MAX {
             let decoded = decode(
                 &packet_with(packet_type, value),
-                Version::V5,
+                ProtocolVersion::V5,
                 &Limits::default(),
             )
             .map(|packet| packet.is_some());
@@ -43,7 +43,7 @@ fn a_reason_code_of_another_packet_is_not_written() {
         properties: Properties::EMPTY,
     });
     assert_eq!(
-        encode(&packet, Version::V5, &mut Vec::new()),
+        encode(&packet, ProtocolVersion::V5, &mut Vec::new()),
         Err(EncodeError::ReasonCode(
             ReasonCode::NOT_AUTHORIZED,
             PacketType::PubRel
@@ -70,7 +70,7 @@ fn a_connack_of_3_x_says_what_it_can() {
             reason,
             properties: Properties::EMPTY,
         });
-        for version in [Version::V3_1, Version::V3_1_1] {
+        for version in [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1] {
             let mut bytes = Vec::new();
             encode(&packet, version, &mut bytes).unwrap();
 
@@ -93,7 +93,7 @@ fn mqtt_3_9_3_2_a_suback_of_3_x_has_one_failure() {
     });
 
     let mut bytes = Vec::new();
-    encode(&packet, Version::V3_1_1, &mut bytes).unwrap();
+    encode(&packet, ProtocolVersion::V3_1_1, &mut bytes).unwrap();
 
     assert_eq!(bytes, [0x90, 0x05, 0x00, 0x01, 0x02, 0x80, 0x80]);
 }
@@ -112,8 +112,8 @@ fn an_error_that_3_x_cannot_say_is_left_out() {
     });
 
     let mut bytes = Vec::new();
-    encode(&puback, Version::V3_1_1, &mut bytes).unwrap();
-    encode(&disconnect, Version::V3_1_1, &mut bytes).unwrap();
+    encode(&puback, ProtocolVersion::V3_1_1, &mut bytes).unwrap();
+    encode(&disconnect, ProtocolVersion::V3_1_1, &mut bytes).unwrap();
 
     assert_eq!(bytes, [0x40, 0x02, 0x00, 0x01, 0xE0, 0x00]);
 }

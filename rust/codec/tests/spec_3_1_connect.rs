@@ -1,17 +1,17 @@
 //! Section 3.1 of MQTT 5.0 and 3.1.1, CONNECT, and how a broken one may be answered.
 
 use mqttcore_codec::{
-    Connect, DecodeError, EncodeError, Limits, Packet, Properties, PropertyId, ReasonCode, Text,
-    Version, decode_connect, encode, refusal,
+    Connect, DecodeError, EncodeError, Limits, Packet, Properties, PropertyId, ProtocolVersion,
+    ReasonCode, Text, connack_for_error, decode_connect, encode,
 };
 
 /// All 256 connect flags in each version, with a payload that has every field the flags ask for.
 #[test]
 fn c05_c06_c09_connect_flags_are_held_against_each_other() {
     for (version, name, level) in [
-        (Version::V3_1, &b"\0\x06MQIsdp"[..], 3),
-        (Version::V3_1_1, b"\0\x04MQTT", 4),
-        (Version::V5, b"\0\x04MQTT", 5),
+        (ProtocolVersion::V3_1, &b"\0\x06MQIsdp"[..], 3),
+        (ProtocolVersion::V3_1_1, b"\0\x04MQTT", 4),
+        (ProtocolVersion::V5, b"\0\x04MQTT", 5),
     ] {
         for flags in 0..=u8::MAX {
             let bytes = connect_with(version, name, level, flags);
@@ -35,8 +35,8 @@ fn c05_c06_c09_connect_flags_are_held_against_each_other() {
 /// [MQTT-3.1.2-2] A level that is not served is answered in a form that the client can read.
 #[test]
 fn mqtt_3_1_2_2_c03_c04_a_level_that_is_not_served_is_answered_in_its_own_form() {
-    let old = Some((Version::V3_1_1, 1));
-    let new = Some((Version::V5, 0x84));
+    let old = Some((ProtocolVersion::V3_1_1, 1));
+    let new = Some((ProtocolVersion::V5, 0x84));
     let rows = [
         (&b"MQTT"[..], 0, old),
         (b"MQTT", 1, old),
@@ -58,15 +58,15 @@ fn mqtt_3_1_2_2_c03_c04_a_level_that_is_not_served_is_answered_in_its_own_form()
         bytes.extend_from_slice(&[level, 0x02, 0, 60, 0, 0]);
         let error = decode_connect(&bytes, &Limits::default()).unwrap_err();
 
-        let answer = refusal(&bytes, error);
+        let answer = connack_for_error(&bytes, error);
 
         let said = answer.map(|(version, connack)| match version {
-            Version::V5 => (version, connack.reason.value()),
+            ProtocolVersion::V5 => (version, connack.reason.value()),
             _ => (version, connack.reason.connect_return_code()),
         });
         assert_eq!(said, expected, "level {level} of {name:?}");
         assert_eq!(error.reason_code().value(), 0x84);
-        let is_old = expected.is_some_and(|(version, _)| version != Version::V5);
+        let is_old = expected.is_some_and(|(version, _)| version != ProtocolVersion::V5);
         assert_eq!(error.connack_3x(), is_old.then_some(1));
     }
 }
@@ -75,10 +75,10 @@ fn mqtt_3_1_2_2_c03_c04_a_level_that_is_not_served_is_answered_in_its_own_form()
 #[test]
 fn the_top_bit_of_the_protocol_level_marks_a_bridge_of_3_1_and_3_1_1() {
     let rows = [
-        (&b"\0\x06MQIsdp"[..], 0x83, Version::V3_1, true),
-        (b"\0\x06MQIsdp", 3, Version::V3_1, false),
-        (b"\0\x04MQTT", 0x84, Version::V3_1_1, true),
-        (b"\0\x04MQTT", 4, Version::V3_1_1, false),
+        (&b"\0\x06MQIsdp"[..], 0x83, ProtocolVersion::V3_1, true),
+        (b"\0\x06MQIsdp", 3, ProtocolVersion::V3_1, false),
+        (b"\0\x04MQTT", 0x84, ProtocolVersion::V3_1_1, true),
+        (b"\0\x04MQTT", 4, ProtocolVersion::V3_1_1, false),
     ];
     for (name, level, version, is_bridge) in rows {
         let bytes = connect_with(version, name, level, 0x02);
@@ -97,10 +97,10 @@ fn mqtt_3_1_4_1_a_malformed_connect_is_answered_in_version_5_only() {
     let error = DecodeError::ReservedConnectFlag;
 
     assert_eq!(decode_connect(old, &Limits::default()), Err(error));
-    assert_eq!(refusal(old, error), None);
+    assert_eq!(connack_for_error(old, error), None);
     assert_eq!(decode_connect(new, &Limits::default()), Err(error));
-    let (version, connack) = refusal(new, error).unwrap();
-    assert_eq!(version, Version::V5);
+    let (version, connack) = connack_for_error(new, error).unwrap();
+    assert_eq!(version, ProtocolVersion::V5);
     assert_eq!(connack.reason, ReasonCode::MALFORMED_PACKET);
 }
 
@@ -115,9 +115,12 @@ fn a02_a_connect_above_the_limit_is_answered_if_it_named_its_version() {
     let error = decode_connect(bytes, &limits).unwrap_err();
 
     assert_eq!(error, DecodeError::PacketTooLarge);
-    let (version, connack) = refusal(bytes, error).unwrap();
-    assert_eq!((version, connack.reason.value()), (Version::V5, 0x95));
-    assert_eq!(refusal(&bytes[..9], error), None);
+    let (version, connack) = connack_for_error(bytes, error).unwrap();
+    assert_eq!(
+        (version, connack.reason.value()),
+        (ProtocolVersion::V5, 0x95)
+    );
+    assert_eq!(connack_for_error(&bytes[..9], error), None);
 }
 
 /// Others become Protocol Error [MQTT-3.2.2-8].
@@ -127,9 +130,9 @@ fn a_refusal_has_a_reason_code_that_connack_may_carry() {
     let error = DecodeError::ZeroProperty(PropertyId::TopicAlias);
     assert_eq!(error.reason_code(), ReasonCode::TOPIC_ALIAS_INVALID);
 
-    let (version, connack) = refusal(bytes, error).unwrap();
+    let (version, connack) = connack_for_error(bytes, error).unwrap();
 
-    assert_eq!(version, Version::V5);
+    assert_eq!(version, ProtocolVersion::V5);
     assert_eq!(connack.reason, ReasonCode::PROTOCOL_ERROR);
 }
 
@@ -144,7 +147,7 @@ fn a15_another_protocol_is_not_answered() {
     ] {
         let error = decode_connect(bytes, &Limits::default()).unwrap_err();
 
-        assert_eq!(refusal(bytes, error), None);
+        assert_eq!(connack_for_error(bytes, error), None);
     }
 }
 
@@ -152,7 +155,7 @@ fn a15_another_protocol_is_not_answered() {
 #[test]
 fn mqtt_3_1_2_22_a_password_alone_is_written_in_version_5_only() {
     let mut connect = Connect {
-        version: Version::V3_1_1,
+        version: ProtocolVersion::V3_1_1,
         is_bridge: false,
         clean_start: true,
         keep_alive_s: 0,
@@ -165,12 +168,12 @@ fn mqtt_3_1_2_22_a_password_alone_is_written_in_version_5_only() {
     let mut out = Vec::new();
 
     assert_eq!(
-        encode(&Packet::Connect(connect), Version::V5, &mut out),
+        encode(&Packet::Connect(connect), ProtocolVersion::V5, &mut out),
         Err(EncodeError::PasswordWithoutUserName)
     );
-    connect.version = Version::V5;
+    connect.version = ProtocolVersion::V5;
     assert_eq!(
-        encode(&Packet::Connect(connect), Version::V5, &mut out),
+        encode(&Packet::Connect(connect), ProtocolVersion::V5, &mut out),
         Ok(())
     );
 }
@@ -187,8 +190,12 @@ fn a_password_is_not_printed() {
     assert!(!printed.contains("canary") && !printed.contains("99, 97"));
 }
 
-fn connect_with(version: Version, name: &[u8], level: u8, flags: u8) -> Vec<u8> {
-    let properties: &[u8] = if version == Version::V5 { &[0] } else { &[] };
+fn connect_with(version: ProtocolVersion, name: &[u8], level: u8, flags: u8) -> Vec<u8> {
+    let properties: &[u8] = if version == ProtocolVersion::V5 {
+        &[0]
+    } else {
+        &[]
+    };
     let mut body = [name, &[level, flags, 0, 60], properties, b"\0\x01c"].concat();
     if flags & 0x04 != 0 {
         body.extend_from_slice(properties);
@@ -204,16 +211,16 @@ fn connect_with(version: Version, name: &[u8], level: u8, flags: u8) -> Vec<u8> 
 }
 
 /// Sections 3.1.2.3 to 3.1.2.9 of 5.0 and 3.1.1, bit by bit.
-fn is_allowed(flags: u8, version: Version) -> bool {
+fn is_allowed(flags: u8, version: ProtocolVersion) -> bool {
     let bit = |number: u8| flags >> number & 1 == 1;
     let (user_name, password, will_retain) = (bit(7), bit(6), bit(5));
     let (will_qos, will, reserved) = (flags >> 3 & 3, bit(2), bit(0));
-    let reserved_is_right = !reserved || version == Version::V3_1;
+    let reserved_is_right = !reserved || version == ProtocolVersion::V3_1;
     let will_is_right = if will {
         will_qos != 3
     } else {
         will_qos == 0 && !will_retain
     };
-    let login_is_right = user_name || !password || version == Version::V5;
+    let login_is_right = user_name || !password || version == ProtocolVersion::V5;
     reserved_is_right && will_is_right && login_is_right
 }

@@ -1,12 +1,16 @@
 //! Section 3.3 of MQTT 5.0 and 3.1.1, PUBLISH, and the fields of the other packets.
 
 use mqttcore_codec::{
-    DecodeError, Delivery, EncodeError, Limits, Packet, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, Publish, Subscribe, SubscriptionOptions, Text, UnsubAck, Version,
+    DecodeError, EncodeError, Limits, Packet, PacketId, PacketType, Properties, PropertiesBuf,
+    Property, ProtocolVersion, Publish, PublishQoS, Subscribe, SubscriptionOptions, Text, UnsubAck,
     decode, encode, encode_publish_head,
 };
 
-const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+const VERSIONS: [ProtocolVersion; 3] = [
+    ProtocolVersion::V3_1,
+    ProtocolVersion::V3_1_1,
+    ProtocolVersion::V5,
+];
 
 /// [MQTT-4.7.3-1] Our own PUBLISH has a topic, or an alias in version 5.
 #[test]
@@ -25,14 +29,17 @@ fn mqtt_4_7_3_1_d01_an_empty_topic_is_written_with_an_alias_only() {
             Err(EncodeError::EmptyTopic)
         );
     }
-    for version in [Version::V3_1, Version::V3_1_1] {
+    for version in [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1] {
         assert_eq!(
             encode_publish_head(&aliased, version, &mut out),
             Err(EncodeError::EmptyTopic)
         );
     }
     assert_eq!(out, []);
-    assert_eq!(encode_publish_head(&aliased, Version::V5, &mut out), Ok(()));
+    assert_eq!(
+        encode_publish_head(&aliased, ProtocolVersion::V5, &mut out),
+        Ok(())
+    );
     assert_eq!(out, [0x30, 0x07, 0, 0, 3, 0x23, 0, 1]);
 }
 
@@ -44,7 +51,7 @@ fn a_message_of_5_is_written_for_3_x_without_its_properties() {
     let message = publish(text("t"), buffer.as_properties(), b"x");
 
     let mut out = Vec::new();
-    encode_publish_head(&message, Version::V3_1_1, &mut out).unwrap();
+    encode_publish_head(&message, ProtocolVersion::V3_1_1, &mut out).unwrap();
 
     assert_eq!(out, [0x30, 0x04, 0, 1, b't']);
 }
@@ -57,10 +64,15 @@ fn d03_the_longest_topic_is_read_and_written() {
     let message = publish(text(&longest), Properties::EMPTY, &payload);
 
     let mut bytes = Vec::new();
-    encode(&Packet::Publish(message), Version::V3_1_1, &mut bytes).unwrap();
+    encode(
+        &Packet::Publish(message),
+        ProtocolVersion::V3_1_1,
+        &mut bytes,
+    )
+    .unwrap();
 
     assert_eq!(bytes[..4], [0x30, 0xF1, 0xA2, 0x08]);
-    let decoded = decode(&bytes, Version::V3_1_1, &Limits::default());
+    let decoded = decode(&bytes, ProtocolVersion::V3_1_1, &Limits::default());
     assert_eq!(decoded, Ok(Some((Packet::Publish(message), bytes.len()))));
 }
 
@@ -79,10 +91,10 @@ fn a_packet_with_a_long_list_has_a_longer_length() {
         });
 
         let mut bytes = b"before".to_vec();
-        encode(&subscribe, Version::V3_1_1, &mut bytes).unwrap();
+        encode(&subscribe, ProtocolVersion::V3_1_1, &mut bytes).unwrap();
 
         assert!(bytes[6..].starts_with(header), "{:02X?}", &bytes[6..12]);
-        let decoded = decode(&bytes[6..], Version::V3_1_1, &Limits::default());
+        let decoded = decode(&bytes[6..], ProtocolVersion::V3_1_1, &Limits::default());
         assert_eq!(decoded, Ok(Some((subscribe, bytes.len() - 6))));
     }
 }
@@ -105,7 +117,7 @@ fn a_packet_that_cannot_be_written_leaves_the_buffer_alone() {
     ];
 
     assert_eq!(
-        empty_lists.map(|packet| encode(&packet, Version::V5, &mut out)),
+        empty_lists.map(|packet| encode(&packet, ProtocolVersion::V5, &mut out)),
         [Err(EncodeError::NoFilters), Err(EncodeError::NoReasonCodes)]
     );
     assert_eq!(out, b"before");
@@ -141,8 +153,14 @@ fn mqtt_2_2_1_3_d07_packet_id_0_is_refused_everywhere() {
 #[test]
 fn e04_subscription_options_are_held_against_the_specification() {
     for options in 0..=u8::MAX {
-        let old = verdict(&[0x82, 6, 0, 1, 0, 1, b't', options], Version::V3_1_1);
-        let new = verdict(&[0x82, 7, 0, 1, 0, 0, 1, b't', options], Version::V5);
+        let old = verdict(
+            &[0x82, 6, 0, 1, 0, 1, b't', options],
+            ProtocolVersion::V3_1_1,
+        );
+        let new = verdict(
+            &[0x82, 7, 0, 1, 0, 0, 1, b't', options],
+            ProtocolVersion::V5,
+        );
 
         let expected_old = match options {
             0..=2 => Ok(()),
@@ -167,7 +185,7 @@ fn a08_auth_is_written_in_version_5_only() {
         properties: Properties::EMPTY,
     });
 
-    for version in [Version::V3_1, Version::V3_1_1] {
+    for version in [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1] {
         assert_eq!(
             encode(&auth, version, &mut Vec::new()),
             Err(EncodeError::NotInVersion(PacketType::Auth, version))
@@ -176,7 +194,7 @@ fn a08_auth_is_written_in_version_5_only() {
 }
 
 /// The reason code of a refusal; what is taken is whole.
-fn verdict(bytes: &[u8], version: Version) -> Result<(), u8> {
+fn verdict(bytes: &[u8], version: ProtocolVersion) -> Result<(), u8> {
     let packet =
         decode(bytes, version, &Limits::default()).map_err(|error| error.reason_code().value())?;
     assert!(packet.is_some());
@@ -185,7 +203,7 @@ fn verdict(bytes: &[u8], version: Version) -> Result<(), u8> {
 
 fn publish<'a>(topic: Text<'a>, properties: Properties<'a>, payload: &'a [u8]) -> Publish<'a> {
     Publish {
-        delivery: Delivery::AtMostOnce,
+        delivery: PublishQoS::AtMostOnce,
         retain: false,
         topic,
         properties,

@@ -8,7 +8,7 @@ mod served;
 
 use std::time::Duration;
 
-use mqttcore_broker::{Config, Failure};
+use mqttcore_broker::{BrokerFailure, Config};
 use mqttcore_panics::panic_in;
 
 use common::{DEADLINE, HOUR_S, Home, v5, within};
@@ -116,6 +116,6 @@ fn a_client_is_sent_away() {
 
     client.until_closed();
 
-    assert!(matches!(broker.failure(), Some(Failure::Panicked(_))));
+    assert!(matches!(broker.failure(), Some(BrokerFailure::Panicked(_))));
     stop(broker);
 }

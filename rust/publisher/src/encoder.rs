@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use mqttcore_codec::{
-    Delivery, PacketId, PropertiesBuf, Property, Publish, QoS, Text, Version, encode_publish_head,
+    PacketId, PropertiesBuf, Property, ProtocolVersion, Publish, PublishQoS, QoS, Text,
+    encode_publish_head,
 };
 use mqttcore_topics::TopicLimits;
 
@@ -13,7 +14,7 @@ use crate::{ID, PublisherFailure, RowError};
 
 /// Knows what every message of a connection has in common; its memory is that of one row.
 pub(crate) struct Encoder {
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) server: ServerCapabilities,
     /// How ids begin; behind it comes the number of the row.
     name: String,
@@ -23,7 +24,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(version: Version, name: &str) -> Self {
+    pub(crate) fn new(version: ProtocolVersion, name: &str) -> Self {
         Self {
             version,
             server: ServerCapabilities::ANY,
@@ -97,11 +98,11 @@ impl Encoder {
         }
         let publish = Publish {
             delivery: match row.qos {
-                QoS::ExactlyOnce => Delivery::ExactlyOnce {
+                QoS::ExactlyOnce => PublishQoS::ExactlyOnce {
                     packet_id,
                     dup: false,
                 },
-                _ => Delivery::AtLeastOnce {
+                _ => PublishQoS::AtLeastOnce {
                     packet_id,
                     dup: false,
                 },

@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use arrow_array::RecordBatch;
 use mqttcore_codec::{
     Ack, Connect, Disconnect, Limits, Packet, PacketType, Properties, PropertiesBuf, Property,
-    ReasonCode, Text, Version, decode, encode,
+    ProtocolVersion, ReasonCode, Text, decode, encode,
 };
 
 use crate::columns::MessageColumns;
@@ -22,7 +22,7 @@ pub const ID: &str = "mqttcore-id";
 #[derive(Clone, Copy)]
 pub struct ConnectOptions<'a> {
     /// The version to speak.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Who the client says it is.
     pub client_id: &'a str,
     /// The user name, if the server wants one.
@@ -41,7 +41,7 @@ pub struct ConnectOptions<'a> {
 impl Default for ConnectOptions<'_> {
     fn default() -> Self {
         Self {
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             client_id: "",
             username: None,
             password: None,
@@ -115,7 +115,7 @@ impl Publisher {
         first_row: u64,
     ) -> Result<Self, PublisherFailure> {
         let window = match login.version {
-            Version::V5 => 1000,
+            ProtocolVersion::V5 => 1000,
             _ => 20,
         };
         Ok(Self {
@@ -221,7 +221,7 @@ impl Publisher {
             Err(error) => error,
         };
         // A server without MQTT 5.0 may say so in the form that it knows.
-        let old = decode(bytes, Version::V3_1_1, &RECEIVED);
+        let old = decode(bytes, ProtocolVersion::V3_1_1, &RECEIVED);
         match (self.phase, old) {
             (Phase::Connecting, Ok(Some((Packet::ConnAck(connack), len))))
                 if connack.reason.is_error() =>

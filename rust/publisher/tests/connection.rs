@@ -4,7 +4,7 @@
 mod common;
 
 use common::{CONNACK, batch, connected, connecting, flags, numbers, rows, sent, texts};
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use mqttcore_publisher::{ConnectOptions, Publisher, PublisherFailure};
 
 /// The PUBLISH of row `number` of [`rows`] over MQTT 5.0, in one byte of length each.
@@ -60,7 +60,7 @@ fn it_begins_with_connect() {
 
 #[test]
 fn before_5_it_begins_without_properties() {
-    let version = Version::V3_1_1;
+    let version = ProtocolVersion::V3_1_1;
     let login = ConnectOptions {
         version,
         client_id: "me",
@@ -86,7 +86,7 @@ fn a_login_that_cannot_be_sent_is_refused() {
             ..ConnectOptions::default()
         },
         ConnectOptions {
-            version: Version::V3_1_1,
+            version: ProtocolVersion::V3_1_1,
             password: Some("pw"),
             ..ConnectOptions::default()
         },
@@ -146,8 +146,8 @@ fn receive_maximum_narrows_the_window() {
 #[test]
 fn where_the_server_cannot_say_how_many_it_takes_it_gets_few() {
     for (version, connack, room) in [
-        (Version::V5, &CONNACK[..], 1000),
-        (Version::V3_1_1, &[0x20, 2, 0, 0], 20),
+        (ProtocolVersion::V5, &CONNACK[..], 1000),
+        (ProtocolVersion::V3_1_1, &[0x20, 2, 0, 0], 20),
     ] {
         let login = ConnectOptions {
             version,
@@ -403,7 +403,7 @@ fn rows_that_came_before_the_server_are_held_against_it_too() {
 #[test]
 fn columns_that_the_protocol_cannot_carry_are_refused() {
     let login = ConnectOptions {
-        version: Version::V3_1_1,
+        version: ProtocolVersion::V3_1_1,
         ..ConnectOptions::default()
     };
     let mut publisher = connecting(&login);

@@ -6,7 +6,7 @@ mod common;
 use std::collections::{BTreeMap, VecDeque};
 
 use common::{connected, rows, sent};
-use mqttcore_codec::{Ack, Limits, Packet, PacketId, Version, decode, encode};
+use mqttcore_codec::{Ack, Limits, Packet, PacketId, ProtocolVersion, decode, encode};
 use mqttcore_publisher::Publisher;
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ impl Server {
         self.torn.extend_from_slice(bytes);
         let torn = std::mem::take(&mut self.torn);
         let mut rest = torn.as_slice();
-        while let Some((packet, len)) = decode(rest, Version::V5, &Limits::MAX).unwrap() {
+        while let Some((packet, len)) = decode(rest, ProtocolVersion::V5, &Limits::MAX).unwrap() {
             self.packet(&packet);
             rest = &rest[len..];
         }
@@ -79,7 +79,7 @@ impl Server {
             _ => Packet::PubComp(ack),
         };
         let mut bytes = Vec::new();
-        encode(&packet, Version::V5, &mut bytes).unwrap();
+        encode(&packet, ProtocolVersion::V5, &mut bytes).unwrap();
         out.extend(bytes);
     }
 }

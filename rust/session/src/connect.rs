@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use mqttcore_codec::{Connect, Properties, Property, ReasonCode, Text, Version, Will};
+use mqttcore_codec::{Connect, Properties, Property, ProtocolVersion, ReasonCode, Text, Will};
 use mqttcore_topics::{MountPoint, TopicName};
 
 use crate::control::{Control, Details};
@@ -22,7 +22,7 @@ use crate::will::WillMessage;
 )]
 pub struct ConnectRequest {
     /// The version that the client speaks.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The client is a bridge of another broker, and cannot say so in its subscriptions: as if each had No Local
     /// and Retain As Published.
     pub is_bridge: bool,
@@ -65,7 +65,7 @@ pub struct ConnectRequest {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnAckFormat {
     /// The version that the client speaks.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The largest packet that it takes; `u32::MAX` without a limit.
     pub maximum_packet_size: u32,
     /// It takes reason strings and user properties.
@@ -223,8 +223,8 @@ fn check_client_id(
     let id = connect.client_id;
     if id.is_empty() {
         return match connect.version {
-            Version::V5 => Ok(None),
-            Version::V3_1_1 if connect.clean_start => Ok(None),
+            ProtocolVersion::V5 => Ok(None),
+            ProtocolVersion::V3_1_1 if connect.clean_start => Ok(None),
             _ => Err(Violation::protocol(
                 ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
                 "MQTT-3.1.3-8",

@@ -2,7 +2,7 @@
 
 use mqttcore_codec::{
     Ack, Auth, ConnAck, Disconnect, EncodeError, Packet, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, ReasonCode, SubAck, Text, UnsubAck, Version, encode,
+    PropertiesBuf, Property, ProtocolVersion, ReasonCode, SubAck, Text, UnsubAck, encode,
 };
 
 /// A packet that waits to be encoded for one client.
@@ -178,7 +178,7 @@ impl Control {
     ///
     /// User properties are left out first, then the reason string [MQTT-3.2.2-19, -20,
     /// MQTT-3.4.2-2, -3 and their like]. Answers whether anything was appended.
-    pub fn encode(&self, version: Version, limit_bytes: u32, out: &mut Vec<u8>) -> bool {
+    pub fn encode(&self, version: ProtocolVersion, limit_bytes: u32, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
         for detail in [Detail::Everything, Detail::ReasonString, Detail::Nothing] {
@@ -192,7 +192,7 @@ impl Control {
 
     fn write(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         detail: Detail,
         out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
@@ -236,7 +236,7 @@ impl Control {
 impl ConnAckBody {
     fn write(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         detail: Detail,
         put: impl FnOnce(Packet<'_>) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
@@ -252,7 +252,7 @@ impl ConnAckBody {
 impl ExplainedAck {
     fn write(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         detail: Detail,
         put: impl FnOnce(Packet<'_>) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
@@ -273,7 +273,7 @@ impl ExplainedAck {
 impl ReasonsBody {
     fn write(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         detail: Detail,
         put: impl FnOnce(&Self, Properties<'_>) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
@@ -289,7 +289,8 @@ impl PropertiesBody {
         detail: Detail,
         put: impl FnOnce(ReasonCode, Properties<'_>) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
-        let properties = with_details(&self.properties, &self.details, Version::V5, detail)?;
+        let properties =
+            with_details(&self.properties, &self.details, ProtocolVersion::V5, detail)?;
         put(self.reason, properties.as_properties())
     }
 }
@@ -306,7 +307,7 @@ fn ack(packet_id: PacketId, reason: ReasonCode) -> Ack<'static> {
 fn with_details(
     own: &PropertiesBuf,
     details: &Details,
-    version: Version,
+    version: ProtocolVersion,
     detail: Detail,
 ) -> Result<PropertiesBuf, EncodeError> {
     if !version.has_properties() {
@@ -342,7 +343,7 @@ mod tests {
         };
         let mut out = Vec::new();
         Control::explained(packet_type, (packet_id, reason), details).encode(
-            Version::V5,
+            ProtocolVersion::V5,
             room,
             &mut out,
         );
@@ -372,8 +373,11 @@ mod tests {
         let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
         let mut out = vec![0; 20];
 
-        let is_written =
-            Control::explained(PacketType::PubRel, told, details).encode(Version::V5, 10, &mut out);
+        let is_written = Control::explained(PacketType::PubRel, told, details).encode(
+            ProtocolVersion::V5,
+            10,
+            &mut out,
+        );
 
         assert!(is_written);
         assert_eq!(&out[20..], b"\x62\x08\x00\x07\x92\x04\x1f\x00\x01r");
@@ -389,7 +393,11 @@ mod tests {
             };
             let mut out = vec![0; 3];
 
-            assert!(!Control(kind(Box::new(body))).encode(Version::V3_1_1, u32::MAX, &mut out));
+            assert!(!Control(kind(Box::new(body))).encode(
+                ProtocolVersion::V3_1_1,
+                u32::MAX,
+                &mut out
+            ));
 
             assert_eq!(out, [0; 3]);
         }

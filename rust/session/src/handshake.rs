@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{PacketType, PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
+use mqttcore_codec::{PacketType, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Text};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
@@ -117,7 +117,7 @@ impl ConnectRequest {
 ///
 /// `server_reference` goes with 0x9C and 0x9D.
 pub fn connack_failure(
-    version: Version,
+    version: ProtocolVersion,
     reason: ReasonCode,
     server_reference: Option<&str>,
     details: Details,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqttcore_codec::{Properties, PropertiesBuf, Property, Publish, QoS, Version};
+use mqttcore_codec::{Properties, PropertiesBuf, Property, ProtocolVersion, Publish, QoS};
 use mqttcore_topics::TopicName;
 
 use crate::chunk::{Chunk, ChunkAccount};
@@ -40,7 +40,7 @@ enum FrameForm {
     /// Topic, properties, payload and nothing else.
     Bare,
     /// A whole QoS 0 PUBLISH of this version, fit to be forwarded byte for byte.
-    Frame(Version),
+    Frame(ProtocolVersion),
 }
 
 impl Message {
@@ -53,7 +53,7 @@ impl Message {
     /// A PUBLISH without topic text was sent under an alias: use [`Message::copied`] for it.
     pub fn from_publish(
         now: Instant,
-        version: Version,
+        version: ProtocolVersion,
         (topic, publish): (TopicName<'_>, &Publish<'_>),
         source: &[u8],
         chunk: &Chunk,
@@ -211,7 +211,7 @@ impl Message {
     /// The publisher's own QoS 0 frame, if a receiver of version `receiver` may get it byte for
     /// byte: RETAIN 0, no topic alias, no Subscription Identifier, no Message Expiry, and the
     /// same form (3.1 and 3.1.1 write PUBLISH alike).
-    pub fn frame(&self, receiver: Version) -> Option<(&Chunk, Range<usize>)> {
+    pub fn frame(&self, receiver: ProtocolVersion) -> Option<(&Chunk, Range<usize>)> {
         let FrameForm::Frame(version) = self.form else {
             return None;
         };
@@ -276,7 +276,7 @@ impl Message {
 
     fn within(
         now: Instant,
-        version: Version,
+        version: ProtocolVersion,
         publish: &Publish<'_>,
         source: &[u8],
         chunk: &Chunk,

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use mqttcore_codec::{Ack, PacketId, PacketType, QoS, ReasonCode, Version};
+use mqttcore_codec::{Ack, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::control::{Control, ControlKind, Details};
 use crate::event::{DropReason, ExchangeRecord, SessionEvent};
@@ -443,7 +443,7 @@ impl Session {
 
     fn choose_alias(&mut self, transmit: &mut PublishTransmit) {
         let outgoing = &transmit.outgoing;
-        if self.version != Version::V5 || self.state != LinkState::Open {
+        if self.version != ProtocolVersion::V5 || self.state != LinkState::Open {
             return;
         }
         let (version, hidden) = (self.version, transmit.hidden);
@@ -459,7 +459,11 @@ impl Session {
 impl ConnectionState {
     /// Why a message cannot go over this connection: the client's mount point hides its topic, or its Maximum Packet
     /// Size or MQTT allow no such packet [MQTT-3.1.2-24].
-    pub(crate) fn obstacle(&self, outgoing: &Outgoing, version: Version) -> Option<DropReason> {
+    pub(crate) fn obstacle(
+        &self,
+        outgoing: &Outgoing,
+        version: ProtocolVersion,
+    ) -> Option<DropReason> {
         let hidden = match &self.mount_point {
             Some(mount_point) => mount_point.hidden_bytes(outgoing.message.topic()),
             None => Some(0),
@@ -472,7 +476,13 @@ impl ConnectionState {
     }
 
     /// Whether a packet can carry the message without the `hidden` bytes of its topic, with `bytes` more.
-    fn fits(&self, outgoing: &Outgoing, version: Version, hidden: usize, bytes: u64) -> bool {
+    fn fits(
+        &self,
+        outgoing: &Outgoing,
+        version: ProtocolVersion,
+        hidden: usize,
+        bytes: u64,
+    ) -> bool {
         let limit = self.packet_bytes.min(PACKET_BYTES_MAX);
         // Far from the limit, Subscription Identifiers and lengths need no count.
         let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;

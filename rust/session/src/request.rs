@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use mqttcore_codec::{PacketId, Properties, Publish, QoS, ReasonCode, RetainHandling, Version};
+use mqttcore_codec::{
+    PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling,
+};
 use mqttcore_topics::{Options, SubscriptionFilter, TopicName, TopicNameBuf};
 
 use crate::cause::Cause;
@@ -43,7 +45,7 @@ pub enum Request<'p> {
 /// the engine's to decide.
 #[derive(Debug)]
 pub struct PublishRequest<'p> {
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) publish: Publish<'p>,
     pub(crate) topic: PublishTopic<'p>,
 }

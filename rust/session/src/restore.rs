@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{PacketId, Version};
+use mqttcore_codec::{PacketId, ProtocolVersion};
 
 use crate::inflight::InFlightEntry;
 use crate::limits::ServerLimits;
@@ -21,7 +21,7 @@ impl Session {
     /// Its deadlines run from `since`, so the expiry of a session and the delay of its will go on
     /// while the broker is down.
     pub fn restored(
-        version: Version,
+        version: ProtocolVersion,
         limits: Arc<ServerLimits>,
         since: Instant,
         expiry_interval_s: u32,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{Disconnect, Packet, PacketType, ReasonCode, Version};
+use mqttcore_codec::{Disconnect, Packet, PacketType, ProtocolVersion, ReasonCode};
 use mqttcore_topics::MountPoint;
 
 use crate::cause::Cause;
@@ -31,7 +31,7 @@ pub struct Session {
     pub(crate) since: Option<Instant>,
     pub(crate) expiry_interval_s: u32,
     pub(crate) state: LinkState,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     /// The session outlives a crash of the broker: its promises are recorded first.
     pub(crate) is_durable: bool,
     pub(crate) gate: AckGate,
@@ -67,7 +67,7 @@ impl Session {
             since: None,
             expiry_interval_s: 0,
             state: LinkState::Away,
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             is_durable: false,
             gate: AckGate::default(),
             queue: Queue::default(),
@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// The version of the connection, or of the last one.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> ProtocolVersion {
         self.version
     }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use mqttcore_codec::{
-    Delivery, EncodeError, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Text,
-    Version, encode_publish_head,
+    EncodeError, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
+    PublishQoS, QoS, Text, encode_publish_head,
 };
 
 use crate::alias::AliasUse;
@@ -77,7 +77,7 @@ impl PublishTransmit {
     }
 
     /// The publisher's own frame, if this client may get it as it is.
-    pub fn shared_frame(&self, version: Version) -> Option<(&Chunk, Range<usize>)> {
+    pub fn shared_frame(&self, version: ProtocolVersion) -> Option<(&Chunk, Range<usize>)> {
         let outgoing = &self.outgoing;
         let is_plain = outgoing.qos == QoS::AtMostOnce
             && !outgoing.retain
@@ -97,7 +97,7 @@ impl PublishTransmit {
     /// [`EncodeError`] if the packet would be longer than MQTT can say; `out` is then as before.
     pub fn encode_head(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         now: Instant,
         scratch: &mut PropertiesBuf,
         out: &mut Vec<u8>,
@@ -120,7 +120,7 @@ impl PublishTransmit {
     /// As [`PublishTransmit::encode_head`].
     pub fn encode(
         &self,
-        version: Version,
+        version: ProtocolVersion,
         now: Instant,
         scratch: &mut PropertiesBuf,
         out: &mut Vec<u8>,
@@ -139,18 +139,18 @@ impl PublishTransmit {
         Text::new(topic.get(self.hidden..).unwrap_or(topic)).expect("a published topic is text")
     }
 
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> PublishQoS {
         let dup = self.dup;
         match (self.packet_id, self.outgoing.qos) {
-            (Some(packet_id), QoS::AtLeastOnce) => Delivery::AtLeastOnce { packet_id, dup },
-            (Some(packet_id), QoS::ExactlyOnce) => Delivery::ExactlyOnce { packet_id, dup },
-            _ => Delivery::AtMostOnce,
+            (Some(packet_id), QoS::AtLeastOnce) => PublishQoS::AtLeastOnce { packet_id, dup },
+            (Some(packet_id), QoS::ExactlyOnce) => PublishQoS::ExactlyOnce { packet_id, dup },
+            _ => PublishQoS::AtMostOnce,
         }
     }
 
     fn properties<'a>(
         &'a self,
-        version: Version,
+        version: ProtocolVersion,
         now: Instant,
         scratch: &'a mut PropertiesBuf,
     ) -> Result<Properties<'a>, EncodeError> {
@@ -185,7 +185,7 @@ pub(crate) const ALIAS_BYTES: u64 = 5;
 
 /// The size of the PUBLISH that `outgoing` becomes for a client of `version` that does not see `hidden` bytes of its
 /// topic, without an alias.
-pub(crate) fn publish_bytes(outgoing: &Outgoing, version: Version, hidden: usize) -> u64 {
+pub(crate) fn publish_bytes(outgoing: &Outgoing, version: ProtocolVersion, hidden: usize) -> u64 {
     let message = &outgoing.message;
     let packet_id = if outgoing.qos == QoS::AtMostOnce {
         0

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{CONNECT_5, Wire, connect_5};
-use mqttcore_codec::{ReasonCode, Version, decode};
+use mqttcore_codec::{ProtocolVersion, ReasonCode, decode};
 use mqttcore_session::{
     AuthStep, Authentication, Control, Details, PACKET_BYTES_MAX, ServerLimits, Terms, Violation,
     reauthentication_refusal,
@@ -125,7 +125,9 @@ fn mqtt_3_1_2_30_only_auth_or_disconnect_before_connack() {
     let mut authentication = begun();
     let limits = ServerLimits::default().before_connect();
     let mut handle = |bytes: &[u8]| {
-        let (packet, _) = decode(bytes, Version::V5, &limits).unwrap().unwrap();
+        let (packet, _) = decode(bytes, ProtocolVersion::V5, &limits)
+            .unwrap()
+            .unwrap();
         let step = authentication.handle_packet(&packet);
         step.map(|step| step == AuthStep::Disconnect)
             .map_err(|violation| violation.reason)
@@ -273,7 +275,9 @@ fn unlimited() -> Wire {
 
 fn take(authentication: &mut Authentication, bytes: &[u8]) -> Result<Vec<u8>, Violation> {
     let limits = ServerLimits::default().before_connect();
-    let (packet, _) = decode(bytes, Version::V5, &limits).unwrap().unwrap();
+    let (packet, _) = decode(bytes, ProtocolVersion::V5, &limits)
+        .unwrap()
+        .unwrap();
     match authentication.handle_packet(&packet)? {
         AuthStep::Data(data) => Ok(data.unwrap_or_default().to_vec()),
         AuthStep::Disconnect => panic!("not a DISCONNECT"),
@@ -282,6 +286,6 @@ fn take(authentication: &mut Authentication, bytes: &[u8]) -> Result<Vec<u8>, Vi
 
 fn encoded(control: &Control) -> Vec<u8> {
     let mut out = Vec::new();
-    control.encode(Version::V5, u32::MAX, &mut out);
+    control.encode(ProtocolVersion::V5, u32::MAX, &mut out);
     out
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{
     ACCEPTED_3, CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, Wire, connect_5, framed,
 };
-use mqttcore_codec::{ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::{Details, Secret, ServerLimits, Terms, connack_failure};
 
 #[test]
@@ -84,10 +84,10 @@ fn a_reason_that_a_packet_does_not_have_is_unspecified() {
         .unwrap();
     let mut out = Vec::new();
 
-    goodbye.encode(Version::V5, u32::MAX, &mut out);
+    goodbye.encode(ProtocolVersion::V5, u32::MAX, &mut out);
 
     assert_eq!(out, b"\xe0\x01\x80");
-    let early = refused(Version::V5, ReasonCode::SESSION_TAKEN_OVER);
+    let early = refused(ProtocolVersion::V5, ReasonCode::SESSION_TAKEN_OVER);
     assert_eq!(early, b"\x20\x03\x00\x80\x00");
 }
 
@@ -305,7 +305,7 @@ fn mqtt_3_1_3_8_an_empty_id_of_a_kept_3_x_session_is_refused() {
 
         assert_eq!(violation.reason, ReasonCode::CLIENT_IDENTIFIER_NOT_VALID);
         assert_eq!(
-            refused(Version::V3_1_1, violation.reason),
+            refused(ProtocolVersion::V3_1_1, violation.reason),
             b"\x20\x02\x00\x02"
         );
     }
@@ -499,7 +499,7 @@ fn a_will_that_is_not_the_text_that_it_says_is_refused_if_that_is_checked() {
 /// [MQTT-3.2.2-6] The reason travels in CONNACK.
 #[test]
 fn mqtt_3_2_2_6_a_v5_client_is_told_why() {
-    let bytes = refused(Version::V5, ReasonCode::BANNED);
+    let bytes = refused(ProtocolVersion::V5, ReasonCode::BANNED);
 
     assert_eq!(bytes, b"\x20\x03\x00\x8a\x00");
 }
@@ -508,14 +508,16 @@ fn mqtt_3_2_2_6_a_v5_client_is_told_why() {
 fn a_client_is_sent_to_another_server() {
     let details = Details::none();
     let control = connack_failure(
-        Version::V5,
+        ProtocolVersion::V5,
         ReasonCode::USE_ANOTHER_SERVER,
         Some("b"),
         details,
     );
 
     let mut out = Vec::new();
-    control.unwrap().encode(Version::V5, u32::MAX, &mut out);
+    control
+        .unwrap()
+        .encode(ProtocolVersion::V5, u32::MAX, &mut out);
 
     assert_eq!(out, b"\x20\x07\x00\x9c\x04\x1c\x00\x01b");
 }
@@ -534,10 +536,10 @@ fn mqtt_3_1_1_3_2_2_6_a_3_x_client_is_closed_without_a_fitting_code() {
     ];
 
     for (reason, code) in codes {
-        let control = connack_failure(Version::V3_1_1, reason, None, Details::none());
+        let control = connack_failure(ProtocolVersion::V3_1_1, reason, None, Details::none());
         let mut out = Vec::new();
         if let Some(control) = control {
-            control.encode(Version::V3_1_1, u32::MAX, &mut out);
+            control.encode(ProtocolVersion::V3_1_1, u32::MAX, &mut out);
         }
 
         assert_eq!(out.get(3).copied(), code, "{reason:?}");
@@ -580,7 +582,7 @@ fn mqtt_3_14_0_1_no_disconnect_before_connack() {
     let mut out = Vec::new();
     goodbye(&wire)
         .unwrap()
-        .encode(Version::V5, u32::MAX, &mut out);
+        .encode(ProtocolVersion::V5, u32::MAX, &mut out);
 
     assert_eq!(out, b"\xe0\x01\x8b");
 }
@@ -606,8 +608,8 @@ fn mqtt_3_14_2_3_disconnect_carries_details_if_they_fit() {
         .unwrap();
 
     let (mut whole, mut small) = (Vec::new(), Vec::new());
-    goodbye.encode(Version::V5, u32::MAX, &mut whole);
-    goodbye.encode(Version::V5, 10, &mut small);
+    goodbye.encode(ProtocolVersion::V5, u32::MAX, &mut whole);
+    goodbye.encode(ProtocolVersion::V5, 10, &mut small);
 
     assert_eq!(whole, b"\xe0\x0a\x9d\x08\x1c\x00\x01b\x1f\x00\x01r");
     assert_eq!(small, b"\xe0\x06\x9d\x04\x1c\x00\x01b");
@@ -653,7 +655,7 @@ fn generous() -> ServerLimits {
     }
 }
 
-fn refused(version: Version, reason: ReasonCode) -> Vec<u8> {
+fn refused(version: ProtocolVersion, reason: ReasonCode) -> Vec<u8> {
     let mut out = Vec::new();
     connack_failure(version, reason, None, Details::none())
         .expect("a CONNACK")

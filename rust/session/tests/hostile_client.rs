@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use common::{connect_5, message, start};
 use mqttcore_codec::{
-    Ack, Auth, Delivery as Sent, Disconnect, Limits, Packet, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, Publish, QoS, ReasonCode, Subscribe, SubscriptionOptions, Text,
+    Ack, Auth, Disconnect, Limits, Packet, PacketId, PacketType, Properties, PropertiesBuf,
+    Property, Publish, PublishQoS as Sent, QoS, ReasonCode, Subscribe, SubscriptionOptions, Text,
     Unsubscribe, decode, decode_connect, encode,
 };
 use mqttcore_session::{

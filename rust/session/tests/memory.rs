@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::{CONNECT_3, CONNECT_5_KEPT, Wire, connect_5, message, start};
-use mqttcore_codec::{QoS, ReasonCode, Version, decode};
+use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode, decode};
 use mqttcore_session::{Cause, Delivered, Delivery, Message, Secret, ServerLimits, Session};
 
 /// Counts what this thread allocates.
@@ -156,7 +156,9 @@ fn delivering_qos_1_and_2_allocates_nothing_once_warm() {
             } {
                 let bytes = [*ack, 2, high, low];
                 let limits = wire.limits.after_connect();
-                let (packet, _) = decode(&bytes, Version::V3_1_1, &limits).unwrap().unwrap();
+                let (packet, _) = decode(&bytes, ProtocolVersion::V3_1_1, &limits)
+                    .unwrap()
+                    .unwrap();
                 wire.session.handle_packet(wire.now, packet).unwrap();
                 while wire.session.poll_transmit().is_some() {}
             }
@@ -178,7 +180,9 @@ fn taking_a_publish_allocates_nothing_once_warm() {
             b"\x62\x02\x00\x02",
         ] {
             let limits = wire.limits.after_connect();
-            let (packet, _) = decode(bytes, Version::V3_1_1, &limits).unwrap().unwrap();
+            let (packet, _) = decode(bytes, ProtocolVersion::V3_1_1, &limits)
+                .unwrap()
+                .unwrap();
             let request = wire.session.handle_packet(wire.now, packet).unwrap();
             if let mqttcore_session::Request::Publish(publish) = request
                 && let Some(packet_id) = publish.packet_id()
@@ -211,7 +215,7 @@ fn encoding_for_a_subscription_identifier_allocates_nothing_once_warm() {
         };
         out.clear();
         publish
-            .encode(Version::V5, wire.now, &mut scratch, &mut out)
+            .encode(ProtocolVersion::V5, wire.now, &mut scratch, &mut out)
             .unwrap();
     };
     round();
@@ -363,7 +367,7 @@ fn a_queue_beyond_memory_holds_what_memory_may_hold_and_figures() {
 fn restored() -> Wire {
     let mut wire = Wire::new();
     wire.session = Session::restored(
-        Version::V5,
+        ProtocolVersion::V5,
         std::sync::Arc::clone(&wire.limits),
         start(),
         100,

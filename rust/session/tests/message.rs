@@ -4,7 +4,7 @@
 mod common;
 
 use common::{CONNECT_3, CONNECT_5, Wire, message, seconds, start};
-use mqttcore_codec::{Packet, PropertiesBuf, QoS, Version, decode};
+use mqttcore_codec::{Packet, PropertiesBuf, ProtocolVersion, QoS, decode};
 use mqttcore_session::{Chunk, Delivery, Message, ServerLimits, Transmit};
 use mqttcore_topics::{TopicLimits, TopicName};
 
@@ -15,8 +15,8 @@ const READ: &[u8] = b"\x30\x08\x00\x03a/b123\x32\x07\x00\x01t\x00\x09xy";
 fn a_message_shares_the_bytes_of_its_read() {
     let chunk: Chunk = READ.into();
 
-    let first = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
-    let second = decoded(Version::V3_1_1, &READ[10..], &chunk, 10);
+    let first = decoded(ProtocolVersion::V3_1_1, &READ[..10], &chunk, 0);
+    let second = decoded(ProtocolVersion::V3_1_1, &READ[10..], &chunk, 10);
 
     assert_eq!((first.topic(), first.payload()), ("a/b", &b"123"[..]));
     assert_eq!((second.topic(), second.payload()), ("t", &b"xy"[..]));
@@ -27,7 +27,7 @@ fn a_message_shares_the_bytes_of_its_read() {
 #[test]
 fn a_qos_0_frame_is_forwarded_byte_for_byte() {
     let chunk: Chunk = READ.into();
-    let message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
+    let message = decoded(ProtocolVersion::V3_1_1, &READ[..10], &chunk, 0);
     let mut wire = Wire::connected(CONNECT_3);
     wire.session
         .deliver(wire.now, &message, Delivery::new(QoS::ExactlyOnce, &[]));
@@ -36,11 +36,11 @@ fn a_qos_0_frame_is_forwarded_byte_for_byte() {
         panic!("a PUBLISH")
     };
 
-    let (shared, range) = publish.shared_frame(Version::V3_1_1).unwrap();
+    let (shared, range) = publish.shared_frame(ProtocolVersion::V3_1_1).unwrap();
     assert!(shared.is_same(&chunk));
     assert_eq!(range, 0..10);
-    assert!(publish.shared_frame(Version::V3_1).is_some());
-    assert!(publish.shared_frame(Version::V5).is_none());
+    assert!(publish.shared_frame(ProtocolVersion::V3_1).is_some());
+    assert!(publish.shared_frame(ProtocolVersion::V5).is_none());
 }
 
 /// What a receiver may not see as it is: RETAIN, an alias, an expiry, QoS, another version.
@@ -52,15 +52,15 @@ fn a_frame_that_must_change_is_not_forwarded() {
         b"\x30\x08\x00\x01t\x03\x23\x00\x01!",
         b"\x30\x0a\x00\x01t\x05\x02\x00\x00\x00\x09!",
     ] {
-        let message = decoded(Version::V5, frame, &frame.into(), 0);
+        let message = decoded(ProtocolVersion::V5, frame, &frame.into(), 0);
 
-        assert!(message.frame(Version::V5).is_none(), "{frame:x?}");
+        assert!(message.frame(ProtocolVersion::V5).is_none(), "{frame:x?}");
         assert_eq!((message.topic(), message.payload()), ("t", &b"!"[..]));
     }
     let plain = b"\x30\x07\x00\x01t\x02\x01\x01!";
     assert!(
-        decoded(Version::V5, plain, &plain[..].into(), 0)
-            .frame(Version::V5)
+        decoded(ProtocolVersion::V5, plain, &plain[..].into(), 0)
+            .frame(ProtocolVersion::V5)
             .is_some()
     );
 }
@@ -68,7 +68,7 @@ fn a_frame_that_must_change_is_not_forwarded() {
 #[test]
 fn a_frame_is_the_same_as_what_would_be_encoded() {
     let frame = b"\x30\x07\x00\x01t\x02\x01\x01!";
-    let message = decoded(Version::V5, frame, &frame[..].into(), 0);
+    let message = decoded(ProtocolVersion::V5, frame, &frame[..].into(), 0);
     let mut wire = Wire::connected(CONNECT_5);
     wire.session
         .deliver(wire.now, &message, Delivery::default());
@@ -79,7 +79,7 @@ fn a_frame_is_the_same_as_what_would_be_encoded() {
     let mut out = Vec::new();
     publish
         .encode(
-            Version::V5,
+            ProtocolVersion::V5,
             wire.now,
             &mut PropertiesBuf::default(),
             &mut out,
@@ -92,7 +92,7 @@ fn a_frame_is_the_same_as_what_would_be_encoded() {
 #[test]
 fn the_publishers_alias_is_not_forwarded() {
     let frame = b"\x30\x0a\x00\x01t\x05\x23\x00\x01\x01\x01!";
-    let message = decoded(Version::V5, frame, &frame[..].into(), 0);
+    let message = decoded(ProtocolVersion::V5, frame, &frame[..].into(), 0);
     let mut wire = Wire::connected(CONNECT_5);
 
     wire.session
@@ -109,7 +109,7 @@ fn a_message_cut_out_of_its_chunk_is_the_same() {
     ]
     .concat();
     let chunk: Chunk = read.clone().into();
-    let mut message = decoded(Version::V5, &read[..12], &chunk, 0);
+    let mut message = decoded(ProtocolVersion::V5, &read[..12], &chunk, 0);
     assert!(message.heap_bytes() > 4_000);
 
     message.release_chunk();
@@ -125,7 +125,7 @@ fn a_message_cut_out_of_its_chunk_is_the_same() {
 #[test]
 fn a_large_message_keeps_its_chunk() {
     let chunk: Chunk = READ[..10].into();
-    let mut message = decoded(Version::V3_1_1, &READ[..10], &chunk, 0);
+    let mut message = decoded(ProtocolVersion::V3_1_1, &READ[..10], &chunk, 0);
 
     message.release_chunk();
 
@@ -137,7 +137,7 @@ fn waiting_messages_let_go_of_their_chunks() {
     let read = [READ, &vec![0; 60_000]].concat();
     let chunk: Chunk = read.clone().into();
     let mut wire = Wire::connected(CONNECT_3);
-    let message = decoded(Version::V3_1_1, &read[10..19], &chunk, 10);
+    let message = decoded(ProtocolVersion::V3_1_1, &read[10..19], &chunk, 10);
     for _ in 0..40 {
         wire.session
             .deliver(wire.now, &message, Delivery::new(QoS::ExactlyOnce, &[]));
@@ -185,7 +185,9 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
     let both = [frame, &frame[..]].concat();
     let (source, copy) = both.split_at(frame.len());
     let limits = ServerLimits::default().after_connect();
-    let (packet, _) = decode(copy, Version::V3_1_1, &limits).unwrap().unwrap();
+    let (packet, _) = decode(copy, ProtocolVersion::V3_1_1, &limits)
+        .unwrap()
+        .unwrap();
     let Packet::Publish(publish) = packet else {
         panic!("not a PUBLISH")
     };
@@ -193,7 +195,8 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
     let chunk: Chunk = source.into();
     let topic = TopicName::parse(publish.topic.as_str(), &TopicLimits::default()).unwrap();
     let publish = (topic, &publish);
-    let message = Message::from_publish(start(), Version::V3_1_1, publish, source, &chunk, 0);
+    let message =
+        Message::from_publish(start(), ProtocolVersion::V3_1_1, publish, source, &chunk, 0);
 
     assert_eq!((message.topic(), message.payload()), ("topic", &b"xy"[..]));
     assert_eq!((message.qos(), message.dup()), (QoS::AtLeastOnce, true));
@@ -201,7 +204,7 @@ fn a_message_whose_packet_was_decoded_elsewhere_is_copied() {
     assert_eq!(chunk.holders(), 1);
 }
 
-fn decoded(version: Version, source: &[u8], chunk: &Chunk, at: usize) -> Message {
+fn decoded(version: ProtocolVersion, source: &[u8], chunk: &Chunk, at: usize) -> Message {
     let limits = ServerLimits::default().after_connect();
     let (packet, len) = decode(source, version, &limits).unwrap().unwrap();
     assert_eq!(len, source.len());

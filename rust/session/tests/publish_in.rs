@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire};
-use mqttcore_codec::{PacketId, QoS, ReasonCode, Version, decode};
+use mqttcore_codec::{PacketId, ProtocolVersion, QoS, ReasonCode, decode};
 use mqttcore_session::{Cause, Request, ServerLimits, ViolationKind};
 
 /// QoS 2, identifier 1, topic `t`, payload `!`.
@@ -355,7 +355,9 @@ fn a_publish_is_handed_over_as_it_came() {
     let limits = wire.limits.after_connect();
     for (flags, retain) in [(0x30, false), (0x31, true)] {
         let bytes = [flags, 7, 0, 1, b't', 2, 0x01, 1, b'!'];
-        let (packet, _) = decode(&bytes, Version::V5, &limits).unwrap().unwrap();
+        let (packet, _) = decode(&bytes, ProtocolVersion::V5, &limits)
+            .unwrap()
+            .unwrap();
 
         let request = wire.session.handle_packet(wire.now, packet).unwrap();
 

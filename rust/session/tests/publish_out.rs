@@ -10,7 +10,7 @@ use common::{
     CONNECT_3, CONNECT_3_KEPT, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, Wire, connect_5,
     message, message_with, seconds,
 };
-use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
+use mqttcore_codec::{Properties, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Text};
 use mqttcore_session::{
     Delivered, Delivery, DropReason, Message, QueuePolicy, ServerLimits, SessionEvent, Transmit,
 };
@@ -875,7 +875,7 @@ fn the_publishers_frame_goes_to_clients_that_get_nothing_of_their_own() {
         let Some(Transmit::Publish(publish)) = wire.session.poll_transmit() else {
             panic!("a PUBLISH")
         };
-        let is_shared = publish.shared_frame(Version::V5).is_some();
+        let is_shared = publish.shared_frame(ProtocolVersion::V5).is_some();
         assert_eq!(is_shared, own == "nothing", "{own}");
         assert_eq!(publish.qos() == ONCE, own == "QoS");
         assert_eq!(publish.retain(), own == "RETAIN");
@@ -1011,7 +1011,7 @@ fn a_message_that_is_too_large_with_what_comes_beside_it_is_dropped() {
         panic!("no PUBLISH");
     };
     let (mut scratch, mut head) = (PropertiesBuf::default(), Vec::new());
-    let encoded = publish.encode_head(Version::V5, wire.now, &mut scratch, &mut head);
+    let encoded = publish.encode_head(ProtocolVersion::V5, wire.now, &mut scratch, &mut head);
     assert_eq!(encoded, Ok(()));
     assert_eq!(head[..5], [0x32, 0xff, 0xff, 0xff, 0x7f]);
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Asked, CONNECT_3, CONNECT_5, CONNECT_5_TERSE, Wire, connect_5, framed};
-use mqttcore_codec::{QoS, ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 use mqttcore_session::{ConnAckFormat, Details, Request};
 
 /// Reason string and user property as they stand in a packet.
@@ -122,7 +122,11 @@ fn mqtt_3_14_2_3_disconnect_loses_its_details_when_it_is_too_large() {
             .session
             .disconnect_packet(ReasonCode::NOT_AUTHORIZED, None, details())
             .unwrap();
-        goodbye.encode(Version::V5, wire.session.client_packet_bytes(), &mut out);
+        goodbye.encode(
+            ProtocolVersion::V5,
+            wire.session.client_packet_bytes(),
+            &mut out,
+        );
 
         assert_eq!(out, fitting(b"\xe0", b"\x87", limit), "{limit}");
     }
@@ -152,7 +156,7 @@ fn mqtt_3_2_2_19_a_refusal_loses_its_details_when_it_is_too_large() {
 #[test]
 fn mqtt_3_1_2_29_who_did_not_ask_gets_codes_alone() {
     let to = ConnAckFormat {
-        version: Version::V5,
+        version: ProtocolVersion::V5,
         maximum_packet_size: u32::MAX,
         request_problem_information: false,
     };

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use common::{CONNECT_5_KEPT, Wire, connect_5, message, seconds, start};
-use mqttcore_codec::{PacketId, Properties, QoS, Version};
+use mqttcore_codec::{PacketId, Properties, ProtocolVersion, QoS};
 use mqttcore_session::{
     Delivery, Message, QueuePolicy, ServerLimits, Session, SessionEvent, Subscription, WillMessage,
 };
@@ -23,7 +23,7 @@ fn id(value: u16) -> PacketId {
 /// A wire whose session was away for `away_s` seconds, and expires after 100 seconds.
 fn restored(away_s: u64) -> Wire {
     let mut wire = Wire::new();
-    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
+    wire.session = Session::restored(ProtocolVersion::V5, Arc::clone(&wire.limits), start(), 100);
     wire.now = start() + seconds(away_s);
     wire
 }
@@ -203,7 +203,7 @@ fn a_will_whose_delay_passed_while_the_broker_was_down_is_due_at_once() {
 #[test]
 fn a_session_that_ended_with_its_connection_ends_at_once_and_its_will_is_due() {
     let mut wire = restored(0);
-    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 0);
+    wire.session = Session::restored(ProtocolVersion::V5, Arc::clone(&wire.limits), start(), 0);
     wire.session.restore_will(WillMessage {
         message: message("gone", b"c", ONCE),
         delay_s: 30,
@@ -236,7 +236,7 @@ fn what_was_accepted_waits_whatever_the_limits_are_today() {
         queue_messages: 1,
         ..Default::default()
     });
-    wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
+    wire.session = Session::restored(ProtocolVersion::V5, Arc::clone(&wire.limits), start(), 100);
     wire.session.restore_spilled(3, 6);
 
     wire.resume(CONNECT_5_KEPT);
@@ -319,7 +319,8 @@ fn the_oldest_of_a_queue_that_is_too_long_are_dropped_when_they_were_read() {
             queue_bytes,
             ..ServerLimits::default()
         });
-        wire.session = Session::restored(Version::V5, Arc::clone(&wire.limits), start(), 100);
+        wire.session =
+            Session::restored(ProtocolVersion::V5, Arc::clone(&wire.limits), start(), 100);
         wire.session.restore_spilled(4, 8);
         wire.session.begin_paging(5);
         assert!(wire.session.wants_page(), "its client is away");

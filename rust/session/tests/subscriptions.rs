@@ -7,7 +7,7 @@ use common::{
     Asked, CONNECT_3, CONNECT_5, CONNECT_5_KEPT, CONNECT_5_TERSE, CONNECT_BRIDGE, Wire, connect_5,
     framed,
 };
-use mqttcore_codec::{Packet, QoS, ReasonCode, RetainHandling, Version, decode};
+use mqttcore_codec::{Packet, ProtocolVersion, QoS, ReasonCode, RetainHandling, decode};
 use mqttcore_session::{
     Details, Request, ServerLimits, SubscribeRequest, UnsubscribeRequest, Violation,
 };
@@ -439,7 +439,7 @@ fn unsubscribe(wire: &mut Wire, bytes: &[u8]) -> UnsubscribeRequest {
     }
 }
 
-fn packet(version: Version, bytes: &[u8]) -> Packet<'_> {
+fn packet(version: ProtocolVersion, bytes: &[u8]) -> Packet<'_> {
     let limits = ServerLimits::default().after_connect();
     decode(bytes, version, &limits).unwrap().unwrap().0
 }

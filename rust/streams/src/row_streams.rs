@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Figures, Outcomes, RowLog, RowRecord, RowStream, RowSubscription, ServiceError, Stats,
+    Figures, RecordOutcomes, RowLog, RowRecord, RowStream, RowSubscription, ServiceError, Stats,
 };
 use mqttcore_session::Message;
 use mqttcore_store::files::Files;
@@ -95,7 +95,7 @@ impl RowLog for RowStreams {
         }
     }
 
-    fn open_external(&self, outcomes: &Outcomes) -> Result<bool, ServiceError> {
+    fn open_external(&self, outcomes: &RecordOutcomes) -> Result<bool, ServiceError> {
         let Some(config) = &self.config.kafka else {
             return Ok(false);
         };

@@ -1,7 +1,7 @@
 //! Decodes bytes to the packet classes of `mqttcore.packets`.
 
 use mqttcore_codec::{
-    Ack, Connect, Delivery, Limits, Packet, Publish, ReasonCode, Subscribe, Text, Will, decode,
+    Ack, Connect, Limits, Packet, Publish, PublishQoS, ReasonCode, Subscribe, Text, Will, decode,
     decode_connect,
 };
 use pyo3::prelude::*;
@@ -146,10 +146,9 @@ impl<'py> Maker<'py> {
         fields: &Bound<'py, PyDict>,
     ) -> PyResult<&'static str> {
         let (packet_id, dup) = match publish.delivery {
-            Delivery::AtMostOnce => (None, false),
-            Delivery::AtLeastOnce { packet_id, dup } | Delivery::ExactlyOnce { packet_id, dup } => {
-                (Some(packet_id.get()), dup)
-            }
+            PublishQoS::AtMostOnce => (None, false),
+            PublishQoS::AtLeastOnce { packet_id, dup }
+            | PublishQoS::ExactlyOnce { packet_id, dup } => (Some(packet_id.get()), dup),
         };
         fields.set_item("topic", publish.topic.as_str())?;
         fields.set_item("payload", PyBytes::new(self.py, publish.payload))?;

@@ -1,9 +1,9 @@
 //! Encodes the packet classes of `mqttcore.packets` to bytes.
 
 use mqttcore_codec::{
-    Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, PacketId, PacketType, PropertiesBuf,
-    Publish, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions, UnsubAck,
-    Unsubscribe, Version, Will, encode,
+    Ack, Auth, ConnAck, Connect, Disconnect, Packet, PacketId, PacketType, PropertiesBuf,
+    ProtocolVersion, Publish, PublishQoS, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscriptionOptions, UnsubAck, Unsubscribe, Will, encode,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
@@ -24,7 +24,7 @@ pub(crate) fn encode_packet<'py>(
     Ok(PyBytes::new(packet.py(), &out))
 }
 
-fn write_packet(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn write_packet(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let class = object.get_type().name()?;
     match &*class.to_cow()? {
         "Connect" => connect(object),
@@ -46,7 +46,7 @@ fn write_packet(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>
     }
 }
 
-fn bytes(packet: &Packet<'_>, version: Version) -> PyResult<Vec<u8>> {
+fn bytes(packet: &Packet<'_>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let mut out = Vec::new();
     encode(packet, version, &mut out).map_err(CoreError::from)?;
     Ok(out)
@@ -137,7 +137,7 @@ impl WillFields {
     }
 }
 
-fn connack(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn connack(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let packet = Packet::ConnAck(ConnAck {
         session_present: field(object, "session_present")?,
@@ -147,7 +147,7 @@ fn connack(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
     bytes(&packet, version)
 }
 
-fn publish(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn publish(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let topic: PyBackedStr = field(object, "topic")?;
     let payload: PyBackedBytes = field(object, "payload")?;
     let list = properties(object)?;
@@ -161,22 +161,22 @@ fn publish(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
     bytes(&packet, version)
 }
 
-fn delivery(object: &Bound<'_, PyAny>) -> PyResult<Delivery> {
+fn delivery(object: &Bound<'_, PyAny>) -> PyResult<PublishQoS> {
     let dup = field(object, "dup")?;
     Ok(match qos(field(object, "qos")?)? {
-        QoS::AtMostOnce => Delivery::AtMostOnce,
-        QoS::AtLeastOnce => Delivery::AtLeastOnce {
+        QoS::AtMostOnce => PublishQoS::AtMostOnce,
+        QoS::AtLeastOnce => PublishQoS::AtLeastOnce {
             packet_id: packet_id(object)?,
             dup,
         },
-        QoS::ExactlyOnce => Delivery::ExactlyOnce {
+        QoS::ExactlyOnce => PublishQoS::ExactlyOnce {
             packet_id: packet_id(object)?,
             dup,
         },
     })
 }
 
-fn ack(object: &Bound<'_, PyAny>, version: Version, kind: PacketType) -> PyResult<Vec<u8>> {
+fn ack(object: &Bound<'_, PyAny>, version: ProtocolVersion, kind: PacketType) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let ack = Ack {
         packet_id: packet_id(object)?,
@@ -222,7 +222,7 @@ impl SubscriptionFields {
     }
 }
 
-fn subscribe(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn subscribe(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let filters: Vec<SubscriptionFields> = field::<Vec<SubscriptionFields>>(object, "filters")?;
     let filters = filters
@@ -236,7 +236,7 @@ fn subscribe(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
     bytes(&packet, version)
 }
 
-fn suback(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn suback(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let packet = Packet::SubAck(SubAck {
         packet_id: packet_id(object)?,
@@ -246,7 +246,7 @@ fn suback(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
     bytes(&packet, version)
 }
 
-fn unsubscribe(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn unsubscribe(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let filters: Vec<PyBackedStr> = field::<Vec<PyBackedStr>>(object, "filters")?;
     let packet = Packet::Unsubscribe(Unsubscribe {
@@ -260,7 +260,7 @@ fn unsubscribe(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>>
     bytes(&packet, version)
 }
 
-fn unsuback(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn unsuback(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let packet = Packet::UnsubAck(UnsubAck {
         packet_id: packet_id(object)?,
@@ -270,7 +270,7 @@ fn unsuback(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
     bytes(&packet, version)
 }
 
-fn disconnect(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn disconnect(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let packet = Packet::Disconnect(Disconnect {
         reason: reason(object)?,
@@ -279,7 +279,7 @@ fn disconnect(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> 
     bytes(&packet, version)
 }
 
-fn auth(object: &Bound<'_, PyAny>, version: Version) -> PyResult<Vec<u8>> {
+fn auth(object: &Bound<'_, PyAny>, version: ProtocolVersion) -> PyResult<Vec<u8>> {
     let list = properties(object)?;
     let packet = Packet::Auth(Auth {
         reason: reason(object)?,

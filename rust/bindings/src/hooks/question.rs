@@ -293,7 +293,7 @@ pub(super) struct Alarm {
 #[cfg(test)]
 pub(super) mod tests {
     use mqttcore_broker::Peer;
-    use mqttcore_codec::Version;
+    use mqttcore_codec::ProtocolVersion;
 
     use super::*;
 
@@ -304,7 +304,7 @@ pub(super) mod tests {
         let (reply, mut answer) = Reply::new();
         let login = Login {
             client_id: "c".into(),
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             username: None,
             password: None,
             certificate: None,

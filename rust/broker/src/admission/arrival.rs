@@ -10,7 +10,7 @@ use mqttcore_session::{
 use mqttcore_store::Durability;
 
 use crate::admission::rejection::{Denied, turn_away};
-use crate::clients::client::{Client, Identity, Who};
+use crate::clients::client::{Client, ClientIdentity, KnownLogin};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Closing, Link};
 use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
@@ -22,9 +22,9 @@ use crate::connection::last_packets::send_disconnect;
 use crate::connection::transport::DetachedTransport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
-use crate::sessions::lifecycle::{arm, confirm, detach, end, handle_events};
+use crate::sessions::lifecycle::{arm, confirm, detach, handle_events, remove_session};
 use crate::sessions::paging;
-use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
+use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
 
 /// An authenticated client that moves to its shard.
@@ -75,7 +75,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     }
     let stored_at = existing
         .as_ref()
-        .filter(|old| old.number(&shard.world).is_some())
+        .filter(|old| old.number(&shard.engine).is_some())
         .map(|old| old.kept_at());
     let resumed = existing.and_then(|old| make_way(shard, &old, &request, &access.grant));
     let is_resumed = resumed.is_some();
@@ -96,7 +96,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let link = attach(shard, &client, &request, login, access);
     link.queue_policy.set(arrival.queue_policy);
     if is_resumed {
-        drop_lost_rights(&client, shard, request.mount_point.as_ref());
+        revoke_lost_rights(&client, shard, request.mount_point.as_ref());
     }
     let is_new = session_records::keep(shard, &client, terms.durable);
     let mut session = client.session.borrow_mut();
@@ -105,10 +105,10 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     handle_events(shard, &client);
     session_records::opened(shard, &client, &request, keeps_will);
     if is_new && is_resumed {
-        session_records::adopted(shard, &client);
+        session_records::write_adopted_session(shard, &client);
     }
     if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
-        journal.promise(&client, level);
+        journal.hold_acknowledgement(&client, level);
     }
     welcome(shard, &client, is_resumed);
     connection::spawn(shard, &client, &link, (transport, slot), arrival.unread);
@@ -122,7 +122,7 @@ fn is_durable(
     level: Durability,
     expiry_s: u32,
 ) -> bool {
-    let is_stored = resumed.is_some_and(|old| old.number(&shard.world).is_some());
+    let is_stored = resumed.is_some_and(|old| old.number(&shard.engine).is_some());
     let is_spilled = resumed.is_some_and(|old| old.session.borrow().spilled() > 0);
     (is_stored || level > Durability::Memory) && expiry_s > 0 || is_spilled
 }
@@ -170,7 +170,7 @@ fn refusal(
     existing: Option<&Rc<Client>>,
     arrival: &Arrival,
 ) -> Option<(ReasonCode, &'static str)> {
-    if shard.world.is_stopping() {
+    if shard.engine.is_stopping() {
         return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
     }
     let request = &arrival.request;
@@ -189,8 +189,13 @@ fn refusal(
             memory::report(shard, Shortage::Session, &login.client_id, Some(login.peer));
             return Some((ReasonCode::QUOTA_EXCEEDED, Shortage::Session.text()));
         }
-        let held: u64 = shard.world.metrics.iter().map(|m| m.sessions.value()).sum();
-        let sessions = held + shard.world.loading.to_come().unwrap_or(0);
+        let held: u64 = shard
+            .engine
+            .metrics
+            .iter()
+            .map(|m| m.sessions.value())
+            .sum();
+        let sessions = held + shard.engine.loading.remaining().unwrap_or(0);
         let full = sessions >= shard.config().sessions as u64;
         // The new session is refused; existing ones are never evicted (abuse F12).
         return full.then_some((
@@ -231,21 +236,21 @@ fn make_way(
     }
     let alive = shard.registry.borrow().at(old.handle).is_some();
     if alive && !resume {
-        end(shard, old);
+        remove_session(shard, old);
     }
     (alive && resume).then(|| Rc::clone(old))
 }
 
 fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
     shard.metrics().sessions.add(1);
-    let directory = &shard.world.directory;
+    let directory = &shard.engine.directory;
     shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
             directory.join_as(handle.word(), directory.key_of(&login.client_id)),
             Arc::clone(&login.client_id),
-            Identity {
-                who: Who::Known(Arc::clone(login)),
+            ClientIdentity {
+                who: KnownLogin::Known(Arc::clone(login)),
                 access: Arc::clone(access),
             },
             Session::new(Arc::clone(&shard.config().limits)),

@@ -328,7 +328,7 @@ fn send_home(
     let Ok(transport) = transport.park() else {
         return;
     };
-    let home = shard.world.home(&admitted.login.client_id);
+    let home = shard.engine.shard_of(&admitted.login.client_id);
     let grant = &admitted.access.grant;
     let promise = shard.config().promise_to(grant.promise, policy.promise);
     let queue_policy = grant.queue_policy.or(policy.queue_policy);

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use mqttcore_codec::{ReasonCode, Version, decode};
+use mqttcore_codec::{ProtocolVersion, ReasonCode, decode};
 use mqttcore_session::{AuthStep, Authentication, ConnAckFormat, ConnectRequest, Details, Secret};
 use tokio::sync::oneshot;
 
@@ -100,7 +100,7 @@ impl Handshake<'_> {
 
     /// Takes the password out of `request`.
     pub(crate) fn login(&self, request: &mut ConnectRequest, is_certified: bool) -> Login {
-        let assigned = || format!("mqttcore-{:016x}", self.shard.world.unique());
+        let assigned = || format!("mqttcore-{:016x}", self.shard.engine.unique());
         let client_id = match &request.client_id {
             Some(id) => Arc::clone(id),
             None => Arc::from(assigned()),
@@ -252,7 +252,7 @@ impl Handshake<'_> {
     ) -> Result<Option<Secret>, RejectReason> {
         let limits = self.shard.config().limits.before_connect();
         loop {
-            let decoded = decode(&self.buffer, Version::V5, &limits).map_err(|error| {
+            let decoded = decode(&self.buffer, ProtocolVersion::V5, &limits).map_err(|error| {
                 let mut farewell = Vec::new();
                 to.refuse(error.reason_code(), Details::none(), &mut farewell);
                 RejectReason::Malformed(error, farewell)

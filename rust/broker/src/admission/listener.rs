@@ -126,10 +126,10 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
     loop {
         match socket.accept().await {
             Ok((stream, peer)) => {
-                if shard.world.is_stopping() {
+                if shard.engine.is_stopping() {
                     return;
                 }
-                next = (next + 1) % shard.world.shards();
+                next = (next + 1) % shard.engine.shards();
                 deliver_to_shards(&shard, next, stream, peer, listener);
             }
             Err(error) => {
@@ -185,7 +185,7 @@ fn deliver_to_shards(
 /// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
-    let connections = &shard.world.connections;
+    let connections = &shard.engine.connections;
     let admitted = connections.admit(peer.ip(), listener, &shard.config(), now);
     let limit = match admitted {
         Ok(slot) => return Some(slot),

@@ -178,7 +178,7 @@ pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> RejectReason {
         return RejectReason::Silent(hint);
     }
     let mut farewell = Vec::new();
-    if let Some((version, connack)) = mqttcore_codec::refusal(bytes, error) {
+    if let Some((version, connack)) = mqttcore_codec::connack_for_error(bytes, error) {
         let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);
         debug_assert!(encoded.is_ok(), "a bare CONNACK encodes");
     }

@@ -10,39 +10,42 @@ pub(crate) struct AckOrder {
     /// What the next one waits for, which is not in line yet.
     next: Cell<Option<Durability>>,
     /// What the last one in line waits for; all before it wait for that or less.
-    level: Cell<Option<Durability>>,
+    durability: Cell<Option<Durability>>,
     /// How many are in line.
     count: Cell<u32>,
 }
 
 impl AckOrder {
-    /// The next one waits for `level`, at least; whether it is the first to say so.
-    pub(crate) fn ask(&self, level: Durability) -> bool {
+    /// The next one waits for `durability`, at least; whether it is the first to say so.
+    pub(crate) fn require(&self, durability: Durability) -> bool {
         let next = self.next.get();
-        self.next.set(next.max(Some(level)));
+        self.next.set(next.max(Some(durability)));
         next.is_none()
     }
 
     /// The level of the line that the next one has to stand in; `None` if it need not.
-    pub(crate) fn level(&self) -> Option<Durability> {
-        self.next.get().max(self.level.get())
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.next.get().max(self.durability.get())
     }
 
     /// The next one gets in line; returns the level that it waits for.
-    pub(crate) fn stand(&self) -> Durability {
-        let level = self.level().unwrap_or(Durability::Os).max(Durability::Os);
+    pub(crate) fn enqueue(&self) -> Durability {
+        let durability = self
+            .durability()
+            .unwrap_or(Durability::Os)
+            .max(Durability::Os);
         self.next.set(None);
-        self.level.set(Some(level));
+        self.durability.set(Some(durability));
         self.count.set(self.count.get() + 1);
-        level
+        durability
     }
 
     /// The first one leaves.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn dequeue(&self) {
         let count = self.count.get() - 1;
         self.count.set(count);
         if count == 0 {
-            self.level.set(None);
+            self.durability.set(None);
         }
     }
 }
@@ -55,18 +58,18 @@ mod tests {
     fn what_comes_behind_something_safer_waits_for_it() {
         let ack_order = AckOrder::default();
 
-        ack_order.ask(Durability::Os);
-        assert_eq!(ack_order.stand(), Durability::Os);
-        ack_order.ask(Durability::Os);
-        ack_order.ask(Durability::Fsync);
-        assert_eq!(ack_order.stand(), Durability::Fsync);
-        assert_eq!(ack_order.level(), Some(Durability::Fsync));
-        ack_order.ask(Durability::Memory);
-        assert_eq!(ack_order.stand(), Durability::Fsync);
+        ack_order.require(Durability::Os);
+        assert_eq!(ack_order.enqueue(), Durability::Os);
+        ack_order.require(Durability::Os);
+        ack_order.require(Durability::Fsync);
+        assert_eq!(ack_order.enqueue(), Durability::Fsync);
+        assert_eq!(ack_order.durability(), Some(Durability::Fsync));
+        ack_order.require(Durability::Memory);
+        assert_eq!(ack_order.enqueue(), Durability::Fsync);
 
-        (0..3).for_each(|_| ack_order.leave());
-        assert_eq!(ack_order.level(), None);
-        ack_order.ask(Durability::Os);
-        assert_eq!(ack_order.stand(), Durability::Os);
+        (0..3).for_each(|_| ack_order.dequeue());
+        assert_eq!(ack_order.durability(), None);
+        ack_order.require(Durability::Os);
+        assert_eq!(ack_order.enqueue(), Durability::Os);
     }
 }

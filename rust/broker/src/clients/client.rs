@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) handle: Handle,
     pub(crate) subscriber: SubscriberId,
     pub(crate) session: RefCell<Session>,
-    identity: RefCell<Identity>,
+    identity: RefCell<ClientIdentity>,
     link: RefCell<Option<Rc<Link>>>,
     /// It has lost rights: what is read back may be what it must not have.
     pub(crate) is_queue_judged: Cell<bool>,
@@ -61,13 +61,13 @@ pub(crate) struct Client {
 }
 
 /// Who the client is and what it may do; renewed by every connection.
-pub(crate) struct Identity {
-    pub(crate) who: Who,
+pub(crate) struct ClientIdentity {
+    pub(crate) who: KnownLogin,
     pub(crate) access: Arc<Access>,
 }
 
 /// Who a client is.
-pub(crate) enum Who {
+pub(crate) enum KnownLogin {
     /// It said so in this life of the broker.
     Known(Arc<Login>),
     /// The store kept its session, and what it called itself.
@@ -79,7 +79,7 @@ impl Client {
         handle: Handle,
         subscriber: SubscriberId,
         id: Arc<str>,
-        identity: Identity,
+        identity: ClientIdentity,
         session: Session,
     ) -> Self {
         Self {
@@ -104,16 +104,16 @@ impl Client {
 
     /// Says anew who the client is and what it may do.
     pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<Access>) {
-        let who = Who::Known(login);
-        *self.identity.borrow_mut() = Identity { who, access };
+        let who = KnownLogin::Known(login);
+        *self.identity.borrow_mut() = ClientIdentity { who, access };
     }
 
     /// Who it is; of a client that was not here yet in this life of the broker, what the store
     /// knows.
     pub(crate) fn login(&self) -> Arc<Login> {
         match &self.identity.borrow().who {
-            Who::Known(login) => Arc::clone(login),
-            Who::Kept(username) => Arc::new(Login {
+            KnownLogin::Known(login) => Arc::clone(login),
+            KnownLogin::Kept(username) => Arc::new(Login {
                 client_id: Arc::clone(&self.id),
                 version: self.session.borrow().version(),
                 username: username.clone(),
@@ -133,13 +133,13 @@ impl Client {
 
     /// Whether it connected in this life of the broker.
     pub(crate) fn was_here(&self) -> bool {
-        matches!(self.identity.borrow().who, Who::Known(_))
+        matches!(self.identity.borrow().who, KnownLogin::Known(_))
     }
 
     pub(crate) fn is_user(&self, username: Option<&str>) -> bool {
         match &self.identity.borrow().who {
-            Who::Known(login) => login.username.as_deref() == username,
-            Who::Kept(kept) => kept.as_deref() == username,
+            KnownLogin::Known(login) => login.username.as_deref() == username,
+            KnownLogin::Kept(kept) => kept.as_deref() == username,
         }
     }
 
@@ -210,8 +210,8 @@ mod tests {
             Handle::new(0, 1, 1),
             Arc::new(Access::of(Permissions::default())),
         );
-        let identity = Identity {
-            who: Who::Kept(None),
+        let identity = ClientIdentity {
+            who: KnownLogin::Kept(None),
             access: Arc::clone(&access),
         };
         let subscriber = directory.join(handle.word());

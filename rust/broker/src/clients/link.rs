@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use mqttcore_codec::{ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::{AckToken, Cause, ChunkAccount, Control};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ pub(crate) struct LastPackets {
 }
 
 /// What a plugin allowed beyond the grant, for a while.
-struct Widened {
+struct CachedAllow {
     action: Action,
     covers: TopicFilter,
     until: Instant,
@@ -36,7 +36,7 @@ struct Widened {
 
 /// Such answers; most clients have none.
 #[derive(Default)]
-struct Answers(Vec<Widened>);
+struct Answers(Vec<CachedAllow>);
 
 /// Answers kept for one client; the oldest makes room.
 const WIDENED_MAX: usize = 64;
@@ -50,7 +50,7 @@ pub(crate) const LOST: u64 = u64::MAX;
 
 /// One network connection, as the rest of the shard sees it.
 pub(crate) struct Link {
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     /// When the grant ends, on the monotonic clock.
     pub(crate) grant_ends: Cell<Option<Instant>>,
     /// Retained messages that are still to be sent, a subscription each.
@@ -115,7 +115,12 @@ pub(crate) struct Closing {
 }
 
 impl Link {
-    pub(crate) fn new(version: Version, packet_bytes: u32, peer: Peer, now: Instant) -> Self {
+    pub(crate) fn new(
+        version: ProtocolVersion,
+        packet_bytes: u32,
+        peer: Peer,
+        now: Instant,
+    ) -> Self {
         Self {
             version,
             grant_ends: Cell::default(),
@@ -141,12 +146,12 @@ impl Link {
     }
 
     /// Remembers that a plugin allowed `action` on everything that `covers` covers.
-    pub(crate) fn widen(&self, action: Action, covers: TopicFilter, until: Instant) {
+    pub(crate) fn cache_allow(&self, action: Action, covers: TopicFilter, until: Instant) {
         let mut widened = self.widened.take().unwrap_or_default();
         if widened.0.len() == WIDENED_MAX {
             widened.0.remove(0);
         }
-        widened.0.push(Widened {
+        widened.0.push(CachedAllow {
             action,
             covers,
             until,
@@ -174,7 +179,7 @@ impl Link {
     }
 
     /// Forgets what plugins allowed: it was said of an earlier grant.
-    pub(crate) fn narrow(&self) {
+    pub(crate) fn clear_allows(&self) {
         self.widened.take();
     }
 

@@ -23,7 +23,7 @@ pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 /// The write queue of one connection.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutboxPiece>,
     /// Bytes of the front piece that are written already.
     written: usize,
     bytes: usize,
@@ -34,14 +34,14 @@ pub(crate) struct Outbox {
 }
 
 /// Each but `Payload` begins with a packet.
-enum Piece {
+enum OutboxPiece {
     Owned(Vec<u8>),
     Shared(Chunk, Range<usize>),
     /// The rest of the packet whose beginning ends the piece before.
     Payload(Chunk, Range<usize>),
 }
 
-impl Piece {
+impl OutboxPiece {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
@@ -70,7 +70,7 @@ impl Outbox {
 
     /// Bytes of heap that nobody else shares.
     pub(crate) fn own_bytes(&self) -> usize {
-        self.owned + self.pieces.capacity() * size_of::<Piece>()
+        self.owned + self.pieces.capacity() * size_of::<OutboxPiece>()
     }
 
     /// Appends `range` of `chunk`, which are whole packets, without copying it unless the socket is blocked.
@@ -82,14 +82,15 @@ impl Outbox {
             return;
         }
         self.bytes += range.len();
-        if let Some(Piece::Shared(last, span)) = self.pieces.back_mut()
+        if let Some(OutboxPiece::Shared(last, span)) = self.pieces.back_mut()
             && span.end == range.start
             && last.is_same(chunk)
         {
             span.end = range.end;
             return;
         }
-        self.pieces.push_back(Piece::Shared(chunk.clone(), range));
+        self.pieces
+            .push_back(OutboxPiece::Shared(chunk.clone(), range));
     }
 
     /// Appends `range` of `chunk` as the rest of the packet that the last [`Self::push_with`] began.
@@ -97,23 +98,24 @@ impl Outbox {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         self.bytes += range.len();
         match self.pieces.back_mut() {
-            Some(Piece::Owned(begun)) if self.is_blocked && !is_most_of(&range, chunk) => {
+            Some(OutboxPiece::Owned(begun)) if self.is_blocked && !is_most_of(&range, chunk) => {
                 let before = begun.capacity();
                 begun.extend_from_slice(chunk.get(range).unwrap_or_default());
                 self.owned += begun.capacity() - before;
             }
-            _ => self.pieces.push_back(Piece::Payload(chunk.clone(), range)),
+            _ => self
+                .pieces
+                .push_back(OutboxPiece::Payload(chunk.clone(), range)),
         }
     }
 
     /// Appends whatever `write` appends to the buffer that it is given: packets, of which the last may lack its payload.
     pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let takes_more =
-            |piece: &Piece| matches!(piece, Piece::Owned(own) if own.len() < OWNED_BYTES);
+        let takes_more = |piece: &OutboxPiece| matches!(piece, OutboxPiece::Owned(own) if own.len() < OWNED_BYTES);
         if !self.pieces.back().is_some_and(takes_more) {
-            self.pieces.push_back(Piece::Owned(Vec::new()));
+            self.pieces.push_back(OutboxPiece::Owned(Vec::new()));
         }
-        let Some(Piece::Owned(buffer)) = self.pieces.back_mut() else {
+        let Some(OutboxPiece::Owned(buffer)) = self.pieces.back_mut() else {
             unreachable!("an owned piece was just pushed");
         };
         let (before, room) = (buffer.len(), buffer.capacity());
@@ -139,10 +141,10 @@ impl Outbox {
     }
 
     /// Iterates over the queued bytes, front first.
-    pub(crate) fn walk(&self) -> Walk<'_> {
+    pub(crate) fn walk(&self) -> OutboxCursor<'_> {
         let mut pieces = self.pieces.iter();
-        let first = pieces.next().map(Piece::as_slice).unwrap_or_default();
-        Walk {
+        let first = pieces.next().map(OutboxPiece::as_slice).unwrap_or_default();
+        OutboxCursor {
             piece: first.get(self.written..).unwrap_or_default(),
             pieces,
         }
@@ -153,10 +155,10 @@ impl Outbox {
         let mut pieces = self.pieces.iter();
         let Some(first) = pieces.next() else { return 0 };
         let piece = first.as_slice();
-        if matches!(first, Piece::Payload(..)) {
+        if matches!(first, OutboxPiece::Payload(..)) {
             return piece.len() - self.written;
         }
-        let (mut walk, mut end) = (Walk { piece, pieces }, 0);
+        let (mut walk, mut end) = (OutboxCursor { piece, pieces }, 0);
         while end < self.written {
             let packet = walk.packet_len(self.bytes + self.written - end);
             walk.skip(packet);
@@ -189,7 +191,7 @@ impl Outbox {
                 return;
             }
             self.written -= len;
-            if let Some(Piece::Owned(own)) = self.pieces.pop_front() {
+            if let Some(OutboxPiece::Owned(own)) = self.pieces.pop_front() {
                 self.owned -= own.capacity();
             }
         }
@@ -206,16 +208,16 @@ impl Outbox {
         self.is_blocked = true;
         for piece in &mut self.pieces {
             match piece {
-                Piece::Shared(chunk, range) if !is_most_of(range, chunk) => {
+                OutboxPiece::Shared(chunk, range) if !is_most_of(range, chunk) => {
                     let own = piece.as_slice().to_vec();
                     self.owned += own.capacity();
-                    *piece = Piece::Owned(own);
+                    *piece = OutboxPiece::Owned(own);
                 }
-                Piece::Payload(chunk, range) if !is_most_of(range, chunk) => {
+                OutboxPiece::Payload(chunk, range) if !is_most_of(range, chunk) => {
                     let bytes = chunk.get(range.clone()).unwrap_or_default();
                     let own = Chunk::new(bytes, chunk.account());
                     let all = 0..own.len();
-                    *piece = Piece::Payload(own, all);
+                    *piece = OutboxPiece::Payload(own, all);
                 }
                 _ => {}
             }
@@ -225,12 +227,12 @@ impl Outbox {
 
 /// A place in an outbox, from which its bytes are taken in order.
 #[derive(Clone)]
-pub(crate) struct Walk<'a> {
+pub(crate) struct OutboxCursor<'a> {
     piece: &'a [u8],
-    pieces: std::collections::vec_deque::Iter<'a, Piece>,
+    pieces: std::collections::vec_deque::Iter<'a, OutboxPiece>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> OutboxCursor<'a> {
     /// The next bytes that lie in one piece, at most `most` of them; none at the end.
     pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
         while self.piece.is_empty() {

@@ -12,7 +12,7 @@ use crate::clients::sources::Source;
 
 /// The retained message of a topic.
 #[derive(Clone)]
-pub(crate) struct Retained {
+pub(crate) struct RetainedMessage {
     pub(crate) message: Message,
     /// The store has it.
     pub(crate) is_stored: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Retained {
     pub(crate) source: Option<Arc<Source>>,
 }
 
-impl Retained {
+impl RetainedMessage {
     /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
     pub(crate) fn new(message: Message, is_stored: bool, source: Option<Arc<Source>>) -> Self {
         Self {
@@ -43,7 +43,7 @@ pub(crate) struct Replay {
     pub(crate) suback: AckToken,
     pub(crate) walk: Walk,
     /// What the last step of the walk found.
-    pub(crate) found: VecDeque<Retained>,
+    pub(crate) found: VecDeque<RetainedMessage>,
 }
 
 /// How far a walk over the retained store has come.

@@ -50,7 +50,7 @@ pub(crate) struct GroupDelivery {
     /// Who was chosen so far; the last one is to have it.
     pub(crate) tried: SmallVec<[SubscriberId; 4]>,
     /// How safe the message is kept, for whom it has to be.
-    pub(crate) level: Durability,
+    pub(crate) durability: Durability,
     /// The store's number of the message ...
     pub(crate) message: u64,
     /// ... and of the session that it keeps it for; 0 if for none.
@@ -62,7 +62,7 @@ impl GroupDelivery {
         Self {
             group,
             tried: SmallVec::from_slice(&[member]),
-            level: Durability::Memory,
+            durability: Durability::Memory,
             message: 0,
             session: 0,
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use mqttcore_codec::{QoS, ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 use mqttcore_session::Secret;
 use mqttcore_tls::ClientCertificate;
 use mqttcore_topics::TopicFilter;
@@ -99,7 +99,7 @@ pub struct Login {
     /// The client identifier, already assigned by the broker when the client sent none.
     pub client_id: Arc<str>,
     /// Protocol version of the connection.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// User name, when one was sent; an empty one is not the same as none.
     pub username: Option<Arc<str>>,
     /// The password, if one was sent; wiped after admission. Never printed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
@@ -46,7 +46,7 @@ pub(crate) struct ListenerPolicy {
     /// How safe what its clients do is.
     pub(crate) promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
-    pub(crate) protocol_versions: Box<[Version]>,
+    pub(crate) protocol_versions: Box<[ProtocolVersion]>,
     /// What becomes of what its clients publish for a kept session whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     /// What stands in front of the topics of its clients.

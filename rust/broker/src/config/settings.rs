@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use mqttcore_codec::Version;
+use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Durability;
 use mqttcore_tls::TlsSettings;
@@ -140,7 +140,7 @@ pub struct Listener {
     /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
     pub promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
-    pub protocol_versions: Vec<Version>,
+    pub protocol_versions: Vec<ProtocolVersion>,
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
     /// `None`: as the broker says.
     pub queue_policy: Option<FullQueuePolicy>,
@@ -159,7 +159,7 @@ impl Listener {
             websocket: None,
             tls: None,
             promise: None,
-            protocol_versions: Version::ALL.to_vec(),
+            protocol_versions: ProtocolVersion::ALL.to_vec(),
             queue_policy: None,
             mount_point: None,
         }

@@ -97,7 +97,7 @@ fn judge(client: &Client, action: Action, ruling: Ruling) -> Answer {
         Ruling::Allow => Ok(Ok(())),
         Ruling::AllowAll { covers, until } => {
             if let Some(link) = client.link() {
-                link.widen(action, covers, until);
+                link.cache_allow(action, covers, until);
             }
             Ok(Ok(()))
         }

@@ -24,7 +24,7 @@ pub(crate) fn must_wait_for(
     client: &Client,
     publication: &Publication<'_>,
 ) -> Option<Handle> {
-    let durable = &shard.world.durable;
+    let durable = &shard.engine.durable;
     let may_wait = durable.has_full()
         && !client.login().version.has_properties()
         && !durable.is_full(client.handle);
@@ -47,7 +47,7 @@ pub(crate) fn hold_back(
         let topic = message.topic_name();
         let publication = Publication::new(Some(&client), topic, &message, packet_id);
         loop {
-            let room = shard.world.durable.has_room(full);
+            let room = shard.engine.durable.has_room(full);
             if timeout_at(deadline.into(), room).await.is_err() {
                 publish::refuse(&shard, &client, &publication, Unroutable::QueueFull);
                 return Ok(());

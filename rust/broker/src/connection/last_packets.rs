@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::clients::client::Client;
 use crate::clients::link::{LastPackets, Link};
-use crate::clients::outbox::{Outbox, Walk};
+use crate::clients::outbox::{Outbox, OutboxCursor};
 use crate::routing::journal;
 use crate::shard::Shard;
 
@@ -54,7 +54,7 @@ pub(crate) fn send_disconnect(
             // The connection may have waited long enough.
             let _ = sender.send(());
         };
-        journal::when_promised(shard, client, Box::new(tell));
+        journal::when_acknowledged(shard, client, Box::new(tell));
         link.last_packets.set(Some(Box::new(LastPackets {
             acknowledgements,
             safe,
@@ -118,7 +118,7 @@ pub(crate) fn leaving(outbox: &Outbox, begun: usize) -> Vec<u8> {
 const RANKS: usize = 3;
 
 /// Packets of a lower rank leave rather than others.
-fn rank(packet: &Walk<'_>) -> usize {
+fn rank(packet: &OutboxCursor<'_>) -> usize {
     let mut first = [0];
     packet.peek(&mut first);
     match PacketType::of(first[0]) {
@@ -129,7 +129,7 @@ fn rank(packet: &Walk<'_>) -> usize {
 }
 
 /// The packets behind the first `begun` bytes, each as the place where it begins and its length.
-fn packets(outbox: &Outbox, begun: usize) -> impl Iterator<Item = (Walk<'_>, usize)> {
+fn packets(outbox: &Outbox, begun: usize) -> impl Iterator<Item = (OutboxCursor<'_>, usize)> {
     let (mut walk, mut waiting) = (outbox.walk(), outbox.len() - begun);
     walk.skip(begun);
     std::iter::from_fn(move || {

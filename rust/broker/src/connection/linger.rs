@@ -31,7 +31,7 @@ pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, farewell: Vec<
         discard(stream.tcp_mut()).await
     };
     // A client that is gone, or too slow, loses its last bytes: there is nobody to tell.
-    let longest = if shard.world.is_stopping() {
+    let longest = if shard.engine.is_stopping() {
         LONGEST_AT_STOP
     } else {
         LONGEST

@@ -82,8 +82,8 @@ fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
         && !router::is_short(shard)
-        && !queue_policy::may_refuse(shard, publication)
-        && external::refusal(shard, publication).is_none()
+        && !queue_policy::may_be_refused(shard, publication)
+        && external::backpressure_reason(shard, publication).is_none()
 }
 
 /// Routes and acknowledges, in their order, publishes that waited for each other.
@@ -177,12 +177,12 @@ pub(super) fn accept_logged(
     client: &Rc<Client>,
     publication: Publication<'_>,
 ) -> Option<PendingRequest> {
-    let refusal = external::refusal(shard, &publication);
+    let refusal = external::backpressure_reason(shard, &publication);
     if let Some(why) = refusal.filter(|_| publication.packet_id.is_some()) {
         refuse(shard, client, &publication, Unroutable::NotLogged(why));
         return None;
     }
-    let Some(logged) = external::log_first(shard, client, &publication) else {
+    let Some(logged) = external::produce_first(shard, client, &publication) else {
         accept_now(shard, client, publication);
         return None;
     };

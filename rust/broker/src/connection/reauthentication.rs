@@ -18,7 +18,7 @@ use crate::config::grants::Access;
 use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
-use crate::sessions::rights::{drop_lost_rights, identify, on_monotonic_clock};
+use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
 
 /// An exchange under way.
@@ -149,10 +149,10 @@ fn conclude(
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     identify(shard, client, login, Arc::new(access));
     if let Some(link) = client.link() {
-        link.narrow();
+        link.clear_allows();
         link.grant_ends.set(ends);
     }
-    drop_lost_rights(client, shard, None);
+    revoke_lost_rights(client, shard, None);
     let details = Details {
         reason_string: None,
         user_properties,

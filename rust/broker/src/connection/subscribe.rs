@@ -133,7 +133,7 @@ fn complete_subscribe(
         })
         .collect();
     if !changes.is_empty() {
-        shard.world.directory.commit(client.subscriber, &changes);
+        shard.engine.directory.commit(client.subscriber, &changes);
     }
     let wanted = |entry: &&SubscribeEntry| entry.wants_retained();
     let wanted: Vec<SubscribeEntry> = request.entries.iter().filter(wanted).cloned().collect();
@@ -163,7 +163,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         })
         .collect();
     if !changes.is_empty() {
-        shard.world.directory.commit(client.subscriber, &changes);
+        shard.engine.directory.commit(client.subscriber, &changes);
     }
     for entry in request.entries.iter().filter(|entry| entry.exists) {
         session_records::unsubscribed(shard, client, &entry.filter);

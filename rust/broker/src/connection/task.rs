@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use mqttcore_codec::{Limits, ReasonCode, Version};
+use mqttcore_codec::{Limits, ProtocolVersion, ReasonCode};
 use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, KeptWill, QueueLevel};
@@ -43,7 +43,7 @@ struct Connection {
     transport: Transport,
     input: Input,
     limits: Limits,
-    version: Version,
+    version: ProtocolVersion,
     /// A step that waits; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
     throttle: Option<Box<Throttle>>,
@@ -73,7 +73,7 @@ pub(crate) fn spawn(
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
     let on_panic = move |shard: &Rc<Shard>| {
-        loading::when_over(shard, move |shard| {
+        loading::when_loaded(shard, move |shard| {
             if lost_client.has_link(&lost_link) {
                 detach(shard, &lost_client, Cause::ConnectionLost);
             }
@@ -145,7 +145,7 @@ impl Connection {
         self.shard.flush_mailboxes();
         self.write(cx)?;
         if self.client.has_link(&self.link) {
-            group::take_part_again(&self.shard, &self.client, self.outbox_len());
+            group::update_availability(&self.shard, &self.client, self.outbox_len());
             if self.client.queue_level.get() == QueueLevel::Empty {
                 self.client.weigh(&self.shard);
             } else {
@@ -305,16 +305,16 @@ impl Connection {
     /// Tells the client why, parts it from its session, and closes.
     async fn finish(mut self, end: DisconnectCause) {
         self.reauthentication = None;
-        if !self.shard.held.is_over() {
+        if !self.shard.held.is_loaded() {
             // Its will may go to a session that is not there yet.
-            Box::pin(loading::over(Rc::clone(&self.shard))).await;
+            Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
             let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
             send_disconnect(&self.shard, &self.client, farewell);
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
-            let was_kept = had_kept_will || self.client.number(&self.shard.world).is_some();
+            let was_kept = had_kept_will || self.client.number(&self.shard.engine).is_some();
             detach(&self.shard, &self.client, cause);
             self.shard.flush_mailboxes();
             if was_kept && matches!(end, DisconnectCause::Left(_)) {

@@ -41,20 +41,20 @@ impl Default for Awaited {
 impl Awaited {
     /// ORDERING: `SeqCst` here and in [`DurableLog::kept`]: either the shard sees that its ticket is safe, or the log's thread sees
     /// that the shard waits for it.
-    pub(crate) fn set(&self, level: Durability, ticket: u64) {
-        self.0[usize::from(level == Durability::Fsync)].store(ticket, Ordering::SeqCst);
+    pub(crate) fn set(&self, durability: Durability, ticket: u64) {
+        self.0[usize::from(durability == Durability::Fsync)].store(ticket, Ordering::SeqCst);
     }
 
     /// Whether something waits for `ticket` or an earlier one.
-    pub(crate) fn is_for(&self, level: Durability, ticket: u64) -> bool {
-        self.0[usize::from(level == Durability::Fsync)].load(Ordering::SeqCst) <= ticket
+    pub(crate) fn is_for(&self, durability: Durability, ticket: u64) -> bool {
+        self.0[usize::from(durability == Durability::Fsync)].load(Ordering::SeqCst) <= ticket
     }
 }
 
 /// The lines of one shard: for the system, and for the disk.
 #[derive(Default)]
 pub(crate) struct AckQueues {
-    by_level: [AckQueue; 2],
+    by_durability: [AckQueue; 2],
     awaited: Arc<Awaited>,
     /// Messages of QoS 2 that stand in one of them.
     delivering: AckOrder,
@@ -76,22 +76,22 @@ impl AckQueues {
         }
     }
 
-    /// A batch was handed over at `level`.
-    pub(crate) fn advance_to(&self, ticket: u64, level: Durability) {
-        if level >= Durability::Os {
-            self.line(Durability::Os).last.set(ticket);
+    /// A batch was handed over at `durability`.
+    pub(crate) fn advance_to(&self, ticket: u64, durability: Durability) {
+        if durability >= Durability::Os {
+            self.queue_of(Durability::Os).last.set(ticket);
         }
-        if level == Durability::Fsync {
-            self.line(Durability::Fsync).last.set(ticket);
+        if durability == Durability::Fsync {
+            self.queue_of(Durability::Fsync).last.set(ticket);
         }
     }
 
-    /// Has `then` done once all that was handed over so far is as safe as `level` says.
-    pub(crate) fn push(&self, level: Durability, then: Continuation) {
-        let line = self.line(level);
+    /// Has `then` done once all that was handed over so far is as safe as `durability` says.
+    pub(crate) fn push(&self, durability: Durability, then: Continuation) {
+        let line = self.queue_of(durability);
         let mut waiting = line.waiting.borrow_mut();
         if waiting.is_empty() {
-            self.awaited.set(level, line.last.get());
+            self.awaited.set(durability, line.last.get());
         }
         waiting.push_back((line.last.get(), then));
     }
@@ -100,59 +100,59 @@ impl AckQueues {
     pub(crate) fn is_due(&self, log: &DurableLog) -> bool {
         [Durability::Os, Durability::Fsync]
             .into_iter()
-            .any(|level| {
-                let waiting = self.line(level).waiting.borrow();
+            .any(|durability| {
+                let waiting = self.queue_of(durability).waiting.borrow();
                 let first = waiting.front();
-                first.is_some_and(|(ticket, _)| *ticket <= log.kept(level))
+                first.is_some_and(|(ticket, _)| *ticket <= log.kept(durability))
             })
     }
 
     /// Has `then` done once all that was handed over so far is as safe as was asked for.
     pub(crate) fn push_last(&self, then: Continuation) {
-        let [os, fsync] =
-            [Durability::Os, Durability::Fsync].map(|level| self.line(level).last.get());
-        let level = if os > fsync {
+        let [os, fsync] = [Durability::Os, Durability::Fsync]
+            .map(|durability| self.queue_of(durability).last.get());
+        let durability = if os > fsync {
             Durability::Os
         } else {
             Durability::Fsync
         };
-        self.push(level, then);
+        self.push(durability, then);
     }
 
     /// The level that messages of QoS 2 stand in line for; later ones must not overtake them.
-    pub(crate) fn delivering(&self) -> Option<Durability> {
-        self.delivering.level()
+    pub(crate) fn durability_of_deliveries(&self) -> Option<Durability> {
+        self.delivering.durability()
     }
 
-    /// A message of QoS 2 is going to stand in the line of `level`.
-    pub(crate) fn deliver_at(&self, level: Durability) {
-        self.delivering.ask(level);
-        self.delivering.stand();
+    /// A message of QoS 2 is going to stand in the line of `durability`.
+    pub(crate) fn deliver_at(&self, durability: Durability) {
+        self.delivering.require(durability);
+        self.delivering.enqueue();
     }
 
     /// A message of QoS 2 has left the line.
     pub(crate) fn delivered(&self) {
-        self.delivering.leave();
+        self.delivering.dequeue();
     }
 
     /// Takes out the first thing whose ticket is safe.
     pub(crate) fn next_safe(&self, log: &DurableLog) -> Option<Continuation> {
         [Durability::Os, Durability::Fsync]
             .into_iter()
-            .find_map(|level| {
-                let mut waiting = self.line(level).waiting.borrow_mut();
+            .find_map(|durability| {
+                let mut waiting = self.queue_of(durability).waiting.borrow_mut();
                 let (ticket, _) = waiting.front()?;
-                if *ticket > log.kept(level) {
+                if *ticket > log.kept(durability) {
                     return None;
                 }
                 let (_, then) = waiting.pop_front()?;
                 let next = waiting.front().map_or(u64::MAX, |(ticket, _)| *ticket);
-                self.awaited.set(level, next);
+                self.awaited.set(durability, next);
                 Some(then)
             })
     }
 
-    fn line(&self, level: Durability) -> &AckQueue {
-        &self.by_level[usize::from(level == Durability::Fsync)]
+    fn queue_of(&self, durability: Durability) -> &AckQueue {
+        &self.by_durability[usize::from(durability == Durability::Fsync)]
     }
 }

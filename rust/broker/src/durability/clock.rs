@@ -28,7 +28,7 @@ pub(crate) struct KeptClock {
 
 /// What the last broker noted, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Noted {
+struct ClockRecord {
     /// Kept time.
     kept: u64,
     /// What the system's clock said then.
@@ -62,7 +62,7 @@ impl KeptClock {
         let mut noted = None;
         store.notes(&mut |key, value| {
             if key == NOTE {
-                noted = Noted::decode(value);
+                noted = ClockRecord::decode(value);
             }
         })?;
         let begun = Self::begin(system, now);
@@ -74,7 +74,7 @@ impl KeptClock {
     }
 
     /// This clock, as the last broker's goes on in it.
-    fn behind(self, noted: Noted) -> (Self, Option<String>) {
+    fn behind(self, noted: ClockRecord) -> (Self, Option<String>) {
         let bound = millis(BELIEVED).max(noted.longest_pause.saturating_mul(2));
         let pause = self.began_ms.checked_sub(noted.system);
         let counted = pause.unwrap_or(0).min(bound);
@@ -120,7 +120,7 @@ impl KeptClock {
 
     /// Puts what both clocks say into `batch`, for the next life.
     pub(crate) fn note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
-        let noted = Noted {
+        let noted = ClockRecord {
             kept: self.unix_ms(now),
             system: unix_ms(system),
             longest_pause: self.longest_pause_ms,
@@ -138,7 +138,7 @@ pub(crate) fn now_us() -> u64 {
     })
 }
 
-impl Noted {
+impl ClockRecord {
     fn encode(self) -> [u8; 24] {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.kept.to_le_bytes());
@@ -180,8 +180,8 @@ mod tests {
         )
     }
 
-    fn noted(longest_pause: u64) -> Noted {
-        Noted {
+    fn noted(longest_pause: u64) -> ClockRecord {
+        ClockRecord {
             kept: 1_000_000,
             system: YEARS_MS,
             longest_pause,
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_read_again() {
-        assert_eq!(Noted::decode(&noted(7).encode()), Some(noted(7)));
-        assert_eq!(Noted::decode(b"short"), None);
+        assert_eq!(ClockRecord::decode(&noted(7).encode()), Some(noted(7)));
+        assert_eq!(ClockRecord::decode(b"short"), None);
     }
 }

@@ -6,8 +6,8 @@ use crate::runtime::log::LogCategory;
 
 /// What a broker does with news of its store. Called from threads of the store.
 pub(crate) trait StoreEvents: Send + Sync {
-    /// `ticket` and all before it are as safe as `level` says.
-    fn kept(&self, level: Durability, ticket: u64);
+    /// `ticket` and all before it are as safe as `durability` says.
+    fn kept(&self, durability: Durability, ticket: u64);
     /// The log takes records again.
     fn has_room(&self);
     /// The store has stopped: nothing is kept any more.

@@ -25,7 +25,7 @@ use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
 use crate::clients::link::Link;
 use crate::durability::clock::now_us;
-use crate::durability::outcomes::{Lost, Outcome, Outcomes, RecordTicket};
+use crate::durability::outcomes::{LostRecord, RecordOutcome, RecordOutcomes, RecordTicket};
 use crate::durability::row_log::{RowLog, RowRecord};
 
 /// Records behind one that is not settled above which QoS 0 is dropped: they wait for a partition that
@@ -35,7 +35,7 @@ const UNSETTLED_MAX: usize = 1 << 20;
 /// One shard's way to the external log.
 pub(crate) struct ExternalQueue {
     pub(crate) rows: Arc<dyn RowLog>,
-    outcomes: Outcomes,
+    outcomes: RecordOutcomes,
     shard: u8,
     /// The records of this turn.
     batch: RefCell<Vec<RowRecord>>,
@@ -49,32 +49,32 @@ pub(crate) struct ExternalQueue {
     /// Records behind `settled`, in their order; `None` is settled.
     pending: RefCell<VecDeque<Option<Pending>>>,
     /// What waits until all up to a number are settled, in the order that it came.
-    waiting: RefCell<BTreeMap<(u64, u64), Waiting>>,
+    waiting: RefCell<BTreeMap<(u64, u64), KafkaContinuation>>,
     serial: Cell<u64>,
     /// Connections that are not read until there is room.
     stalled: RefCell<Vec<Waker>>,
     /// Scratch space of [`settle_all`](Self::settle_all).
-    settling: RefCell<Vec<(u64, Outcome)>>,
+    settling: RefCell<Vec<(u64, RecordOutcome)>>,
 }
 
 /// A record of which nobody said yet what became of it.
 struct Pending {
     bytes: usize,
-    publisher: Publisher,
+    publisher: RecordOrigin,
 }
 
 /// Who is told when a record is lost.
-pub(crate) enum Publisher {
+pub(crate) enum RecordOrigin {
     /// Nobody waits.
     None,
     /// A promise over this connection waits.
     Promised(Rc<Client>, Rc<Link>),
     /// A step that waits for it.
-    Asking(oneshot::Sender<Result<(), Lost>>),
+    Asking(oneshot::Sender<Result<(), LostRecord>>),
 }
 
 /// What is done once records are settled.
-pub(crate) enum Waiting {
+pub(crate) enum KafkaContinuation {
     /// Let the promises of a session leave, up to this one.
     Confirm(Rc<Client>, AckToken),
     /// Tell another thread.
@@ -82,7 +82,7 @@ pub(crate) enum Waiting {
 }
 
 impl ExternalQueue {
-    pub(crate) fn new(rows: Arc<dyn RowLog>, outcomes: Outcomes, shard: usize) -> Self {
+    pub(crate) fn new(rows: Arc<dyn RowLog>, outcomes: RecordOutcomes, shard: usize) -> Self {
         Self {
             rows,
             outcomes,
@@ -115,7 +115,7 @@ impl ExternalQueue {
         stream: u32,
         message: &Message,
         client_id: &str,
-        publisher: Publisher,
+        publisher: RecordOrigin,
     ) -> u64 {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -145,7 +145,11 @@ impl ExternalQueue {
     }
 
     /// Takes what became of records, and hands each with its publisher to `settle`.
-    pub(crate) fn settle_all(&self, shard: usize, mut settle: impl FnMut(Publisher, Outcome)) {
+    pub(crate) fn settle_all(
+        &self,
+        shard: usize,
+        mut settle: impl FnMut(RecordOrigin, RecordOutcome),
+    ) {
         let mut outcomes = std::mem::take(&mut *self.settling.borrow_mut());
         self.outcomes.take(shard, &mut outcomes);
         for (number, outcome) in outcomes.drain(..) {
@@ -199,14 +203,14 @@ impl ExternalQueue {
         number <= self.settled.get()
     }
 
-    pub(crate) fn wait(&self, number: u64, waiting: Waiting) {
+    pub(crate) fn wait(&self, number: u64, waiting: KafkaContinuation) {
         let serial = self.serial.get();
         self.serial.set(serial + 1);
         self.waiting.borrow_mut().insert((number, serial), waiting);
     }
 
     /// Takes out the first thing whose records are settled.
-    pub(crate) fn next_settled(&self) -> Option<Waiting> {
+    pub(crate) fn next_settled(&self) -> Option<KafkaContinuation> {
         let mut waiting = self.waiting.borrow_mut();
         let first = waiting.first_entry()?;
         let (number, _) = *first.key();

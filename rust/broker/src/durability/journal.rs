@@ -18,33 +18,33 @@ use crate::durability::ack_queue::{AckQueues, Awaited, Continuation};
 use crate::durability::store::{DurableLog, PageRequest};
 
 /// One shard's way to the store.
-pub(crate) struct Journal {
+pub(crate) struct ShardLogWriter {
     pub(crate) log: Arc<DurableLog>,
     /// The records of this turn.
     batch: RefCell<Batch>,
     /// The safest that one of them has to be.
-    level: Cell<Durability>,
+    durability: Cell<Durability>,
     /// Clients whose promises depend on them.
     promising: RefCell<Vec<Rc<Client>>>,
     /// What else depends on them.
     held: RefCell<Vec<(Durability, Continuation)>>,
     /// What waits for earlier turns' records.
-    pub(crate) lines: AckQueues,
+    pub(crate) ack_queues: AckQueues,
     pub(crate) recipients: RefCell<RecipientsBuf>,
     pub(crate) rows: RefCell<RowRefsBuf>,
     /// Connections that do not read until the log has room.
     stalled: RefCell<Vec<Waker>>,
 }
 
-impl Journal {
+impl ShardLogWriter {
     pub(crate) fn new(log: Arc<DurableLog>, awaited: Arc<Awaited>) -> Self {
         Self {
             log,
             batch: RefCell::default(),
-            level: Cell::new(Durability::Memory),
+            durability: Cell::new(Durability::Memory),
             promising: RefCell::default(),
             held: RefCell::default(),
-            lines: AckQueues::new(awaited),
+            ack_queues: AckQueues::new(awaited),
             recipients: RefCell::default(),
             rows: RefCell::default(),
             stalled: RefCell::default(),
@@ -77,18 +77,18 @@ impl Journal {
         }
     }
 
-    pub(crate) fn write(&self, level: Durability, record: &Record<'_>) {
-        self.level.set(self.level.get().max(level));
+    pub(crate) fn write(&self, durability: Durability, record: &Record<'_>) {
+        self.durability.set(self.durability.get().max(durability));
         self.batch.borrow_mut().push(record);
     }
 
-    pub(crate) fn after(&self, level: Durability, then: Continuation) {
-        self.held.borrow_mut().push((level, then));
+    pub(crate) fn after(&self, durability: Durability, then: Continuation) {
+        self.held.borrow_mut().push((durability, then));
     }
 
-    /// The promises of `client` wait until what is written so far is as safe as `level` says.
-    pub(crate) fn promise(&self, client: &Rc<Client>, level: Durability) {
-        if client.ack_order.ask(level) {
+    /// The promises of `client` wait until what is written so far is as safe as `durability` says.
+    pub(crate) fn hold_acknowledgement(&self, client: &Rc<Client>, durability: Durability) {
+        if client.ack_order.require(durability) {
             self.promising.borrow_mut().push(Rc::clone(client));
         }
     }
@@ -105,16 +105,16 @@ impl Journal {
 
     /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
     pub(crate) fn after_deliveries(&self, then: Box<dyn FnOnce()>) -> Option<Box<dyn FnOnce()>> {
-        let Some(level) = self.lines.delivering() else {
+        let Some(durability) = self.ack_queues.durability_of_deliveries() else {
             return Some(then);
         };
-        self.after(level.max(Durability::Os), Continuation::Call(then));
+        self.after(durability.max(Durability::Os), Continuation::Call(then));
         None
     }
 
     /// Whether something that waited can be done: its records became safe before it stood in line.
     pub(crate) fn is_due(&self) -> bool {
-        self.lines.is_due(&self.log)
+        self.ack_queues.is_due(&self.log)
     }
 
     /// Hands the records of this turn over, and lines up what depends on them.
@@ -126,22 +126,22 @@ impl Journal {
             // Who stands behind something safer waits for that level, and so does what it depends on.
             let clients = promising
                 .iter()
-                .filter_map(|client| client.ack_order.level());
-            let others = held.iter().map(|(level, _)| *level);
-            let level = self.level.replace(Durability::Memory);
-            let level = clients.chain(others).fold(level, Durability::max);
-            self.lines
-                .advance_to(self.log.append(&mut batch, level), level);
+                .filter_map(|client| client.ack_order.durability());
+            let others = held.iter().map(|(durability, _)| *durability);
+            let durability = self.durability.replace(Durability::Memory);
+            let durability = clients.chain(others).fold(durability, Durability::max);
+            self.ack_queues
+                .advance_to(self.log.append(&mut batch, durability), durability);
         }
         for client in promising.drain(..) {
-            let level = client.ack_order.stand();
+            let durability = client.ack_order.enqueue();
             let token = client.session.borrow().last_token();
             let record = client.external_record();
-            self.lines
-                .push(level, Continuation::Confirm(client, token, record));
+            self.ack_queues
+                .push(durability, Continuation::Confirm(client, token, record));
         }
-        for (level, then) in held.drain(..) {
-            self.lines.push(level, then);
+        for (durability, then) in held.drain(..) {
+            self.ack_queues.push(durability, then);
         }
     }
 }

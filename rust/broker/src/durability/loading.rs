@@ -27,13 +27,13 @@ impl Loading {
     }
 
     /// Sessions that the shards do not have yet; `None` while nobody knows how many.
-    pub(crate) fn to_come(&self) -> Option<u64> {
+    pub(crate) fn remaining(&self) -> Option<u64> {
         // ORDERING: a figure; errands carry what it stands for.
         Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
     }
 
     /// One that was to come is there.
-    pub(crate) fn one_is_there(&self) {
+    pub(crate) fn one_loaded(&self) {
         // ORDERING: as in `to_come`.
         self.to_come.fetch_sub(1, Ordering::Relaxed);
     }

@@ -29,13 +29,13 @@ impl RecordTicket {
 }
 
 /// What became of one record.
-pub(crate) enum Outcome {
+pub(crate) enum RecordOutcome {
     Kept,
-    Lost(Lost),
+    Lost(LostRecord),
 }
 
 /// A record that the external log did not take, as far as anybody knows.
-pub(crate) struct Lost {
+pub(crate) struct LostRecord {
     pub(crate) topic: Box<str>,
     pub(crate) why: Box<str>,
 }
@@ -54,15 +54,15 @@ pub(crate) trait OutcomeEvents: Send + Sync {
 
 /// Where an external log says what became of records; from any thread. It does not keep the broker alive.
 #[derive(Clone)]
-pub struct Outcomes(Arc<Inbox>);
+pub struct RecordOutcomes(Arc<Inbox>);
 
 /// What became of records, for each shard; by their numbers.
 struct Inbox {
-    boxes: Vec<Mutex<Vec<(u64, Outcome)>>>,
+    boxes: Vec<Mutex<Vec<(u64, RecordOutcome)>>>,
     events: OnceLock<Weak<dyn OutcomeEvents>>,
 }
 
-impl Outcomes {
+impl RecordOutcomes {
     pub(crate) fn new(shards: usize) -> Self {
         Self(Arc::new(Inbox {
             boxes: (0..shards).map(|_| Mutex::default()).collect(),
@@ -77,19 +77,19 @@ impl Outcomes {
     }
 
     /// Takes out what became of records of a shard.
-    pub(crate) fn take(&self, shard: usize, into: &mut Vec<(u64, Outcome)>) {
+    pub(crate) fn take(&self, shard: usize, into: &mut Vec<(u64, RecordOutcome)>) {
         into.append(&mut self.0.lock(shard));
     }
 
     /// The external log has a record.
     pub fn kept(&self, ticket: RecordTicket) {
-        self.push(ticket, Outcome::Kept);
+        self.push(ticket, RecordOutcome::Kept);
     }
 
     /// A record was given up; `key` is its own, or the MQTT topic.
     pub fn lost(&self, ticket: RecordTicket, key: &str, why: &str) {
         let (topic, why) = (key.into(), why.into());
-        self.push(ticket, Outcome::Lost(Lost { topic, why }));
+        self.push(ticket, RecordOutcome::Lost(LostRecord { topic, why }));
     }
 
     /// The external log has room again, after it had none.
@@ -117,7 +117,7 @@ impl Outcomes {
         self.0.events.get().and_then(Weak::upgrade)
     }
 
-    fn push(&self, ticket: RecordTicket, outcome: Outcome) {
+    fn push(&self, ticket: RecordTicket, outcome: RecordOutcome) {
         let shard = usize::from(ticket.shard);
         let was_empty = {
             let mut inbox = self.0.lock(shard);
@@ -132,7 +132,7 @@ impl Outcomes {
 }
 
 impl Inbox {
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Vec<(u64, Outcome)>> {
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Vec<(u64, RecordOutcome)>> {
         let inbox = self.boxes[shard].lock();
         inbox.unwrap_or_else(PoisonError::into_inner)
     }

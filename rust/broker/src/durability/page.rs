@@ -17,7 +17,7 @@ const PAGE: usize = 256;
 const PAGE_BYTES: u64 = 1 << 20;
 
 /// Deliveries that wait for one session, read back.
-pub(crate) struct Page {
+pub(crate) struct QueuePage {
     waiting: Vec<Waiting>,
     /// Where the next page begins.
     pub(crate) next: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Waiting {
     pub(crate) subscription_ids: SmallVec<[NonZeroU32; 2]>,
 }
 
-impl Page {
+impl QueuePage {
     /// Reads the deliveries that wait for `session` from number `from` on and below `below`.
     ///
     /// # Errors

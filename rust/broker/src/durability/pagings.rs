@@ -37,7 +37,7 @@ impl Pagings {
     }
 
     /// Its queue is read to the end, or is closed again, or it has none any more.
-    pub(crate) fn end(&mut self, client: &Client) {
+    pub(crate) fn stop(&mut self, client: &Client) {
         self.0.remove(&client.handle.slot());
     }
 

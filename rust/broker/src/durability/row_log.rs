@@ -10,7 +10,7 @@ use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
 use mqttcore_topics::{SubscriptionFilter, TopicName};
 
 use crate::clients::handle::RowStream;
-use crate::durability::outcomes::{Outcomes, RecordTicket};
+use crate::durability::outcomes::{RecordOutcomes, RecordTicket};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
 
@@ -39,7 +39,7 @@ pub trait RowLog: Figures {
     /// # Errors
     ///
     /// Why the broker must not start.
-    fn open_external(&self, outcomes: &Outcomes) -> Result<bool, ServiceError>;
+    fn open_external(&self, outcomes: &RecordOutcomes) -> Result<bool, ServiceError>;
 
     /// What becomes rows.
     ///
@@ -75,7 +75,7 @@ pub trait RowLog: Figures {
     /// Counts a record of `message` as waiting; returns its bytes.
     fn reserve(&self, message: &Message) -> usize;
 
-    /// These bytes wait no longer. Wakes all shards through [`Outcomes::has_room`] if there is room again.
+    /// These bytes wait no longer. Wakes all shards through [`RecordOutcomes::has_room`] if there is room again.
     fn release(&self, bytes: usize);
 
     /// Takes the records of a turn over, in their order. It never waits.

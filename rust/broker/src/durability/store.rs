@@ -18,7 +18,7 @@ use mqttcore_store::{
 use crate::config::{Config, Data};
 use crate::durability::clock::KeptClock;
 use crate::durability::events::StoreEvents;
-use crate::durability::page::Page;
+use crate::durability::page::QueuePage;
 use crate::durability::row_log::RowLog;
 use crate::durability::share::{self, Share};
 use crate::runtime::log::LogCategory;
@@ -244,21 +244,21 @@ impl DurableLog {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Hands a batch over; returns what [`DurableLog::kept`] will reach when it is as safe as `level` says.
-    pub(crate) fn append(&self, batch: &mut Batch, level: Durability) -> u64 {
-        let appended = self.store.append(batch, level, SpacePolicy::Essential);
+    /// Hands a batch over; returns what [`DurableLog::kept`] will reach when it is as safe as `durability` says.
+    pub(crate) fn append(&self, batch: &mut Batch, durability: Durability) -> u64 {
+        let appended = self.store.append(batch, durability, SpacePolicy::Essential);
         batch.clear();
         // What waits for a log that has stopped waits for ever: nothing is promised any more.
         appended.map_or(u64::MAX, |ticket| ticket.number)
     }
 
-    /// The last ticket that is as safe as `level` says.
-    pub(crate) fn kept(&self, level: Durability) -> u64 {
-        self.mark(level).load(Ordering::SeqCst)
+    /// The last ticket that is as safe as `durability` says.
+    pub(crate) fn kept(&self, durability: Durability) -> u64 {
+        self.mark(durability).load(Ordering::SeqCst)
     }
 
-    fn mark(&self, level: Durability) -> &AtomicU64 {
-        &self.kept[usize::from(level == Durability::Fsync)]
+    fn mark(&self, durability: Durability) -> &AtomicU64 {
+        &self.kept[usize::from(durability == Durability::Fsync)]
     }
 
     /// Bytes that wait for the thread that writes them.
@@ -361,12 +361,12 @@ pub(crate) struct PageRequest {
     pub(crate) from: u64,
     pub(crate) below: u64,
     /// Is given the page, on the thread that reads it.
-    pub(crate) answer: Box<dyn FnOnce(Page) + Send>,
+    pub(crate) answer: Box<dyn FnOnce(QueuePage) + Send>,
 }
 
 impl PageRequest {
-    fn read(&self, store: &dyn Store, clock: KeptClock) -> Result<Page, StoreError> {
-        Page::read(store, clock, self.session, self.from, self.below)
+    fn read(&self, store: &dyn Store, clock: KeptClock) -> Result<QueuePage, StoreError> {
+        QueuePage::read(store, clock, self.session, self.from, self.below)
     }
 }
 
@@ -374,15 +374,15 @@ impl PageRequest {
 struct ShardNotifier(Weak<DurableLog>);
 
 impl LogObserver for ShardNotifier {
-    fn kept(&self, level: Durability, number: u64) {
+    fn kept(&self, durability: Durability, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
         // What was refused counts as dealt with, too: it must not pass for kept.
         if log.failure().is_some() {
             return;
         }
-        log.mark(level).store(number, Ordering::SeqCst);
+        log.mark(durability).store(number, Ordering::SeqCst);
         if let Some(events) = log.events() {
-            events.kept(level, number);
+            events.kept(durability, number);
         }
     }
 
@@ -465,26 +465,26 @@ mod tests {
             log: Some(Arc::clone(&log)),
             ..Kept::default()
         };
-        let world = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
-        let events: Arc<dyn StoreEvents> = world.clone();
+        let engine = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
+        let events: Arc<dyn StoreEvents> = engine.clone();
         log.serve(&events);
         let ear = ShardNotifier(Arc::downgrade(&log));
-        let lines: Vec<AckQueues> = world.awaited.iter().cloned().map(AckQueues::new).collect();
-        for (index, level) in [(1, Durability::Fsync), (2, Durability::Os)] {
-            lines[index].advance_to(5, level);
-            lines[index].push(level, Continuation::Call(Box::new(|| {})));
+        let lines: Vec<AckQueues> = engine.awaited.iter().cloned().map(AckQueues::new).collect();
+        for (index, durability) in [(1, Durability::Fsync), (2, Durability::Os)] {
+            lines[index].advance_to(5, durability);
+            lines[index].push(durability, Continuation::Call(Box::new(|| {})));
         }
 
         ear.kept(Durability::Fsync, 4);
-        assert!(world.woken().is_empty());
+        assert!(engine.woken().is_empty());
         ear.kept(Durability::Fsync, 5);
-        assert_eq!(world.woken(), [1]);
+        assert_eq!(engine.woken(), [1]);
         ear.kept(Durability::Os, 9);
-        assert_eq!(world.woken(), [2]);
+        assert_eq!(engine.woken(), [2]);
 
         assert!(lines[1].is_due(&log) && lines[1].next_safe(&log).is_some());
         ear.kept(Durability::Fsync, 6);
-        assert!(world.woken().is_empty());
+        assert!(engine.woken().is_empty());
     }
 
     #[test]

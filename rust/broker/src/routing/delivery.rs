@@ -7,7 +7,7 @@ use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Message, QueueRoo
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
-use crate::routing::drops::{Drop, book_late, discard};
+use crate::routing::drops::{DropCause, count_late_drop, drop_message};
 use crate::routing::{fill, group, memory, session_records};
 use crate::shard::{Shard, ShardMessage};
 
@@ -18,7 +18,7 @@ pub(crate) fn deliver_to_shards(
     targets: impl Iterator<Item = Target>,
 ) {
     let targets = targets.filter(|target| !target.is_stream());
-    if shard.world.shards() == 1 {
+    if shard.engine.shards() == 1 {
         targets.for_each(|target| deliver_to(shard, message, target));
         return;
     }
@@ -28,12 +28,12 @@ pub(crate) fn deliver_to_shards(
             deliver_to(shard, message, target);
             continue;
         }
-        away.resize_with(shard.world.shards(), Vec::new);
+        away.resize_with(shard.engine.shards(), Vec::new);
         away[target.handle.shard()].push(target);
     }
     for (to, targets) in away.into_iter().enumerate() {
         if !targets.is_empty() {
-            shard.post(to, ShardMessage::Deliver(message.clone(), targets));
+            shard.send_to_shard(to, ShardMessage::Deliver(message.clone(), targets));
         }
     }
 }
@@ -52,7 +52,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
         let client = shard.registry.borrow().at(target.handle);
         let refusal = match &client {
             Some(client) => offer(shard, client, message, delivery_of(&target, shard)),
-            None => Some(Drop::Ended),
+            None => Some(DropCause::Ended),
         };
         let Some(reason) = refusal else { return };
         let handed = group::redeliver(shard, client.as_ref(), message, target, reason.most_tried());
@@ -60,9 +60,9 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
             (Ok(Some(next)), _) => next,
             (Ok(None), _) => return,
             (Err(target), Some(client)) => {
-                return discard(shard, &client, message, target.key, reason);
+                return drop_message(shard, &client, message, target.key, reason);
             }
-            (Err(target), None) => return book_late(shard, message, &target),
+            (Err(target), None) => return count_late_drop(shard, message, &target),
         };
     }
 }
@@ -71,7 +71,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
 fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
     let room = if target.may_exceed {
         QueueRoom::Any
-    } else if target.key != 0 && shard.world.durable.are_all_full() {
+    } else if target.key != 0 && shard.engine.durable.are_all_full() {
         QueueRoom::None
     } else {
         QueueRoom::Limits
@@ -93,7 +93,7 @@ pub(crate) fn deliver(
     delivery: Delivery<'_>,
 ) {
     if let Some(reason) = offer(shard, client, message, delivery) {
-        discard(shard, client, message, delivery.key, reason);
+        drop_message(shard, client, message, delivery.key, reason);
     }
 }
 
@@ -103,11 +103,11 @@ fn offer(
     client: &Rc<Client>,
     message: &Message,
     delivery: Delivery<'_>,
-) -> Option<Drop> {
+) -> Option<DropCause> {
     shard.count_delivery();
-    if let Some(reason) = refusal(shard, client, message, &delivery) {
-        if matches!(reason, Drop::Backlog | Drop::Memory) {
-            group::refuses(shard, client);
+    if let Some(reason) = drop_cause(shard, client, message, &delivery) {
+        if matches!(reason, DropCause::Backlog | DropCause::Memory) {
+            group::mark_refusing(shard, client);
         }
         return Some(reason);
     }
@@ -116,7 +116,7 @@ fn offer(
     let refusal = match delivered {
         Delivered::Sent => {
             if client.session.borrow().is_full() {
-                group::pass_over(shard, client);
+                group::mark_full(shard, client);
             }
             if shard.journal.is_some() {
                 handle_message_events(shard, client);
@@ -127,35 +127,35 @@ fn offer(
         Delivered::Queued => {
             memory::relieve(shard, client);
             fill::watch(shard, client);
-            group::pass_over(shard, client);
+            group::mark_full(shard, client);
             None
         }
         Delivered::Dropped(reason) => {
             if reason == DropReason::QueueFull || reason == DropReason::BacklogFull {
-                group::refuses(shard, client);
+                group::mark_refusing(shard, client);
             }
-            Some(Drop::Session(reason))
+            Some(DropCause::Session(reason))
         }
     };
     handle_message_events(shard, client);
     refusal
 }
 
-fn refusal(
+fn drop_cause(
     shard: &Shard,
     client: &Client,
     message: &Message,
     delivery: &Delivery<'_>,
-) -> Option<Drop> {
+) -> Option<DropCause> {
     let limits = &shard.config().limits;
     if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce {
         if let Some(link) = client.link()
             && link.outbox.borrow().len() > limits.qos0_backlog_bytes
         {
-            return Some(Drop::Backlog);
+            return Some(DropCause::Backlog);
         }
         if memory::drops(shard, client) {
-            return Some(Drop::Memory);
+            return Some(DropCause::Memory);
         }
     }
     let access = client.access();
@@ -164,7 +164,7 @@ fn refusal(
     }
     // Deny wins at delivery too, whatever filter the message came through (abuse G07).
     let is_seen = access.permissions.receives(message.topic_name());
-    (!is_seen).then_some(Drop::Denied)
+    (!is_seen).then_some(DropCause::Denied)
 }
 
 /// Does what the session says of its messages: those that it dropped, and what the store must be told.
@@ -185,14 +185,14 @@ pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event
             reason,
             message,
             key,
-        } => discard(shard, client, &message, key, Drop::Session(reason)),
+        } => drop_message(shard, client, &message, key, DropCause::Session(reason)),
         SessionEvent::Overflowed => {
             if let Some(link) = client.link() {
                 link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
             }
         }
         SessionEvent::Record { token, record } => {
-            session_records::told(shard, client, token, record);
+            session_records::write_exchange_step(shard, client, token, record);
         }
         SessionEvent::WillDue(_) | SessionEvent::Expired => {}
     }

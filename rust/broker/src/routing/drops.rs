@@ -19,7 +19,7 @@ const MOST_DENIALS: usize = 32;
 
 /// Why a message is dropped.
 #[derive(Clone, Copy)]
-pub(super) enum Drop {
+pub(super) enum DropCause {
     Backlog,
     Denied,
     Ended,
@@ -28,7 +28,7 @@ pub(super) enum Drop {
     Session(DropReason),
 }
 
-impl Drop {
+impl DropCause {
     /// How many members of a group may be tried before the message is dropped for this reason.
     ///
     /// Members without room are passed over by later messages, so all may be tried. Members that may not have this one
@@ -46,24 +46,24 @@ impl Drop {
 }
 
 /// Takes a message that reaches nobody out of the books of the store, and into those of drops.
-pub(super) fn discard(
+pub(super) fn drop_message(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: &Message,
     key: u64,
-    reason: Drop,
+    reason: DropCause,
 ) {
-    session_records::dropped(shard, client, key);
-    dropped(shard, client, message, key, reason);
+    session_records::write_dropped(shard, client, key);
+    count_drop(shard, client, message, key, reason);
 }
 
 /// A message of a group came too late for a session that ended, and nobody else could take it. One of a plain
 /// subscription is as if it had come after its end.
-pub(super) fn book_late(shard: &Shard, message: &Message, target: &Target) {
+pub(super) fn count_late_drop(shard: &Shard, message: &Message, target: &Target) {
     if target.choice.is_none() {
         return;
     }
-    let (counter, why) = ledger(shard, Drop::Ended);
+    let (counter, why) = drop_counter(shard, DropCause::Ended);
     counter.add(1);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let topic = Escaped(message.topic());
@@ -72,24 +72,24 @@ pub(super) fn book_late(shard: &Shard, message: &Message, target: &Target) {
 }
 
 /// Books a deliberate drop: a counter, a line in the log, an event.
-pub(super) fn dropped(
+pub(super) fn count_drop(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     message: &Message,
     key: u64,
-    reason: Drop,
+    reason: DropCause,
 ) {
-    if matches!(reason, Drop::Memory) {
+    if matches!(reason, DropCause::Memory) {
         memory::report_of(shard, Shortage::Delivery, Some(client));
         return shard.tell(EventKind::Dropped, client, of_topic(message));
     }
-    let (counter, why) = ledger(shard, reason);
+    let (counter, why) = drop_counter(shard, reason);
     counter.add(1);
     let is_acknowledged = key != 0 && message.qos() > QoS::AtMostOnce;
-    if is_acknowledged && matches!(reason, Drop::Session(DropReason::QueueFull)) {
+    if is_acknowledged && matches!(reason, DropCause::Session(DropReason::QueueFull)) {
         shard.metrics().dropped_acknowledged.add(1);
     }
-    if matches!(reason, Drop::Session(DropReason::Offline)) {
+    if matches!(reason, DropCause::Session(DropReason::Offline)) {
         // What QoS 0 means for a session that is away: counted, but nobody's fault.
         return;
     }
@@ -107,33 +107,33 @@ fn of_topic(message: &Message) -> EventDetails<'_> {
     }
 }
 
-pub(super) fn ledger(shard: &Shard, reason: Drop) -> (&Counter, &'static str) {
+pub(super) fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
     let metrics = shard.metrics();
     match reason {
-        Drop::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
-        Drop::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
-        Drop::Ended => (&metrics.dropped_session_ended, "its session ended"),
-        Drop::Memory => (&metrics.dropped_memory, Shortage::Delivery.text()),
-        Drop::Session(DropReason::BacklogFull) => {
+        DropCause::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
+        DropCause::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
+        DropCause::Ended => (&metrics.dropped_session_ended, "its session ended"),
+        DropCause::Memory => (&metrics.dropped_memory, Shortage::Delivery.text()),
+        DropCause::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }
-        Drop::Session(DropReason::Offline) => (
+        DropCause::Session(DropReason::Offline) => (
             &metrics.dropped_offline,
             "QoS 0 and the client is not connected",
         ),
-        Drop::Session(DropReason::Revoked) => (
+        DropCause::Session(DropReason::Revoked) => (
             &metrics.dropped_denied,
             "its grant no longer allows the topic",
         ),
-        Drop::Session(DropReason::OutsideMountPoint) => (
+        DropCause::Session(DropReason::OutsideMountPoint) => (
             &metrics.dropped_denied,
             "its topic is outside of the client's mount point",
         ),
-        Drop::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
-        Drop::Session(DropReason::PacketTooLarge) => (
+        DropCause::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
+        DropCause::Session(DropReason::PacketTooLarge) => (
             &metrics.dropped_too_large,
             "it exceeds the client's Maximum Packet Size",
         ),
-        Drop::Session(_) => (&metrics.dropped_queue_full, "its queue is full"),
+        DropCause::Session(_) => (&metrics.dropped_queue_full, "its queue is full"),
     }
 }

@@ -11,8 +11,8 @@ use crate::clients::handle::RowStream;
 use crate::clients::link::LOST;
 use crate::clients::target::Target;
 use crate::config::hooks::EventKind;
-use crate::durability::external::{Publisher, Waiting};
-use crate::durability::outcomes::{Lost, Outcome};
+use crate::durability::external::{KafkaContinuation, RecordOrigin};
+use crate::durability::outcomes::{LostRecord, RecordOutcome};
 use crate::routing::publication::Publication;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::guard::contained;
@@ -26,14 +26,14 @@ pub(crate) enum NotLogged {
     Lost,
 }
 
-fn go_on(shard: &Shard, waiting: Waiting) {
+fn go_on(shard: &Shard, waiting: KafkaContinuation) {
     match waiting {
-        Waiting::Confirm(client, _) if client.external_record() == LOST => {}
-        Waiting::Confirm(client, token) => {
+        KafkaContinuation::Confirm(client, _) if client.external_record() == LOST => {}
+        KafkaContinuation::Confirm(client, token) => {
             client.session.borrow_mut().confirm(token);
             client.flush_session(shard);
         }
-        Waiting::Call(call) => call(),
+        KafkaContinuation::Call(call) => call(),
     }
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
         let connected = publication.publisher.filter(|_| !is_lossy);
         let connected = connected.and_then(|client| Some((client, client.link()?)));
         let Some((client, connection)) = connected else {
-            queue.push(stream, message, source, Publisher::None);
+            queue.push(stream, message, source, RecordOrigin::None);
             continue;
         };
-        let promised = Publisher::Promised(Rc::clone(client), Rc::clone(&connection));
+        let promised = RecordOrigin::Promised(Rc::clone(client), Rc::clone(&connection));
         let number = queue.push(stream, message, source, promised);
         if connection.external_record.get() != LOST {
             connection.external_record.set(number);
@@ -69,7 +69,7 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
 }
 
 /// Sends a QoS 2 message of `client` to the external log before it is accepted; `None` where no stream wants it.
-pub(crate) fn log_first(
+pub(crate) fn produce_first(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     publication: &Publication<'_>,
@@ -81,7 +81,7 @@ pub(crate) fn log_first(
     let streams = queue.rows.external_streams(publication.topic).into_iter();
     let ask = |stream| {
         let (sender, answer) = oneshot::channel();
-        queue.push(stream, message, &client.id, Publisher::Asking(sender));
+        queue.push(stream, message, &client.id, RecordOrigin::Asking(sender));
         answer
     };
     let answers: Vec<_> = streams.map(ask).collect();
@@ -105,14 +105,17 @@ pub(crate) fn log_first(
 }
 
 /// Why a message above QoS 0 is not taken on: what was not cannot be lost.
-pub(crate) fn refusal(shard: &Shard, publication: &Publication<'_>) -> Option<&'static str> {
+pub(crate) fn backpressure_reason(
+    shard: &Shard,
+    publication: &Publication<'_>,
+) -> Option<&'static str> {
     let queue = shard.external.as_ref()?;
     queue.rows.refusal(publication.topic, publication.message)
 }
 
 /// Lets promises of `client` leave up to `token`, once all records up to `number` are settled.
-pub(crate) fn let_leave(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
-    let confirm = Waiting::Confirm(Rc::clone(client), token);
+pub(crate) fn confirm_after(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
+    let confirm = KafkaContinuation::Confirm(Rc::clone(client), token);
     match &shard.external {
         Some(_) if client.external_record() == LOST => {}
         Some(queue) if !queue.is_settled(number) => queue.wait(number, confirm),
@@ -127,7 +130,9 @@ pub(crate) fn when_kept(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) -> Box<dyn F
     };
     let (number, shard) = (queue.owed.get(), Rc::clone(shard));
     Box::new(move || match &shard.external {
-        Some(queue) if !queue.is_settled(number) => queue.wait(number, Waiting::Call(then)),
+        Some(queue) if !queue.is_settled(number) => {
+            queue.wait(number, KafkaContinuation::Call(then));
+        }
         _ => then(),
     })
 }
@@ -156,16 +161,16 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     queue.wake_stalled();
 }
 
-fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
+fn settle(shard: &Shard, publisher: RecordOrigin, outcome: RecordOutcome) {
     match (outcome, publisher) {
-        (Outcome::Kept, publisher) => {
+        (RecordOutcome::Kept, publisher) => {
             shard.metrics().kafka_records.add(1);
-            if let Publisher::Asking(asking) = publisher {
+            if let RecordOrigin::Asking(asking) = publisher {
                 // Who asked may have gone.
                 let _ = asking.send(Ok(()));
             }
         }
-        (Outcome::Lost(lost), publisher) => {
+        (RecordOutcome::Lost(lost), publisher) => {
             shard.metrics().kafka_lost.add(1);
             shard.log.warn(LogCategory::Kafka, shard.now(), || {
                 let (topic, why) = (Escaped(&lost.topic), &lost.why);
@@ -177,18 +182,18 @@ fn settle(shard: &Shard, publisher: Publisher, outcome: Outcome) {
 }
 
 /// Has the publisher of a lost record send it again, if it can.
-fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
+fn tell(shard: &Shard, publisher: RecordOrigin, lost: LostRecord) {
     match publisher {
-        Publisher::None => {
+        RecordOrigin::None => {
             if let Some(queue) = &shard.external {
                 queue.own_lost.set(queue.own_lost.get() + 1);
             }
         }
-        Publisher::Asking(asking) => {
+        RecordOrigin::Asking(asking) => {
             // As in `settle`.
             let _ = asking.send(Err(lost));
         }
-        Publisher::Promised(client, link) => {
+        RecordOrigin::Promised(client, link) => {
             tell_lost(shard, &client, &lost);
             link.external_record.set(LOST);
             if client.has_link(&link) {
@@ -198,7 +203,7 @@ fn tell(shard: &Shard, publisher: Publisher, lost: Lost) {
     }
 }
 
-fn tell_lost(shard: &Shard, client: &Client, lost: &Lost) {
+fn tell_lost(shard: &Shard, client: &Client, lost: &LostRecord) {
     let details = EventDetails {
         topic: Some(&lost.topic),
         reason: Some(ReasonCode::SERVER_BUSY),

@@ -17,8 +17,8 @@ const LOW: usize = 70;
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     client.weigh(shard);
     memory::note_queue(shard, client);
-    let is_kept = client.number(&shard.world).is_some();
-    let durable = &shard.world.durable;
+    let is_kept = client.number(&shard.engine).is_some();
+    let durable = &shard.engine.durable;
     let session = client.session.borrow();
     let (percent, is_waiting) = (session.queue_fill_percent(is_kept), session.queued() > 0);
     let (from, until) = FULL;

@@ -47,15 +47,15 @@ impl<'a> AvailabilityCheck<'a> {
         Self { shard, qos }
     }
 
-    fn welcome(self, candidate: &Match<'_>) -> MemberAvailability {
+    fn availability_of(self, candidate: &Match<'_>) -> MemberAvailability {
         let handle = Handle::of_word(candidate.handle);
         let availability = self
             .shard
-            .world
-            .online
+            .engine
+            .availability
             .availability(handle.shard(), handle.slot());
         let waits = |welcome| {
-            let is_full = self.shard.world.durable.is_full(handle);
+            let is_full = self.shard.engine.durable.is_full(handle);
             if is_full {
                 MemberAvailability::Refused
             } else {
@@ -79,12 +79,12 @@ impl<'a> AvailabilityCheck<'a> {
 
     /// Whether a member would take a message at once.
     pub(crate) fn takes(self, candidate: &Match<'_>) -> bool {
-        self.welcome(candidate) == MemberAvailability::Taken
+        self.availability_of(candidate) == MemberAvailability::Taken
     }
 
     /// See [`Visitor::standby`].
     pub(crate) fn standby(self, candidate: &Match<'_>) -> u8 {
-        match self.welcome(candidate) {
+        match self.availability_of(candidate) {
             MemberAvailability::None | MemberAvailability::Refused => 0,
             MemberAvailability::Away => 1,
             MemberAvailability::Waits | MemberAvailability::Taken => 2,
@@ -160,7 +160,7 @@ pub(crate) fn redeliver(
     choice.tried.push(member);
     next.may_exceed = target.may_exceed;
     shard.metrics().shared_handed_on.add(1);
-    let waits_for = message_records::moved(
+    let waits_for = message_records::write_requeued(
         shard,
         refused,
         message,
@@ -168,8 +168,8 @@ pub(crate) fn redeliver(
         (&mut next, &mut choice),
     );
     next.choice = Some(choice);
-    if let Some(level) = waits_for {
-        journal::hold(shard, level, message, vec![next]);
+    if let Some(durability) = waits_for {
+        journal::deliver_when_safe(shard, durability, message, vec![next]);
         return Ok(None);
     }
     if next.handle.shard() == shard.index {
@@ -190,25 +190,25 @@ fn successor(
         retain: message.retain(),
         found: None,
     };
-    let snapshot = shard.world.directory.snapshot();
+    let snapshot = shard.engine.directory.snapshot();
     snapshot.offer_again(&choice.group, &choice.tried, &mut successor);
     successor.found
 }
 
 /// Shared subscriptions give their messages to other members until this one can take some again (abuse E17).
-pub(crate) fn pass_over(shard: &Shard, client: &Client) {
+pub(crate) fn mark_full(shard: &Shard, client: &Client) {
     change_signs(shard, client, |availability| availability.is_full = true);
 }
 
 /// The same, and it has just refused one.
-pub(crate) fn refuses(shard: &Shard, client: &Client) {
+pub(crate) fn mark_refusing(shard: &Shard, client: &Client) {
     change_signs(shard, client, |availability| {
         (availability.is_full, availability.is_refusing) = (true, true);
     });
 }
 
 /// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
-pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usize) {
+pub(crate) fn update_availability(shard: &Shard, client: &Client, outbox_bytes: usize) {
     change_signs(shard, client, |availability| {
         if !availability.is_full && !availability.is_refusing {
             return;
@@ -221,7 +221,7 @@ pub(crate) fn take_part_again(shard: &Shard, client: &Client, outbox_bytes: usiz
 }
 
 fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Availability)) {
-    let online = &shard.world.online;
+    let online = &shard.engine.availability;
     let before = online.availability(shard.index, client.handle.slot());
     let mut availability = before;
     change(&mut availability);
@@ -233,9 +233,9 @@ fn change_signs(shard: &Shard, client: &Client, change: impl FnOnce(&mut Availab
 /// Tells the members' groups that a client has a connection now, or has none any more.
 pub(crate) fn set_online(shard: &Shard, client: &Client, is_online: bool) {
     let availability = Availability::connected(is_online);
-    let world = &shard.world;
-    world
-        .online
+    let engine = &shard.engine;
+    engine
+        .availability
         .set(shard.index, client.handle.slot(), availability);
-    world.directory.set_available(client.subscriber, is_online);
+    engine.directory.set_available(client.subscriber, is_online);
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::durability::ack_queue::Continuation;
-use crate::durability::journal::Journal;
+use crate::durability::journal::ShardLogWriter;
 use crate::routing::{delivery, external};
 use crate::shard::Shard;
 use crate::shard::guard::contained;
@@ -28,7 +28,7 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    while let Some(then) = journal.lines.next_safe(&journal.log) {
+    while let Some(then) = journal.ack_queues.next_safe(&journal.log) {
         // One that fails must not keep the others waiting.
         contained(shard, "a continuation that waited for the store", || {
             go_on(shard, journal, then);
@@ -37,15 +37,15 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
     journal.wake_stalled();
 }
 
-fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Continuation) {
+fn go_on(shard: &Rc<Shard>, journal: &ShardLogWriter, then: Continuation) {
     match then {
         Continuation::Confirm(client, token, record) => {
-            client.ack_order.leave();
-            external::let_leave(shard, &client, token, record);
+            client.ack_order.dequeue();
+            external::confirm_after(shard, &client, token, record);
             client.flush_session(shard);
         }
         Continuation::Deliver(message, targets) => {
-            journal.lines.delivered();
+            journal.ack_queues.delivered();
             delivery::deliver_to_shards(shard, &message, targets.into_iter());
         }
         Continuation::Call(call) => call(),
@@ -53,10 +53,10 @@ fn go_on(shard: &Rc<Shard>, journal: &Journal, then: Continuation) {
 }
 
 /// Notes something that is true with what else is written in this turn.
-pub(crate) fn note(shard: &Shard, key: &str, value: &[u8]) {
+pub(crate) fn write_note(shard: &Shard, key: &str, value: &[u8]) {
     if let Some(journal) = &shard.journal {
-        let level = shard.config().promise().max(Durability::Os);
-        journal.write(level, &Record::Note { key, value });
+        let durability = shard.config().promise().max(Durability::Os);
+        journal.write(durability, &Record::Note { key, value });
     }
 }
 
@@ -67,10 +67,10 @@ pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
 }
 
 /// Calls `then` once all that `client` was promised so far is safe.
-pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
+pub(crate) fn when_acknowledged(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
     let then = external::when_kept(shard, then);
-    match shard.journal.as_ref().zip(client.ack_order.level()) {
-        Some((journal, level)) => journal.after(level, Continuation::Call(then)),
+    match shard.journal.as_ref().zip(client.ack_order.durability()) {
+        Some((journal, durability)) => journal.after(durability, Continuation::Call(then)),
         None => then(),
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn when_promised(shard: &Rc<Shard>, client: &Client, then: Box<dyn Fn
 fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     match &shard.journal {
         Some(journal) => {
-            journal.lines.push_last(Continuation::Call(then));
+            journal.ack_queues.push_last(Continuation::Call(then));
             advance(shard);
         }
         None => then(),
@@ -97,13 +97,18 @@ pub(crate) async fn all_safe(shard: &Rc<Shard>) {
     let _ = safe.await;
 }
 
-/// Has `message` delivered once all that is written so far is as safe as `level` says.
-pub(crate) fn hold(shard: &Shard, level: Durability, message: &Message, targets: Vec<Target>) {
+/// Has `message` delivered once all that is written so far is as safe as `durability` says.
+pub(crate) fn deliver_when_safe(
+    shard: &Shard,
+    durability: Durability,
+    message: &Message,
+    targets: Vec<Target>,
+) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    journal.lines.deliver_at(level);
+    journal.ack_queues.deliver_at(durability);
     let mut message = message.clone();
     message.release_chunk();
-    journal.after(level, Continuation::Deliver(message, targets));
+    journal.after(durability, Continuation::Deliver(message, targets));
 }

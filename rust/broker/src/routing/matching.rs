@@ -141,8 +141,8 @@ pub(super) fn search(
         publications
             .iter()
             .all(|publication| publication.message.qos() == QoS::AtMostOnce)
-            || shard.world.is_stopping()
-            || shard.world.loading.to_come() == Some(0),
+            || shard.engine.is_stopping()
+            || shard.engine.loading.remaining() == Some(0),
         "whoever may get it is there"
     );
     let (starts, given_up) = match_all(shard, publications, purpose, targets);
@@ -165,7 +165,7 @@ fn match_all(
 ) -> (SmallVec<[usize; MESSAGE_BATCH]>, u32) {
     let mut collector = Collector::new(shard, publications, purpose, targets);
     let cache = &mut shard.results.borrow_mut();
-    let (directory, random) = (&shard.world.directory, shard.random());
+    let (directory, random) = (&shard.engine.directory, shard.random());
     let publisher = |publication: &Publication<'_>| Some(publication.publisher?.subscriber);
     let kept = match publications {
         [one] => {

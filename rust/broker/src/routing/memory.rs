@@ -92,7 +92,7 @@ pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Clien
 
 /// Whether nothing is taken that stays in memory. Before something is refused, the sum is looked at again.
 pub(crate) fn is_full(shard: &Shard) -> bool {
-    shard.memory_level() == MemoryLevel::Full && shard.world.memory.judge() == MemoryLevel::Full
+    shard.memory_level() == MemoryLevel::Full && shard.engine.memory.judge() == MemoryLevel::Full
 }
 
 /// Whether a QoS 0 message for `client` is dropped because it would wait.
@@ -110,7 +110,7 @@ pub(crate) fn drops(shard: &Shard, client: &Client) -> bool {
 /// Notes whether much waits in memory for `client`, for publishers of all shards.
 pub(crate) fn note_queue(shard: &Shard, client: &Client) {
     let holds_much = client.session.borrow().queue_memory_bytes() > HELD_ANYWAY;
-    let (online, slot) = (&shard.world.online, client.handle.slot());
+    let (online, slot) = (&shard.engine.availability, client.handle.slot());
     let mut availability = online.availability(shard.index, slot);
     if availability.holds_much != holds_much {
         availability.holds_much = holds_much;
@@ -121,7 +121,7 @@ pub(crate) fn note_queue(shard: &Shard, client: &Client) {
 /// Leaves a queue to the store as far as that has it, if memory is short.
 pub(crate) fn relieve(shard: &Shard, client: &Client) {
     let is_short = shard.memory_level() >= MemoryLevel::High;
-    if !is_short || client.number(&shard.world).is_none() {
+    if !is_short || client.number(&shard.engine).is_none() {
         return;
     }
     let mut session = client.session.borrow_mut();
@@ -132,7 +132,7 @@ pub(crate) fn relieve(shard: &Shard, client: &Client) {
     } else if session.spill() {
         drop(session);
         // Its pages are of no use any more.
-        shard.pagings.borrow_mut().end(client);
+        shard.pagings.borrow_mut().stop(client);
         client.weigh(shard);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn lacks_memory(
     if message.qos() == QoS::AtMostOnce || !memory::is_full(shard) {
         return false;
     }
-    let is_stored = message_records::level_of(shard, publication) > Durability::Memory;
+    let is_stored = message_records::durability_of(shard, publication) > Durability::Memory;
     targets
         .iter()
         .filter(|target| !target.is_stream())
@@ -32,11 +32,13 @@ fn waits_in_memory(shard: &Shard, message: &Message, is_stored: bool, target: &T
     if limits.outgoing_qos(message.qos(), target.qos) == QoS::AtMostOnce {
         return false;
     }
-    let (handle, world) = (target.handle, &shard.world);
-    let availability = world.online.availability(handle.shard(), handle.slot());
+    let (handle, engine) = (target.handle, &shard.engine);
+    let availability = engine
+        .availability
+        .availability(handle.shard(), handle.slot());
     let waits = !availability.is_online || availability.is_full && availability.holds_much;
     let goes_to_disk = is_stored
         && limits.queue_policy != QueuePolicy::DropOldest
-        && world.durable.number(handle).is_some();
+        && engine.durable.number(handle).is_some();
     waits && !goes_to_disk
 }

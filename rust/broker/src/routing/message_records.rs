@@ -10,12 +10,12 @@ use mqttcore_store::record::{self, RecipientsBuf, Record, RowRefsBuf};
 
 use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
-use crate::clients::retained::Retained;
+use crate::clients::retained::RetainedMessage;
 use crate::clients::target::{GroupDelivery, Target};
-use crate::durability::journal::Journal;
+use crate::durability::journal::ShardLogWriter;
 use crate::routing::publication::{Publication, Retention};
 use crate::routing::records::{kept, kept_ms, plain};
-use crate::routing::session_records::dropped;
+use crate::routing::session_records::write_dropped;
 use crate::routing::{external, queue_policy, rows};
 use crate::shard::Shard;
 
@@ -26,32 +26,32 @@ use crate::shard::Shard;
 /// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
 /// if that has to wait: it is of QoS 2, and it, its PUBREC or an earlier one that it must not
 /// overtake is not safe yet.
-pub(crate) fn published(
+pub(crate) fn write_published(
     shard: &Shard,
     publication: &Publication<'_>,
     targets: &mut [Target],
 ) -> Option<Durability> {
     external::produce(shard, publication, targets);
     let journal = shard.journal.as_ref()?;
-    let level = level_of(shard, publication);
-    let is_written = write_publish(shard, journal, publication, level, targets);
+    let durability = durability_of(shard, publication);
+    let is_written = write_publish(shard, journal, publication, durability, targets);
     if let Some(publisher) = publication.publisher.filter(|_| is_written) {
-        journal.promise(publisher, level);
+        journal.hold_acknowledgement(publisher, durability);
     }
-    if publication.retaining.turn.is_some() {
+    if publication.retaining.lock.is_some() {
         journal.commit();
     }
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
-    let own = is_written.then_some(level);
+    let own = is_written.then_some(durability);
     let publisher = publication.publisher;
-    let promised = publisher.and_then(|client| client.ack_order.level());
+    let promised = publisher.and_then(|client| client.ack_order.durability());
     own.max(promised)
-        .max(journal.lines.delivering())
+        .max(journal.ack_queues.durability_of_deliveries())
         .filter(|_| is_exact)
 }
 
 /// How safe a publish has to be before it is acknowledged.
-pub(crate) fn level_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
+pub(crate) fn durability_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
     let (config, publisher) = (shard.config(), publication.publisher);
     let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
     config.promise_on(publication.topic, publisher)
@@ -70,11 +70,12 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
         return true;
     }
     let is_for_kept = |target: &Target| {
-        target.qos > QoS::AtMostOnce && shard.world.durable.number(target.handle).is_some()
+        target.qos > QoS::AtMostOnce && shard.engine.durable.number(target.handle).is_some()
     };
-    let level = level_of(shard, publication);
-    level > Durability::Memory
-        && (publication.gate(&shard.world).is_some() || targets.iter().any(is_for_kept))
+    let durability = durability_of(shard, publication);
+    durability > Durability::Memory
+        && (publication.exactly_once_key(&shard.engine).is_some()
+            || targets.iter().any(is_for_kept))
 }
 
 /// Whether the disk is too full to retain a message, which would have to be kept.
@@ -83,21 +84,21 @@ pub(crate) fn lacks_room_to_retain(shard: &Shard, publication: &Publication<'_>)
     message.retain()
         && !message.payload().is_empty()
         && shard.is_short_of_room()
-        && level_of(shard, publication) > Durability::Memory
+        && durability_of(shard, publication) > Durability::Memory
 }
 
 /// Returns whether something was written that is waited for.
 fn write_publish(
     shard: &Shard,
-    journal: &Journal,
+    journal: &ShardLogWriter,
     publication: &Publication<'_>,
-    level: Durability,
+    durability: Durability,
     targets: &mut [Target],
 ) -> bool {
     let retaining = &publication.retaining;
     let mut rows = journal.rows.borrow_mut();
     rows::list_rows(shard, publication, targets, &mut rows);
-    let is_cleared = if level == Durability::Memory {
+    let is_cleared = if durability == Durability::Memory {
         // What the store has is not retained any more.
         retaining.was_stored
     } else {
@@ -105,15 +106,15 @@ fn write_publish(
     };
     if is_cleared {
         let topic = publication.topic.as_str();
-        journal.write(level, &Record::RetainCleared { topic });
+        journal.write(durability, &Record::RetainCleared { topic });
     }
     let is_waited_for = publication.is_waited_for();
     let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
-    if level == Durability::Memory || !(is_waited_for || is_upgraded) {
+    if durability == Durability::Memory || !(is_waited_for || is_upgraded) {
         write_rows(shard, journal, publication, &rows);
         return false;
     }
-    let is_written = write_deliveries(shard, journal, (publication, level), targets, &rows);
+    let is_written = write_deliveries(shard, journal, (publication, durability), targets, &rows);
     is_waited_for && (is_written || is_cleared)
 }
 
@@ -121,8 +122,8 @@ fn write_publish(
 /// something to write.
 fn write_deliveries(
     shard: &Shard,
-    journal: &Journal,
-    (publication, level): (&Publication<'_>, Durability),
+    journal: &ShardLogWriter,
+    (publication, durability): (&Publication<'_>, Durability),
     targets: &mut [Target],
     rows: &RowRefsBuf,
 ) -> bool {
@@ -130,21 +131,21 @@ fn write_deliveries(
     let first = number_deliveries(
         shard,
         journal,
-        (publication, level),
+        (publication, durability),
         targets,
         &mut recipients,
     );
-    let gate = publication.gate(&shard.world);
+    let gate = publication.exactly_once_key(&shard.engine);
     let kept = publication.retaining.outcome == Retention::Kept;
     if recipients.is_empty() && !kept && rows.is_empty() {
         if let Some((session, packet_id)) = gate {
-            journal.write(level, &Record::Gate { session, packet_id });
+            journal.write(durability, &Record::Gate { session, packet_id });
         }
         return gate.is_some();
     }
     let is_waited_for = publication.is_waited_for();
-    let level = if is_waited_for {
-        level
+    let durability = if is_waited_for {
+        durability
     } else {
         Durability::Memory
     };
@@ -154,14 +155,14 @@ fn write_deliveries(
         gate,
         ..record
     };
-    write_published(journal, level, publication, record, rows);
+    write_message(journal, durability, publication, record, rows);
     true
 }
 
 /// Writes the record of a publish, with who published what is kept or is a row.
-fn write_published(
-    journal: &Journal,
-    level: Durability,
+fn write_message(
+    journal: &ShardLogWriter,
+    durability: Durability,
     publication: &Publication<'_>,
     record: record::MessageRecord<'_>,
     rows: &RowRefsBuf,
@@ -176,37 +177,42 @@ fn write_published(
         streamed: rows::streamed(publication.message, rows),
         ..record
     };
-    journal.write(level, &Record::Message(record));
+    journal.write(durability, &Record::Message(record));
 }
 
 /// Writes what is kept as rows alone: nobody waits for it.
-fn write_rows(shard: &Shard, journal: &Journal, publication: &Publication<'_>, rows: &RowRefsBuf) {
+fn write_rows(
+    shard: &Shard,
+    journal: &ShardLogWriter,
+    publication: &Publication<'_>,
+    rows: &RowRefsBuf,
+) {
     if rows.is_empty() {
         return;
     }
     let nobody = RecipientsBuf::default();
     let number = journal.log.numbers(1);
     let record = message_record(shard, number, publication.message, &nobody);
-    write_published(journal, Durability::Memory, publication, record, rows);
+    write_message(journal, Durability::Memory, publication, record, rows);
 }
 
 /// Gives each delivery to a durable session above QoS 0 a number, and lists them; returns the first.
 fn number_deliveries(
     shard: &Shard,
-    journal: &Journal,
-    (publication, level): (&Publication<'_>, Durability),
+    journal: &ShardLogWriter,
+    (publication, durability): (&Publication<'_>, Durability),
     targets: &mut [Target],
     recipients: &mut RecipientsBuf,
 ) -> u64 {
     let message = publication.message;
-    let may_exceed = queue_policy::refuses(shard, publication);
+    let may_exceed = queue_policy::is_refused_when_full(shard, publication);
     recipients.clear();
     // A queue comes back in the order of its numbers: no shard may have a stock of them.
     let first = journal.log.numbers(targets.len().max(1) as u64);
     for target in targets.iter_mut().filter(|target| !target.is_stream()) {
         let session = kept_target(shard, message, target);
         if let Some(choice) = &mut target.choice {
-            (choice.level, choice.message) = (level, first);
+            (choice.durability, choice.message) = (durability, first);
             choice.session = session.unwrap_or(0);
         }
         if let Some(session) = session {
@@ -229,7 +235,7 @@ fn number_deliveries(
 fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
     let is_lossy = message.qos() == QoS::AtMostOnce && shard.is_short_of_room();
     let is_kept = outgoing_qos(shard, message, target.qos) > QoS::AtMostOnce && !is_lossy;
-    let session = shard.world.durable.number(target.handle);
+    let session = shard.engine.durable.number(target.handle);
     session.filter(|_| is_kept)
 }
 
@@ -244,7 +250,7 @@ pub(crate) fn lacks_queue_room(
     publication: &Publication<'_>,
     target: &Target,
 ) -> bool {
-    let durable = &shard.world.durable;
+    let durable = &shard.engine.durable;
     kept_target(shard, publication.message, target).is_some()
         && durable.is_full(target.handle)
         && durable.receives(target.handle, publication.topic)
@@ -254,7 +260,7 @@ pub(crate) fn lacks_queue_room(
 /// What the store has is not written again.
 ///
 /// Answers how safe that has to be before it is delivered, if that has to wait: as in [`published`].
-pub(crate) fn moved(
+pub(crate) fn write_requeued(
     shard: &Shard,
     refused: Option<&Rc<Client>>,
     message: &Message,
@@ -263,9 +269,10 @@ pub(crate) fn moved(
 ) -> Option<Durability> {
     let journal = shard.journal.as_ref()?;
     let had =
-        |client: &&Rc<Client>| key != 0 && client.number(&shard.world) == Some(choice.session);
+        |client: &&Rc<Client>| key != 0 && client.number(&shard.engine) == Some(choice.session);
     let had = refused.filter(had);
-    let session = kept_target(shard, message, next).filter(|_| choice.level > Durability::Memory);
+    let session =
+        kept_target(shard, message, next).filter(|_| choice.durability > Durability::Memory);
     if let Some(session) = session {
         write_moved(
             shard,
@@ -278,18 +285,19 @@ pub(crate) fn moved(
     }
     choice.session = session.unwrap_or(0);
     if let Some(client) = had {
-        dropped(shard, client, key);
+        write_dropped(shard, client, key);
     }
     let is_written = session.is_some() || had.is_some();
-    let own = is_written.then_some(choice.level);
+    let own = is_written.then_some(choice.durability);
     let is_exact = message.qos() == QoS::ExactlyOnce;
-    own.max(journal.lines.delivering()).filter(|_| is_exact)
+    own.max(journal.ack_queues.durability_of_deliveries())
+        .filter(|_| is_exact)
 }
 
 /// Writes the delivery to the session that a message goes on to; `is_there`: the store has the message.
 fn write_moved(
     shard: &Shard,
-    journal: &Journal,
+    journal: &ShardLogWriter,
     message: &Message,
     session: u64,
     is_there: bool,
@@ -310,7 +318,7 @@ fn write_moved(
         choice.message = next.key;
         Record::Message(message_record(shard, next.key, message, &recipients))
     };
-    journal.write(choice.level, &record);
+    journal.write(choice.durability, &record);
 }
 
 fn message_record<'a>(
@@ -338,10 +346,10 @@ fn message_record<'a>(
 
 /// Writes a retained message that a new subscription of `client` gets; returns the number of the
 /// delivery.
-pub(crate) fn replayed(
+pub(crate) fn write_replayed(
     shard: &Shard,
     client: &Client,
-    retained: &Retained,
+    retained: &RetainedMessage,
     qos: QoS,
     id: Option<NonZeroU32>,
 ) -> u64 {

@@ -71,10 +71,10 @@ impl<'a> Publication<'a> {
 
     /// The number of a durable publisher, and the identifier that it may not use for another
     /// message until it has released it. That of a message that is refused is free again.
-    pub(crate) fn gate(&self, world: &EngineState) -> Option<(u64, u16)> {
+    pub(crate) fn exactly_once_key(&self, engine: &EngineState) -> Option<(u64, u16)> {
         let is_gated = self.message.qos() == QoS::ExactlyOnce && self.routed.refused.is_none();
         let packet_id = self.packet_id.filter(|_| is_gated)?;
-        Some((self.publisher?.number(world)?, packet_id.get()))
+        Some((self.publisher?.number(engine)?, packet_id.get()))
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Retaining<'w> {
     /// The store has the message that was there before.
     pub(crate) was_stored: bool,
     /// Nobody else changes the topic until this is written.
-    pub(crate) turn: Option<MutexGuard<'w, ()>>,
+    pub(crate) lock: Option<MutexGuard<'w, ()>>,
 }
 
 /// The same in a word.

@@ -31,7 +31,7 @@ impl Config {
 }
 
 /// Whether a message may not be dropped where it would be kept.
-pub(crate) fn refuses(shard: &Shard, publication: &Publication<'_>) -> bool {
+pub(crate) fn is_refused_when_full(shard: &Shard, publication: &Publication<'_>) -> bool {
     let said = || {
         publication
             .publisher
@@ -43,8 +43,8 @@ pub(crate) fn refuses(shard: &Shard, publication: &Publication<'_>) -> bool {
 }
 
 /// The same, and there is a session whose queue is full.
-pub(crate) fn may_refuse(shard: &Shard, publication: &Publication<'_>) -> bool {
-    shard.world.durable.has_full() && refuses(shard, publication)
+pub(crate) fn may_be_refused(shard: &Shard, publication: &Publication<'_>) -> bool {
+    shard.engine.durable.has_full() && is_refused_when_full(shard, publication)
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
-use crate::durability::journal::Journal;
+use crate::durability::journal::ShardLogWriter;
 use crate::shard::Shard;
 
 /// The journal, and the number that the store keeps the session of `client` under.
-pub(super) fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s Journal, u64)> {
-    shard.journal.as_ref().zip(client.number(&shard.world))
+pub(super) fn kept<'s>(shard: &'s Shard, client: &Client) -> Option<(&'s ShardLogWriter, u64)> {
+    shard.journal.as_ref().zip(client.number(&shard.engine))
 }
 
 pub(super) fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
@@ -20,6 +20,6 @@ pub(super) fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
 
 /// A moment of the monotonic clock as what is kept has it.
 pub(super) fn kept_ms(shard: &Shard, at: Instant) -> u64 {
-    let log = shard.world.log.as_ref();
+    let log = shard.engine.log.as_ref();
     log.map_or(0, |log| log.clock.unix_ms(at))
 }

@@ -11,7 +11,7 @@ use mqttcore_topics::{RetainedCursor, TopicName};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
-use crate::clients::retained::{Replay, Retained, Walk};
+use crate::clients::retained::{Replay, RetainedMessage, Walk};
 use crate::clients::sources::Source;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
@@ -29,18 +29,22 @@ const WALKED_A_STEP: usize = 64;
 const REPLAY_BELOW_BYTES: usize = 128 * 1024;
 
 impl<'w> Retaining<'w> {
-    fn new(outcome: Retention, old: Option<&Retained>, turn: Option<MutexGuard<'w, ()>>) -> Self {
+    fn new(
+        outcome: Retention,
+        old: Option<&RetainedMessage>,
+        turn: Option<MutexGuard<'w, ()>>,
+    ) -> Self {
         Self {
             outcome,
             was_stored: old.is_some_and(|old| old.is_stored),
             // What has not changed has no place in the log.
-            turn: turn.filter(|_| outcome != Retention::Refused),
+            lock: turn.filter(|_| outcome != Retention::Refused),
         }
     }
 }
 
 /// Whether its publisher may still publish it, as far as that is known (ADR 0029).
-fn is_still_allowed(kept: &Retained, shard: &Shard) -> bool {
+fn is_still_allowed(kept: &RetainedMessage, shard: &Shard) -> bool {
     if !shard.config().check_retain_source {
         return true;
     }
@@ -57,40 +61,40 @@ fn is_still_allowed(kept: &Retained, shard: &Shard) -> bool {
 }
 
 /// The next retained message, after at most one step of the walk.
-fn next_of(replay: &mut Replay, shard: &Shard) -> Next {
+fn next_of(replay: &mut Replay, shard: &Shard) -> ReplayStep {
     if let Some(kept) = replay.found.pop_front() {
         return if is_current(shard, &kept.message) {
-            Next::Message(kept)
+            ReplayStep::Message(kept)
         } else {
-            Next::Searching
+            ReplayStep::Searching
         };
     }
     let Walk::Next(cursor) = &mut replay.walk else {
-        return Next::Nothing;
+        return ReplayStep::Nothing;
     };
-    let (retained, found) = (&shard.world.retained, &mut replay.found);
+    let (retained, found) = (&shard.engine.retained, &mut replay.found);
     let next = retained.walk(
         &replay.filter,
         cursor.take(),
         WALKED_A_STEP,
         &mut |_, kept| {
-            found.push_back(Retained::clone(kept));
+            found.push_back(RetainedMessage::clone(kept));
         },
     );
     replay.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
-    Next::Searching
+    ReplayStep::Searching
 }
 
 /// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
 /// delivered as it happened, and the old value must not come behind it.
 fn is_current(shard: &Shard, message: &Message) -> bool {
-    let kept = shard.world.retained.get(message.topic_name());
+    let kept = shard.engine.retained.get(message.topic_name());
     kept.is_some_and(|kept| kept.message.bytes().is_same(message.bytes()))
 }
 
 /// What one step of a replay brings.
-enum Next {
-    Message(Retained),
+enum ReplayStep {
+    Message(RetainedMessage),
     /// A part of the store was looked at.
     Searching,
     Nothing,
@@ -112,29 +116,29 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
         publication.retaining.outcome = Retention::Refused;
         return;
     }
-    let lock = || shard.world.turn(publication.topic.as_str());
+    let lock = || shard.engine.lock_retained(publication.topic.as_str());
     let turn = shard.journal.is_some().then(lock);
     let (outcome, old) = change(shard, publication);
     publication.retaining = Retaining::new(outcome, old.as_ref(), turn);
 }
 
 /// Returns the message before, too.
-fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Retained>) {
-    let (world, topic, message) = (&shard.world, publication.topic, publication.message);
+fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<RetainedMessage>) {
+    let (engine, topic, message) = (&shard.engine, publication.topic, publication.message);
     if message.payload().is_empty() {
         return (
             Retention::Cleared,
-            uncounted(world, world.retained.remove(topic)),
+            uncounted(engine, engine.retained.remove(topic)),
         );
     }
     let mut message = message.clone();
     message.release_chunk();
     let config = shard.config();
-    let (bytes, held) = (message.heap_bytes(), world.retained.weight());
-    let is_full = count(world) >= config.retained_messages || held + bytes > config.retained_bytes;
+    let (bytes, held) = (message.heap_bytes(), engine.retained.weight());
+    let is_full = count(engine) >= config.retained_messages || held + bytes > config.retained_bytes;
     let is_short = memory::is_full(shard);
     // An old topic may change, as long as that does not make the store larger than it may be.
-    let is_refused = || match world
+    let is_refused = || match engine
         .retained
         .get(topic)
         .map(|old| old.message.heap_bytes())
@@ -152,20 +156,20 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         }
         return (Retention::Refused, None);
     }
-    let is_stored = message_records::level_of(shard, publication) > Durability::Memory;
+    let is_stored = message_records::durability_of(shard, publication) > Durability::Memory;
     let publisher = publication.publisher;
     let source = publisher
         .filter(|_| config.check_retain_source)
-        .and_then(|client| source_of(world, client));
-    let kept = Retained::new(message, is_stored, source);
-    let old = world.retained.set(topic, kept);
-    (Retention::Kept, uncounted(world, old))
+        .and_then(|client| source_of(engine, client));
+    let kept = RetainedMessage::new(message, is_stored, source);
+    let old = engine.retained.set(topic, kept);
+    (Retention::Kept, uncounted(engine, old))
 }
 
 /// The publisher of what is retained, if it has a user name.
-fn source_of(world: &EngineState, client: &Client) -> Option<Arc<Source>> {
+fn source_of(engine: &EngineState, client: &Client) -> Option<Arc<Source>> {
     let login = client.login();
-    let source = world
+    let source = engine
         .sources
         .named(&login.client_id, login.username.as_ref()?);
     // The grant of a session whose client was not here yet is for its will alone.
@@ -176,36 +180,36 @@ fn source_of(world: &EngineState, client: &Client) -> Option<Arc<Source>> {
 }
 
 /// Retained messages without the broker's own.
-pub(crate) fn count(world: &EngineState) -> usize {
+pub(crate) fn count(engine: &EngineState) -> usize {
     // ORDERING: a figure and an approximate limit; nothing is read because of it.
-    let own = world.own_retained.load(Ordering::Relaxed);
-    world.retained.len().saturating_sub(own)
+    let own = engine.own_retained.load(Ordering::Relaxed);
+    engine.retained.len().saturating_sub(own)
 }
 
 /// Keeps a message that the broker publishes about itself; an empty one is removed. Only the first
 /// shard does so.
-pub(crate) fn set_own(world: &EngineState, topic: TopicName<'_>, message: &Message) {
+pub(crate) fn set_own(engine: &EngineState, topic: TopicName<'_>, message: &Message) {
     let old = if message.payload().is_empty() {
-        world.retained.remove(topic)
+        engine.retained.remove(topic)
     } else {
         // ORDERING: see `count`; what comes is counted before it can be seen.
-        world.own_retained.fetch_add(1, Ordering::Relaxed);
-        let kept = Retained {
+        engine.own_retained.fetch_add(1, Ordering::Relaxed);
+        let kept = RetainedMessage {
             message: message.clone(),
             is_stored: false,
             is_own: true,
             source: None,
         };
-        world.retained.set(topic, kept)
+        engine.retained.set(topic, kept)
     };
-    uncounted(world, old);
+    uncounted(engine, old);
 }
 
 /// Books that `old` has lost its place.
-fn uncounted(world: &EngineState, old: Option<Retained>) -> Option<Retained> {
+fn uncounted(engine: &EngineState, old: Option<RetainedMessage>) -> Option<RetainedMessage> {
     if old.as_ref().is_some_and(|old| old.is_own) {
         // ORDERING: see `count`.
-        world.own_retained.fetch_sub(1, Ordering::Relaxed);
+        engine.own_retained.fetch_sub(1, Ordering::Relaxed);
     }
     old
 }
@@ -225,14 +229,16 @@ pub(crate) fn sweep(shard: &Shard, cursor: Option<RetainedCursor>) -> Option<Ret
     const LOOKED_AT_A_TICK: usize = 256;
     let now = shard.now();
     let mut expired = Vec::new();
-    let world = &shard.world;
-    let next = world
-        .retained
-        .walk_all(cursor, LOOKED_AT_A_TICK, &mut |_, kept: &Retained| {
+    let engine = &shard.engine;
+    let next = engine.retained.walk_all(
+        cursor,
+        LOOKED_AT_A_TICK,
+        &mut |_, kept: &RetainedMessage| {
             if kept.message.is_expired(now) {
                 expired.push(kept.message.clone());
             }
-        });
+        },
+    );
     for message in expired {
         forget_expired(shard, message.topic_name());
     }
@@ -244,9 +250,12 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
     let _turn = shard
         .journal
         .is_some()
-        .then(|| shard.world.turn(topic.as_str()));
-    let is_due = |kept: &Retained| kept.message.is_expired(shard.now());
-    let gone = uncounted(&shard.world, shard.world.retained.remove_if(topic, is_due));
+        .then(|| shard.engine.lock_retained(topic.as_str()));
+    let is_due = |kept: &RetainedMessage| kept.message.is_expired(shard.now());
+    let gone = uncounted(
+        &shard.engine,
+        shard.engine.retained.remove_if(topic, is_due),
+    );
     if gone.is_some_and(|gone| gone.is_stored) {
         session_records::expired(shard, &[topic.as_str().to_owned()]);
     }
@@ -264,11 +273,11 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
             return;
         };
         let (next, qos, id) = (next_of(replay, shard), replay.qos, replay.id);
-        if matches!(next, Next::Nothing) {
+        if matches!(next, ReplayStep::Nothing) {
             replays.pop_front();
         }
         drop(replays);
-        let Next::Message(kept) = next else {
+        let ReplayStep::Message(kept) = next else {
             continue;
         };
         let message = &kept.message;
@@ -279,7 +288,7 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 qos,
                 retain: true,
                 subscription_ids: id.as_slice(),
-                key: message_records::replayed(shard, client, &kept, qos, id),
+                key: message_records::write_replayed(shard, client, &kept, qos, id),
                 room: QueueRoom::Limits,
             };
             delivery::deliver(shard, client, message, delivery);

@@ -45,7 +45,9 @@ pub(crate) fn route(
         answer(publication, routed.refused.map_or(Ok(routed.kept), Err));
         let own = rest.by_ref().take(routed.kept);
         match routed.waits_for {
-            Some(level) => journal::hold(shard, level, message, own.collect()),
+            Some(durability) => {
+                journal::deliver_when_safe(shard, durability, message, own.collect());
+            }
             None => deliver_to_shards(shard, message, own),
         }
         let left_out = routed.found - routed.kept;
@@ -72,10 +74,10 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
         return;
     }
     publication.routed.kept = kept;
-    let level = message_records::published(shard, publication, targets);
-    publication.routed.waits_for = level.filter(|_| !targets.iter().all(Target::is_stream));
+    let durability = message_records::write_published(shard, publication, targets);
+    publication.routed.waits_for = durability.filter(|_| !targets.iter().all(Target::is_stream));
     // It is written: others may change what is retained.
-    publication.retaining.turn = None;
+    publication.retaining.lock = None;
 }
 
 /// Whether a message is taken whatever room there is: it was accepted before, or it has changed what is retained, for which
@@ -105,8 +107,8 @@ fn shortage(
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
     let publisher = publication.publisher;
     let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
-    let may_leave_out = can_be_told && queue_policy::may_refuse(shard, publication);
-    if !may_leave_out || message_records::level_of(shard, publication) == Durability::Memory {
+    let may_leave_out = can_be_told && queue_policy::may_be_refused(shard, publication);
+    if !may_leave_out || message_records::durability_of(shard, publication) == Durability::Memory {
         return targets.len();
     }
     let mut kept = 0;
@@ -121,8 +123,8 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
 
 /// A kept session whose queue is full and that would get the message, if that may not be dropped then.
 pub(crate) fn full_queue(shard: &Shard, publication: &Publication<'_>) -> Option<Handle> {
-    let is_refused = queue_policy::may_refuse(shard, publication)
-        && message_records::level_of(shard, publication) > Durability::Memory;
+    let is_refused = queue_policy::may_be_refused(shard, publication)
+        && message_records::durability_of(shard, publication) > Durability::Memory;
     if !is_refused {
         return None;
     }
@@ -207,7 +209,7 @@ pub(crate) fn check_retained(
     }
     let can_match = || {
         shard
-            .world
+            .engine
             .directory
             .snapshot()
             .can_match(publication.topic)

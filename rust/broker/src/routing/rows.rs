@@ -19,15 +19,15 @@ use crate::shard::{EngineState, Shard};
 /// # Errors
 ///
 /// A filter that is not valid.
-pub(crate) fn subscribe(world: &EngineState, rows: &dyn RowLog) -> Result<(), ServiceError> {
+pub(crate) fn subscribe(engine: &EngineState, rows: &dyn RowLog) -> Result<(), ServiceError> {
     let options = Options::at(QoS::ExactlyOnce);
     for subscription in rows.subscriptions()? {
         let filters = subscription.filters.iter();
         let changes = filters.map(|filter| Change::Subscribe { filter, options });
         let changes: Vec<_> = changes.collect();
         let handle = Handle::of_row_stream(subscription.stream);
-        let subscriber = world.directory.join(handle.word());
-        world.directory.commit(subscriber, &changes);
+        let subscriber = engine.directory.join(handle.word());
+        engine.directory.commit(subscriber, &changes);
     }
     Ok(())
 }
@@ -43,7 +43,7 @@ pub(crate) fn list_rows(
     rows: &mut RowRefsBuf,
 ) {
     rows.clear();
-    let (Some(log), Some(streams)) = (&shard.world.log, &shard.world.rows) else {
+    let (Some(log), Some(streams)) = (&shard.engine.log, &shard.engine.rows) else {
         return;
     };
     let message = publication.message;

@@ -19,30 +19,30 @@ pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
     let Some(journal) = &shard.journal else {
         return false;
     };
-    let is_new = durable && client.number(&shard.world).is_none();
+    let is_new = durable && client.number(&shard.engine).is_none();
     if is_new {
-        client.set_number(&shard.world, journal.log.session_number());
+        client.set_number(&shard.engine, journal.log.session_number());
     } else if !durable {
-        ended(shard, client);
+        write_session_end(shard, client);
     }
     is_new
 }
 
 /// Writes what a session has that lived in memory alone so far, behind [`opened`]: subscriptions,
 /// and the identifiers that stand for messages. The messages themselves were never kept.
-pub(crate) fn adopted(shard: &Shard, client: &Rc<Client>) {
+pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
     let Some((journal, session)) = kept(shard, client) else {
         return;
     };
-    let (held, level) = (client.session.borrow(), client.kept_at());
+    let (held, durability) = (client.session.borrow(), client.kept_at());
     for subscription in held.subscriptions() {
         subscribed(shard, client, &subscription.filter, subscription.options);
     }
     for packet_id in held.unreleased_ids().map(PacketId::get) {
-        journal.write(level, &Record::Gate { session, packet_id });
+        journal.write(durability, &Record::Gate { session, packet_id });
     }
     for packet_id in held.exactly_once_ids().map(PacketId::get) {
-        journal.write(level, &Record::Received { session, packet_id });
+        journal.write(durability, &Record::Received { session, packet_id });
     }
 }
 
@@ -77,17 +77,17 @@ pub(crate) fn opened(
     let Some(journal) = &shard.journal else {
         return;
     };
-    let own = client.number(&shard.world);
+    let own = client.number(&shard.engine);
     let (session, place) = match own {
         Some(session) => (session, KeptWill::InSession),
         None if keeps_will => {
             let session = journal.log.session_number();
-            shard.world.durable.set_will_alone(client.handle, session);
+            shard.engine.durable.set_will_alone(client.handle, session);
             (session, KeptWill::Alone)
         }
         None => return,
     };
-    let (login, level) = (client.login(), client.kept_at());
+    let (login, durability) = (client.login(), client.kept_at());
     let opened = SessionOpened {
         session,
         at_ms: kept_ms(shard, shard.now()),
@@ -96,15 +96,15 @@ pub(crate) fn opened(
         client_id: &client.id,
         username: login.username.as_deref(),
     };
-    journal.write(level, &Record::Opened(opened));
+    journal.write(durability, &Record::Opened(opened));
     match will_of(&client.access(), request) {
         Some(will) => {
-            journal.write(level, &Record::WillSet(will_record(session, will)));
+            journal.write(durability, &Record::WillSet(will_record(session, will)));
             client.kept_will.set(place);
         }
         None => will_ended(shard, client),
     }
-    journal.promise(client, level);
+    journal.hold_acknowledgement(client, durability);
 }
 
 fn will_record(session: u64, will: &WillMessage) -> WillSet<'_> {
@@ -133,7 +133,7 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
 /// Writes that a kept session is without a connection: its time runs from now on, through any
 /// number of crashes. If nobody saw the end of the connection, what waits with a number below `maybe_sent_below` may
 /// have been sent.
-pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
+pub(crate) fn write_detached(shard: &Shard, client: &Client, maybe_sent_below: u64) {
     if let Some((journal, session)) = kept(shard, client) {
         let away = Record::Away(Away {
             session,
@@ -146,8 +146,8 @@ pub(crate) fn away(shard: &Shard, client: &Client, maybe_sent_below: u64) {
 }
 
 /// Writes that the connection of a kept session ended, and its will if it is forgotten.
-pub(crate) fn left(shard: &Shard, client: &Rc<Client>) {
-    away(shard, client, 0);
+pub(crate) fn write_disconnected(shard: &Shard, client: &Rc<Client>) {
+    write_detached(shard, client, 0);
     if client.session.borrow().will().is_none() {
         will_ended(shard, client);
     }
@@ -158,11 +158,11 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
     let Some(journal) = &shard.journal else {
         return;
     };
-    let own = client.number(&shard.world);
-    let alone = shard.world.durable.will_alone(client.handle);
+    let own = client.number(&shard.engine);
+    let alone = shard.engine.durable.will_alone(client.handle);
     let record = match (client.kept_will.take(), own, alone) {
         (KeptWill::Alone, _, Some(session)) => {
-            shard.world.durable.set(client.handle, 0);
+            shard.engine.durable.set(client.handle, 0);
             Record::Ended { session }
         }
         (KeptWill::InSession, Some(session), _) => Record::WillEnded { session },
@@ -172,10 +172,10 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
 }
 
 /// Writes that a kept session ended: nothing of it is left.
-pub(crate) fn ended(shard: &Shard, client: &Client) {
+pub(crate) fn write_session_end(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
         journal.write(client.kept_at(), &Record::Ended { session });
-        client.set_number(&shard.world, 0);
+        client.set_number(&shard.engine, 0);
     }
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn subscribed(
         id: options.id.map_or(0, NonZeroU32::get),
     };
     journal.write(client.kept_at(), &subscribed);
-    journal.promise(client, client.kept_at());
+    journal.hold_acknowledgement(client, client.kept_at());
 }
 
 /// Writes that a subscription ended; UNSUBACK waits for it.
@@ -206,7 +206,7 @@ pub(crate) fn unsubscribed(shard: &Shard, client: &Rc<Client>, filter: &Subscrip
     };
     let filter = filter.as_str();
     journal.write(client.kept_at(), &Record::Unsubscribed { session, filter });
-    journal.promise(client, client.kept_at());
+    journal.hold_acknowledgement(client, client.kept_at());
 }
 
 /// QoS in two bits, No Local, Retain As Published; as in the Subscription Options of SUBSCRIBE.
@@ -225,7 +225,7 @@ pub(crate) fn unpack(packed: u8, id: u32) -> Options {
 }
 
 /// Writes what the session of `client` told; promises that wait for it stand in line.
-pub(crate) fn told(
+pub(crate) fn write_exchange_step(
     shard: &Shard,
     client: &Rc<Client>,
     token: Option<AckToken>,
@@ -267,18 +267,18 @@ pub(crate) fn told(
     };
     journal.write(client.kept_at(), &record);
     if token.is_some() {
-        journal.promise(client, client.kept_at());
+        journal.hold_acknowledgement(client, client.kept_at());
     }
 }
 
 /// Writes that a delivery to `client` ended in a drop; later messages of its session wait for that.
-pub(crate) fn dropped(shard: &Shard, client: &Rc<Client>, delivery: u64) {
+pub(crate) fn write_dropped(shard: &Shard, client: &Rc<Client>, delivery: u64) {
     if let Some((journal, session)) = kept(shard, client)
         && delivery != 0
     {
         journal.write(client.kept_at(), &Record::Dropped { session, delivery });
         if client.is_online() {
-            journal.promise(client, client.kept_at());
+            journal.hold_acknowledgement(client, client.kept_at());
         }
     }
 }

@@ -13,7 +13,7 @@ pub type ServiceError = Box<dyn Error + Send + Sync>;
 /// The reason why a broker must stop.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum BrokerFailure {
     /// What must be kept cannot be kept any more.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -25,13 +25,13 @@ pub enum Failure {
 /// The first failure of a broker, with a wait for it.
 #[derive(Default)]
 pub(crate) struct FailureCell {
-    first: Mutex<Option<Failure>>,
+    first: Mutex<Option<BrokerFailure>>,
     happened: Condvar,
 }
 
 impl FailureCell {
     /// Notes `failure`; false if there was one before.
-    pub(crate) fn note(&self, failure: Failure) -> bool {
+    pub(crate) fn note(&self, failure: BrokerFailure) -> bool {
         let mut first = self.lock();
         let is_first = first.is_none();
         first.get_or_insert(failure);
@@ -46,14 +46,14 @@ impl FailureCell {
     }
 
     /// Waits for a failure, for so long at most.
-    pub(crate) fn wait(&self, limit: Duration) -> Option<Failure> {
+    pub(crate) fn wait(&self, limit: Duration) -> Option<BrokerFailure> {
         let waited = self
             .happened
             .wait_timeout_while(self.lock(), limit, |first| first.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Failure>> {
+    fn lock(&self) -> MutexGuard<'_, Option<BrokerFailure>> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

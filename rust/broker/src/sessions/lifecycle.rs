@@ -17,19 +17,19 @@ use crate::shard::{EventDetails, Shard};
 /// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or an external log.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
-        && let Some(level) = client.ack_order.level()
+        && let Some(durability) = client.ack_order.durability()
     {
-        journal.promise(client, level);
+        journal.hold_acknowledgement(client, durability);
         return;
     }
     let token = client.session.borrow().last_token();
-    external::let_leave(shard, client, token, client.external_record());
+    external::confirm_after(shard, client, token, client.external_record());
 }
 
 /// Separates `client` from its connection; its will and its session go their ways.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
-    session_records::left(shard, client);
+    session_records::write_disconnected(shard, client);
     client.set_link(None);
     group::set_online(shard, client, false);
     shard.metrics().clients_connected.sub(1);
@@ -39,7 +39,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     }
     handle_events(shard, client);
     if departure.expiry == Expiry::Now {
-        end(shard, client);
+        remove_session(shard, client);
     } else {
         fill::watch(shard, client);
         arm(shard, client);
@@ -65,7 +65,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
                 if !client.is_online() {
                     shard.metrics().sessions_expired.add(1);
                     shard.tell(EventKind::SessionExpired, client, EventDetails::default());
-                    end(shard, client);
+                    remove_session(shard, client);
                 }
             }
             Some(event) => delivery::handle_message_event(shard, client, event),
@@ -97,7 +97,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
 }
 
 /// Ends a session: no message reaches it any more, and its slot is free.
-pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
+pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     if shard.registry.borrow().at(client.handle).is_none() {
         return;
     }
@@ -109,13 +109,13 @@ pub(crate) fn end(shard: &Rc<Shard>, client: &Rc<Client>) {
     };
     book_waiting(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
-    session_records::ended(shard, client);
-    shard.world.directory.leave(client.subscriber);
+    session_records::write_session_end(shard, client);
+    shard.engine.directory.leave(client.subscriber);
     // As many as it leaves behind, its own or older ones: however fast clients come and go, what
     // they leave does not pile up.
-    shard.world.directory.clean(subscriptions);
+    shard.engine.directory.clean(subscriptions);
     shard.registry.borrow_mut().remove(client);
-    shard.pagings.borrow_mut().end(client);
+    shard.pagings.borrow_mut().stop(client);
     fill::forget(shard, client);
     client.count_out(shard);
     shard.wheel.borrow_mut().cancel(client.handle.slot());

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mqttcore_codec::{ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::Cause;
 
 use crate::clients::client::Client;
@@ -26,7 +26,7 @@ pub struct ClientInfo {
     /// Name of the listener that it came through last.
     pub listener: Arc<str>,
     /// Protocol version of its last connection.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Keep-alive that it asked for, in seconds.
     pub keep_alive_s: u16,
     /// How long this connection has lasted; zero without one.

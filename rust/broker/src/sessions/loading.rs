@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::durability::loading::Wanted;
 use crate::durability::store::DurableLog;
 use crate::routing::session_records;
-use crate::sessions::recovery::{self, Kept, Reader};
+use crate::sessions::recovery::{self, RestoredSession, SessionReader};
 use crate::shard::guard::{contained, fail_on_panic};
 use crate::shard::{EngineState, Shard, WaitingClient};
 
@@ -37,8 +37,8 @@ const BEGUN_TOGETHER: u32 = 4_096;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Does `then` once every session is there: at once, in the usual case.
-pub(crate) fn when_over(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
-    if shard.held.is_over() {
+pub(crate) fn when_loaded(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
+    if shard.held.is_loaded() {
         then(shard);
     } else {
         shard.held.then.borrow_mut().push(Box::new(then));
@@ -46,9 +46,9 @@ pub(crate) fn when_over(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'stat
 }
 
 /// Waits until every session is there.
-pub(crate) async fn over(shard: Rc<Shard>) {
+pub(crate) async fn loaded(shard: Rc<Shard>) {
     let (sender, is_over) = oneshot::channel();
-    when_over(&shard, |_| {
+    when_loaded(&shard, |_| {
         // The connection that waits may have been cut off.
         let _ = sender.send(());
     });
@@ -63,7 +63,7 @@ pub(crate) fn when_there(
     resumes: bool,
     admit: impl FnOnce(&Rc<Shard>) + 'static,
 ) {
-    if shard.held.is_over() {
+    if shard.held.is_loaded() {
         return admit(shard);
     }
     let is_known = shard.registry.borrow().find(client_id).is_some();
@@ -72,7 +72,7 @@ pub(crate) fn when_there(
         return admit(shard);
     }
     if !is_known {
-        shard.world.loading.ask(client_id, shard.index);
+        shard.engine.loading.ask(client_id, shard.index);
     }
     let admit = Box::new(admit);
     let mut arrivals = shard.held.arrivals.borrow_mut();
@@ -90,7 +90,7 @@ fn may_come(shard: &Shard, client_id: &str, resumes: bool) -> bool {
 }
 
 /// What the store has of a client that waits is here; nothing, if the client is new.
-fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
+fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<RestoredSession>) {
     recovery::install(shard, kept);
     let mut arrivals = shard.held.arrivals.borrow_mut();
     let Some(waiting) = arrivals.get_mut(client_id) else {
@@ -111,7 +111,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<Kept>) {
 
 /// Every session is there: what was held back goes on.
 fn end(shard: &Rc<Shard>) {
-    shard.held.is_over.set(true);
+    shard.held.is_loaded.set(true);
     for then in shard.held.then.take() {
         contained(shard, "work that waited for loading", || then(shard));
     }
@@ -125,23 +125,23 @@ fn end(shard: &Rc<Shard>) {
 
 /// Starts the thread that brings back what `log` has.
 pub(crate) fn start(
-    world: &Arc<EngineState>,
+    engine: &Arc<EngineState>,
     log: &Arc<DurableLog>,
 ) -> std::io::Result<JoinHandle<()>> {
     let (sender, wanted) = channel();
     let (done, dones) = channel();
-    let loading = &world.loading;
+    let loading = &engine.loading;
     *loading
         .wanted
         .lock()
         .unwrap_or_else(PoisonError::into_inner) = Some(sender);
-    let on_panic = fail_on_panic(world);
-    let (world, log) = (Arc::clone(world), Arc::clone(log));
+    let on_panic = fail_on_panic(engine);
+    let (engine, log) = (Arc::clone(engine), Arc::clone(log));
     let load = move || {
         let loader = Loader {
-            world: &world,
+            engine: &engine,
             log: &log,
-            reader: Reader::new(&log, &world.memory.shard(0).own_account),
+            reader: SessionReader::new(&log, &engine.memory.shard(0).own_account),
             wanted,
             by_key: Vec::new(),
             done,
@@ -158,9 +158,9 @@ pub(crate) fn start(
 
 /// The thread.
 struct Loader<'w> {
-    world: &'w Arc<EngineState>,
+    engine: &'w Arc<EngineState>,
     log: &'w DurableLog,
-    reader: Reader<'w>,
+    reader: SessionReader<'w>,
     wanted: Receiver<Wanted>,
     /// Numbers of sessions, by a hash of their client identifiers, ascending.
     by_key: Vec<(u64, u64)>,
@@ -173,7 +173,7 @@ impl Loader<'_> {
     fn load(mut self) -> Result<(), StoreError> {
         let mut numbers = self.list()?;
         let sessions = numbers.len();
-        self.world
+        self.engine
             .loading
             .to_come
             .store(sessions as u64, Ordering::Relaxed);
@@ -189,18 +189,18 @@ impl Loader<'_> {
         }
         drop(numbers);
         self.retained()?;
-        self.settle(0)?;
+        self.install(0)?;
         // A will may go to a session of any shard, and all of them are there by now.
-        for index in 0..self.world.shards() {
+        for index in 0..self.engine.shards() {
             self.begin(index)?;
         }
-        self.settle(0)?;
-        for index in 0..self.world.shards() {
+        self.install(0)?;
+        for index in 0..self.engine.shards() {
             self.have(index, end)?;
         }
-        self.settle(0)?;
+        self.install(0)?;
         if sessions > 0 {
-            let taken = self.world.started.elapsed().as_secs_f64();
+            let taken = self.engine.started.elapsed().as_secs_f64();
             self.say(format!(
                 "all {sessions} sessions are loaded after {taken:.2} s"
             ));
@@ -210,9 +210,9 @@ impl Loader<'_> {
 
     /// Finds out who there is; returns the numbers of the sessions.
     fn list(&mut self) -> Result<Vec<u64>, StoreError> {
-        let (world, by_key) = (self.world, &mut self.by_key);
+        let (engine, by_key) = (self.engine, &mut self.by_key);
         self.log.store.clients(&mut |number, client_id| {
-            by_key.push((world.key_of(client_id), number));
+            by_key.push((engine.key_of(client_id), number));
         })?;
         by_key.sort_unstable();
         let numbers: Vec<u64> = by_key.iter().map(|(_, number)| *number).collect();
@@ -223,9 +223,10 @@ impl Loader<'_> {
 
     /// Deals these sessions to their shards.
     fn deliver_to_shards(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
-        let mut dealt: Vec<Vec<Kept>> = (0..self.world.shards()).map(|_| Vec::new()).collect();
+        let mut dealt: Vec<Vec<RestoredSession>> =
+            (0..self.engine.shards()).map(|_| Vec::new()).collect();
         for kept in self.read(numbers)? {
-            let home = self.world.home(&kept.row.client_id);
+            let home = self.engine.shard_of(&kept.row.client_id);
             dealt[home].push(self.reader.session(kept)?);
         }
         for (home, sessions) in dealt.into_iter().enumerate() {
@@ -250,7 +251,7 @@ impl Loader<'_> {
     /// Brings back the sessions that clients wait for.
     fn answer(&mut self) -> Result<(), StoreError> {
         while let Ok(Wanted { client_id, home }) = self.wanted.try_recv() {
-            let key = self.world.key_of(&client_id);
+            let key = self.engine.key_of(&client_id);
             let first = self.by_key.partition_point(|(other, _)| *other < key);
             let same = self.by_key[first..]
                 .iter()
@@ -269,7 +270,7 @@ impl Loader<'_> {
         let mut expired = Vec::new();
         for together in self.reader.list_retained()?.chunks(RETAINED_TOGETHER) {
             self.answer()?;
-            self.reader.retained(self.world, together, &mut expired)?;
+            self.reader.retained(self.engine, together, &mut expired)?;
         }
         self.have(0, move |shard| session_records::expired(shard, &expired))
     }
@@ -284,7 +285,7 @@ impl Loader<'_> {
                 // The thread waits for it.
                 let _ = sender.send(recovery::begin(shard, from, BEGUN_TOGETHER));
             })?;
-            self.settle(0)?;
+            self.install(0)?;
             match next.try_recv() {
                 Ok(Some(slot)) => from = slot,
                 // It panicked, and has said so.
@@ -299,23 +300,23 @@ impl Loader<'_> {
         index: usize,
         work: impl FnOnce(&Rc<Shard>) + Send + 'static,
     ) -> Result<(), StoreError> {
-        self.settle(UNDER_WAY - 1)?;
+        self.install(UNDER_WAY - 1)?;
         self.under_way += 1;
         let done = Done(self.done.clone());
         let errand = move |shard: &Rc<Shard>| {
             work(shard);
             drop(done);
         };
-        self.world.run_on(index, Box::new(errand));
+        self.engine.run_on(index, Box::new(errand));
         Ok(())
     }
 
     /// Waits until the shards have no more than `most` to do.
-    fn settle(&mut self, most: usize) -> Result<(), StoreError> {
+    fn install(&mut self, most: usize) -> Result<(), StoreError> {
         while self.under_way > most {
             match self.dones.recv_timeout(LOOK) {
                 Ok(()) => self.under_way -= 1,
-                Err(RecvTimeoutError::Timeout) if !self.world.is_stopping() => {}
+                Err(RecvTimeoutError::Timeout) if !self.engine.is_stopping() => {}
                 Err(_) => return Err(StoreError::Stopped("the broker is stopping".into())),
             }
         }
@@ -323,7 +324,7 @@ impl Loader<'_> {
     }
 
     fn say(&self, text: String) {
-        self.world.run_on(0, Box::new(|shard| shard.log.say(text)));
+        self.engine.run_on(0, Box::new(|shard| shard.log.say(text)));
     }
 }
 

@@ -18,8 +18,8 @@ use mqttcore_session::QueuePolicy;
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
-use crate::durability::journal::Journal;
-use crate::durability::page::Page;
+use crate::durability::journal::ShardLogWriter;
+use crate::durability::page::QueuePage;
 use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;
 use crate::sessions::{lifecycle, rights};
@@ -27,7 +27,7 @@ use crate::shard::Shard;
 
 /// One shard wants to know that another one has handed over everything that it has numbered.
 #[derive(Clone, Copy)]
-struct Settle {
+struct PagingBarrier {
     home: usize,
     handle: Handle,
     serial: u64,
@@ -36,7 +36,7 @@ struct Settle {
 /// When the queue of `client` is to be let go of.
 pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
     let session = client.session.borrow();
-    let may_spill = client.number(&shard.world).is_some() && session.may_spill();
+    let may_spill = client.number(&shard.engine).is_some() && session.may_spill();
     let since = session.away_since().filter(|_| may_spill)?;
     since.checked_add(shard.config().spill_after)
 }
@@ -46,7 +46,7 @@ pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
     if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
         client.session.borrow_mut().spill();
         // Its pages are of no use any more.
-        shard.pagings.borrow_mut().end(client);
+        shard.pagings.borrow_mut().stop(client);
     }
 }
 
@@ -61,10 +61,10 @@ pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
     read_on(shard, client);
 }
 
-fn open(shard: &Rc<Shard>, journal: &Journal, client: &Client, is_greeting: bool) {
+fn open(shard: &Rc<Shard>, journal: &ShardLogWriter, client: &Client, is_greeting: bool) {
     let below = journal.next_number();
     client.session.borrow_mut().begin_paging(below);
-    shard.pagings.borrow_mut().end(client);
+    shard.pagings.borrow_mut().stop(client);
     if client.session.borrow().spilled() > 0 {
         begin(shard, client, below, is_greeting);
     }
@@ -93,28 +93,28 @@ pub(crate) fn resume_if_needed(shard: &Rc<Shard>, client: &Client) {
 }
 
 fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
-    let asked = Settle {
+    let asked = PagingBarrier {
         home: shard.index,
         handle: client.handle,
-        serial: shard.world.unique(),
+        serial: shard.engine.unique(),
     };
     let paging = Paging {
         handle: client.handle,
         serial: asked.serial,
         below,
         from: 0,
-        unsettled: shard.world.shards(),
+        unsettled: shard.engine.shards(),
         is_reading: false,
         is_greeting,
     };
     shard.pagings.borrow_mut().begin(paging);
-    for to in 0..shard.world.shards() {
-        shard.post_job(to, move |shard| settle(shard, asked));
+    for to in 0..shard.engine.shards() {
+        shard.post_job(to, move |shard| request_barrier(shard, asked));
     }
 }
 
 /// Answers once everything that this shard has numbered so far is on its way.
-fn settle(shard: &Rc<Shard>, asked: Settle) {
+fn request_barrier(shard: &Rc<Shard>, asked: PagingBarrier) {
     let Some(journal) = &shard.journal else {
         return;
     };
@@ -126,8 +126,8 @@ fn settle(shard: &Rc<Shard>, asked: Settle) {
 }
 
 /// Everything that this shard had numbered is on its way: the answer goes behind it.
-fn answer(shard: &Shard, asked: Settle) {
-    shard.post_job(asked.home, move |shard| settled(shard, asked));
+fn answer(shard: &Shard, asked: PagingBarrier) {
+    shard.post_job(asked.home, move |shard| barrier_reached(shard, asked));
 }
 
 /// Whether the first page of a client that is back has still to leave: what waits for it goes in
@@ -145,7 +145,7 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
 }
 
 /// One shard has handed over what it had numbered.
-fn settled(shard: &Rc<Shard>, asked: Settle) {
+fn barrier_reached(shard: &Rc<Shard>, asked: PagingBarrier) {
     let client = shard.registry.borrow().at(asked.handle);
     let Some(client) = client else { return };
     if let Some(paging) = shard.pagings.borrow_mut().of_mut(&client)
@@ -174,18 +174,18 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
     if !is_ready || !client.session.borrow().wants_page() {
         return;
     }
-    let Some(session) = client.number(&shard.world) else {
+    let Some(session) = client.number(&shard.engine) else {
         return;
     };
     paging.is_reading = true;
     // What left the queue in this turn has left it in the store, too.
     journal.commit();
-    let (world, index) = (Arc::clone(&shard.world), shard.index);
+    let (engine, index) = (Arc::clone(&shard.engine), shard.index);
     let (handle, serial) = (client.handle, paging.serial);
-    let answer = move |mut page: Page| {
-        page.charge(&world.memory.shard(index).own_account);
-        let job = move |shard: &Rc<Shard>| arrived(shard, handle, serial, &page);
-        world.run_on(index, Box::new(job));
+    let answer = move |mut page: QueuePage| {
+        page.charge(&engine.memory.shard(index).own_account);
+        let job = move |shard: &Rc<Shard>| page_arrived(shard, handle, serial, &page);
+        engine.run_on(index, Box::new(job));
     };
     journal.read_page(PageRequest {
         session,
@@ -196,7 +196,7 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
 }
 
 /// A page is there.
-fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
+fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage) {
     let client = shard.registry.borrow().at(handle);
     let Some(client) = client else { return };
     let is_first;
@@ -210,7 +210,7 @@ fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
         (paging.is_reading, paging.from) = (false, page.next);
     }
     let is_judged = client.is_queue_judged.get();
-    let may_have = is_judged.then(|| rights::may_have(&client));
+    let may_have = is_judged.then(|| rights::may_receive(&client));
     client
         .session
         .borrow_mut()
@@ -218,10 +218,10 @@ fn arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &Page) {
             may_have.as_ref().is_none_or(|may_have| may_have(message))
         });
     if client.session.borrow().spilled() == 0 {
-        shard.pagings.borrow_mut().end(&client);
+        shard.pagings.borrow_mut().stop(&client);
         client.is_queue_judged.set(false);
     } else if page.is_last {
-        shard.pagings.borrow_mut().end(&client);
+        shard.pagings.borrow_mut().stop(&client);
     }
     if is_first && let Some(link) = client.link() {
         link.first_page.set(client.session.borrow().last_token());

@@ -28,7 +28,7 @@ pub(crate) struct Walk {
 
 /// Looks at the level and does what it asks for.
 pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut Walk) {
-    let level = shard.world.memory.judge();
+    let level = shard.engine.memory.judge();
     if level != walk.level && shard.index == 0 {
         say_level(shard, level);
     }
@@ -52,7 +52,7 @@ pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut Walk) {
 }
 
 fn say_level(shard: &Shard, level: MemoryLevel) {
-    let memory = &shard.world.memory;
+    let memory = &shard.engine.memory;
     let (used, budget) = (memory.used().sum() >> 20, memory.budget() >> 20);
     let what = match level {
         MemoryLevel::Normal => "no restrictions apply any more",

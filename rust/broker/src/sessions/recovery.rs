@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{PacketId, Properties, QoS, Version};
+use mqttcore_codec::{PacketId, Properties, ProtocolVersion, QoS};
 use mqttcore_session::{ChunkAccount, Message, Session, Subscription, WillMessage};
 use mqttcore_store::{self as stored, KeptSession, Store, StoreError};
 use mqttcore_topics::{Change, Options, SubscriptionFilter, TopicLimits, TopicName};
 use smallvec::SmallVec;
 
-use crate::clients::client::{Client, Identity, KeptWill, Who};
-use crate::clients::retained::Retained;
+use crate::clients::client::{Client, ClientIdentity, KeptWill, KnownLogin};
+use crate::clients::retained::RetainedMessage;
 use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
@@ -22,11 +22,11 @@ use crate::sessions::{lifecycle, paging};
 use crate::shard::{EngineState, Shard};
 
 /// One session, on its way to its shard.
-pub(crate) struct Kept {
+pub(crate) struct RestoredSession {
     number: u64,
     client_id: Arc<str>,
     username: Option<Arc<str>>,
-    version: Version,
+    version: ProtocolVersion,
     access: Arc<Access>,
     expiry_s: u32,
     /// When its connection ended; without an end it was there when the broker died.
@@ -43,7 +43,7 @@ pub(crate) struct Kept {
 }
 
 /// Makes what the store kept fit for shards.
-pub(crate) struct Reader<'s> {
+pub(crate) struct SessionReader<'s> {
     store: &'s dyn Store,
     clock: KeptClock,
     now: Instant,
@@ -57,7 +57,7 @@ pub(crate) struct Reader<'s> {
     nothing: Arc<Access>,
 }
 
-impl<'s> Reader<'s> {
+impl<'s> SessionReader<'s> {
     pub(crate) fn new(log: &'s DurableLog, account: &Arc<ChunkAccount>) -> Self {
         Self {
             store: &*log.store,
@@ -81,7 +81,7 @@ impl<'s> Reader<'s> {
     /// `expired`.
     pub(crate) fn retained(
         &mut self,
-        world: &EngineState,
+        engine: &EngineState,
         numbers: &[u64],
         expired: &mut Vec<String>,
     ) -> Result<(), StoreError> {
@@ -97,15 +97,15 @@ impl<'s> Reader<'s> {
             } else {
                 let record = stored.message();
                 let name = record.source.zip(record.username);
-                let named = |(id, name)| world.sources.named(&Arc::from(id), &Arc::from(name));
-                let kept = Retained::new(message.clone(), true, name.map(named));
-                world.retained.set(message.topic_name(), kept);
+                let named = |(id, name)| engine.sources.named(&Arc::from(id), &Arc::from(name));
+                let kept = RetainedMessage::new(message.clone(), true, name.map(named));
+                engine.retained.set(message.topic_name(), kept);
             }
         }
         Ok(())
     }
 
-    pub(crate) fn session(&mut self, kept: KeptSession) -> Result<Kept, StoreError> {
+    pub(crate) fn session(&mut self, kept: KeptSession) -> Result<RestoredSession, StoreError> {
         let row = kept.row;
         let mut publishes = Vec::with_capacity(row.publishes.len());
         for (packet_id, delivery) in &row.publishes {
@@ -119,11 +119,11 @@ impl<'s> Reader<'s> {
             }
         }
         let will = row.will.as_ref().and_then(to_will);
-        Ok(Kept {
+        Ok(RestoredSession {
             number: kept.number,
             client_id: row.client_id.into(),
             username: row.username.map(Arc::from),
-            version: Version::from_level(row.version).unwrap_or(Version::V5),
+            version: ProtocolVersion::from_level(row.version).unwrap_or(ProtocolVersion::V5),
             access: match &will {
                 Some(will) => Arc::new(access_of(Some(will))),
                 None => Arc::clone(&self.nothing),
@@ -171,7 +171,7 @@ impl<'s> Reader<'s> {
     }
 }
 
-impl Kept {
+impl RestoredSession {
     fn session(&self, shard: &Shard) -> Session {
         let mut session = Session::restored(
             self.version,
@@ -218,7 +218,7 @@ fn access_of(will: Option<&WillMessage>) -> Access {
 }
 
 /// Makes those sessions that are not there yet; nobody is sent anything.
-pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = Kept>) {
+pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = RestoredSession>) {
     for kept in sessions {
         let is_there = shard.registry.borrow().find(&kept.client_id).is_some();
         if !is_there {
@@ -227,21 +227,21 @@ pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = Kept
     }
 }
 
-fn install_one(shard: &Rc<Shard>, kept: &Kept) {
-    let directory = &shard.world.directory;
+fn install_one(shard: &Rc<Shard>, kept: &RestoredSession) {
+    let directory = &shard.engine.directory;
     let client = shard.registry.borrow_mut().insert(shard.index, |handle| {
         Client::new(
             handle,
             directory.join_as(handle.word(), directory.key_of(&kept.client_id)),
             Arc::clone(&kept.client_id),
-            Identity {
-                who: Who::Kept(kept.username.clone()),
+            ClientIdentity {
+                who: KnownLogin::Kept(kept.username.clone()),
                 access: Arc::clone(&kept.access),
             },
             kept.session(shard),
         )
     });
-    client.set_number(&shard.world, kept.number);
+    client.set_number(&shard.engine, kept.number);
     group::set_online(shard, &client, false);
     fill::watch(shard, &client);
     paging::resume_if_needed(shard, &client);
@@ -249,10 +249,10 @@ fn install_one(shard: &Rc<Shard>, kept: &Kept) {
         client.kept_will.set(KeptWill::InSession);
     }
     if kept.away_since.is_none() {
-        session_records::away(shard, &client, kept.maybe_sent_below);
+        session_records::write_detached(shard, &client, kept.maybe_sent_below);
     }
     shard.metrics().sessions.add(1);
-    shard.world.loading.one_is_there();
+    shard.engine.loading.one_loaded();
     let changes: SmallVec<[Change<'_>; 4]> = kept
         .subscriptions
         .iter()

@@ -17,7 +17,7 @@ use crate::shard::Shard;
 /// Notes who a client is and what it may do from now on.
 pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
     if let Some(username) = &login.username {
-        let sources = &shard.world.sources;
+        let sources = &shard.engine.sources;
         sources.granted(&login.client_id, username, &access);
     }
     client.identify(login, access);
@@ -25,7 +25,7 @@ pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access
 
 /// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
 /// resume, and what they have queued is dropped (abuse F16).
-pub(crate) fn drop_lost_rights(
+pub(crate) fn revoke_lost_rights(
     client: &Rc<Client>,
     shard: &Rc<Shard>,
     mount_point: Option<&MountPoint>,
@@ -39,12 +39,12 @@ pub(crate) fn drop_lost_rights(
         .iter()
         .map(|filter| Change::Unsubscribe { filter })
         .collect();
-    shard.world.directory.commit(client.subscriber, &changes);
+    shard.engine.directory.commit(client.subscriber, &changes);
     for filter in &lost {
         session_records::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
     }
-    let may_have = (!lost.is_empty()).then(|| may_have(client));
+    let may_have = (!lost.is_empty()).then(|| may_receive(client));
     client.session.borrow_mut().keep_queued(|message| {
         let topic = message.topic_name();
         match &may_have {
@@ -92,7 +92,7 @@ pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> b
 }
 
 /// Whether a message that waited for `client` may go to it with the rights that it has now.
-pub(crate) fn may_have(client: &Client) -> impl Fn(&Message) -> bool + use<> {
+pub(crate) fn may_receive(client: &Client) -> impl Fn(&Message) -> bool + use<> {
     let access = Arc::clone(&client.access());
     let held: Vec<TopicFilter> = client
         .session

@@ -32,11 +32,11 @@ pub(crate) fn guarded(
 
 /// Runs a task without which the broker cannot go on: a panic ends it.
 pub(crate) fn critical(
-    world: Arc<EngineState>,
+    engine: Arc<EngineState>,
     place: &'static str,
     task: impl Future<Output = ()>,
 ) -> impl Future<Output = ()> {
-    vital_or(move |panicked| world.fail(panicked.into()), place, task)
+    vital_or(move |panicked| engine.fail(panicked.into()), place, task)
 }
 
 /// As [`critical`]; a panic is handed to `fail`.
@@ -75,7 +75,7 @@ pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
 }
 
 /// What a thread of the broker does if it panics.
-pub(crate) fn fail_on_panic(world: &Arc<EngineState>) -> impl FnOnce(Panicked) + Send + use<> {
-    let world = Arc::clone(world);
-    move |panicked| world.fail(panicked.into())
+pub(crate) fn fail_on_panic(engine: &Arc<EngineState>) -> impl FnOnce(Panicked) + Send + use<> {
+    let engine = Arc::clone(engine);
+    move |panicked| engine.fail(panicked.into())
 }

@@ -11,22 +11,22 @@ use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn memory(&self) -> &ShardMemory {
-        self.world.memory.shard(self.index)
+        self.engine.memory.shard(self.index)
     }
 
     /// How much of the budget was used when somebody looked last.
     pub(crate) fn memory_level(&self) -> MemoryLevel {
-        self.world.memory.level()
+        self.engine.memory.level()
     }
 
     /// Counts `bytes` that are about to be held; once they are many, the sum is compared with the budget.
     pub(crate) fn note_growth(&self, bytes: usize) {
         let grown = self.grown.get() + bytes;
-        if grown < self.world.memory.step() {
+        if grown < self.engine.memory.step() {
             return self.grown.set(grown);
         }
         self.grown.set(0);
-        self.world.memory.judge();
+        self.engine.memory.judge();
     }
 
     fn replace_weight(&self, slot: usize, bytes: u32) -> u32 {

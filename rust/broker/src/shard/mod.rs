@@ -1,5 +1,6 @@
 //! A shard and what all shards share: the state of the layers below, put together, and messages between shards.
 
+mod engine_state;
 pub(crate) mod guard;
 mod handshakes;
 mod held;
@@ -8,8 +9,7 @@ mod outcome_events;
 mod outgoing;
 mod state;
 mod store_events;
-mod world;
 
-pub(crate) use held::{Held, WaitingClient};
+pub(crate) use engine_state::{EngineState, Job, Kept, ShardMessage};
+pub(crate) use held::{DeferredWork, WaitingClient};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
-pub(crate) use world::{EngineState, Job, Kept, ShardMessage};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mqttcore_codec::{PropertiesBuf, Version};
+use mqttcore_codec::{PropertiesBuf, ProtocolVersion};
 use mqttcore_session::{Control, PublishTransmit, Transmit};
 
 use crate::clients::client::Client;
@@ -65,7 +65,7 @@ impl Link {
 /// The publisher's own bytes where they fit; else a head of our own and a shared payload.
 fn push_publish(
     outbox: &mut Outbox,
-    version: Version,
+    version: ProtocolVersion,
     now: Instant,
     scratch: &mut PropertiesBuf,
     publish: &PublishTransmit,

@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::config::hooks::{Event, EventKind, Hooks, Interests};
 use crate::config::listener_policy::ListenerPolicy;
 use crate::durability::external::ExternalQueue;
-use crate::durability::journal::Journal;
+use crate::durability::journal::ShardLogWriter;
 use crate::durability::pagings::Pagings;
 use crate::runtime::log::Logger;
 use crate::runtime::memory_limit::memory_budget;
@@ -34,7 +34,7 @@ use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
-use crate::shard::{EngineState, Held, Job, ShardMessage};
+use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
@@ -53,18 +53,18 @@ pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[ListenerPolicy]>);
 /// One event loop and what it owns.
 pub(crate) struct Shard {
     pub(crate) index: usize,
-    pub(crate) world: Arc<EngineState>,
+    pub(crate) engine: Arc<EngineState>,
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Logger,
     /// Whose TLS handshake has its turn.
     pub(crate) handshakes: HandshakeSteps,
     /// The way to the store, if there is one.
-    pub(crate) journal: Option<Journal>,
+    pub(crate) journal: Option<ShardLogWriter>,
     /// The way to an external log, if a stream goes there.
     pub(crate) external: Option<ExternalQueue>,
     /// What waits for the sessions that were kept.
-    pub(crate) held: Held,
+    pub(crate) held: DeferredWork,
     /// Queues of sessions that are being read back.
     pub(crate) pagings: RefCell<Pagings>,
     /// What topics that come again and again matched last.
@@ -96,7 +96,7 @@ pub(crate) struct Shard {
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
-    told: Cell<bool>,
+    is_stop_announced: Cell<bool>,
     knows_of_failure: Cell<bool>,
     finished: Notify,
 }
@@ -104,11 +104,11 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn new(
         index: usize,
-        world: Arc<EngineState>,
+        engine: Arc<EngineState>,
         (config, hooks, listener_policies): Rules,
     ) -> Rc<Self> {
-        let outgoing = (0..world.shards()).map(|_| Vec::new()).collect();
-        let random = world.unique() | 1;
+        let outgoing = (0..engine.shards()).map(|_| Vec::new()).collect();
+        let random = engine.unique() | 1;
         // A line a field, nothing to cut.
         Rc::new(Self {
             index,
@@ -116,16 +116,16 @@ impl Shard {
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Logger::new(Arc::clone(&hooks)),
             handshakes: HandshakeSteps::default(),
-            journal: world
+            journal: engine
                 .log
                 .clone()
-                .map(|log| Journal::new(log, Arc::clone(&world.awaited[index]))),
-            external: world
+                .map(|log| ShardLogWriter::new(log, Arc::clone(&engine.awaited[index]))),
+            external: engine
                 .rows
                 .clone()
-                .zip(world.external.clone())
+                .zip(engine.external.clone())
                 .map(|(rows, outcomes)| ExternalQueue::new(rows, outcomes, index)),
-            held: Held::new(world.log.is_some()),
+            held: DeferredWork::new(engine.log.is_some()),
             pagings: RefCell::default(),
             results: RefCell::default(),
             targets: Cell::default(),
@@ -146,16 +146,16 @@ impl Shard {
             weighed: RefCell::default(),
             slowed: RefCell::default(),
             tasks: Cell::new(0),
-            told: Cell::new(false),
+            is_stop_announced: Cell::new(false),
             knows_of_failure: Cell::new(false),
             finished: Notify::new(),
-            world,
+            engine,
         })
     }
 
     /// Waits for work of other threads or shards; true once the shard has ended.
     pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
-        let mail = self.world.wakers[self.index].notified();
+        let mail = self.engine.wakers[self.index].notified();
         let mut mail = std::pin::pin!(mail);
         poll_fn(|cx| {
             if ended.as_mut().poll(cx).is_ready() {
@@ -173,7 +173,7 @@ impl Shard {
 
     /// Takes out what other threads want done here.
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
-        let mut jobs = self.world.jobs[self.index]
+        let mut jobs = self.engine.jobs[self.index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *jobs)
@@ -181,16 +181,16 @@ impl Shard {
 
     /// Takes out what other shards have sent.
     pub(crate) fn receive(&self, messages: &mut Vec<ShardMessage>) {
-        for mailbox in &self.world.mail[self.index] {
+        for mailbox in &self.engine.mail[self.index] {
             mailbox.drain(messages);
         }
     }
 
     /// Whether the broker has failed since the last call.
     pub(crate) fn has_just_failed(&self) -> bool {
-        self.world.is_stopping()
+        self.engine.is_stopping()
             && !self.knows_of_failure.get()
-            && self.world.failing.has_failed()
+            && self.engine.failing.has_failed()
             && !self.knows_of_failure.replace(true)
     }
 
@@ -238,7 +238,7 @@ impl Shard {
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.world.metrics[self.index]
+        &self.engine.metrics[self.index]
     }
 
     pub(crate) fn config(&self) -> Ref<'_, Arc<Config>> {
@@ -263,10 +263,10 @@ impl Shard {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
         if self.index == 0 {
-            self.world
+            self.engine
                 .memory
                 .set_budget(memory_budget(config.memory_bytes));
-            if let Some(log) = &self.world.log {
+            if let Some(log) = &self.engine.log {
                 log.limit_queues(config.queues_disk_bytes);
             }
         }
@@ -310,14 +310,14 @@ impl Shard {
     }
 
     /// Puts `message` with those that leave at the end of this turn.
-    pub(crate) fn post(&self, to: usize, message: ShardMessage) {
+    pub(crate) fn send_to_shard(&self, to: usize, message: ShardMessage) {
         self.outgoing.borrow_mut()[to].push(message);
         self.has_outgoing.set(true);
     }
 
     /// Puts `job` with what leaves for another shard at the end of this turn.
     pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        self.post(to, ShardMessage::Job(Box::new(job)));
+        self.send_to_shard(to, ShardMessage::Job(Box::new(job)));
     }
 
     /// Hands what must be kept to the store, then sends what was posted since the last call: one
@@ -326,7 +326,7 @@ impl Shard {
         if let Some(journal) = &self.journal {
             journal.commit();
             if journal.is_due() {
-                self.world.wake(self.index);
+                self.engine.wake(self.index);
             }
         }
         if let Some(external) = &self.external {
@@ -338,7 +338,7 @@ impl Shard {
         let mut outgoing = self.outgoing.borrow_mut();
         for (to, messages) in outgoing.iter_mut().enumerate() {
             if !messages.is_empty() {
-                self.world.mail[to][self.index].send(messages, &self.world.wakers[to]);
+                self.engine.mail[to][self.index].send(messages, &self.engine.wakers[to]);
             }
         }
     }
@@ -348,7 +348,7 @@ impl Shard {
     /// Also while more waits for the disk than should, for a client that `may_keep` something, or for the external log,
     /// for a client that waits for `record` of it.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool, record: u64) -> Poll<()> {
-        for boxes in &self.world.mail {
+        for boxes in &self.engine.mail {
             let mailbox = &boxes[self.index];
             if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
                 return Poll::Pending;
@@ -364,7 +364,7 @@ impl Shard {
 
     /// Whether the store takes nothing any more: what is there stays as it is.
     pub(crate) fn has_lost_its_store(&self) -> bool {
-        let log = self.world.log.as_ref();
+        let log = self.engine.log.as_ref();
         log.is_some_and(|log| log.failure().is_some())
     }
 
@@ -375,14 +375,14 @@ impl Shard {
     }
 
     /// Every connection knows that the broker stops: the shard ends with the last of them.
-    pub(crate) fn all_told(&self) {
-        self.told.set(true);
+    pub(crate) fn stop_announced(&self) {
+        self.is_stop_announced.set(true);
         self.end_when_done();
     }
 
     /// Not before [`Shard::all_told`]: the other shards wait for what this one has to send.
     fn end_when_done(&self) {
-        if self.tasks.get() == 0 && self.told.get() {
+        if self.tasks.get() == 0 && self.is_stop_announced.get() {
             self.give_up();
         }
     }

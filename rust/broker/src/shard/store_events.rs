@@ -9,8 +9,8 @@ use crate::runtime::log::LogCategory;
 use crate::shard::{EngineState, Shard};
 
 impl StoreEvents for EngineState {
-    fn kept(&self, level: Durability, ticket: u64) {
-        self.wake_waiting(level, ticket);
+    fn kept(&self, durability: Durability, ticket: u64) {
+        self.wake_waiting(durability, ticket);
     }
 
     fn has_room(&self) {

@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{
-    Ack, Auth, Delivery, Disconnect, Limits, Packet, PacketId, Properties, PropertiesBuf, Property,
-    Publish, QoS, ReasonCode, Subscribe, SubscriptionOptions, Unsubscribe, Version, decode, encode,
+    Ack, Auth, Disconnect, Limits, Packet, PacketId, Properties, PropertiesBuf, Property,
+    ProtocolVersion, Publish, PublishQoS, QoS, ReasonCode, Subscribe, SubscriptionOptions,
+    Unsubscribe, decode, encode,
 };
 
 use super::DEADLINE;
@@ -99,7 +100,7 @@ impl From<Properties<'_>> for AuthFields {
 /// The client's end of one connection.
 pub struct Client {
     stream: TcpStream,
-    version: Version,
+    version: ProtocolVersion,
     unread: Vec<u8>,
     /// Bytes of `unread` that are handed out already.
     used: usize,
@@ -109,7 +110,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub(super) fn new(stream: TcpStream, version: Version) -> Self {
+    pub(super) fn new(stream: TcpStream, version: ProtocolVersion) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
         Self {
@@ -296,15 +297,15 @@ impl Client {
         delivery.packet_id().map_or(0, PacketId::get)
     }
 
-    fn delivery(&mut self, qos: QoS) -> Delivery {
+    fn delivery(&mut self, qos: QoS) -> PublishQoS {
         let dup = false;
         match qos {
-            QoS::AtMostOnce => Delivery::AtMostOnce,
-            QoS::AtLeastOnce => Delivery::AtLeastOnce {
+            QoS::AtMostOnce => PublishQoS::AtMostOnce,
+            QoS::AtLeastOnce => PublishQoS::AtLeastOnce {
                 packet_id: self.next_id(),
                 dup,
             },
-            QoS::ExactlyOnce => Delivery::ExactlyOnce {
+            QoS::ExactlyOnce => PublishQoS::ExactlyOnce {
                 packet_id: self.next_id(),
                 dup,
             },

@@ -4,7 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::num::{NonZeroU16, NonZeroU32};
 
 use mqttcore_broker::Broker;
-use mqttcore_codec::{Connect, Packet, PropertiesBuf, Property, QoS, Text, Version, Will, encode};
+use mqttcore_codec::{
+    Connect, Packet, PropertiesBuf, Property, ProtocolVersion, QoS, Text, Will, encode,
+};
 use socket2::{Domain, Socket, Type};
 
 use super::{Client, DEADLINE, Received};
@@ -12,7 +14,7 @@ use super::{Client, DEADLINE, Received};
 /// A CONNECT to be sent.
 #[derive(Clone)]
 pub struct Hello {
-    version: Version,
+    version: ProtocolVersion,
     is_bridge: bool,
     client_id: String,
     clean_start: bool,
@@ -34,7 +36,7 @@ struct OwnedWill {
 
 /// A clean start with MQTT 5.0.
 pub fn v5(client_id: &str) -> Hello {
-    hello(Version::V5, client_id)
+    hello(ProtocolVersion::V5, client_id)
 }
 
 /// As [`v3`], with the bit of a bridge in the protocol level.
@@ -47,10 +49,10 @@ pub fn bridge(client_id: &str) -> Hello {
 
 /// A clean session with MQTT 3.1.1.
 pub fn v3(client_id: &str) -> Hello {
-    hello(Version::V3_1_1, client_id)
+    hello(ProtocolVersion::V3_1_1, client_id)
 }
 
-fn hello(version: Version, client_id: &str) -> Hello {
+fn hello(version: ProtocolVersion, client_id: &str) -> Hello {
     Hello {
         version,
         is_bridge: false,

@@ -121,7 +121,7 @@ fn frames_that_are_not_whole_are_counted() {
     let alone = Heap::alone();
     let broker = start(deep());
     assert_counted(&alone, &broker, || {
-        let whole = frame("t", Delivery::AtMostOnce, &vec![0; 900_000]);
+        let whole = frame("t", PublishQoS::AtMostOnce, &vec![0; 900_000]);
         let begin = |index| {
             let mut client = v3(&format!("slow-{index}")).connect(&broker);
             client.send_bytes(&whole[..800_000]);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use mqttcore_broker::{Action, Grant, Ruling};
-use mqttcore_codec::{Delivery, QoS};
+use mqttcore_codec::{PublishQoS, QoS};
 
 use crate::common::{Plugin, allow, config, eventually, start_with, v3, v5};
 use crate::{ALLOCATED, Heap, KIB, frame};
@@ -22,7 +22,7 @@ fn publishes_that_wait_for_a_plugin_are_copied_once() {
         });
     let broker = start_with(config(), plugin);
     let mut publisher = v3("publisher").username("user").connect(&broker);
-    let bytes = frame("asked", Delivery::AtMostOnce, b"0123456789").repeat(PUBLISHES);
+    let bytes = frame("asked", PublishQoS::AtMostOnce, b"0123456789").repeat(PUBLISHES);
     publisher.ping();
     let before = ALLOCATED.load(Ordering::Relaxed);
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, Grant, Listener, Secret, Verdict};
-use mqttcore_codec::{QoS, ReasonCode, Version};
+use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 
 use crate::common::plugin::LoginQuestion;
 use crate::common::{
@@ -217,7 +217,7 @@ fn the_plugin_sees_what_the_client_sent() {
     let (login, _reply) = logins.recv_timeout(DEADLINE).expect("asked");
 
     assert_eq!(&*login.client_id, "one");
-    assert_eq!(login.version, Version::V5);
+    assert_eq!(login.version, ProtocolVersion::V5);
     assert_eq!(login.username.as_deref(), Some("user"));
     let password = login.password.as_deref();
     assert_eq!(password.map(Secret::as_bytes), Some(&b"secret"[..]));

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, ClientInfo, Config, EventKind};
-use mqttcore_codec::{Properties, QoS, ReasonCode, Version};
+use mqttcore_codec::{Properties, ProtocolVersion, QoS, ReasonCode};
 
 use crate::common::{
     DEADLINE, Dice, Plugin, Received, config, eventually, start, start_with, v3, v5,
@@ -133,7 +133,7 @@ fn a_client_is_listed_as_it_is() {
     assert!(info.connected);
     assert!(info.peer.ip().is_some_and(|ip| ip.is_loopback()));
     assert_eq!(&*info.listener, "test");
-    assert_eq!((info.version, info.keep_alive_s), (Version::V5, 33));
+    assert_eq!((info.version, info.keep_alive_s), (ProtocolVersion::V5, 33));
     assert!(info.connected_for < DEADLINE);
     let mut filters = info.subscriptions.clone();
     filters.sort_unstable();

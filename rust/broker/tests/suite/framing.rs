@@ -3,7 +3,7 @@
 use std::thread;
 
 use mqttcore_broker::{Action, Broker, Ruling};
-use mqttcore_codec::{Delivery, Packet, Properties, Publish, QoS, Text, Version, encode};
+use mqttcore_codec::{Packet, Properties, ProtocolVersion, Publish, PublishQoS, QoS, Text, encode};
 
 use crate::common::{
     Client, DEADLINE, Dice, Plugin, Received, config, deep_queues, eventually, start, start_with,
@@ -16,14 +16,14 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 /// A QoS 0 PUBLISH of 3.1.1, and its payload.
 fn frame(payload: &[u8]) -> Vec<u8> {
     let publish = Publish {
-        delivery: Delivery::AtMostOnce,
+        delivery: PublishQoS::AtMostOnce,
         retain: false,
         topic: Text::new("t").expect("text"),
         properties: Properties::EMPTY,
         payload,
     };
     let mut out = Vec::new();
-    encode(&Packet::Publish(publish), Version::V3_1_1, &mut out).expect("PUBLISH encodes");
+    encode(&Packet::Publish(publish), ProtocolVersion::V3_1_1, &mut out).expect("PUBLISH encodes");
     out
 }
 

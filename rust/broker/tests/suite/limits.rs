@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{AddressLimits, Broker, Config, Hooks, Stats};
-use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text, Version};
+use mqttcore_codec::{PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Text};
 
 use crate::common::{
     Client, DEADLINE, Plugin, Received, allow, config, config_with_limits, eventually, start,
@@ -217,7 +217,7 @@ fn a_version_that_the_listener_does_not_accept_is_refused_and_counted() {
         config.listeners[0].protocol_versions = vec![version];
         config
     };
-    let broker = start(accepting(Version::V3_1_1));
+    let broker = start(accepting(ProtocolVersion::V3_1_1));
 
     let code = v5("five").refused(&broker);
     v3("four").connect(&broker).disconnect();
@@ -230,7 +230,7 @@ fn a_version_that_the_listener_does_not_accept_is_refused_and_counted() {
     assert_eq!((code, counted), (0x84, (1, 1)));
 
     let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
-    let reloaded = broker.reload(&accepting(Version::V5), hooks);
+    let reloaded = broker.reload(&accepting(ProtocolVersion::V5), hooks);
 
     reloaded.expect("the reload is fine");
     assert_eq!(v3("four").refused(&broker), 1);

@@ -1,8 +1,10 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP.
 
 use super::{Context, read_outcome, write_outcome};
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode,
+};
 
 /// An acknowledgement on the way of a PUBLISH.
 ///
@@ -30,7 +32,7 @@ impl<'a> Ack<'a> {
 
     #[inline]
     pub(crate) fn read(
-        reader: &mut Reader<'a>,
+        reader: &mut PacketReader<'a>,
         packet_type: PacketType,
         context: Context<'_>,
     ) -> Result<Self, DecodeError> {
@@ -46,8 +48,8 @@ impl<'a> Ack<'a> {
     pub(crate) fn write(
         &self,
         packet_type: PacketType,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         writer.packet(packet_type.first_byte(), |body| {
             body.packet_id(self.packet_id);

@@ -1,8 +1,8 @@
 //! AUTH, of version 5 only.
 
 use super::{Context, read_outcome, write_outcome};
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, ReasonCode};
 
 /// A step of an enhanced authentication.
 ///
@@ -17,15 +17,18 @@ pub struct Auth<'a> {
 }
 
 impl<'a> Auth<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let (reason, properties) = read_outcome(reader, PacketType::Auth, context)?;
         Ok(Self { reason, properties })
     }
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         if !version.has_properties() {
             return Err(EncodeError::NotInVersion(PacketType::Auth, version));

@@ -2,8 +2,8 @@
 
 use super::{Context, check_reason, read_reason};
 use crate::property_id::place;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, ReasonCode};
 
 /// The answer to CONNECT.
 ///
@@ -19,9 +19,12 @@ pub struct ConnAck<'a> {
 }
 
 impl<'a> ConnAck<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let session_present = match (context.version, reader.u8()?) {
-            (Version::V3_1, _) | (_, 0) => false,
+            (ProtocolVersion::V3_1, _) | (_, 0) => false,
             (_, SESSION_PRESENT) => true,
             _ => return Err(DecodeError::ConnAckFlags),
         };
@@ -38,14 +41,14 @@ impl<'a> ConnAck<'a> {
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         if self.session_present && self.reason != ReasonCode::SUCCESS {
             return Err(EncodeError::SessionPresentOnError);
         }
         writer.packet(PacketType::ConnAck.first_byte(), |body| {
-            let has_flag = version != Version::V3_1;
+            let has_flag = version != ProtocolVersion::V3_1;
             body.u8(u8::from(has_flag && self.session_present));
             if !version.has_properties() {
                 body.u8(self.reason.connect_return_code());
@@ -58,7 +61,10 @@ impl<'a> ConnAck<'a> {
     }
 }
 
-fn read_code(reader: &mut Reader<'_>, version: Version) -> Result<ReasonCode, DecodeError> {
+fn read_code(
+    reader: &mut PacketReader<'_>,
+    version: ProtocolVersion,
+) -> Result<ReasonCode, DecodeError> {
     if version.has_properties() {
         return read_reason(reader, PacketType::ConnAck);
     }

@@ -5,9 +5,10 @@ use std::fmt;
 use super::{ConnAck, Context};
 use crate::property_id::{WILL, place};
 use crate::var_int::decode_var_int;
-use crate::wire::{Reader, Writer};
+use crate::wire::{PacketReader, PacketWriter};
 use crate::{
-    DecodeError, EncodeError, Limits, PacketType, Properties, QoS, ReasonCode, Text, Version,
+    DecodeError, EncodeError, Limits, PacketType, Properties, ProtocolVersion, QoS, ReasonCode,
+    Text,
 };
 
 /// The first packet of a connection.
@@ -18,7 +19,7 @@ use crate::{
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct Connect<'a> {
     /// The version that the client speaks from here on.
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The client is a bridge of another broker: the top bit of its protocol level is set. Only 3.1 and 3.1.1 have
     /// this bit, which is Mosquitto's extension.
     pub is_bridge: bool,
@@ -56,7 +57,10 @@ pub struct Will<'a> {
 }
 
 impl<'a> Connect<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        limits: &Limits,
+    ) -> Result<Self, DecodeError> {
         let (version, is_bridge) = read_version(reader)?;
         let context = Context { version, limits };
         let flags = ConnectFlags::read(reader.u8()?, version)?;
@@ -84,7 +88,7 @@ impl<'a> Connect<'a> {
         })
     }
 
-    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+    pub(crate) fn write(&self, writer: &mut PacketWriter<'_>) -> Result<(), EncodeError> {
         let has_properties = self.version.has_properties();
         if self.password.is_some() && self.username.is_none() && !has_properties {
             return Err(EncodeError::PasswordWithoutUserName);
@@ -136,7 +140,7 @@ impl fmt::Debug for Connect<'_> {
 
 impl<'a> Will<'a> {
     fn read(
-        reader: &mut Reader<'a>,
+        reader: &mut PacketReader<'a>,
         (qos, retain): (QoS, bool),
         context: Context<'_>,
     ) -> Result<Self, DecodeError> {
@@ -149,7 +153,11 @@ impl<'a> Will<'a> {
         })
     }
 
-    fn write(&self, version: Version, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+    fn write(
+        &self,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
+    ) -> Result<(), EncodeError> {
         if version.has_properties() {
             self.properties.write(WILL, writer)?;
         }
@@ -163,8 +171,8 @@ impl<'a> Will<'a> {
 struct ConnectFlags(u8);
 
 impl ConnectFlags {
-    fn read(byte: u8, version: Version) -> Result<Self, DecodeError> {
-        if byte & RESERVED != 0 && version != Version::V3_1 {
+    fn read(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
+        if byte & RESERVED != 0 && version != ProtocolVersion::V3_1 {
             return Err(DecodeError::ReservedConnectFlag);
         }
         if byte & WILL_QOS == WILL_QOS {
@@ -212,19 +220,19 @@ impl ConnectFlags {
 /// In 3.1 the remaining length outranks the flags: a missing user name or password is valid.
 ///
 /// Source: MQTT V3.1 section 3.1, "User name and password flags".
-fn is_left_out(reader: &Reader<'_>, version: Version) -> bool {
-    version == Version::V3_1 && reader.is_empty()
+fn is_left_out(reader: &PacketReader<'_>, version: ProtocolVersion) -> bool {
+    version == ProtocolVersion::V3_1 && reader.is_empty()
 }
 
 /// The version, and whether the client is a bridge.
-fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
+fn read_version(reader: &mut PacketReader<'_>) -> Result<(ProtocolVersion, bool), DecodeError> {
     let name = reader.binary()?;
     if name != MQTT && name != MQISDP {
         return Err(DecodeError::ProtocolName);
     }
     let level = reader.u8()?;
     let is_bridge = level & BRIDGE != 0;
-    Version::from_level(level & !BRIDGE)
+    ProtocolVersion::from_level(level & !BRIDGE)
         .filter(|&version| protocol_name(version) == name)
         .filter(|version| !is_bridge || !version.has_properties())
         .map(|version| (version, is_bridge))
@@ -235,18 +243,18 @@ fn read_version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError>
 }
 
 /// The form in which a client of an unserved level reads a CONNACK.
-fn answer_version(name: &[u8], level: u8) -> Version {
-    if name == MQISDP || level & !BRIDGE < Version::V5.level() {
-        Version::V3_1_1
+fn answer_version(name: &[u8], level: u8) -> ProtocolVersion {
+    if name == MQISDP || level & !BRIDGE < ProtocolVersion::V5.level() {
+        ProtocolVersion::V3_1_1
     } else {
-        Version::V5
+        ProtocolVersion::V5
     }
 }
 
-const fn protocol_name(version: Version) -> &'static [u8] {
+const fn protocol_name(version: ProtocolVersion) -> &'static [u8] {
     match version {
-        Version::V3_1 => MQISDP,
-        Version::V3_1_1 | Version::V5 => MQTT,
+        ProtocolVersion::V3_1 => MQISDP,
+        ProtocolVersion::V3_1_1 | ProtocolVersion::V5 => MQTT,
     }
 }
 
@@ -256,7 +264,10 @@ const fn protocol_name(version: Version) -> &'static [u8] {
 /// Version 5 gets the reason code; 3.x gets an answer only if its protocol level is not supported
 /// [MQTT 3.1.1 MQTT-3.1.4-1]; a peer without an MQTT protocol name gets no answer.
 #[must_use]
-pub fn refusal(src: &[u8], error: DecodeError) -> Option<(Version, ConnAck<'static>)> {
+pub fn connack_for_error(
+    src: &[u8],
+    error: DecodeError,
+) -> Option<(ProtocolVersion, ConnAck<'static>)> {
     let version = match error {
         DecodeError::ProtocolLevel { answer, .. } => answer,
         _ => announced_version(src)?,
@@ -277,13 +288,13 @@ pub fn refusal(src: &[u8], error: DecodeError) -> Option<(Version, ConnAck<'stat
 }
 
 /// The version that an incomplete or broken CONNECT names, if it comes that far.
-fn announced_version(src: &[u8]) -> Option<Version> {
+fn announced_version(src: &[u8]) -> Option<ProtocolVersion> {
     let (&first_byte, rest) = src.split_first()?;
     if PacketType::of(first_byte) != Some(PacketType::Connect) {
         return None;
     }
     let (_, length_len) = decode_var_int(rest).ok()??;
-    let version = read_version(&mut Reader::new(rest.get(length_len..)?));
+    let version = read_version(&mut PacketReader::new(rest.get(length_len..)?));
     version.ok().map(|(version, _)| version)
 }
 

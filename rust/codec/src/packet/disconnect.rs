@@ -1,8 +1,8 @@
 //! DISCONNECT.
 
 use super::{Context, read_outcome, write_outcome};
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, ReasonCode};
 
 /// The last packet of a connection.
 ///
@@ -16,15 +16,18 @@ pub struct Disconnect<'a> {
 }
 
 impl<'a> Disconnect<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let (reason, properties) = read_outcome(reader, PacketType::Disconnect, context)?;
         Ok(Self { reason, properties })
     }
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         writer.packet(PacketType::Disconnect.first_byte(), |body| {
             write_outcome(

@@ -14,18 +14,18 @@ mod unsubscribe;
 pub use ack::Ack;
 pub use auth::Auth;
 pub use connack::ConnAck;
-pub use connect::{Connect, Will, refusal};
+pub use connect::{Connect, Will, connack_for_error};
 pub use disconnect::Disconnect;
-pub use publish::{Delivery, Publish};
+pub use publish::{Publish, PublishQoS};
 pub use suback::SubAck;
 pub use subscribe::{RetainHandling, Subscribe, SubscriptionOptions};
 pub use unsuback::UnsubAck;
 pub use unsubscribe::Unsubscribe;
 
 use crate::PacketType;
-use crate::property_id::{Places, place};
-use crate::wire::Reader;
-use crate::{DecodeError, EncodeError, Limits, Properties, ReasonCode, Version};
+use crate::property_id::{PropertyPlaces, place};
+use crate::wire::PacketReader;
+use crate::{DecodeError, EncodeError, Limits, Properties, ProtocolVersion, ReasonCode};
 
 /// A packet of any version; it borrows from the bytes that it was decoded from.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -75,7 +75,7 @@ impl Packet<'_> {
 /// What the body of a packet is read by, besides its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'l> {
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) limits: &'l Limits,
 }
 
@@ -84,8 +84,8 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn properties<'a>(
         self,
-        reader: &mut Reader<'a>,
-        place: Places,
+        reader: &mut PacketReader<'a>,
+        place: PropertyPlaces,
     ) -> Result<Properties<'a>, DecodeError> {
         if self.version.has_properties() {
             Properties::read(reader, place, self.limits)
@@ -98,7 +98,7 @@ impl Context<'_> {
 /// Reads a reason code that version 5 allows in this packet.
 #[inline]
 fn read_reason(
-    reader: &mut Reader<'_>,
+    reader: &mut PacketReader<'_>,
     packet_type: PacketType,
 ) -> Result<ReasonCode, DecodeError> {
     let value = reader.u8()?;
@@ -121,7 +121,7 @@ fn check_reason(reason: ReasonCode, packet_type: PacketType) -> Result<(), Encod
 /// Nothing at all stands for success without properties; a reason code alone has no properties.
 #[inline]
 fn read_outcome<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut PacketReader<'a>,
     packet_type: PacketType,
     context: Context<'_>,
 ) -> Result<(ReasonCode, Properties<'a>), DecodeError> {
@@ -137,10 +137,10 @@ fn read_outcome<'a>(
 
 /// Writes the shortest form that [`read_outcome`] reads; nothing in 3.x.
 fn write_outcome(
-    writer: &mut crate::wire::Writer<'_>,
+    writer: &mut crate::wire::PacketWriter<'_>,
     (reason, properties): (ReasonCode, Properties<'_>),
     packet_type: PacketType,
-    version: Version,
+    version: ProtocolVersion,
 ) -> Result<(), EncodeError> {
     if !version.has_properties() {
         return Ok(());

@@ -3,9 +3,10 @@
 use super::Context;
 use crate::property_id::place;
 use crate::var_int::var_int_len;
-use crate::wire::{Reader, Writer};
+use crate::wire::{PacketReader, PacketWriter};
 use crate::{
-    DecodeError, EncodeError, PacketId, PacketType, Properties, PropertyId, QoS, Text, Version,
+    DecodeError, EncodeError, PacketId, PacketType, Properties, PropertyId, ProtocolVersion, QoS,
+    Text,
 };
 
 /// An application message on its way.
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Publish<'a> {
     /// QoS, and what belongs to it.
-    pub delivery: Delivery,
+    pub delivery: PublishQoS,
     /// Whether the message is, or was, retained.
     pub retain: bool,
     /// The topic name; empty only in version 5, where a topic alias then stands for it.
@@ -28,7 +29,7 @@ pub struct Publish<'a> {
 
 /// How a PUBLISH is delivered: a packet identifier exists above QoS 0 only [MQTT-2.2.1-2].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Delivery {
+pub enum PublishQoS {
     /// QoS 0.
     AtMostOnce,
     /// QoS 1.
@@ -47,7 +48,7 @@ pub enum Delivery {
     },
 }
 
-impl Delivery {
+impl PublishQoS {
     /// The QoS.
     #[inline]
     #[must_use]
@@ -82,7 +83,7 @@ impl Delivery {
     }
 
     #[inline]
-    fn read(flags: u8, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn read(flags: u8, reader: &mut PacketReader<'_>) -> Result<Self, DecodeError> {
         let dup = flags & DUP != 0;
         match flags & QOS {
             QOS_0 => Ok(Self::AtMostOnce),
@@ -122,12 +123,12 @@ impl<'a> Publish<'a> {
 
     #[inline]
     pub(crate) fn read(
-        reader: &mut Reader<'a>,
+        reader: &mut PacketReader<'a>,
         flags: u8,
         context: Context<'_>,
     ) -> Result<Self, DecodeError> {
         let topic = reader.text()?;
-        let delivery = Delivery::read(flags, reader)?;
+        let delivery = PublishQoS::read(flags, reader)?;
         let properties = context.properties(reader, place(PacketType::Publish))?;
         if topic.is_empty() && !properties.contains(PropertyId::TopicAlias) {
             return Err(DecodeError::EmptyTopic);
@@ -145,8 +146,8 @@ impl<'a> Publish<'a> {
     #[inline]
     pub(crate) fn write_head(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         let properties = if version.has_properties() {
             self.properties
@@ -173,7 +174,7 @@ impl<'a> Publish<'a> {
     }
 
     #[inline]
-    fn remaining_len(&self, version: Version) -> Result<usize, EncodeError> {
+    fn remaining_len(&self, version: ProtocolVersion) -> Result<usize, EncodeError> {
         let packet_id = if self.delivery.packet_id().is_some() {
             2
         } else {

@@ -2,8 +2,10 @@
 
 use super::{Context, check_reason, read_reason};
 use crate::property_id::place;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode,
+};
 
 /// The answer to SUBSCRIBE.
 ///
@@ -20,7 +22,10 @@ pub struct SubAck<'a> {
 }
 
 impl<'a> SubAck<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let packet_id = reader.packet_id()?;
         let properties = context.properties(reader, place(PacketType::SubAck))?;
         if reader.is_empty() {
@@ -39,8 +44,8 @@ impl<'a> SubAck<'a> {
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         if self.reasons.is_empty() {
             return Err(EncodeError::NoReasonCodes);
@@ -53,8 +58,10 @@ impl<'a> SubAck<'a> {
             for &reason in &self.reasons {
                 check_reason(reason, PacketType::SubAck)?;
                 let code = match version {
-                    Version::V5 => reason,
-                    Version::V3_1 | Version::V3_1_1 => reason.subscribe_return_code(),
+                    ProtocolVersion::V5 => reason,
+                    ProtocolVersion::V3_1 | ProtocolVersion::V3_1_1 => {
+                        reason.subscribe_return_code()
+                    }
                 };
                 body.u8(code.value());
             }
@@ -63,7 +70,10 @@ impl<'a> SubAck<'a> {
     }
 }
 
-fn read_code(reader: &mut Reader<'_>, version: Version) -> Result<ReasonCode, DecodeError> {
+fn read_code(
+    reader: &mut PacketReader<'_>,
+    version: ProtocolVersion,
+) -> Result<ReasonCode, DecodeError> {
     let reason = read_reason(reader, PacketType::SubAck)?;
     if version.has_properties() || reason == reason.subscribe_return_code() {
         return Ok(reason);

@@ -2,8 +2,10 @@
 
 use super::Context;
 use crate::property_id::place;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, QoS, Text, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, QoS, Text,
+};
 
 /// A request for subscriptions.
 ///
@@ -46,7 +48,7 @@ pub enum RetainHandling {
 }
 
 impl SubscriptionOptions {
-    fn read(byte: u8, version: Version) -> Result<Self, DecodeError> {
+    fn read(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
         let reserved = if version.has_properties() {
             RESERVED
         } else {
@@ -69,7 +71,7 @@ impl SubscriptionOptions {
         })
     }
 
-    fn byte(self, version: Version) -> u8 {
+    fn byte(self, version: ProtocolVersion) -> u8 {
         let mut byte = u8::from(self.maximum_qos);
         if !version.has_properties() {
             return byte;
@@ -85,7 +87,10 @@ impl SubscriptionOptions {
 }
 
 impl<'a> Subscribe<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let packet_id = reader.packet_id()?;
         let properties = context.properties(reader, place(PacketType::Subscribe))?;
         if reader.is_empty() {
@@ -106,8 +111,8 @@ impl<'a> Subscribe<'a> {
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         if self.filters.is_empty() {
             return Err(EncodeError::NoFilters);

@@ -2,8 +2,10 @@
 
 use super::{Context, check_reason, read_reason};
 use crate::property_id::place;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, ReasonCode, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode,
+};
 
 /// The answer to UNSUBSCRIBE.
 ///
@@ -20,7 +22,10 @@ pub struct UnsubAck<'a> {
 }
 
 impl<'a> UnsubAck<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let mut unsuback = Self {
             packet_id: reader.packet_id()?,
             properties: context.properties(reader, place(PacketType::UnsubAck))?,
@@ -42,8 +47,8 @@ impl<'a> UnsubAck<'a> {
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         writer.packet(PacketType::UnsubAck.first_byte(), |body| {
             body.packet_id(self.packet_id);

@@ -2,8 +2,8 @@
 
 use super::Context;
 use crate::property_id::place;
-use crate::wire::{Reader, Writer};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, Text, Version};
+use crate::wire::{PacketReader, PacketWriter};
+use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, Text};
 
 /// A request to end subscriptions.
 ///
@@ -20,7 +20,10 @@ pub struct Unsubscribe<'a> {
 }
 
 impl<'a> Unsubscribe<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>, context: Context<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn read(
+        reader: &mut PacketReader<'a>,
+        context: Context<'_>,
+    ) -> Result<Self, DecodeError> {
         let packet_id = reader.packet_id()?;
         let properties = context.properties(reader, place(PacketType::Unsubscribe))?;
         if reader.is_empty() {
@@ -39,8 +42,8 @@ impl<'a> Unsubscribe<'a> {
 
     pub(crate) fn write(
         &self,
-        version: Version,
-        writer: &mut Writer<'_>,
+        version: ProtocolVersion,
+        writer: &mut PacketWriter<'_>,
     ) -> Result<(), EncodeError> {
         if self.filters.is_empty() {
             return Err(EncodeError::NoFilters);

@@ -13,9 +13,9 @@ pub use property::Property;
 
 use crate::error::{DecodeError, EncodeError};
 use crate::limits::Limits;
-use crate::property_id::{Places, PropertyId};
+use crate::property_id::{PropertyId, PropertyPlaces};
 use crate::text::Text;
-use crate::wire::{Reader, Writer};
+use crate::wire::{PacketReader, PacketWriter};
 
 /// Checked properties, in place: the bytes behind their length.
 ///
@@ -41,7 +41,7 @@ impl<'a> Properties<'a> {
     #[inline]
     #[must_use]
     pub const fn iter(self) -> PropertiesIter<'a> {
-        PropertiesIter(Reader::new(self.0))
+        PropertiesIter(PacketReader::new(self.0))
     }
 
     /// Whether there are none.
@@ -83,8 +83,8 @@ impl<'a> Properties<'a> {
     /// Reads a list with its length, and checks all of it.
     #[inline]
     pub(crate) fn read(
-        reader: &mut Reader<'a>,
-        place: Places,
+        reader: &mut PacketReader<'a>,
+        place: PropertyPlaces,
         limits: &Limits,
     ) -> Result<Self, DecodeError> {
         let bytes = match reader.var_int()? {
@@ -96,7 +96,11 @@ impl<'a> Properties<'a> {
     }
 
     /// Writes length and bytes, after the check that the reader would make.
-    pub(crate) fn write(self, place: Places, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+    pub(crate) fn write(
+        self,
+        place: PropertyPlaces,
+        writer: &mut PacketWriter<'_>,
+    ) -> Result<(), EncodeError> {
         self.check(place)?;
         writer.length(self.0.len())?;
         writer.raw(self.0);
@@ -105,7 +109,7 @@ impl<'a> Properties<'a> {
 
     /// Refuses what the reader would refuse in this place.
     #[inline]
-    pub(crate) fn check(self, place: Places) -> Result<(), EncodeError> {
+    pub(crate) fn check(self, place: PropertyPlaces) -> Result<(), EncodeError> {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -130,8 +134,8 @@ impl fmt::Debug for Properties<'_> {
 
 /// One pass over a property list: every property parses, stands in its place and is not twice
 /// where once is allowed.
-fn check(bytes: &[u8], place: Places, limits: &Limits) -> Result<(), DecodeError> {
-    let mut reader = Reader::new(bytes);
+fn check(bytes: &[u8], place: PropertyPlaces, limits: &Limits) -> Result<(), DecodeError> {
+    let mut reader = PacketReader::new(bytes);
     let mut seen = 0_u64;
     let mut user_properties = UserProperties::default();
     while !reader.is_empty() {
@@ -159,7 +163,7 @@ fn check(bytes: &[u8], place: Places, limits: &Limits) -> Result<(), DecodeError
 }
 
 #[inline]
-fn read_id(reader: &mut Reader<'_>) -> Result<PropertyId, DecodeError> {
+fn read_id(reader: &mut PacketReader<'_>) -> Result<PropertyId, DecodeError> {
     let value = reader.var_int()?;
     PropertyId::from_value(value).ok_or(DecodeError::UnknownProperty(value))
 }
@@ -197,7 +201,7 @@ impl UserProperties {
 
 /// The properties of a packet, one after the other.
 #[derive(Clone, Debug)]
-pub struct PropertiesIter<'a>(Reader<'a>);
+pub struct PropertiesIter<'a>(PacketReader<'a>);
 
 impl<'a> Iterator for PropertiesIter<'a> {
     type Item = Property<'a>;
@@ -233,7 +237,7 @@ impl PropertiesBuf {
     /// Whether the property fits its packet is said by [`encode`](crate::encode).
     pub fn push(&mut self, property: Property<'_>) -> Result<&mut Self, EncodeError> {
         let len = self.0.len();
-        if let Err(error) = property.write(&mut Writer::new(&mut self.0)) {
+        if let Err(error) = property.write(&mut PacketWriter::new(&mut self.0)) {
             self.0.truncate(len);
             return Err(error);
         }

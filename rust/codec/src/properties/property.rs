@@ -4,15 +4,15 @@ use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use super::value::{
-    Binary, Flag, FourBytes, NonZeroFourBytes, NonZeroTwoBytes, NonZeroVarInt, Shape, TwoBytes,
-    Utf8, ZeroOrOne,
+    Binary, Flag, FourBytes, NonZeroFourBytes, NonZeroTwoBytes, NonZeroVarInt, TwoBytes, Utf8,
+    ValueEncoding, ZeroOrOne,
 };
 use crate::error::{DecodeError, EncodeError};
 use crate::property_id::PropertyId;
 use crate::property_table::property_table;
 use crate::text::Text;
 use crate::types::QoS;
-use crate::wire::{Reader, Writer};
+use crate::wire::{PacketReader, PacketWriter};
 
 macro_rules! define_properties {
     ($(
@@ -41,22 +41,22 @@ macro_rules! define_properties {
             #[inline]
             pub(crate) fn read(
                 id: PropertyId,
-                reader: &mut Reader<'a>,
+                reader: &mut PacketReader<'a>,
             ) -> Result<Self, DecodeError> {
                 Ok(match id {
                     $(PropertyId::$variant => Self::$variant(
-                        $(<$shape as Shape<'_>>::read(reader, id)?),+
+                        $(<$shape as ValueEncoding<'_>>::read(reader, id)?),+
                     ),)+
                 })
             }
 
             /// Writes identifier and value.
-            pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+            pub(crate) fn write(&self, writer: &mut PacketWriter<'_>) -> Result<(), EncodeError> {
                 let id = self.id();
                 writer.u8(id as u8);
                 match *self {
                     $(Self::$variant($($field),+) => {
-                        $(<$shape as Shape<'_>>::write($field, writer, id)?;)+
+                        $(<$shape as ValueEncoding<'_>>::write($field, writer, id)?;)+
                     })+
                 }
                 Ok(())

@@ -3,20 +3,20 @@
 use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::property_id::PropertyId;
-use crate::wire::{Reader, Writer};
+use crate::wire::{PacketReader, PacketWriter};
 use crate::{DecodeError, EncodeError, QoS, Text};
 
 /// A way to write a value; the table of properties names one for each field.
 ///
 /// Both directions are told whose value it is, for their errors.
-pub(super) trait Shape<'a> {
+pub(super) trait ValueEncoding<'a> {
     type Value;
 
-    fn read(reader: &mut Reader<'a>, id: PropertyId) -> Result<Self::Value, DecodeError>;
+    fn read(reader: &mut PacketReader<'a>, id: PropertyId) -> Result<Self::Value, DecodeError>;
 
     fn write(
         value: Self::Value,
-        writer: &mut Writer<'_>,
+        writer: &mut PacketWriter<'_>,
         id: PropertyId,
     ) -> Result<(), EncodeError>;
 }
@@ -24,11 +24,11 @@ pub(super) trait Shape<'a> {
 /// A byte that is 0 or 1.
 pub(super) struct Flag;
 
-impl Shape<'_> for Flag {
+impl ValueEncoding<'_> for Flag {
     type Value = bool;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<bool, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<bool, DecodeError> {
         match reader.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -37,7 +37,7 @@ impl Shape<'_> for Flag {
     }
 
     #[inline]
-    fn write(value: bool, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(value: bool, writer: &mut PacketWriter<'_>, _: PropertyId) -> Result<(), EncodeError> {
         writer.u8(u8::from(value));
         Ok(())
     }
@@ -46,11 +46,11 @@ impl Shape<'_> for Flag {
 /// A QoS in a byte, but not 2.
 pub(super) struct ZeroOrOne;
 
-impl Shape<'_> for ZeroOrOne {
+impl ValueEncoding<'_> for ZeroOrOne {
     type Value = QoS;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<QoS, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<QoS, DecodeError> {
         let is_one = Flag::read(reader, id)?;
         Ok(if is_one {
             QoS::AtLeastOnce
@@ -60,7 +60,7 @@ impl Shape<'_> for ZeroOrOne {
     }
 
     #[inline]
-    fn write(value: QoS, writer: &mut Writer<'_>, id: PropertyId) -> Result<(), EncodeError> {
+    fn write(value: QoS, writer: &mut PacketWriter<'_>, id: PropertyId) -> Result<(), EncodeError> {
         if value == QoS::ExactlyOnce {
             return Err(EncodeError::Properties(DecodeError::PropertyValue(id)));
         }
@@ -72,16 +72,16 @@ impl Shape<'_> for ZeroOrOne {
 /// Two bytes, big end first.
 pub(super) struct TwoBytes;
 
-impl Shape<'_> for TwoBytes {
+impl ValueEncoding<'_> for TwoBytes {
     type Value = u16;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, _: PropertyId) -> Result<u16, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, _: PropertyId) -> Result<u16, DecodeError> {
         reader.u16()
     }
 
     #[inline]
-    fn write(value: u16, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(value: u16, writer: &mut PacketWriter<'_>, _: PropertyId) -> Result<(), EncodeError> {
         writer.u16(value);
         Ok(())
     }
@@ -90,16 +90,20 @@ impl Shape<'_> for TwoBytes {
 /// Two bytes that are not 0.
 pub(super) struct NonZeroTwoBytes;
 
-impl Shape<'_> for NonZeroTwoBytes {
+impl ValueEncoding<'_> for NonZeroTwoBytes {
     type Value = NonZeroU16;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU16, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<NonZeroU16, DecodeError> {
         NonZeroU16::new(reader.u16()?).ok_or(DecodeError::ZeroProperty(id))
     }
 
     #[inline]
-    fn write(value: NonZeroU16, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(
+        value: NonZeroU16,
+        writer: &mut PacketWriter<'_>,
+        _: PropertyId,
+    ) -> Result<(), EncodeError> {
         writer.u16(value.get());
         Ok(())
     }
@@ -108,16 +112,16 @@ impl Shape<'_> for NonZeroTwoBytes {
 /// Four bytes, big end first.
 pub(super) struct FourBytes;
 
-impl Shape<'_> for FourBytes {
+impl ValueEncoding<'_> for FourBytes {
     type Value = u32;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, _: PropertyId) -> Result<u32, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, _: PropertyId) -> Result<u32, DecodeError> {
         reader.u32()
     }
 
     #[inline]
-    fn write(value: u32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(value: u32, writer: &mut PacketWriter<'_>, _: PropertyId) -> Result<(), EncodeError> {
         writer.u32(value);
         Ok(())
     }
@@ -126,16 +130,20 @@ impl Shape<'_> for FourBytes {
 /// Four bytes that are not 0.
 pub(super) struct NonZeroFourBytes;
 
-impl Shape<'_> for NonZeroFourBytes {
+impl ValueEncoding<'_> for NonZeroFourBytes {
     type Value = NonZeroU32;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
         NonZeroU32::new(reader.u32()?).ok_or(DecodeError::ZeroProperty(id))
     }
 
     #[inline]
-    fn write(value: NonZeroU32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(
+        value: NonZeroU32,
+        writer: &mut PacketWriter<'_>,
+        _: PropertyId,
+    ) -> Result<(), EncodeError> {
         writer.u32(value.get());
         Ok(())
     }
@@ -144,16 +152,20 @@ impl Shape<'_> for NonZeroFourBytes {
 /// A Variable Byte Integer that is not 0.
 pub(super) struct NonZeroVarInt;
 
-impl Shape<'_> for NonZeroVarInt {
+impl ValueEncoding<'_> for NonZeroVarInt {
     type Value = NonZeroU32;
 
     #[inline]
-    fn read(reader: &mut Reader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
+    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
         NonZeroU32::new(reader.var_int()?).ok_or(DecodeError::ZeroProperty(id))
     }
 
     #[inline]
-    fn write(value: NonZeroU32, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(
+        value: NonZeroU32,
+        writer: &mut PacketWriter<'_>,
+        _: PropertyId,
+    ) -> Result<(), EncodeError> {
         writer.var_int(value.get())
     }
 }
@@ -161,16 +173,20 @@ impl Shape<'_> for NonZeroVarInt {
 /// Text behind two bytes of length.
 pub(super) struct Utf8;
 
-impl<'a> Shape<'a> for Utf8 {
+impl<'a> ValueEncoding<'a> for Utf8 {
     type Value = Text<'a>;
 
     #[inline]
-    fn read(reader: &mut Reader<'a>, _: PropertyId) -> Result<Text<'a>, DecodeError> {
+    fn read(reader: &mut PacketReader<'a>, _: PropertyId) -> Result<Text<'a>, DecodeError> {
         reader.text()
     }
 
     #[inline]
-    fn write(value: Text<'a>, writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(
+        value: Text<'a>,
+        writer: &mut PacketWriter<'_>,
+        _: PropertyId,
+    ) -> Result<(), EncodeError> {
         writer.text(value)
     }
 }
@@ -178,16 +194,20 @@ impl<'a> Shape<'a> for Utf8 {
 /// Bytes behind two bytes of length.
 pub(super) struct Binary;
 
-impl<'a> Shape<'a> for Binary {
+impl<'a> ValueEncoding<'a> for Binary {
     type Value = &'a [u8];
 
     #[inline]
-    fn read(reader: &mut Reader<'a>, _: PropertyId) -> Result<&'a [u8], DecodeError> {
+    fn read(reader: &mut PacketReader<'a>, _: PropertyId) -> Result<&'a [u8], DecodeError> {
         reader.binary()
     }
 
     #[inline]
-    fn write(value: &'a [u8], writer: &mut Writer<'_>, _: PropertyId) -> Result<(), EncodeError> {
+    fn write(
+        value: &'a [u8],
+        writer: &mut PacketWriter<'_>,
+        _: PropertyId,
+    ) -> Result<(), EncodeError> {
         writer.binary(value)
     }
 }

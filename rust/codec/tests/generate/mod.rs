@@ -8,9 +8,9 @@
 use std::num::{NonZeroU16, NonZeroU32};
 
 use mqttcore_codec::{
-    Ack, Auth, ConnAck, Connect, Delivery, Disconnect, Packet, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, PropertyId, Publish, QoS, ReasonCode, RetainHandling, SubAck,
-    Subscribe, SubscriptionOptions, Text, UnsubAck, Unsubscribe, Version, Will,
+    Ack, Auth, ConnAck, Connect, Disconnect, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, PropertyId, ProtocolVersion, Publish, PublishQoS, QoS, ReasonCode,
+    RetainHandling, SubAck, Subscribe, SubscriptionOptions, Text, UnsubAck, Unsubscribe, Will,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,9 +23,13 @@ pub(crate) enum Place {
     Will,
 }
 
-pub(crate) const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+pub(crate) const VERSIONS: [ProtocolVersion; 3] = [
+    ProtocolVersion::V3_1,
+    ProtocolVersion::V3_1_1,
+    ProtocolVersion::V5,
+];
 
-pub(crate) fn version() -> impl Strategy<Value = Version> {
+pub(crate) fn version() -> impl Strategy<Value = ProtocolVersion> {
     select(&VERSIONS[..])
 }
 
@@ -64,7 +68,7 @@ pub(crate) fn many(place: Place) -> &'static [u8] {
 }
 
 /// Any packet of this version, with nothing in it that the version cannot say.
-pub(crate) fn packet(version: Version) -> BoxedStrategy<Packet<'static>> {
+pub(crate) fn packet(version: ProtocolVersion) -> BoxedStrategy<Packet<'static>> {
     let mut packets = vec![
         connect(version).prop_map(Packet::Connect).boxed(),
         connack(version).prop_map(Packet::ConnAck).boxed(),
@@ -90,7 +94,7 @@ pub(crate) fn packet(version: Version) -> BoxedStrategy<Packet<'static>> {
             .prop_map(|(reason, properties)| Packet::Disconnect(Disconnect { reason, properties }))
             .boxed(),
     ];
-    if version == Version::V5 {
+    if version == ProtocolVersion::V5 {
         packets.push(
             outcome(PacketType::Auth, version)
                 .prop_map(|(reason, properties)| Packet::Auth(Auth { reason, properties }))
@@ -100,11 +104,11 @@ pub(crate) fn packet(version: Version) -> BoxedStrategy<Packet<'static>> {
     prop::strategy::Union::new(packets).boxed()
 }
 
-pub(crate) fn connect(version: Version) -> impl Strategy<Value = Connect<'static>> {
+pub(crate) fn connect(version: ProtocolVersion) -> impl Strategy<Value = Connect<'static>> {
     let login = (prop::option::of(text()), prop::option::of(binary())).prop_filter(
         "3.x has no password without a user name",
         move |(username, password)| {
-            version == Version::V5 || username.is_some() || password.is_none()
+            version == ProtocolVersion::V5 || username.is_some() || password.is_none()
         },
     );
     (
@@ -118,7 +122,7 @@ pub(crate) fn connect(version: Version) -> impl Strategy<Value = Connect<'static
             move |((is_bridge, clean_start, keep_alive_s), properties, client_id, will, login)| {
                 Connect {
                     version,
-                    is_bridge: is_bridge && version != Version::V5,
+                    is_bridge: is_bridge && version != ProtocolVersion::V5,
                     clean_start,
                     keep_alive_s,
                     properties,
@@ -131,7 +135,7 @@ pub(crate) fn connect(version: Version) -> impl Strategy<Value = Connect<'static
         )
 }
 
-fn will(version: Version) -> impl Strategy<Value = Will<'static>> {
+fn will(version: ProtocolVersion) -> impl Strategy<Value = Will<'static>> {
     (
         qos(),
         any::<bool>(),
@@ -148,8 +152,8 @@ fn will(version: Version) -> impl Strategy<Value = Will<'static>> {
         })
 }
 
-fn connack(version: Version) -> impl Strategy<Value = ConnAck<'static>> {
-    let reason = if version == Version::V5 {
+fn connack(version: ProtocolVersion) -> impl Strategy<Value = ConnAck<'static>> {
+    let reason = if version == ProtocolVersion::V5 {
         reason(PacketType::ConnAck).boxed()
     } else {
         (0_u8..=5)
@@ -162,18 +166,20 @@ fn connack(version: Version) -> impl Strategy<Value = ConnAck<'static>> {
         properties(Place::Packet(PacketType::ConnAck), version),
     )
         .prop_map(move |(present, reason, properties)| ConnAck {
-            session_present: present && reason == ReasonCode::SUCCESS && version != Version::V3_1,
+            session_present: present
+                && reason == ReasonCode::SUCCESS
+                && version != ProtocolVersion::V3_1,
             reason,
             properties,
         })
 }
 
-pub(crate) fn publish(version: Version) -> impl Strategy<Value = Publish<'static>> {
+pub(crate) fn publish(version: ProtocolVersion) -> impl Strategy<Value = Publish<'static>> {
     let delivery =
         (0_u8..3, packet_id(), any::<bool>()).prop_map(|(qos, packet_id, dup)| match qos {
-            0 => Delivery::AtMostOnce,
-            1 => Delivery::AtLeastOnce { packet_id, dup },
-            _ => Delivery::ExactlyOnce { packet_id, dup },
+            0 => PublishQoS::AtMostOnce,
+            1 => PublishQoS::AtLeastOnce { packet_id, dup },
+            _ => PublishQoS::ExactlyOnce { packet_id, dup },
         });
     (
         delivery,
@@ -195,7 +201,7 @@ pub(crate) fn publish(version: Version) -> impl Strategy<Value = Publish<'static
         })
 }
 
-fn ack(packet_type: PacketType, version: Version) -> impl Strategy<Value = Ack<'static>> {
+fn ack(packet_type: PacketType, version: ProtocolVersion) -> impl Strategy<Value = Ack<'static>> {
     (packet_id(), outcome(packet_type, version)).prop_map(|(packet_id, (reason, properties))| Ack {
         packet_id,
         reason,
@@ -203,13 +209,13 @@ fn ack(packet_type: PacketType, version: Version) -> impl Strategy<Value = Ack<'
     })
 }
 
-fn subscribe(version: Version) -> impl Strategy<Value = Subscribe<'static>> {
+fn subscribe(version: ProtocolVersion) -> impl Strategy<Value = Subscribe<'static>> {
     let options = (qos(), any::<(bool, bool)>(), 0_u8..3).prop_map(move |(qos, flags, retain)| {
         let plain = SubscriptionOptions {
             maximum_qos: qos,
             ..SubscriptionOptions::default()
         };
-        if version != Version::V5 {
+        if version != ProtocolVersion::V5 {
             return plain;
         }
         SubscriptionOptions {
@@ -235,8 +241,8 @@ fn subscribe(version: Version) -> impl Strategy<Value = Subscribe<'static>> {
         })
 }
 
-fn suback(version: Version) -> impl Strategy<Value = SubAck<'static>> {
-    let reason = if version == Version::V5 {
+fn suback(version: ProtocolVersion) -> impl Strategy<Value = SubAck<'static>> {
+    let reason = if version == ProtocolVersion::V5 {
         reason(PacketType::SubAck).boxed()
     } else {
         select(
@@ -261,7 +267,7 @@ fn suback(version: Version) -> impl Strategy<Value = SubAck<'static>> {
         })
 }
 
-fn unsubscribe(version: Version) -> impl Strategy<Value = Unsubscribe<'static>> {
+fn unsubscribe(version: ProtocolVersion) -> impl Strategy<Value = Unsubscribe<'static>> {
     (
         packet_id(),
         properties(Place::Packet(PacketType::Unsubscribe), version),
@@ -274,8 +280,12 @@ fn unsubscribe(version: Version) -> impl Strategy<Value = Unsubscribe<'static>> 
         })
 }
 
-fn unsuback(version: Version) -> impl Strategy<Value = UnsubAck<'static>> {
-    let len = if version == Version::V5 { 1..5 } else { 0..1 };
+fn unsuback(version: ProtocolVersion) -> impl Strategy<Value = UnsubAck<'static>> {
+    let len = if version == ProtocolVersion::V5 {
+        1..5
+    } else {
+        0..1
+    };
     (
         packet_id(),
         properties(Place::Packet(PacketType::UnsubAck), version),
@@ -290,9 +300,9 @@ fn unsuback(version: Version) -> impl Strategy<Value = UnsubAck<'static>> {
 
 fn outcome(
     packet_type: PacketType,
-    version: Version,
+    version: ProtocolVersion,
 ) -> BoxedStrategy<(ReasonCode, Properties<'static>)> {
-    if version == Version::V5 {
+    if version == ProtocolVersion::V5 {
         let properties = properties(Place::Packet(packet_type), version);
         (reason(packet_type), properties).boxed()
     } else {
@@ -310,8 +320,11 @@ fn reason(packet_type: PacketType) -> impl Strategy<Value = ReasonCode> {
 }
 
 /// Properties that fit the place, in any order; none before version 5.
-pub(crate) fn properties(place: Place, version: Version) -> BoxedStrategy<Properties<'static>> {
-    if version != Version::V5 {
+pub(crate) fn properties(
+    place: Place,
+    version: ProtocolVersion,
+) -> BoxedStrategy<Properties<'static>> {
+    if version != ProtocolVersion::V5 {
         return Just(Properties::EMPTY).boxed();
     }
     let repeated: Vec<u8> = many(place).iter().flat_map(|&id| [id; 3]).collect();

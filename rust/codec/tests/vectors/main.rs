@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use mqttcore_codec::{
-    Limits, Packet, ReasonCode, Version, decode, decode_connect, encode, frame_len,
+    Limits, Packet, ProtocolVersion, ReasonCode, decode, decode_connect, encode, frame_len,
 };
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -120,11 +120,11 @@ impl Vector {
             .collect()
     }
 
-    fn versions(&self) -> Vec<Version> {
+    fn versions(&self) -> Vec<ProtocolVersion> {
         let version = |name: &String| match name.as_str() {
-            "3.1" => Version::V3_1,
-            "3.1.1" => Version::V3_1_1,
-            "5.0" => Version::V5,
+            "3.1" => ProtocolVersion::V3_1,
+            "3.1.1" => ProtocolVersion::V3_1_1,
+            "5.0" => ProtocolVersion::V5,
             other => panic!("{}: version {other}", self.name),
         };
         assert!(!self.versions.is_empty(), "{}", self.name);
@@ -143,7 +143,7 @@ impl Vector {
         limits
     }
 
-    fn judge(&self, version: Version) -> Result<(), String> {
+    fn judge(&self, version: ProtocolVersion) -> Result<(), String> {
         let (bytes, limits) = (self.bytes(), self.limits());
         let decoded = if self.first {
             decode_connect(&bytes, &limits)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{
-    Properties, PropertiesBuf, Property, QoS, ReasonCode, Version, decode, decode_connect,
+    Properties, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, decode, decode_connect,
 };
 use mqttcore_session::{
     AckToken, Cause, Chunk, ConnectRequest, Delivered, Delivery, DetachOutcome, Details, Message,
@@ -46,7 +46,7 @@ pub struct Wire {
     pub session: Session,
     pub now: Instant,
     pub limits: Arc<ServerLimits>,
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// Accept publishes and confirm promises as they come.
     pub obliging: bool,
     pub durable: bool,
@@ -63,7 +63,7 @@ impl Wire {
             session: Session::new(Arc::clone(&limits)),
             now: start(),
             limits,
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             obliging: true,
             durable: false,
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mqttcore_codec::{PacketId, QoS, Version};
+use mqttcore_codec::{PacketId, ProtocolVersion, QoS};
 use mqttcore_session::{AckToken, Delivery, ExchangeRecord, ServerLimits, Session};
 
 use crate::common::{message, start};
@@ -131,7 +131,7 @@ impl Kept {
 
     /// The session that the log describes.
     pub(crate) fn session(&self, limits: &Arc<ServerLimits>) -> Session {
-        let mut session = Session::restored(Version::V5, Arc::clone(limits), start(), 100);
+        let mut session = Session::restored(ProtocolVersion::V5, Arc::clone(limits), start(), 100);
         for packet_id in &self.received {
             session.restore_received(*packet_id);
         }

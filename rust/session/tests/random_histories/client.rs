@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use mqttcore_codec::Delivery as Sent;
+use mqttcore_codec::PublishQoS as Sent;
 use mqttcore_codec::{
-    Ack, Limits, Packet, PacketId, Properties, Publish, QoS, Text, Version, decode, encode,
+    Ack, Limits, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Text, decode, encode,
 };
 
-pub(crate) const V5: Version = Version::V5;
+pub(crate) const V5: ProtocolVersion = ProtocolVersion::V5;
 
 /// An honest client with one connection at a time.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mqttcore_store::stream::PartitionKey;
 
-use super::{KafkaRecord, Outcomes};
+use super::{KafkaRecord, RecordOutcomes};
 
 /// Streams whose log is Kafka, and the connection to it.
 #[derive(Clone)]
@@ -64,13 +64,13 @@ pub trait ConnectKafka: Send + Sync {
     fn connect(
         &self,
         streams: &[KafkaStream],
-        outcomes: Outcomes,
+        outcomes: RecordOutcomes,
     ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError>;
 }
 
 /// Sends records to Kafka from its own threads.
 ///
-/// It reports the outcome of each record once, to the [`Outcomes`] that it was created with: kept by as many copies as [`KafkaTopic::in_sync`] says, or given up.
+/// It reports the outcome of each record once, to the [`RecordOutcomes`] that it was created with: kept by as many copies as [`KafkaTopic::in_sync`] says, or given up.
 pub trait RecordSender: Send + Sync {
     /// Queues records in their order; never blocks.
     fn send(&self, records: &mut Vec<KafkaRecord>);

@@ -11,7 +11,7 @@ mod record;
 mod client;
 
 pub use config::{ConnectKafka, KafkaConfig, KafkaError, KafkaStream, KafkaTopic, RecordSender};
-pub use mqttcore_broker::{Outcomes, RecordTicket as Ticket};
+pub use mqttcore_broker::{RecordOutcomes, RecordTicket as Ticket};
 pub use record::KafkaRecord;
 
 #[cfg(feature = "kafka")]

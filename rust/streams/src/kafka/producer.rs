@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mqttcore_broker::{Outcomes, RowRecord, RowStream, RowSubscription, ServiceError};
+use mqttcore_broker::{RecordOutcomes, RowRecord, RowStream, RowSubscription, ServiceError};
 use mqttcore_session::Message;
 use mqttcore_store::stream::PartitionKey;
 use mqttcore_topics::{SubscriptionFilter, TopicName};
@@ -17,7 +17,7 @@ use super::{KafkaConfig, KafkaTopic, RecordSender};
 pub(crate) struct KafkaProducer {
     engine: Box<dyn RecordSender>,
     streams: Vec<ProducedStream>,
-    outcomes: Outcomes,
+    outcomes: RecordOutcomes,
     /// Bytes of records in flight.
     waiting_bytes: AtomicUsize,
     queue_bytes: usize,
@@ -80,7 +80,10 @@ impl KafkaProducer {
     /// # Errors
     ///
     /// Kafka cannot be reached, or a filter is not valid.
-    pub(crate) fn open(config: &KafkaConfig, outcomes: &Outcomes) -> Result<Self, ServiceError> {
+    pub(crate) fn open(
+        config: &KafkaConfig,
+        outcomes: &RecordOutcomes,
+    ) -> Result<Self, ServiceError> {
         let filters = config.streams.iter();
         let filters = filters.map(|stream| parse(&stream.name, &stream.filters));
         let filters: Vec<_> = filters.collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ use mqttcore_broker::{Broker, Config, Data, EventKind, FullQueuePolicy, Promise,
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 use mqttcore_streams::kafka::{
-    ConnectKafka, KafkaConfig, KafkaError, KafkaRecord, KafkaStream, KafkaTopic, Outcomes,
+    ConnectKafka, KafkaConfig, KafkaError, KafkaRecord, KafkaStream, KafkaTopic, RecordOutcomes,
     RecordSender,
 };
 
@@ -26,14 +26,14 @@ const RECORD_BYTES: usize = 10_000;
 /// Kafka, as far as a broker sees it.
 struct Kafka {
     records: Receiver<KafkaRecord>,
-    outcomes: Receiver<Outcomes>,
-    known: Mutex<Option<Outcomes>>,
+    outcomes: Receiver<RecordOutcomes>,
+    known: Mutex<Option<RecordOutcomes>>,
 }
 
 /// What the broker is given.
 struct Wire {
     records: Sender<KafkaRecord>,
-    outcomes: Sender<Outcomes>,
+    outcomes: Sender<RecordOutcomes>,
     topic: KafkaTopic,
 }
 
@@ -41,7 +41,7 @@ impl ConnectKafka for Wire {
     fn connect(
         &self,
         streams: &[KafkaStream],
-        outcomes: Outcomes,
+        outcomes: RecordOutcomes,
     ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError> {
         self.outcomes.send(outcomes).expect("a test that goes on");
         let engine = Desk(Mutex::new(self.records.clone()));
@@ -107,7 +107,7 @@ impl Kafka {
     }
 
     /// That of the last broker.
-    fn outcomes(&self) -> Outcomes {
+    fn outcomes(&self) -> RecordOutcomes {
         let mut known = self.known.lock().expect("no panic");
         if let Some(last) = self.outcomes.try_iter().last() {
             *known = Some(last);

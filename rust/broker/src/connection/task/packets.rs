@@ -45,8 +45,8 @@ impl Connection {
         let Some((packet, len)) = decoded else {
             return Ok(false);
         };
-        if !self.shard.held.is_over() && may_route(&packet) {
-            let over = loading::over(Rc::clone(&self.shard));
+        if !self.shard.held.is_loaded() && may_route(&packet) {
+            let over = loading::loaded(Rc::clone(&self.shard));
             self.pause = Some(Box::pin(async {
                 over.await;
                 Ok(())

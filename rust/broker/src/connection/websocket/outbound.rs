@@ -10,7 +10,7 @@ use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
 use super::inbound::HEADER_BYTES;
-use crate::clients::outbox::{Outbox, PIECES, Walk, packet_len};
+use crate::clients::outbox::{Outbox, OutboxCursor, PIECES, packet_len};
 
 /// Frames that one write begins at most; each takes a header and a piece of the outbox, or more.
 const FRAMES: usize = PIECES / 2 - 1;
@@ -181,7 +181,11 @@ impl Headers {
 }
 
 /// Hands `len` bytes to `push` piece by piece; false when it takes no more.
-fn push_part<'a>(walk: &mut Walk<'a>, len: usize, push: &mut impl FnMut(&'a [u8]) -> bool) -> bool {
+fn push_part<'a>(
+    walk: &mut OutboxCursor<'a>,
+    len: usize,
+    push: &mut impl FnMut(&'a [u8]) -> bool,
+) -> bool {
     let mut left = len;
     while left > 0 {
         let part = walk.take(left);

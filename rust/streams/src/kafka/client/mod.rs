@@ -10,7 +10,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError as ClientError;
 use rdkafka::producer::BaseProducer;
 
-use super::{ConnectKafka, KafkaError, KafkaStream, KafkaTopic, Outcomes, RecordSender};
+use super::{ConnectKafka, KafkaError, KafkaStream, KafkaTopic, RecordOutcomes, RecordSender};
 use threads::{DeliveryReports, Threads};
 use topic_setup::TopicSetup;
 
@@ -58,7 +58,7 @@ impl ConnectKafka for KafkaClient {
     fn connect(
         &self,
         streams: &[KafkaStream],
-        outcomes: Outcomes,
+        outcomes: RecordOutcomes,
     ) -> Result<(Box<dyn RecordSender>, Vec<KafkaTopic>), KafkaError> {
         let topics = TopicSetup::new(self)?.find(streams)?;
         let record_bytes = topics.iter().map(|topic| topic.record_bytes).max();
@@ -84,7 +84,7 @@ impl KafkaClient {
     fn producer(
         &self,
         record_bytes: usize,
-        outcomes: Outcomes,
+        outcomes: RecordOutcomes,
     ) -> Result<BaseProducer<DeliveryReports>, ClientError> {
         let millis = |time: Duration| time.as_millis().to_string();
         self.config()

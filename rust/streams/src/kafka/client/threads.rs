@@ -14,7 +14,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use mqttcore_panics::Panicked;
 
-use crate::kafka::{KafkaRecord, Outcomes, RecordSender, Ticket};
+use crate::kafka::{KafkaRecord, RecordOutcomes, RecordSender, Ticket};
 
 /// Poll interval of the thread for delivery reports; each report is handled at once.
 const HEARING: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const HEARING: Duration = Duration::from_millis(100);
 const _: () = assert!(usize::BITS >= u64::BITS);
 
 /// Handles delivery reports of librdkafka.
-pub(super) struct DeliveryReports(pub(super) Outcomes);
+pub(super) struct DeliveryReports(pub(super) RecordOutcomes);
 
 impl ClientContext for DeliveryReports {
     /// Errors come by [`ClientContext::error`], too, and are told there.
@@ -90,7 +90,7 @@ impl Threads {
     pub(super) fn start(
         producer: Arc<BaseProducer<DeliveryReports>>,
         topics: Vec<String>,
-        outcomes: Outcomes,
+        outcomes: RecordOutcomes,
     ) -> io::Result<Self> {
         let made = Self {
             producer: Arc::clone(&producer),
@@ -114,7 +114,8 @@ impl Threads {
                 producer.poll(HEARING);
             }
         };
-        let on_panic = |outcomes: Outcomes| move |panicked: Panicked| outcomes.panicked(panicked);
+        let on_panic =
+            |outcomes: RecordOutcomes| move |panicked: Panicked| outcomes.panicked(panicked);
         let threads = vec![
             mqttcore_panics::spawn("mqttcore-kafka", on_panic(outcomes.clone()), send)?,
             mqttcore_panics::spawn("mqttcore-kafka-2", on_panic(outcomes), hear)?,
@@ -131,7 +132,7 @@ impl Threads {
 fn send(
     producer: &BaseProducer<DeliveryReports>,
     topics: &[String],
-    outcomes: &Outcomes,
+    outcomes: &RecordOutcomes,
     record: &KafkaRecord,
 ) {
     let topic = topics.get(record.stream).map_or("", String::as_str);

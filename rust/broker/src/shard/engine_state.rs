@@ -22,10 +22,10 @@ use crate::clients::target::Target;
 use crate::config::Config;
 use crate::durability::ack_queue::Awaited;
 use crate::durability::loading::Loading;
-use crate::durability::outcomes::Outcomes;
+use crate::durability::outcomes::RecordOutcomes;
 use crate::durability::row_log::RowLog;
 use crate::durability::store;
-use crate::runtime::failure::{Failure, FailureCell};
+use crate::runtime::failure::{BrokerFailure, FailureCell};
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::memory::Memory;
 use crate::runtime::memory_limit::memory_budget;
@@ -33,20 +33,20 @@ use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
 
 /// Retained topics that can be changed at once.
-const TURNS: usize = 64;
+const RETAINED_LOCKS: usize = 64;
 
 /// What all shards share.
 pub(crate) struct EngineState {
     pub(crate) directory: Directory,
-    pub(crate) retained: RetainedStore<retained::Retained>,
+    pub(crate) retained: RetainedStore<retained::RetainedMessage>,
     /// Who published these.
     pub(crate) sources: Sources,
     /// Whose turn it is to change what is retained: a part of all topics each.
-    pub(crate) turns: [Mutex<()>; TURNS],
+    pub(crate) retained_locks: [Mutex<()>; RETAINED_LOCKS],
     pub(crate) metrics: Vec<Metrics>,
     /// The budget of memory.
     pub(crate) memory: Memory,
-    pub(crate) online: AvailabilityTable,
+    pub(crate) availability: AvailabilityTable,
     pub(crate) durable: DurableSessions,
     /// Where what must outlive the process is written.
     pub(crate) log: Option<Arc<store::DurableLog>>,
@@ -55,7 +55,7 @@ pub(crate) struct EngineState {
     /// What keeps messages as rows.
     pub(crate) rows: Option<Arc<dyn RowLog>>,
     /// What became of records of the external log, if there is one.
-    pub(crate) external: Option<Outcomes>,
+    pub(crate) external: Option<RecordOutcomes>,
     /// What of it is still to be read.
     pub(crate) loading: Loading,
     /// Topics among `retained` whose message is the broker's own.
@@ -84,7 +84,7 @@ pub(crate) struct EngineState {
 pub(crate) struct Kept {
     pub(crate) log: Option<Arc<store::DurableLog>>,
     pub(crate) rows: Option<Arc<dyn RowLog>>,
-    pub(crate) external: Option<Outcomes>,
+    pub(crate) external: Option<RecordOutcomes>,
     pub(crate) figures: Vec<Arc<dyn Figures>>,
 }
 
@@ -110,13 +110,14 @@ impl EngineState {
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
-            retained: RetainedStore::weighing(seed.rotate_left(32), |kept: &retained::Retained| {
-                kept.message.heap_bytes()
-            }),
-            turns: std::array::from_fn(|_| Mutex::default()),
+            retained: RetainedStore::weighing(
+                seed.rotate_left(32),
+                |kept: &retained::RetainedMessage| kept.message.heap_bytes(),
+            ),
+            retained_locks: std::array::from_fn(|_| Mutex::default()),
             memory: Memory::new(shards, memory_budget(config.memory_bytes)),
             metrics: (0..shards).map(|_| Metrics::default()).collect(),
-            online: AvailabilityTable::new(shards, config.sessions),
+            availability: AvailabilityTable::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),
             log,
@@ -144,7 +145,7 @@ impl EngineState {
     }
 
     /// The shard that holds the session of `client_id`.
-    pub(crate) fn home(&self, client_id: &str) -> usize {
+    pub(crate) fn shard_of(&self, client_id: &str) -> usize {
         let hash = self.key_of(client_id);
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
     }
@@ -155,9 +156,9 @@ impl EngineState {
     }
 
     /// Waits for the turn to change what `topic` retains, and keeps it from others.
-    pub(crate) fn turn(&self, topic: &str) -> MutexGuard<'_, ()> {
-        let place = usize::try_from(self.key_of(topic) % TURNS as u64).unwrap_or(0);
-        self.turns[place]
+    pub(crate) fn lock_retained(&self, topic: &str) -> MutexGuard<'_, ()> {
+        let place = usize::try_from(self.key_of(topic) % RETAINED_LOCKS as u64).unwrap_or(0);
+        self.retained_locks[place]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,10 +184,10 @@ impl EngineState {
         self.wakers[index].notify_one();
     }
 
-    /// Has the shards look at what is safe by now that wait for `ticket` at `level`, or for an earlier one.
-    pub(crate) fn wake_waiting(&self, level: Durability, ticket: u64) {
+    /// Has the shards look at what is safe by now that wait for `ticket` at `durability`, or for an earlier one.
+    pub(crate) fn wake_waiting(&self, durability: Durability, ticket: u64) {
         for (awaited, waker) in self.awaited.iter().zip(&self.wakers) {
-            if awaited.is_for(level, ticket) {
+            if awaited.is_for(durability, ticket) {
                 waker.notify_one();
             }
         }
@@ -210,9 +211,9 @@ impl EngineState {
     }
 
     /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
-    pub(crate) fn fail(&self, failure: Failure) {
-        if let Failure::Panicked(panicked) | Failure::Store(StoreError::Panicked(panicked)) =
-            &failure
+    pub(crate) fn fail(&self, failure: BrokerFailure) {
+        if let BrokerFailure::Panicked(panicked)
+        | BrokerFailure::Store(StoreError::Panicked(panicked)) = &failure
         {
             self.report(panicked.clone());
         }
@@ -234,13 +235,13 @@ impl EngineState {
 
 impl Client {
     /// The number that the store keeps the session under.
-    pub(crate) fn number(&self, world: &EngineState) -> Option<u64> {
-        world.durable.number(self.handle)
+    pub(crate) fn number(&self, engine: &EngineState) -> Option<u64> {
+        engine.durable.number(self.handle)
     }
 
     /// The store keeps the session under `number` from now on; 0 is no longer.
-    pub(crate) fn set_number(&self, world: &EngineState, number: u64) {
-        world.durable.set(self.handle, number);
+    pub(crate) fn set_number(&self, engine: &EngineState, number: u64) {
+        engine.durable.set(self.handle, number);
         self.kept_will.set(KeptWill::None);
     }
 }
