@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.conftest import Bystander
 from tests.wire import Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
 
 Open = Callable[..., Wire]
+Beside = Callable[[int], Bystander]
 
 
 @pytest.mark.parametrize("first", [0x30, 0x82, 0xC0])
@@ -249,3 +251,23 @@ def test_a16_a_stream_of_pings_starves_nobody(client: Open, topic: str) -> None:
     other.receive_publish()
     for _ in range(20_000):
         one.expect(mqtt.PINGRESP)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a16_a_flood_of_pings_is_read_slowly_and_ends_with_0x96(
+    start_broker: Callable[..., Broker], client: Open, beside: Beside, version: int
+) -> None:
+    running = start_broker(exempt_addresses=(), control_packets_per_second=100)
+    one, other = client(version=version, port=running.port), beside(running.port)
+
+    one.send(mqtt.pingreq() * 20_000)
+    other.check()
+
+    *answers, last = one.receive_until_close()
+    other.check()
+    if version == 5:
+        assert (last.kind, last.reason) == (mqtt.DISCONNECT, 0x96)
+    assert {answer.kind for answer in answers} == {mqtt.PINGRESP}
+    # the rate, in the 5 seconds of patience and in the one that had begun
+    assert len(answers) <= 101 * 6
+    assert running.stats()["violations"] == 1

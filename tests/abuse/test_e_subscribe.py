@@ -176,6 +176,30 @@ def test_e12_unsubscribing_what_never_was(client: Open, topic: str, version: int
     assert unsuback.reasons == ((0x11,) * 1_000 if version == 5 else ())
 
 
+@pytest.mark.parametrize(
+    ("build", "answer"), [(mqtt.subscribe, mqtt.SUBACK), (mqtt.unsubscribe, mqtt.UNSUBACK)]
+)
+def test_e12_a_flood_of_them_is_read_at_its_rate(
+    start_broker: Callable[..., Broker],
+    client: Open,
+    beside: Beside,
+    build: Callable[..., bytes],
+    answer: int,
+) -> None:
+    broker = start_broker(exempt_addresses=(), control_packets_per_second=100)
+    one, other = client(port=broker.port), beside(broker.port)
+    began = time.monotonic()
+
+    one.send(*(build("e12/none", packet_id=number) for number in range(1, 251)))
+    other.check()
+
+    for number in range(1, 251):
+        assert one.expect(answer).packet_id == number
+    # 101 in each second since CONNACK, of which the first had begun
+    assert time.monotonic() - began > 1
+    one.ping()
+
+
 def test_e13_one_shot_topics_leave_no_nodes(
     fresh_broker: Broker, client: Open, beside: Beside
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import wire as mqtt
-from tests.conftest import Bystander
+from tests.conftest import Bystander, both_transports
 from tests.websocket import (
     BINARY,
     CLOSE,
@@ -22,6 +23,9 @@ from tests.websocket import (
     upgrade,
 )
 from tests.wire import unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
 
 OpenWeb = Callable[..., WebSocketWire]
 LONG_HEADER = b"\x7f\xff\xff\xff\xff\xff\xff\xff"
@@ -188,3 +192,24 @@ def test_i11_a_flood_of_pings_costs_others_nothing(
     # Only the last of those that came together is answered (RFC 6455 section 5.5.3).
     assert 0 < len(admitted.frames) < 100_000
     assert {one.opcode for one in admitted.frames} == {PONG}
+
+
+def test_i11_pings_beyond_their_rate_end_the_connection(
+    start_broker: Callable[..., Broker], beside: Callable[[int], Bystander]
+) -> None:
+    broker = start_broker(
+        listeners=both_transports(), exempt_addresses=(), control_packets_per_second=100
+    )
+    (_, plain_port), (_, web_port) = broker.addresses
+    other = beside(plain_port)
+    with WebSocketWire(web_port) as one:
+        one.connect(unique())
+
+        packet = None
+        while packet is None or packet.kind == mqtt.PINGRESP:
+            one.send_raw(frame(PING, b"x") * 150)
+            one.send(mqtt.pingreq())
+            packet = one.receive()
+        other.check()
+
+        assert (packet.kind, packet.reason) == (mqtt.DISCONNECT, 0x96)

@@ -29,6 +29,8 @@ from mqttcore.errors import ConfigError
 from mqttcore.sessions.policy import Count, FullQueuePolicy, Promise, SessionPolicy
 from mqttcore.streams.settings import Group, group_id, read_token
 
+Rate = Annotated[int, Range(0, 1_000_000_000)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
@@ -263,7 +265,7 @@ class ServerLimits:
     """Maximum number of connections without CONNACK."""
     connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
     """Clients connected."""
-    connects_per_second: Annotated[int, Range(0, 1_000_000)] = 1_000
+    connects_per_second: Rate = 1_000
     """Connections a second of each listener, from addresses that are not exempt; those of five
     seconds may come at once; 0: no limit."""
     address_connections: Count = 10_000
@@ -272,11 +274,20 @@ class ServerLimits:
     address_pending_connections: Count = 256
     """Connections without CONNACK of one address. A quarter of ``pending_connections`` is always
     left to others; 0: no limit."""
-    address_connects_per_second: Annotated[int, Range(0, 1_000_000)] = 20
+    address_connects_per_second: Rate = 20
     """Connections a second of one address; those of five seconds may come at once; 0: no
     limit."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
-    """Addresses without these limits, such as those of a load balancer."""
+    """Addresses without these limits and the four below, such as those of a load balancer."""
+    control_packets_per_second: Rate = 1_000
+    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client. It is read more
+    slowly then, and disconnected if it sends too many for five seconds; 0: no limit."""
+    messages_per_second: Rate = 0
+    """PUBLISH packets that are read from one client, where its grant does not say; 0: no limit."""
+    anonymous_messages_per_second: Rate = 1_000
+    """The same for clients without a user name."""
+    bytes_per_second: Rate = 0
+    """Bytes that are read from one client; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
     stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0

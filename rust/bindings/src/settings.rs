@@ -9,8 +9,8 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    AddressLimits, Config, Data, FullQueuePolicy, InvalidNetwork, ListenAddress, Listener,
-    PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, FullQueuePolicy, InvalidNetwork, ListenAddress,
+    Listener, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -125,6 +125,10 @@ struct ServerLimitsFields {
     address_pending_connections: usize,
     address_connects_per_second: u32,
     exempt_addresses: Vec<String>,
+    control_packets_per_second: u32,
+    messages_per_second: u32,
+    anonymous_messages_per_second: u32,
+    bytes_per_second: u32,
     sessions: usize,
     stall_deadline_s: f64,
     retained_messages: usize,
@@ -157,6 +161,12 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         connections: limits.connections,
         connects_per_second: limits.connects_per_second,
         address_limits: address_limits(limits)?,
+        client_rates: ClientRates {
+            control_packets: limits.control_packets_per_second,
+            messages: limits.messages_per_second,
+            anonymous_messages: limits.anonymous_messages_per_second,
+            bytes: limits.bytes_per_second,
+        },
         sessions: limits.sessions,
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
         shared_strategy: strategy_named(&fields.shared_strategy)?,

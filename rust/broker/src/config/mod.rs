@@ -4,6 +4,7 @@
 
 mod address;
 pub(crate) mod address_limits;
+pub(crate) mod client_rates;
 pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod listener_policy;
@@ -14,5 +15,6 @@ mod settings;
 
 pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
 pub use address_limits::AddressLimits;
+pub use client_rates::ClientRates;
 pub use network::{InvalidNetwork, Network};
 pub use settings::{Config, Data, Listener, PeerIdentity, WebSocketRules};

@@ -13,6 +13,7 @@ use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::address::ListenAddress;
 use crate::config::address_limits::AddressLimits;
+use crate::config::client_rates::ClientRates;
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
@@ -38,6 +39,8 @@ pub struct Config {
     pub connects_per_second: u32,
     /// What one address may take of these.
     pub address_limits: AddressLimits,
+    /// How fast one client is read.
+    pub client_rates: ClientRates,
     /// Sessions held, connected or not.
     pub sessions: usize,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
@@ -100,6 +103,7 @@ impl Default for Config {
             connections: 100_000,
             connects_per_second: 1_000,
             address_limits: AddressLimits::default(),
+            client_rates: ClientRates::default(),
             sessions: 1_000_000,
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,

@@ -12,11 +12,23 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::connection::tls::TlsStream;
 
-/// What one read brought: bytes off the socket, and bytes of packets among them, at the front.
+/// What one read brought: bytes off the socket, bytes of packets among them, at the front, and control frames of WebSocket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input {
     pub(crate) raw: usize,
     pub(crate) payload: usize,
+    pub(crate) control_frames: u32,
+}
+
+impl Input {
+    /// Without WebSocket frames.
+    pub(crate) fn new(raw: usize, payload: usize) -> Self {
+        Self {
+            raw,
+            payload,
+            control_frames: 0,
+        }
+    }
 }
 
 /// What one write took: bytes onto the socket, and bytes of the outbox among them.
@@ -72,7 +84,7 @@ impl Socket {
         match self {
             Self::Plain(tcp) => {
                 let raw = ready!(poll_receive_raw(tcp, cx, bytes))?;
-                Poll::Ready(Ok(Input { raw, payload: raw }))
+                Poll::Ready(Ok(Input::new(raw, raw)))
             }
             Self::Tls(stream) => stream.poll_read(cx, bytes),
         }

@@ -15,6 +15,7 @@ use mqttcore_session::Cause;
 use crate::clients::client::{Client, KeptWill, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Link, Pace};
+use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Batch, Input, TORN_BYTES};
@@ -22,7 +23,7 @@ use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
-use crate::connection::throttle::Throttle;
+use crate::connection::throttle::{ControlPackets, Throttle};
 use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, journal, retain};
@@ -47,6 +48,7 @@ struct Connection {
     /// A step that waits; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
     throttle: Option<Box<Throttle>>,
+    control_packets: ControlPackets,
     reauthentication: Option<Box<Reauthentication>>,
 }
 
@@ -68,7 +70,10 @@ pub(crate) fn spawn(
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
-        throttle: throttle(client),
+        throttle: Throttle::new(&shard.config(), client, link),
+        control_packets: ControlPackets::new(
+            ClientRates::of(&shard.config(), link.peer.ip()).control_packets,
+        ),
         reauthentication: None,
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
@@ -86,13 +91,6 @@ pub(crate) fn spawn(
         drop(slot);
         counted.task_ended();
     });
-}
-
-/// The client's allowance, if its grant has one.
-fn throttle(client: &Client) -> Option<Box<Throttle>> {
-    let limits = client.access().grant.limits;
-    let rate = limits.messages_per_second?;
-    Some(Box::new(Throttle::new(rate)))
 }
 
 impl Connection {
@@ -229,6 +227,10 @@ impl Connection {
         };
         *budget = budget.saturating_sub(input.raw);
         self.shard.metrics().bytes_received.add(input.raw as u64);
+        if let Some(throttle) = &mut self.throttle {
+            throttle.spend_bytes(input.raw, self.shard.now());
+        }
+        self.count_control_packets(input.control_frames)?;
         let len = input.payload;
         if let Some(bytes) = self.input.complete(scratch, place, len, &self.limits) {
             self.handle_batch(Batch::new(&bytes))?;
@@ -258,6 +260,14 @@ impl Connection {
         })
     }
 
+    /// Counts control packets of MQTT, or control frames of WebSocket.
+    fn count_control_packets(&mut self, more: u32) -> Result<(), DisconnectCause> {
+        let (now, connected_at) = (self.shard.now(), self.link.connected_at);
+        self.control_packets
+            .count(more, connected_at, now, &mut self.throttle)
+            .map_err(DisconnectCause::Violation)
+    }
+
     /// Goes on with an exchange; at its good end the new grant is in force.
     fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         let Some(begun) = &mut self.reauthentication else {
@@ -266,7 +276,7 @@ impl Connection {
         if let Poll::Ready(end) = begun.poll(cx, &self.shard, &self.client) {
             self.reauthentication = None;
             end?;
-            self.throttle = throttle(&self.client);
+            self.throttle = Throttle::new(&self.shard.config(), &self.client, &self.link);
         }
         Ok(())
     }

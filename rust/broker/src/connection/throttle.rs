@@ -1,49 +1,120 @@
-//! A token bucket: how many messages a second are read from one client (abuse D21).
+//! How fast one client is read: messages, bytes and control packets a second (abuse A16, D21, E12, I11).
+//!
+//! A client that is too fast is not read for a while, so that its own socket holds it back. Nothing is thrown away.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::Violation;
 use tokio::time::Sleep;
 
+use crate::clients::client::Client;
+use crate::clients::link::Link;
+use crate::config::{ClientRates, Config};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
-/// The allowance of one client. It may spend one second's worth at once.
+/// How many seconds' worth a client may send at once.
+const BURST: Duration = Duration::from_secs(1);
+/// After so many seconds in a row with too many control packets, a client is disconnected.
+const FLOOD_SECONDS: u32 = 5;
+const FLOOD: Violation = Violation::limit(
+    ReasonCode::MESSAGE_RATE_TOO_HIGH,
+    "limit control_packets_per_second",
+    "too many control packets a second",
+);
+
+/// The allowances of one client, and the wait for the next.
+#[derive(Default)]
 pub(crate) struct Throttle {
-    rate: Rate,
-    bucket: TokenBucket,
+    messages: Option<Allowance>,
+    bytes: Option<Allowance>,
+    /// It sent too many control packets, and is not read until then.
+    held_until: Option<Instant>,
     now: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-const BURST: Duration = Duration::from_secs(1);
+struct Allowance {
+    rate: Rate,
+    bucket: TokenBucket,
+}
+
+impl Allowance {
+    /// `None` if `per_second` is 0: there is no limit.
+    fn new(per_second: u32) -> Option<Self> {
+        (per_second > 0).then(|| Self {
+            rate: Rate::new(per_second, BURST),
+            bucket: TokenBucket::default(),
+        })
+    }
+
+    fn spend(&mut self, count: usize, now: Instant) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.bucket.spend_many(self.rate, count, now);
+    }
+
+    fn ready_at(&self) -> Option<Instant> {
+        self.bucket.ready_at(self.rate)
+    }
+}
 
 impl Throttle {
-    /// At most `rate` messages a second; 0 counts as 1.
-    pub(crate) fn new(rate: u32) -> Self {
-        Self {
-            rate: Rate::new(rate, BURST),
-            bucket: TokenBucket::default(),
-            now: None,
-            sleep: None,
-        }
+    /// The allowances of `client`; `None` if nothing limits it.
+    pub(crate) fn new(config: &Config, client: &Client, link: &Link) -> Option<Box<Self>> {
+        let rates = ClientRates::of(config, link.peer.ip());
+        let configured = if client.is_user(None) {
+            rates.anonymous_messages
+        } else {
+            rates.messages
+        };
+        let granted = client.access().grant.limits.messages_per_second;
+        let throttle = Self {
+            // A grant of 0 messages counts as 1: it is a limit.
+            messages: Allowance::new(granted.map_or(configured, |rate| rate.max(1))),
+            bytes: Allowance::new(rates.bytes),
+            ..Self::default()
+        };
+        let is_limited = throttle.messages.is_some() || throttle.bytes.is_some();
+        is_limited.then(|| Box::new(throttle))
     }
 
     /// Takes one message off the allowance.
-    pub(crate) fn spend(&mut self, now: Instant) {
-        self.bucket.spend(self.rate, now);
+    pub(crate) fn spend_message(&mut self, now: Instant) {
         self.now = Some(now);
+        if let Some(messages) = &mut self.messages {
+            messages.spend(1, now);
+        }
     }
 
-    /// Whether the client has to wait before its next message.
+    /// Takes `count` bytes off the allowance.
+    pub(crate) fn spend_bytes(&mut self, count: usize, now: Instant) {
+        self.now = Some(now);
+        if let Some(bytes) = &mut self.bytes {
+            bytes.spend(count, now);
+        }
+    }
+
+    /// Nothing more is read until `until`.
+    fn hold(&mut self, now: Instant, until: Instant) {
+        self.now = Some(now);
+        self.held_until = Some(until);
+    }
+
+    /// Whether the client has to wait before it is read.
     pub(crate) fn is_spent(&self) -> bool {
         self.now
-            .is_some_and(|now| !self.bucket.has_token(self.rate, now))
+            .is_some_and(|now| self.ready_at().is_some_and(|ready_at| ready_at > now))
     }
 
-    /// When the allowance has one message; `None` if nothing was spent yet.
+    /// When everything is allowed again; `None` if nothing was spent yet.
     fn ready_at(&self) -> Option<Instant> {
-        self.bucket.ready_at(self.rate)
+        let allowances = [&self.messages, &self.bytes].into_iter().flatten();
+        allowances
+            .filter_map(Allowance::ready_at)
+            .chain(self.held_until)
+            .max()
     }
 
     /// Pending until there is an allowance again.
@@ -66,18 +137,86 @@ impl Throttle {
     }
 }
 
+/// The control packets of one client, counted by the second since its CONNACK.
+pub(crate) struct ControlPackets {
+    per_second: u32,
+    second: u32,
+    count: u32,
+    /// Seconds in a row with too many.
+    flooded: u32,
+}
+
+impl ControlPackets {
+    /// At most `per_second`; 0 is no limit.
+    pub(crate) fn new(per_second: u32) -> Self {
+        Self {
+            per_second,
+            second: 0,
+            count: 0,
+            flooded: 0,
+        }
+    }
+
+    /// Counts `more` control packets of a client that got its CONNACK at `connected_at`. If they are too many for this second,
+    /// `throttle` holds it back until the next.
+    ///
+    /// # Errors
+    ///
+    /// They were too many for [`FLOOD_SECONDS`] in a row.
+    pub(crate) fn count(
+        &mut self,
+        more: u32,
+        connected_at: Instant,
+        now: Instant,
+        throttle: &mut Option<Box<Throttle>>,
+    ) -> Result<(), Violation> {
+        if self.per_second == 0 {
+            return Ok(());
+        }
+        let seconds = now.saturating_duration_since(connected_at).as_secs();
+        let second = u32::try_from(seconds).unwrap_or(u32::MAX);
+        if second != self.second {
+            let was_flood = self.count > self.per_second && second == self.second + 1;
+            self.flooded = if was_flood { self.flooded } else { 0 };
+            (self.second, self.count) = (second, 0);
+        }
+        let before = self.count;
+        self.count = before.saturating_add(more);
+        if self.count <= self.per_second {
+            return Ok(());
+        }
+        if before <= self.per_second {
+            self.flooded += 1;
+        }
+        if self.flooded == FLOOD_SECONDS {
+            return Err(FLOOD);
+        }
+        let next_second = connected_at + Duration::from_secs(u64::from(second) + 1);
+        throttle.get_or_insert_default().hold(now, next_second);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn throttle(messages: u32, bytes: u32) -> Throttle {
+        Throttle {
+            messages: Allowance::new(messages),
+            bytes: Allowance::new(bytes),
+            ..Throttle::default()
+        }
+    }
 
     #[test]
     fn one_seconds_worth_may_come_at_once_and_no_more() {
         let now = Instant::now();
         for rate in [1, 3, 10, 1_000] {
-            let mut throttle = Throttle::new(rate);
+            let mut throttle = throttle(rate, 0);
             let mut passed = 0;
             while !throttle.is_spent() {
-                throttle.spend(now);
+                throttle.spend_message(now);
                 passed += 1;
             }
 
@@ -88,8 +227,8 @@ mod tests {
     #[test]
     fn a_spent_allowance_has_one_message_when_its_part_of_a_second_is_over() {
         let now = Instant::now();
-        let mut throttle = Throttle::new(10);
-        (0..10).for_each(|_| throttle.spend(now));
+        let mut throttle = throttle(10, 0);
+        (0..10).for_each(|_| throttle.spend_message(now));
 
         assert_eq!(throttle.ready_at(), Some(now + Duration::from_millis(100)));
     }
@@ -97,11 +236,77 @@ mod tests {
     #[test]
     fn the_allowance_grows_with_time() {
         let now = Instant::now();
-        let mut throttle = Throttle::new(10);
-        (0..10).for_each(|_| throttle.spend(now));
+        let mut throttle = throttle(10, 0);
+        (0..10).for_each(|_| throttle.spend_message(now));
 
         assert!(throttle.is_spent());
-        throttle.spend(now + Duration::from_secs(2));
+        throttle.spend_message(now + Duration::from_secs(2));
         assert!(!throttle.is_spent());
+    }
+
+    #[test]
+    fn a_large_read_is_paid_for_with_a_longer_wait() {
+        let now = Instant::now();
+        let mut throttle = throttle(0, 1_000);
+        throttle.spend_bytes(999, now);
+        assert!(!throttle.is_spent());
+
+        throttle.spend_bytes(3_001, now);
+
+        assert!(throttle.is_spent());
+        let wait = throttle.ready_at().expect("a wait") - now;
+        assert_eq!(wait.as_secs(), 3);
+    }
+
+    #[test]
+    fn the_longest_wait_counts() {
+        let now = Instant::now();
+        let mut throttle = throttle(1, 1_000);
+        throttle.spend_message(now);
+        throttle.spend_bytes(10_000, now);
+
+        assert_eq!((throttle.ready_at().expect("a wait") - now).as_secs(), 9);
+        throttle.hold(now, now + Duration::from_secs(20));
+        assert_eq!((throttle.ready_at().expect("a wait") - now).as_secs(), 20);
+    }
+
+    /// How many control packets of each second are read before the client is held back or disconnected.
+    fn flood(seconds: &[u32]) -> Result<(), (usize, Violation)> {
+        let start = Instant::now();
+        let mut packets = ControlPackets::new(5);
+        for (second, sent) in seconds.iter().enumerate() {
+            let now = start + Duration::from_millis(1_000 * second as u64 + 400);
+            let mut throttle = None;
+            packets
+                .count(*sent, start, now, &mut throttle)
+                .map_err(|violation| (second, violation))?;
+            let wait = throttle.and_then(|throttle: Box<Throttle>| throttle.ready_at());
+            let wanted = (*sent > 5).then(|| now + Duration::from_millis(600));
+            assert_eq!(wait, wanted, "{sent} packets in second {second}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn too_many_control_packets_are_read_a_second_later() {
+        assert_eq!(flood(&[5, 6, 5, 100, 0, 6]), Ok(()));
+    }
+
+    #[test]
+    fn too_many_for_five_seconds_in_a_row_are_a_violation() {
+        assert_eq!(flood(&[6; 4]), Ok(()));
+        assert_eq!(flood(&[6; 12]), Err((4, FLOOD)));
+        let mut with_a_pause = [6; 9];
+        with_a_pause[4] = 0;
+        assert_eq!(flood(&with_a_pause), Ok(()));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let now = Instant::now();
+        let mut throttle = None;
+        let counted = ControlPackets::new(0).count(u32::MAX, now, now, &mut throttle);
+
+        assert!(counted.is_ok() && throttle.is_none());
     }
 }

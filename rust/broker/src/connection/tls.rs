@@ -82,11 +82,11 @@ impl TlsStream {
         // Longer than what was read, because a record had begun before.
         let payload = self.take_payload(bytes)?;
         if payload > 0 {
-            return Poll::Ready(Ok(Input { raw: 0, payload }));
+            return Poll::Ready(Ok(Input::new(0, payload)));
         }
         let raw = ready!(poll_receive_raw(&mut self.tcp, cx, bytes))?;
         Poll::Ready(match self.open(bytes, raw) {
-            Ok(payload) => Ok(Input { raw, payload }),
+            Ok(payload) => Ok(Input::new(raw, payload)),
             Err(_) => Err(Stop::Lost),
         })
     }

@@ -29,8 +29,13 @@ pub(crate) struct TokenBucket {
 impl TokenBucket {
     /// Takes a token out, even if there is none.
     pub(crate) fn spend(&mut self, rate: Rate, now: Instant) {
+        self.spend_many(rate, 1, now);
+    }
+
+    /// Takes `count` tokens out, even if there are fewer.
+    pub(crate) fn spend_many(&mut self, rate: Rate, count: u32, now: Instant) {
         let spent = self.spent_until.map_or(now, |until| until.max(now));
-        self.spent_until = Some(spent + rate.per_token);
+        self.spent_until = Some(spent + rate.per_token * count);
     }
 
     /// When there is a token; `None` if none was spent yet.

@@ -56,6 +56,9 @@ impl Connection {
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
             accept_batch(&self.shard, &self.client, &mut batch.together);
+            if is_control(&packet) {
+                self.count_control_packets(1)?;
+            }
         }
         self.shard.metrics().packets_received.add(1);
         let frame = batch.pass(len);
@@ -89,7 +92,7 @@ impl Connection {
             Request::None => Ok(()),
             Request::Publish(request) => {
                 if let Some(throttle) = &mut self.throttle {
-                    throttle.spend(self.shard.now());
+                    throttle.spend_message(self.shard.now());
                 }
                 self.shard.metrics().messages_received.add(1);
                 self.publish(request, batch, frame);
@@ -135,6 +138,14 @@ impl Connection {
         };
         self.pause = publish(&self.shard, &self.client, &mut batch.together, incoming);
     }
+}
+
+/// Whether a packet is limited in number a second: an honest client sends few. Acknowledgements are limited by messages.
+fn is_control(packet: &Packet<'_>) -> bool {
+    matches!(
+        packet,
+        Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_)
+    )
 }
 
 /// Whether a packet may send a message to others, or have retained ones sent.

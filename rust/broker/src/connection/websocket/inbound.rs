@@ -43,6 +43,8 @@ pub(super) struct Inbound {
     is_last_fragment: bool,
     /// The payload of a Ping that waits for its Pong; a later one takes its place.
     ping: Option<Vec<u8>>,
+    /// Control frames since they were last counted.
+    control_frames: u32,
     ending: Option<Ending>,
 }
 
@@ -88,6 +90,11 @@ impl Inbound {
         self.ping.take()
     }
 
+    /// How many control frames have begun since the last call.
+    pub(super) fn take_control_frames(&mut self) -> u32 {
+        std::mem::take(&mut self.control_frames)
+    }
+
     fn left_here(&self) -> usize {
         usize::try_from(self.left).unwrap_or(usize::MAX)
     }
@@ -128,6 +135,7 @@ impl Inbound {
         if !is_final || len > CONTROL_BYTES {
             return Err(protocol("a control frame that is long or fragmented"));
         }
+        self.control_frames += 1;
         self.control = Some((kind, Vec::new()));
         Ok(())
     }

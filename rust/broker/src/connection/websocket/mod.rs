@@ -60,7 +60,11 @@ impl WebSocket {
         }
         let input = ready!(self.stream.poll_read(cx, bytes))?;
         let payload = self.framing.decode(&mut bytes[..input.payload]);
-        Poll::Ready(Ok(Input { payload, ..input }))
+        Poll::Ready(Ok(Input {
+            payload,
+            control_frames: self.framing.inbound.take_control_frames(),
+            ..input
+        }))
     }
 
     /// Writes once: what is left of the frame under way, and a frame for each packet that waits.
