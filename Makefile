@@ -68,10 +68,9 @@ build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicke
 # Beside the extension of .venv: its own package folder, found first.
 mqtt-only: .make/tools .make/venv .make/dev ## build the extension without streams and HTTP into .make/mqtt-only, start it
 	@mkdir -p .make/mqtt-only
-	@PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet -p mqttcore-bindings --no-default-features \
-		--target-dir $(TARGET)/mqtt-only $(CARGO_ARGS)
+	@PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet -p mqttcore-bindings --no-default-features $(CARGO_ARGS)
 	@rm -rf .make/mqtt-only/mqttcore && cp -r python/mqttcore .make/mqtt-only/ && rm -f .make/mqtt-only/mqttcore/_core.*so
-	@cp $(TARGET)/mqtt-only/debug/lib_core.so .make/mqtt-only/mqttcore/_core.abi3.so
+	@cp $(TARGET)/debug/lib_core.so .make/mqtt-only/mqttcore/_core.abi3.so
 	@PYTHONPATH=.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
 
 test: test-rust models pytest ## everything that proves the product
