@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests import wire as mqtt
 from tests.conftest import Bystander
 from tests.crash.process import Life
+from tests.tls import Files, open_tls
 from tests.wire import Packet, Wire
 
 MIB = 1 << 20
@@ -158,3 +161,44 @@ def test_h04_with_a_data_folder_full_queues_go_to_the_disk(tmp_path: Path) -> No
         end_sessions(life)
         figures.wait(lambda newest: 0 < newest["bytes/used"] < BUDGET // 20)
         beside.check()
+
+
+def two_listeners(path: Path, more: str) -> Life:
+    """A broker with a plain listener, and one with `more` in its table."""
+    config = path / "mqttcore.toml"
+    listener = '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
+    config.write_text(f"shards = 1\nsys_interval_s = 1.0\n{listener}{listener}{more}\n")
+    return Life(data=path / "data", is_kept=False, config=config)
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "tls"])
+def test_h04_idle_connections_are_counted(tmp_path: Path, *, is_encrypted: bool) -> None:
+    files = Files.make(tmp_path / "files")
+    context = files.context()
+    certificate, key = files.path("server.pem"), files.path("server.key")
+    tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}'
+    life = two_listeners(tmp_path, tls if is_encrypted else "")
+    life.start()
+    with ExitStack() as stack:
+        stack.callback(life.kill)
+        watcher = stack.enter_context(Wire(life.port))
+        watcher.connect("figures")
+        figures = Figures(watcher)
+
+        def connect(count: int) -> None:
+            for _ in range(count):
+                port = life.ports[1]
+                wire = open_tls(port, context) if is_encrypted else Wire(port)
+                stack.enter_context(wire).connect()
+
+        connect(20)
+        figures.wait(lambda newest: newest["bytes/sessions"] > 20 * 2_048)
+        used, resident = figures.newest["bytes/used"], status_bytes(life, "RssAnon")
+
+        connect(500)
+
+        def is_counted(newest: Counter[str]) -> bool:
+            grown = status_bytes(life, "RssAnon") - resident
+            return abs(newest["bytes/used"] - used - grown) <= grown // 5
+
+        figures.wait(is_counted)

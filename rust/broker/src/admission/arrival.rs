@@ -70,9 +70,6 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     };
     let slot = arrival.slot;
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
-    if let Some(will) = &mut request.will {
-        will.message.charge(&shard.memory().own_account);
-    }
     let stored_at = existing
         .as_ref()
         .filter(|old| old.number(&shard.engine).is_some())
@@ -95,6 +92,9 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     client.promise.set(arrival.promise);
     let link = attach(shard, &client, &request, login, access);
     link.queue_policy.set(arrival.queue_policy);
+    if let Some(will) = &mut request.will {
+        will.message.charge(shard.account_of(&link));
+    }
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
     }
@@ -111,7 +111,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         journal.hold_acknowledgement(&client, level);
     }
     welcome(shard, &client, is_resumed);
-    connection::spawn(shard, &client, &link, (transport, slot), arrival.unread);
+    connection::spawn(shard, &client, &link, (transport, slot), &arrival.unread);
 }
 
 /// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was
@@ -178,16 +178,16 @@ fn refusal(
     if !request.takes_connack(shard.now(), &terms) {
         return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
     }
+    if let Some(shortage) = lacks_memory(shard, existing.is_none(), request) {
+        let login = &arrival.login;
+        memory::report(shard, shortage, &login.client_id, Some(login.peer));
+        return Some((ReasonCode::QUOTA_EXCEEDED, shortage.text()));
+    }
     let Some(old) = existing else {
         let is_to_be_kept =
             arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
         if is_to_be_kept && shard.is_short_of_room() {
             return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
-        }
-        if arrival.request.session_expiry_interval_s > 0 && memory::is_full(shard) {
-            let login = &arrival.login;
-            memory::report(shard, Shortage::Session, &login.client_id, Some(login.peer));
-            return Some((ReasonCode::QUOTA_EXCEEDED, Shortage::Session.text()));
         }
         let held: u64 = shard
             .engine
@@ -214,6 +214,22 @@ fn refusal(
         "another client uses this client identifier",
     ))
 }
+
+/// What memory has no room for: a new session that is kept, or a large will (abuse F11).
+fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option<Shortage> {
+    let will = request.will.as_ref();
+    let shortage = if is_new && request.session_expiry_interval_s > 0 {
+        Shortage::Session
+    } else if will.is_some_and(|will| will.message.heap_bytes() > SMALL_WILL_BYTES) {
+        Shortage::Will
+    } else {
+        return None;
+    };
+    memory::is_full(shard).then_some(shortage)
+}
+
+/// A will up to this size is accepted while memory is short.
+const SMALL_WILL_BYTES: usize = 1024;
 
 /// Ends the old connection, and the old session too unless it is to be resumed.
 fn make_way(

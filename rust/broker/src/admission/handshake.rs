@@ -26,6 +26,7 @@ use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::socket::{Socket, Stop};
+use crate::connection::tls::TLS_BYTES;
 use crate::connection::transport::Transport;
 use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::sessions::loading;
@@ -69,8 +70,8 @@ impl Pending {
         }
     }
 
-    /// Its buffer takes so many bytes by now.
-    fn note_buffer(&self, bytes: usize) {
+    /// Its transport and its buffer take so many bytes by now.
+    fn note_bytes(&self, bytes: usize) {
         let before = self.bytes.replace(PENDING_BYTES + bytes);
         let pending = &self.shard.memory().pending;
         pending.sub(before as u64);
@@ -80,8 +81,8 @@ impl Pending {
     }
 }
 
-/// What a connection takes before its client is let in, beside its buffer: its task and its socket.
-const PENDING_BYTES: usize = 4 * 1_024;
+/// What a connection takes before its client is let in, beside its transport and its buffer: its task and its socket.
+const PENDING_BYTES: usize = 2 * 1_024;
 
 impl Drop for Pending {
     fn drop(&mut self) {
@@ -104,6 +105,9 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     else {
         return;
     };
+    if policy.tls.is_some() {
+        pending.note_bytes(TLS_BYTES);
+    }
     let (mut transport, opened) = open(&shard, stream, policy, deadline).await;
     let mut unread = Vec::new();
     let outcome = match opened {
@@ -275,7 +279,8 @@ impl Handshake<'_> {
             Stop::Fault(fault) => RejectReason::Unframed(fault),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
-        self.pending.note_buffer(self.buffer.capacity());
+        let bytes = self.transport.heap_bytes() + self.buffer.capacity();
+        self.pending.note_bytes(bytes);
         Ok(())
     }
 

@@ -42,7 +42,7 @@ struct Answers(Vec<CachedAllow>);
 const WIDENED_MAX: usize = 64;
 
 /// What a connection takes beside its buffers: itself, its task and its socket.
-const CONNECTION_BYTES: usize = size_of::<Link>() + 1_024;
+const CONNECTION_BYTES: usize = size_of::<Link>() + 2_048;
 
 /// What [`Link::external_record`] is when one of its records was lost: none of its promises leaves until the client
 /// connects again.
@@ -72,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Bytes of a frame that is not whole yet.
     pub(crate) torn_bytes: Cell<u32>,
+    /// Bytes of heap that TLS or WebSocket takes.
+    pub(crate) transport_bytes: Cell<u32>,
     /// How it is read while memory is short.
     pub(crate) pace: Cell<Pace>,
     /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
@@ -135,6 +137,7 @@ impl Link {
             outbox: RefCell::default(),
             account: OnceCell::new(),
             torn_bytes: Cell::new(0),
+            transport_bytes: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
@@ -204,7 +207,8 @@ impl Link {
 
     /// Bytes that the connection takes, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
-        CONNECTION_BYTES + self.torn_bytes.get() as usize + self.outbox.borrow().own_bytes()
+        let (transport, torn) = (self.transport_bytes.get(), self.torn_bytes.get());
+        CONNECTION_BYTES + transport as usize + torn as usize + self.outbox.borrow().own_bytes()
     }
 
     pub(crate) fn wake(&self) {

@@ -32,12 +32,12 @@ pub(super) struct Unread {
 }
 
 impl Input {
-    /// What a client sent behind its CONNECT.
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
-        let unread = |bytes: Vec<u8>| Box::new(Unread::new(bytes.into()));
+    /// What a client sent behind its CONNECT; `new_chunk` copies bytes to a chunk.
+    pub(super) fn new(bytes: &[u8], new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Self {
+        let unread = || Box::new(Unread::new(new_chunk(bytes)));
         Self {
             torn: Vec::new(),
-            unread: (!bytes.is_empty()).then(|| unread(bytes)),
+            unread: (!bytes.is_empty()).then(unread),
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_pause_keeps_the_chunk_of_a_read_and_moves_the_cursor() {
-        let mut input = Input::new(Vec::new());
+        let mut input = Input::new(b"", new_chunk);
         let mut batch = Batch::new(b"abcdef");
         let frame = batch.pass(2);
         let chunk = batch.source(frame, new_chunk).1.clone();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
-        let (mut input, limits) = (Input::new(Vec::new()), Limits::default());
+        let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
         input.keep_torn(&Batch::new(b"ab"));
         let mut scratch = vec![0; SCRATCH_BYTES];
 

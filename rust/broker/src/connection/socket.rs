@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::connection::tls::TlsStream;
+use crate::connection::tls::{TLS_BYTES, TlsStream};
 
 /// What one read brought: bytes off the socket, bytes of packets among them, at the front, and control frames of WebSocket.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,14 @@ pub(crate) struct DetachedSocket {
 }
 
 impl Socket {
+    /// Bytes of heap that it takes, beside those of any connection.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(_) => TLS_BYTES,
+        }
+    }
+
     /// Reads once.
     pub(crate) fn poll_read(
         &mut self,

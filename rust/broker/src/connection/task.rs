@@ -58,15 +58,18 @@ pub(crate) fn spawn(
     client: &Rc<Client>,
     link: &Rc<Link>,
     (transport, slot): (Transport, ConnectionSlot),
-    unread: Vec<u8>,
+    unread: &[u8],
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
+    let transport_bytes = u32::try_from(transport.heap_bytes());
+    link.transport_bytes
+        .set(transport_bytes.unwrap_or(u32::MAX));
     let connection = Connection {
         shard: Rc::clone(shard),
         client: Rc::clone(client),
         link: Rc::clone(link),
         transport,
-        input: Input::new(unread),
+        input: Input::new(unread, |bytes| shard.new_chunk(link, bytes)),
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,

@@ -49,6 +49,14 @@ impl Transport {
         }
     }
 
+    /// Bytes of heap that it takes, beside those of any connection.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Stream(socket) => socket.heap_bytes(),
+            Self::WebSocket(socket) => socket.heap_bytes(),
+        }
+    }
+
     /// Whether it has bytes of its own to write, whatever the outbox holds.
     pub(crate) fn has_output(&self) -> bool {
         match self {

@@ -16,6 +16,8 @@ pub(crate) enum Shortage {
     Publish,
     /// A session that would outlive its connection.
     Session,
+    /// A client with a large will.
+    Will,
     /// A retained message of a new topic, or one that is larger than the last.
     Retained,
     /// A packet that is larger than the read buffer.
@@ -32,6 +34,7 @@ impl Shortage {
         match self {
             Self::Publish => "memory is short, and the message would wait for a subscriber",
             Self::Session => "memory is short, and the session would be kept",
+            Self::Will => "memory is short, and the will is larger than 1 KiB",
             Self::Retained => "memory is short, and the retained message takes more of it",
             Self::Packet => "memory is short, and the packet is larger than 64 KiB",
             Self::Delivery => "memory is short, and the client does not take it at once",
@@ -42,7 +45,7 @@ impl Shortage {
     fn category(self) -> LogCategory {
         match self {
             Self::Publish => LogCategory::MemoryPublish,
-            Self::Session => LogCategory::MemorySession,
+            Self::Session | Self::Will => LogCategory::MemorySession,
             Self::Retained => LogCategory::MemoryRetained,
             Self::Packet => LogCategory::MemoryPacket,
             Self::Delivery => LogCategory::MemoryDelivery,
@@ -56,7 +59,7 @@ pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<P
     let metrics = shard.metrics();
     let counter = match shortage {
         Shortage::Publish => &metrics.refused_memory,
-        Shortage::Session => &metrics.refused_memory_sessions,
+        Shortage::Session | Shortage::Will => &metrics.refused_memory_sessions,
         Shortage::Retained => &metrics.refused_memory_retained,
         Shortage::Packet => &metrics.refused_memory_packets,
         Shortage::Delivery => &metrics.dropped_memory,
@@ -73,7 +76,7 @@ pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<P
 fn what(shortage: Shortage) -> &'static str {
     match shortage {
         Shortage::Publish => "publish refused",
-        Shortage::Session => "session refused",
+        Shortage::Session | Shortage::Will => "session refused",
         Shortage::Retained => "retained message refused",
         Shortage::Packet => "packet refused",
         Shortage::Delivery => "QoS 0 message dropped",

@@ -208,7 +208,7 @@ counters! {
     refused_too_many_filters,
     /// QoS 1 and 2 publishes refused because memory is short, and they would have waited for a subscriber.
     refused_memory,
-    /// Sessions refused because memory is short, and they would have been kept.
+    /// Sessions refused because memory is short, and they would have been kept, or their will is larger than 1 KiB.
     refused_memory_sessions,
     /// Retained messages refused because memory is short.
     refused_memory_retained,

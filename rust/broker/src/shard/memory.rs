@@ -44,7 +44,7 @@ impl Shard {
     }
 
     /// The account of what came over `link`.
-    fn account_of<'l>(&self, link: &'l Link) -> &'l Arc<ChunkAccount> {
+    pub(crate) fn account_of<'l>(&self, link: &'l Link) -> &'l Arc<ChunkAccount> {
         link.account.get_or_init(|| self.memory().account())
     }
 }

@@ -243,6 +243,61 @@ fn with_a_store_queues_go_to_the_disk_and_nothing_is_refused() {
     }
 }
 
+/// Abuse F11.
+#[test]
+fn wills_are_counted_and_large_ones_are_refused_above_the_second_watermark() {
+    const WILL: usize = 7_000;
+    let broker = start(small());
+    let with_will = |number: usize, bytes| {
+        let id = format!("will-{number}");
+        v5(&id).will("wills", &"x".repeat(bytes))
+    };
+    let before = used(&broker);
+    let clients: Vec<Client> = (0..100)
+        .map(|number| with_will(number, WILL).connect(&broker))
+        .collect();
+    assert!(used(&broker) - before > clients.len() * WILL);
+    assert!(used(&broker) - before < clients.len() * 2 * WILL);
+    for client in clients {
+        client.disconnect();
+    }
+    eventually("the wills are gone", || used(&broker) < before + WILL);
+    let mut returns = v5("kept").keeping_session_s(HOUR_S).connect(&broker);
+    returns.ping();
+    fill_all(&broker);
+
+    let told = [
+        with_will(0, 1_100).refused(&broker),
+        v5("kept")
+            .will("wills", &"x".repeat(1_100))
+            .refused(&broker),
+    ];
+
+    assert_eq!(told, [ReasonCode::QUOTA_EXCEEDED.value(); 2]);
+    assert_eq!(broker.stats().refused_memory_sessions, 2);
+    returns.ping();
+    with_will(0, 900).connect(&broker).ping();
+}
+
+/// These wait until the client is let in, and are messages of it like those that come later.
+#[test]
+fn messages_that_come_with_connect_are_counted() {
+    let broker = start(small());
+    away(&broker, "away", "b");
+    let before = broker.stats().memory_messages_bytes;
+    // PUBLISH of 1,505 bytes at QoS 1: it fits one read with CONNECT.
+    let mut publish = vec![0x32, 0xE1, 0x0B, 0, 1, b'b', 0, 1];
+    publish.resize(publish.len() + 1_500, 0);
+
+    let mut writer = v3("writer").open(broker.addresses()[0]);
+    writer.send_bytes(&[v3("writer").bytes(), publish].concat());
+    writer.expect_welcome();
+    writer.receive();
+
+    assert_eq!(queued(&broker, "away"), 1);
+    assert!(broker.stats().memory_messages_bytes >= before + 1_500);
+}
+
 /// A client that is here and acknowledges nothing has its queue counted, too.
 #[test]
 fn the_queue_of_a_client_that_does_not_acknowledge_counts() {

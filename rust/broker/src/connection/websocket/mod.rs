@@ -43,6 +43,11 @@ impl WebSocket {
         (self.stream, self.framing)
     }
 
+    /// Bytes of heap that it takes, in its box.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.stream.heap_bytes()
+    }
+
     pub(crate) fn socket_mut(&mut self) -> &mut Socket {
         &mut self.stream
     }
