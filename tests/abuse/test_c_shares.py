@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqttcore._core import hash_password
+from mqttcore.auth.password_file import PasswordFile
+from mqttcore.config import Listener
 
+from tests import wire as mqtt
 from tests.conftest import Bystander
 from tests.wire import PATIENCE_S, ClosedByPeerError, Wire, unique
 
@@ -119,4 +125,108 @@ def test_h06_a_storm_of_many_addresses_ends_at_the_rate_of_the_listener(
     assert 10 <= sum(storm) <= 10 + 2 * (time.monotonic() - start) + 1
     assert broker.stats()["connections_refused_listener_rate"] == storm.count(False)
     assert is_let_in(dial(HONEST, broker.port))
+    other.check()
+
+
+@pytest.fixture
+def start_locked(tmp_path: Path, start_broker: Start) -> Start:
+    """Starts brokers whose second listener lets in joe and eve only, by their passwords."""
+    path = tmp_path / "passwords"
+    users = {"joe": b"right", "eve": b"evil"}
+    hashes = {
+        user: hash_password(password, salt=b"0123456789abcdef") for user, password in users.items()
+    }
+    path.write_text("".join(f"{user}:{hashed}\n" for user, hashed in hashes.items()))
+    listeners = (
+        Listener(address="127.0.0.1:0", anonymous=True),
+        Listener(address="127.0.0.1:0", name="locked"),
+    )
+
+    def start(**changes: Any) -> Broker:  # noqa: ANN401 -- fields of two dataclasses
+        plugin = PasswordFile(PasswordFile.Config(path=path, publish=("#",), subscribe=("#",)))
+        changes.setdefault("exempt_addresses", ("127.0.0.1",))
+        return start_broker(plugin, listeners=listeners, **changes)
+
+    return start
+
+
+def log_in(one: Wire, user: str, password: bytes) -> int:
+    """Sends CONNECT; returns the reason code."""
+    one.send(mqtt.connect(unique("c"), username=user, password=password, version=one.version))
+    reason: int = one.expect(mqtt.CONNACK).reason
+    return reason
+
+
+def test_c16_guesses_of_one_address_end_after_ten_whatever_comes_then(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked()
+    port, other = broker.addresses[1][1], beside(broker.port)
+
+    answers = []
+    for number in range(12):
+        # every second login is right, with an account of the guesser's own
+        assert log_in(dial(ATTACKER, port), "eve", b"evil") == (0 if number < 10 else 0x8A)
+        answers.append(log_in(dial(ATTACKER, port), "joe", b"%d" % number))
+    right = log_in(dial(ATTACKER, port), "joe", b"right")
+
+    assert answers == [0x86] * 10 + [0x8A] * 2
+    assert right == 0x8A
+    assert broker.stats()["connects_refused_failed_logins"] == 5
+    assert broker.stats()["logins_failed"] == 10
+    other.check()
+
+
+def test_c16_guesses_of_many_addresses_say_nothing_about_the_user_and_do_not_lock_it_out(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked()
+    port, other = broker.addresses[1][1], beside(broker.port)
+    assert log_in(dial(HONEST, port), "joe", b"right") == 0
+
+    answers = {
+        user: [log_in(dial(f"127.0.{net}.{host}", port), user, b"guess") for host in range(1, 13)]
+        for net, user in enumerate(("joe", "nobody"), start=1)
+    }
+
+    assert answers["joe"] == answers["nobody"] == [0x86] * 10 + [0x8A] * 2
+    assert log_in(dial("127.0.3.1", port), "joe", b"right") == 0x8A
+    assert log_in(dial(HONEST, port), "joe", b"right") == 0
+    other.check()
+
+
+def test_c17_guessers_at_once_delay_the_login_of_another_address_by_a_few_hashes(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked(failed_logins_per_minute=0, address_connects_per_second=0)
+    port, other = broker.addresses[1][1], beside(broker.port)
+    honest = dial(HONEST, port)
+    guessers = [dial(ATTACKER, port) for _ in range(200)]
+    for number, each in enumerate(guessers):
+        each.send(mqtt.connect(unique("c"), username="joe", password=b"%d" % number))
+    wait_for(broker, "logins_failed", 1)
+
+    before = broker.stats()["logins_failed"]
+    assert log_in(honest, "joe", b"right") == 0
+
+    assert broker.stats()["logins_failed"] - before <= 8
+    other.check()
+    for each in guessers:
+        each.close()
+
+
+def test_c17_a_flood_of_guesses_ends_at_the_limit_and_is_never_an_error_of_the_plugin(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked(address_connects_per_second=0)
+    port, other = broker.addresses[1][1], beside(broker.port)
+    guessers = [dial(ATTACKER, port) for _ in range(200)]
+
+    for number, each in enumerate(guessers):
+        each.send(mqtt.connect(unique("c"), username="joe", password=b"%d" % number))
+    assert log_in(dial(HONEST, port), "eve", b"evil") == 0
+    answers = Counter(each.expect(mqtt.CONNACK).reason for each in guessers)
+
+    assert set(answers) <= {0x86, 0x89, 0x8A}
+    assert 10 <= answers[0x86] <= 11
     other.check()

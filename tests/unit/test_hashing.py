@@ -1,8 +1,10 @@
-"""`password_matches`: what is a yes, and how many may wait."""
+"""`password_matches`: what is a yes, how many may wait, and in which order they are hashed."""
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import cast
 
 import pytest
@@ -48,6 +50,8 @@ def test_a_password_is_not_hashed_for_a_hook_whose_time_is_over(
     class Over:
         """The clock of a hook that nobody waits for."""
 
+        without_place = staticmethod(contextlib.nullcontext)
+
         def pause(self) -> None:
             """Waits for a place."""
 
@@ -67,7 +71,7 @@ def test_so_many_wait_and_no_more_and_each_gives_its_place_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hashing, "WAITING_MAX", 2)
-    monkeypatch.setattr(hashing, "waiting", hashing.Waiting())
+    monkeypatch.setattr(hashing, "queue", hashing.FairQueue())
     monkeypatch.setattr(hashing, "verify_password", lambda *_: True)
     release = threading.Event()
 
@@ -86,3 +90,76 @@ def test_so_many_wait_and_no_more_and_each_gives_its_place_back(
             assert answers == [True, True]
             assert isinstance(refused, OverloadedError)
             assert str(refused) == "too many passwords wait to be hashed"
+
+
+def noted(order: list[str], name: str) -> bool:
+    """Work that notes when it is done."""
+    order.append(name)
+    return True
+
+
+def test_addresses_take_turns() -> None:
+    queue, order = hashing.FairQueue(), list[str]()
+    for number in range(200):
+        queue.put("192.0.2.1", partial(noted, order, f"guess {number}"))
+    honest = queue.put("192.0.2.2", partial(noted, order, "honest"))
+
+    while not honest.done():
+        queue.run_next()
+
+    assert order == ["guess 0", "honest"]
+
+
+def test_a_full_queue_drops_the_last_password_of_the_address_with_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hashing, "WAITING_MAX", 4)
+    queue = hashing.FairQueue()
+    guesses = [queue.put("192.0.2.1", bool) for _ in range(4)]
+
+    with pytest.raises(OverloadedError):
+        queue.put("192.0.2.1", bool)
+    honest = queue.put("192.0.2.2", lambda: True)
+
+    with pytest.raises(OverloadedError, match="of this address"):
+        guesses[3].result(timeout=0)
+    for _ in range(5):
+        queue.run_next()
+    assert honest.result(timeout=0)
+    assert [guess.done() for guess in guesses] == [True] * 4
+
+
+def test_an_address_that_has_as_many_as_any_other_gets_no_more_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hashing, "WAITING_MAX", 3)
+    queue = hashing.FairQueue()
+    for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        queue.put(address, bool)
+
+    with pytest.raises(OverloadedError):
+        queue.put("192.0.2.2", bool)
+
+
+def test_a_password_whose_client_is_gone_is_not_hashed() -> None:
+    queue, order = hashing.FairQueue(), list[str]()
+    queue.put("192.0.2.1", lambda: noted(order, "gone")).cancel()
+
+    queue.run_next()
+
+    assert order == []
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:ffff", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_an_ipv4_address_or_64_bits(peer: str, address: str) -> None:
+    assert hashing.address_of(peer) == address

@@ -1,9 +1,17 @@
-"""Password hashing off every event loop: a bounded pool, at most cores - 1 at once."""
+"""Password hashing off every event loop: a bounded pool, at most cores - 1 at once.
+
+Addresses take turns: a guesser with many connections delays the login of another address by one
+hash, not by all of its own.
+"""
 
 import asyncio
+import ipaddress
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 from mqttcore._core import verify_password
@@ -25,31 +33,98 @@ def pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=workers, thread_name_prefix="mqttcore-hashing")
 
 
-class Waiting:
-    """How many passwords wait or are hashed."""
+class FairQueue:
+    """Passwords that wait to be hashed; the addresses that they came from take turns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
+        self._waiting: dict[str, deque[Task]] = {}
+        """By address; the first address has its turn."""
 
-    def enter(self) -> None:
-        """Takes a place.
+    def put(self, address: str, work: Callable[[], bool]) -> Future[bool]:
+        """Adds ``work`` behind that of its address, and returns the future of its answer.
+
+        If the queue is full, the address with the most passwords loses its last one, which gets
+        `OverloadedError`.
 
         Raises:
-            OverloadedError: all are taken.
+            OverloadedError: it is full, and no other address has more passwords in it.
         """
+        task = Task(work)
         with self._lock:
-            if self._count >= WAITING_MAX:
-                raise OverloadedError("too many passwords wait to be hashed")
+            dropped = self._make_room(address)
+            self._waiting.setdefault(address, deque()).append(task)
             self._count += 1
+        if dropped is not None:
+            dropped.refuse()
+        return task.future
 
-    def leave(self) -> None:
-        """Gives the place back."""
+    def run_next(self) -> None:
+        """Does the work whose turn it is, if there is any."""
         with self._lock:
-            self._count -= 1
+            task = self._take()
+        if task is not None:
+            task.run()
+
+    def _take(self) -> "Task | None":
+        if not self._waiting:
+            return None
+        address = next(iter(self._waiting))
+        tasks = self._waiting.pop(address)
+        task = tasks.popleft()
+        if tasks:
+            self._waiting[address] = tasks
+        self._count -= 1
+        return task
+
+    def _make_room(self, address: str) -> "Task | None":
+        if self._count < WAITING_MAX:
+            return None
+        longest = max(self._waiting.values(), key=len)
+        if len(longest) <= len(self._waiting.get(address, ())) + 1:
+            raise OverloadedError("too many passwords wait to be hashed")
+        self._count -= 1
+        return longest.pop()
 
 
-waiting = Waiting()
+class Task:
+    """One password that waits."""
+
+    def __init__(self, work: Callable[[], bool]) -> None:
+        self.future: Future[bool] = Future()
+        self._work = work
+
+    def run(self) -> None:
+        """Hashes it, unless nobody waits for the answer any more."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._work())
+        except BaseException as error:
+            self.future.set_exception(error)
+
+    def refuse(self) -> None:
+        """Answers that there is no room for it."""
+        if self.future.set_running_or_notify_cancel():
+            error = OverloadedError("too many passwords of this address wait to be hashed")
+            self.future.set_exception(error)
+
+
+queue = FairQueue()
+
+
+def address_of(peer: str) -> str:
+    """What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 address."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv4Address):
+        return peer
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address.packed[:8] + bytes(8), 64)))
 
 
 async def password_matches(
@@ -57,23 +132,31 @@ async def password_matches(
     hash: str | None,  # noqa: A002 - the word of the contract
     *,
     stand_in: str = DUMMY_HASH,
+    peer: str = "",
 ) -> bool:
     """Whether ``password`` belongs to ``hash``.
 
     Without a hash, ``stand_in`` is computed and the answer is no, so that an unknown user costs as
-    much as a known one. No password is a wrong password, and costs as much.
+    much as a known one. No password is a wrong password, and costs as much. ``peer`` is the IP
+    address that the password came from: addresses take turns.
 
     Raises:
         OverloadedError: too many wait already.
         PasswordHashError: ``hash`` has no known format.
     """
-    waiting.enter()
     hook = clock.current.get()
+
+    def work() -> bool:
+        return verify(hook, password or b"", hash or stand_in)
+
+    future = queue.put(address_of(peer), work)
+    without_place: Callable[[], AbstractContextManager[None]] = nullcontext
     if hook is not None:
         hook.pause()
-    future = pool().submit(verify, hook, password or b"", hash or stand_in)
-    future.add_done_callback(lambda _: waiting.leave())
-    matches = await asyncio.wrap_future(future)
+        without_place = hook.without_place
+    pool().submit(queue.run_next)
+    with without_place():
+        matches = await asyncio.wrap_future(future)
     return matches and hash is not None and bool(password)
 
 

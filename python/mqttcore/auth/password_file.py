@@ -52,7 +52,9 @@ class PasswordFile(Plugin):
         if login.username is None:
             return None
         known = self._hashes.get(login.username)
-        matches = await password_matches(login.password, known, stand_in=self._stand_in)
+        matches = await password_matches(
+            login.password, known, stand_in=self._stand_in, peer=login.peer[0]
+        )
         if known is None:
             return None
         if not matches:

@@ -277,6 +277,11 @@ class ServerLimits:
     address_connects_per_second: Rate = 20
     """Connections a second of one address; those of five seconds may come at once; 0: no
     limit."""
+    failed_logins_per_minute: Annotated[int, Range(0, 1_000_000)] = 10
+    """Failed logins a minute of one address, and with one user name; then more of them are refused,
+    but for those of the user name from addresses that it has logged in from; 0: no limit."""
+    failed_login_pause_s: Annotated[float, Range(1, 86_400)] = 300.0
+    """For so long, and twice as long each time after that, up to a day."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
     """Addresses without these limits and the four below, such as those of a load balancer."""
     control_packets_per_second: Rate = 1_000

@@ -1,7 +1,9 @@
 """The time limit of a hook; it pauses while the hook waits in a queue of the broker."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqttcore._core import Question
 
@@ -13,6 +15,11 @@ class HookClock:
     question: Question
     title: str
     timeout: float
+    without_place: Callable[[], AbstractContextManager[None]] = field(
+        default=nullcontext, compare=False
+    )
+    """Within it, the hook does not count as one of those that run at once on its event loop. Only
+    for waits that are bounded by a queue of the broker."""
 
     def pause(self) -> None:
         """The hook waits for a place; if none comes, that is overload, and not its fault."""

@@ -1,7 +1,8 @@
 """The hook worker of `async def` hooks: coroutines on the event loop of their plugin."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
 
 from mqttcore._core import Ask, HookQueues, Login, Question
 from mqttcore.errors import OverloadedError
@@ -46,6 +47,7 @@ class AsyncHookWorker:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[asyncio.Task[None], Question] = {}
         self._challenged: dict[int, asyncio.Future[bytes]] = {}
+        self._without_place = 0
         self._prepare = prepare
         self._beginning: asyncio.Task[None] | None = None
         self._retired = False
@@ -99,8 +101,8 @@ class AsyncHookWorker:
     def _drain(self) -> None:
         if self._retired:
             return
-        # a hook whose client is thinking takes no place
-        running = len(self._tasks) - len(self._challenged)
+        # a hook whose client is thinking takes no place, nor does one that waits for its password
+        running = len(self._tasks) - len(self._challenged) - self._without_place
         for question in self._queues.take_async(self._number, max(0, CONCURRENT - running)):
             if question.rounds:
                 self._resume(question)
@@ -178,9 +180,21 @@ class AsyncHookWorker:
             if self._challenged.get(question.key) is future:
                 del self._challenged[question.key]
 
+    @contextlib.contextmanager
+    def _give_up_place(self) -> Iterator[None]:
+        """Else many guesses would fill all places, and a login wait for them in its queue."""
+        self._without_place += 1
+        self._loop.call_soon(self._drain)
+        try:
+            yield
+        finally:
+            self._without_place -= 1
+
     async def _call(self, question: Question, hook: BoundHook) -> bool:
         # the watch refuses in time; `_cancel_abandoned` then ends the coroutine
-        clock.current.set(clock.HookClock(question, hook.title, hook.mark.timeout))
+        clock.current.set(
+            clock.HookClock(question, hook.title, hook.mark.timeout, self._give_up_place)
+        )
         try:
             with hook.meter.call(waited=question.waited):
                 answer = await hook.function(self._subject(question, hook))

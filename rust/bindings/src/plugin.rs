@@ -7,7 +7,7 @@ use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
 use mqttcore_broker::{Action, Ask, Event, EventKind, Login, Peer};
 use mqttcore_codec::ProtocolVersion;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{IntoPyDict, PyBytes};
 
 use crate::error::CoreError;
 use crate::topics::{parse_filter, qos_of};
@@ -233,8 +233,13 @@ impl PyLogin {
         py: Python<'py>,
         hash: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        py.import("mqttcore.auth.hashing")?
-            .call_method1("password_matches", (self.password(py), hash))
+        // Addresses take turns.
+        let peer = [("peer", self.0.peer.host_and_port().0)].into_py_dict(py)?;
+        py.import("mqttcore.auth.hashing")?.call_method(
+            "password_matches",
+            (self.password(py), hash),
+            Some(&peer),
+        )
     }
 
     fn __repr__(&self) -> String {

@@ -9,8 +9,9 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    AddressLimits, ClientRates, Config, Data, FullQueuePolicy, InvalidNetwork, ListenAddress,
-    Listener, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FullQueuePolicy, InvalidNetwork,
+    ListenAddress, Listener, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress,
+    WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -124,6 +125,8 @@ struct ServerLimitsFields {
     address_connections: usize,
     address_pending_connections: usize,
     address_connects_per_second: u32,
+    failed_logins_per_minute: u32,
+    failed_login_pause_s: f64,
     exempt_addresses: Vec<String>,
     control_packets_per_second: u32,
     messages_per_second: u32,
@@ -166,6 +169,10 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             messages: limits.messages_per_second,
             anonymous_messages: limits.anonymous_messages_per_second,
             bytes: limits.bytes_per_second,
+        },
+        failed_logins: FailedLoginLimits {
+            per_minute: limits.failed_logins_per_minute,
+            pause: Duration::try_from_secs_f64(limits.failed_login_pause_s)?,
         },
         sessions: limits.sessions,
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,

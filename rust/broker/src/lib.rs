@@ -59,8 +59,8 @@ pub use config::hooks::{
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
-    AddressLimits, ClientRates, Config, Data, InvalidNetwork, InvalidPeer, ListenAddress, Listener,
-    Network, Peer, PeerIdentity, UnixAddress, WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, InvalidNetwork, InvalidPeer,
+    ListenAddress, Listener, Network, Peer, PeerIdentity, UnixAddress, WebSocketRules,
 };
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};

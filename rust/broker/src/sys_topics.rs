@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 43] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 45] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -123,6 +123,11 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 43] {
             "connections/refused/address_rate",
             stats.connections_refused_address_rate,
         ),
+        (
+            "connections/refused/failed_logins",
+            stats.connects_refused_failed_logins,
+        ),
+        ("logins/failed", stats.logins_failed),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),
         ("store/segments/damaged", stats.store_damaged),

@@ -16,6 +16,7 @@ use crate::clients::outbox::Outbox;
 use crate::config::PeerIdentity;
 use crate::config::grants::Access;
 use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
+use crate::connection::login_limits::LimitedLogin;
 
 /// A client that may come in, as far as the plugins go.
 pub(crate) struct Identified {
@@ -137,20 +138,75 @@ impl Handshake<'_> {
         login: &Arc<Login>,
     ) -> Result<Identified, RejectReason> {
         let limits = Arc::clone(&self.shard.config().limits);
-        if let Some(authentication) = Authentication::begin(request, &limits) {
-            // Boxed, so that no other handshake carries the space that it needs.
-            return Box::pin(self.converse(request, login, authentication)).await;
-        }
+        let exchange = Authentication::begin(request, &limits);
         let to = request.recipient();
-        if request.username.is_none()
-            && let Some(anonymous) = self.anonymous()
-        {
-            return Ok(anonymous);
+        if exchange.is_none() {
+            if request.username.is_none()
+                && let Some(anonymous) = self.anonymous()
+            {
+                return Ok(anonymous);
+            }
+            if !self.shard.interests().authenticate {
+                let denied = || Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
+                return self.anonymous().ok_or_else(denied);
+            }
         }
-        if !self.shard.interests().authenticate {
-            let denied = || Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
-            return self.anonymous().ok_or_else(denied);
+        let limited = LimitedLogin::of(self.shard, login.peer.ip(), login.username.as_deref());
+        self.refuse_paused(limited, login, to)?;
+        let identified = match exchange {
+            None => self.ask(login, to).await,
+            // Boxed, so that no other handshake carries the space that it needs.
+            Some(exchange) => Box::pin(self.converse(request, login, exchange)).await,
+        };
+        self.count_login(limited, login, to, identified)
+    }
+
+    /// Refuses a login of which too many have failed, before anything is asked about its password.
+    fn refuse_paused(
+        &self,
+        limited: Option<LimitedLogin>,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+    ) -> Result<(), RejectReason> {
+        if !limited.is_some_and(|limited| limited.is_paused(self.shard)) {
+            return Ok(());
         }
+        let metrics = self.shard.metrics();
+        metrics.connects_refused_failed_logins.add(1);
+        let denied = Denied::new(login, to, ReasonCode::BANNED);
+        Err(denied.saying("too many failed logins").into())
+    }
+
+    /// Counts what became of a login.
+    fn count_login(
+        &self,
+        limited: Option<LimitedLogin>,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+        identified: Result<Identified, RejectReason>,
+    ) -> Result<Identified, RejectReason> {
+        let has_failed = matches!(&identified, Err(RejectReason::Denied(denied)) if is_failed_login(denied.reason));
+        if has_failed {
+            self.shard.metrics().logins_failed.add(1);
+        }
+        // Of many guesses at once, those that are answered after the limit was reached tell nothing, even a right one.
+        self.refuse_paused(limited, login, to)?;
+        match (limited, &identified) {
+            (Some(limited), Err(_)) if has_failed => limited.fail(self.shard),
+            (Some(limited), Ok(identified)) if !matches!(identified.name, Name::Nobody) => {
+                limited.succeed(self.shard);
+            }
+            _ => {}
+        }
+        identified
+    }
+
+    /// Asks the plugins about a user name and its password.
+    async fn ask(
+        &mut self,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+    ) -> Result<Identified, RejectReason> {
         let (reply, answer) = Reply::new();
         self.shard.hooks().authenticate(Arc::clone(login), reply);
         match self.while_connected(answer).await? {
@@ -299,6 +355,14 @@ impl Handshake<'_> {
         })
         .await
     }
+}
+
+/// Whether a refusal with `reason` says that the password, or what stands for it, was wrong.
+fn is_failed_login(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::BAD_USER_NAME_OR_PASSWORD | ReasonCode::NOT_AUTHORIZED
+    )
 }
 
 /// What a verdict makes of a client.

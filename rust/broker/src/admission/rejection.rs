@@ -38,6 +38,14 @@ pub(crate) enum RejectReason {
 }
 
 impl RejectReason {
+    /// Floods of connects that are banned do not hide the others.
+    fn category(&self) -> LogCategory {
+        match self {
+            Self::Denied(denied) if denied.reason == ReasonCode::BANNED => LogCategory::Banned,
+            _ => LogCategory::Refused,
+        }
+    }
+
     /// Whether the client asked for a version of MQTT that it does not get.
     fn is_about_version(&self) -> bool {
         match self {
@@ -129,7 +137,7 @@ pub(crate) fn refuse(
         let metrics = shard.metrics();
         metrics.connects_refused_protocol_version.add(1);
     }
-    shard.log.warn(LogCategory::Refused, now, || {
+    shard.log.warn(refusal.category(), now, || {
         format!("listener {listener}: {peer} refused: {why}")
     });
     farewell

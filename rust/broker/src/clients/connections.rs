@@ -1,10 +1,10 @@
 //! Counts the connections of all shards, and those of each address, and refuses those above their limits.
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clients::address::AddressKey;
 use crate::config::Config;
 use crate::config::address_limits::share_of;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
@@ -158,23 +158,6 @@ fn spend(bucket: &mut TokenBucket, per_second: u32, now: Instant) -> Result<(), 
         bucket.spend(rate, now);
     }
     Ok(())
-}
-
-/// What limits count as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one client
-/// is given.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct AddressKey(NonZeroU64);
-
-impl AddressKey {
-    /// The numbers of IPv4 are those of `::/32`, which no client has.
-    fn of(address: IpAddr) -> Self {
-        let bits = match address.to_canonical() {
-            IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // The upper half of the bits fits.
-            IpAddr::V6(v6) => u64::try_from(v6.to_bits() >> 64).unwrap_or(u64::MAX),
-        };
-        Self(NonZeroU64::MIN.saturating_add(bits))
-    }
 }
 
 /// What one address has now.

@@ -3,9 +3,11 @@
 //! State and its own functions. Knows no shard: what happens to a client is decided above.
 
 pub(crate) mod ack_order;
+pub(crate) mod address;
 pub(crate) mod client;
 pub(crate) mod connections;
 pub(crate) mod durable;
+pub(crate) mod failed_logins;
 pub(crate) mod full_sessions;
 pub(crate) mod handle;
 pub(crate) mod link;

@@ -1,6 +1,7 @@
 //! Limits of one address: an IPv4 address, or all IPv6 addresses with the same first 64 bits.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::config::network::Network;
 
@@ -15,6 +16,24 @@ pub struct AddressLimits {
     pub pending_connections: usize,
     /// Connections a second; those of five seconds may come at once.
     pub connects_per_second: u32,
+}
+
+/// How many logins of one address, or with one user name, may fail before more of them are refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FailedLoginLimits {
+    /// Failed logins a minute; 0 is no limit.
+    pub per_minute: u32,
+    /// How long more logins are refused the first time; twice as long each time after that, up to a day.
+    pub pause: Duration,
+}
+
+impl Default for FailedLoginLimits {
+    fn default() -> Self {
+        Self {
+            per_minute: 10,
+            pause: Duration::from_secs(300),
+        }
+    }
 }
 
 impl Default for AddressLimits {

@@ -12,7 +12,7 @@ use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::address::ListenAddress;
-use crate::config::address_limits::AddressLimits;
+use crate::config::address_limits::{AddressLimits, FailedLoginLimits};
 use crate::config::client_rates::ClientRates;
 use crate::config::grants::Grant;
 use crate::config::promise::TopicPromise;
@@ -41,6 +41,8 @@ pub struct Config {
     pub address_limits: AddressLimits,
     /// How fast one client is read.
     pub client_rates: ClientRates,
+    /// Failed logins of one address that is not exempt from limits, or of one user name.
+    pub failed_logins: FailedLoginLimits,
     /// Sessions held, connected or not.
     pub sessions: usize,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
@@ -104,6 +106,7 @@ impl Default for Config {
             connects_per_second: 1_000,
             address_limits: AddressLimits::default(),
             client_rates: ClientRates::default(),
+            failed_logins: FailedLoginLimits::default(),
             sessions: 1_000_000,
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,

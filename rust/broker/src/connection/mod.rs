@@ -6,6 +6,7 @@ pub(crate) mod full_queue;
 mod input;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
+pub(crate) mod login_limits;
 mod publish;
 pub(crate) mod reauthentication;
 pub(crate) mod socket;

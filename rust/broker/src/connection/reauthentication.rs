@@ -17,6 +17,7 @@ use crate::clients::client::Client;
 use crate::config::grants::Access;
 use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
 use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::login_limits::LimitedLogin;
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
@@ -128,9 +129,11 @@ fn conclude(
         } => (grant, username, user_properties),
         Verdict::Pass => {
             let reason = ReasonCode::NOT_AUTHORIZED;
+            count_failure(shard, client);
             return Err(failed(shard, client, reason, ""));
         }
         Verdict::Deny { reason, text } => {
+            count_failure(shard, client);
             let text = text.unwrap_or_default();
             return Err(failed(shard, client, reason, &text));
         }
@@ -164,6 +167,14 @@ fn conclude(
     handle_events(shard, client);
     arm(shard, client);
     Ok(())
+}
+
+/// Whom the exchange was about, the plugin alone knows: only the address counts.
+fn count_failure(shard: &Shard, client: &Client) {
+    shard.metrics().logins_failed.add(1);
+    if let Some(login) = LimitedLogin::of(shard, client.login().peer.ip(), None) {
+        login.fail(shard);
+    }
 }
 
 /// Tells the plugins, and ends the connection.

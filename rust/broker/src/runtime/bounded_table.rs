@@ -35,7 +35,6 @@ impl<K, V> Default for BoundedTable<K, V> {
 }
 
 impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
-    #[cfg(test)]
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key)
     }

@@ -23,6 +23,8 @@ pub(crate) enum LogCategory {
     AddressConnections,
     AddressPending,
     AddressRate,
+    FailedLogins,
+    Banned,
     Panic,
     Will,
     Store,

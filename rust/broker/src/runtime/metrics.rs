@@ -158,6 +158,10 @@ counters! {
     /// Those of them that asked for a protocol version that is unknown or that the listener does not
     /// accept.
     connects_refused_protocol_version,
+    /// Logins that failed: a plugin knew no such user, or another password.
+    logins_failed,
+    /// CONNECT packets refused because too many logins of their address, or with their user name, had failed.
+    connects_refused_failed_logins,
     /// Packets received.
     packets_received,
     /// Packets sent.

@@ -17,6 +17,14 @@ impl Rate {
             burst,
         }
     }
+
+    /// `tokens` in each such `time`, all of them at once; 0 tokens count as 1.
+    pub(crate) fn per(tokens: u32, time: Duration) -> Self {
+        Self {
+            per_token: time / tokens.max(1),
+            burst: time,
+        }
+    }
 }
 
 /// A bucket that is full at first.

@@ -15,6 +15,7 @@ use tokio::sync::{Barrier, Notify};
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::connections::Connections;
 use crate::clients::durable::DurableSessions;
+use crate::clients::failed_logins::FailedLogins;
 use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::sources::Sources;
@@ -62,6 +63,7 @@ pub(crate) struct EngineState {
     pub(crate) own_retained: AtomicUsize,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: Arc<Connections>,
+    pub(crate) failed_logins: FailedLogins,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -127,6 +129,7 @@ impl EngineState {
             own_retained: AtomicUsize::new(0),
             sources: Sources::default(),
             connections: Arc::default(),
+            failed_logins: FailedLogins::default(),
             started: Instant::now(),
             figures,
             stopping: AtomicBool::new(false),
