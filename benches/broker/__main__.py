@@ -1,6 +1,7 @@
 """Measures mqttcore beside Mosquitto, one core each, and says which goals are met.
 
 Some rows compare two loads under mqttcore instead; with `--beside`, all compare two builds of it.
+Rows of TLS have full handshakes, without tickets, and certificates of P-256.
 
 Every broker runs as its own process on one core, as users run it; the load generator
 (`mqttcore-load`) runs on another. Brokers take turns, row by row and round by round, each time
@@ -71,7 +72,9 @@ def measure_row(
     is_other_load = bool(row.beside) and name == BESIDE
     load = row.beside if is_other_load else row.load
     with (
-        brokers.running(OURS if is_other_load else name) as broker,
+        brokers.running(
+            OURS if is_other_load else name, tls=row.tls and not is_other_load
+        ) as broker,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
     ):
         if row.has_disk:
@@ -126,7 +129,7 @@ def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     other = figure.value(result, BESIDE if BESIDE in result.rounds else MOSQUITTO)
     goal = figure.goal
     bound = None if goal is None else goal.bound(result)
-    is_rate = figure.unit == "msg/s"
+    is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
     return {
         "row": name,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -34,6 +36,19 @@ MOSQUITTO_KEEPS = """\
 persistence true
 persistence_location {data}/
 max_inflight_messages 64"""
+MOSQUITTO_TLS = """\
+user root
+certfile {certificates}/server.pem
+keyfile {certificates}/server.key
+"""
+OURS_TLS = """\
+[[listeners]]
+address = "127.0.0.1:{port}"
+anonymous = true
+[listeners.tls]
+certificate = "{certificates}/server.pem"
+key = "{certificates}/server.key"
+"""
 OURS_KEEPS = """\
 [limits]
 queue_messages = 10_000_000
@@ -54,13 +69,16 @@ class Running:
     process: subprocess.Popen[bytes]
     port: int
     data: Path
+    ca: Path | None
+    """The CA of its certificate; `None`: it speaks no TLS."""
     started_s: float
     """From its spawn to the first CONNECT that it accepted."""
 
     @property
     def words(self) -> tuple[str, ...]:
         """Where it is, for the load generator."""
-        return ("--address", f"127.0.0.1:{self.port}", "--pid", str(self.process.pid))
+        tls = () if self.ca is None else ("--tls", str(self.ca))
+        return ("--address", f"127.0.0.1:{self.port}", "--pid", str(self.process.pid), *tls)
 
     def kill(self) -> None:
         """Ends it without a word: what it has in files stays as it is."""
@@ -90,10 +108,21 @@ class Brokers:
             return ("ours", "beside")
         return ("ours", "mosquitto") if self.mosquitto else ("ours",)
 
-    def command(self, name: str, port: int, data: Path) -> list[str]:
+    @functools.cached_property
+    def certificates(self) -> Path:
+        """A folder with a CA, and a certificate for localhost."""
+        made = self.folder / "certificates"
+        command = [self.pythons["ours"], "-m", "mqttcore.certs", "dev", str(made)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own
+        return made
+
+    def command(self, name: str, port: int, data: Path, *, tls: bool) -> list[str]:
         """The command line of one broker on one port of the loopback."""
         config = self.folder / f"{name}-{port}.conf"
         if name in self.pythons:
+            if tls:
+                config.write_text(OURS_TLS.format(port=port, certificates=self.certificates))
+                return [self.pythons[name], "-m", "mqttcore.serve", "--config", str(config)]
             ours = [self.pythons[name], "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
             if not self.durable:
                 return ours
@@ -104,11 +133,13 @@ class Brokers:
             data.mkdir(mode=0o777)
             data.chmod(0o777)
             text = text.replace("persistence false", MOSQUITTO_KEEPS.format(data=data))
+        if tls:
+            text += MOSQUITTO_TLS.format(certificates=self.certificates)
         config.write_text(text)
         return [str(self.mosquitto), "-c", str(config)]
 
     @contextlib.contextmanager
-    def running(self, name: str) -> Iterator[Running]:
+    def running(self, name: str, *, tls: bool = False) -> Iterator[Running]:
         """A broker that answers."""
         port = free_port()
         data = self.folder / f"{name}-{port}"
@@ -116,7 +147,7 @@ class Brokers:
         with log.open("wb") as sink:
             began = time.monotonic()
             process = subprocess.Popen(  # noqa: S603 -- our own command line
-                self.command(name, port, data),
+                self.command(name, port, data, tls=tls),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -124,8 +155,10 @@ class Brokers:
                 preexec_fn=lambda: settle(self.broker_core),
             )
             try:
-                ready = wait_until_ready(process, port, log)
-                yield Running(process=process, port=port, data=data, started_s=ready - began)
+                ca = self.certificates / "ca.pem" if tls else None
+                ready = wait_until_ready(process, port, log, ca)
+                started_s = ready - began
+                yield Running(process=process, port=port, data=data, ca=ca, started_s=started_s)
             finally:
                 end(process)
                 shutil.rmtree(data, ignore_errors=True)
@@ -185,7 +218,9 @@ def free_port() -> int:
         return port
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> float:
+def wait_until_ready(
+    process: subprocess.Popen[bytes], port: int, log: Path, ca: Path | None = None
+) -> float:
     """Asks until a CONNECT is accepted, and answers when that was.
 
     Raises:
@@ -195,13 +230,24 @@ def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> 
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as peer:
+        with contextlib.suppress(OSError), dial(port, ca) as peer:
             peer.sendall(CONNECT)
-            if peer.recv(4, socket.MSG_WAITALL) == CONNACK:
+            # one packet, one TLS record
+            if peer.recv(4) == CONNACK:
                 return time.monotonic()
         time.sleep(0.001)
     tail = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
     raise ReportError(f"{process.args[0]!r} does not accept a CONNECT: {tail[0]}")  # type: ignore[index] # a list
+
+
+def dial(port: int, ca: Path | None) -> socket.socket:
+    """A connection, with TLS if there is a CA."""
+    plain = socket.create_connection(("127.0.0.1", port), 1)
+    if ca is None:
+        return plain
+    return ssl.create_default_context(cafile=str(ca)).wrap_socket(
+        plain, server_hostname="localhost"
+    )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -97,6 +97,8 @@ class Row:
     """The load that ours is compared with, under the same broker."""
     has_disk: bool = False
     """The load generator is told a folder, whose disk it syncs in turn with the broker."""
+    tls: bool = False
+    """Clients and broker speak TLS; ``beside`` does not."""
     reads_log: bool = False
     """Our broker is killed behind the load, and its log is measured."""
 
@@ -116,6 +118,12 @@ def aliases(name: str, *load: str) -> Row:
     return Row(name=name, load=(*load, "--aliases", "10"), beside=(*load, "--aliases", "0"))
 
 
+BESIDE_PLAIN: Final = Goal(times=0.5, of=(BESIDE, "messages_per_s"), is_floor=True)
+CONNECTS: Final = (
+    Figure(unit="1/s"),
+    Figure(name="TLS handshakes, CPU of each", key="broker_cpu_us", unit="us"),
+)
+
 ROWS: Final = (
     plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.1),
     plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=5),
@@ -132,6 +140,15 @@ ROWS: Final = (
     aliases("50 pairs, QoS 0, 16, alias or none", "pairs"),
     aliases("50 pairs, QoS 1, 16, alias or none", "pairs", "--qos", "1"),
     aliases("fan-out 1 to 1000, 16, alias or none", "fanout", "--window", "16"),
+    Row(
+        name="50 pairs, QoS 0, 16, TLS or plain",
+        load=("pairs",),
+        beside=("pairs",),
+        tls=True,
+        figures=(Figure(goal=BESIDE_PLAIN),),
+    ),
+    Row(name="50 pairs, QoS 0, 16, TLS", load=("pairs",), tls=True),
+    Row(name="TLS handshakes", load=("connects",), tls=True, figures=CONNECTS),
 )
 KEPT: Final = ("--sessions", "kept", "--qos", "1")
 DEEP: Final = (*KEPT, "--window", "64")

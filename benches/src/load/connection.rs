@@ -2,30 +2,46 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
+use mqttcore_tls::rustls::{ClientConfig, ClientConnection};
+
 use super::framing::{self, Version};
+use super::stream::Stream;
 
 /// How long one step of the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Connects, and subscribes when there is a filter; the stream still blocks. A session that is
-/// `kept` outlives its connection.
+/// How all clients of a run connect.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Where the broker listens.
+    pub address: SocketAddr,
+    /// Sessions outlive their connections.
+    pub kept: bool,
+    /// The version of MQTT.
+    pub version: Version,
+    /// `None`: nothing is encrypted.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+/// Connects, and subscribes when there is a filter; the stream still blocks.
 ///
 /// # Errors
 ///
 /// When the broker refuses, answers something else or takes too long.
 pub fn open(
-    address: SocketAddr,
+    terms: &Terms,
     client_id: &str,
-    kept: bool,
-    version: Version,
     subscription: Option<(&str, u8)>,
-) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.write_all(&framing::connect(client_id, kept, version))?;
+) -> io::Result<Stream> {
+    let tcp = TcpStream::connect_timeout(&terms.address, HANDSHAKE)?;
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(HANDSHAKE))?;
+    let version = terms.version;
+    let mut stream = Stream::new(tcp, terms.tls.as_ref())?;
+    stream.write_all(&framing::connect(client_id, terms.kept, version))?;
     let connack = answer(&mut stream)?;
     if !connack.starts_with(&[0x20]) || connack.get(2..4) != Some(&[0, 0]) {
         return Err(refused("CONNECT", &connack));
@@ -42,7 +58,7 @@ pub fn open(
 }
 
 /// One packet of up to 127 bytes behind its first two.
-fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn answer(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut packet = vec![0; 2];
     stream.read_exact(&mut packet)?;
     packet.resize(2 + usize::from(packet[1] & 0x7f), 0);
@@ -58,6 +74,7 @@ fn refused(what: &str, answer: &[u8]) -> io::Error {
 #[derive(Debug)]
 pub struct Connection {
     stream: mio::net::TcpStream,
+    tls: Option<Box<ClientConnection>>,
     /// The start of a packet whose rest has not come.
     tail: Vec<u8>,
     /// Bytes to send; those before `written` are gone.
@@ -71,10 +88,11 @@ impl Connection {
     /// # Errors
     ///
     /// When the socket cannot be made non-blocking.
-    pub fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    pub fn new(stream: Stream) -> io::Result<Self> {
+        stream.tcp.set_nonblocking(true)?;
         Ok(Self {
-            stream: mio::net::TcpStream::from_std(stream),
+            stream: mio::net::TcpStream::from_std(stream.tcp),
+            tls: stream.tls,
             tail: Vec::new(),
             out: Vec::new(),
             written: 0,
@@ -100,7 +118,7 @@ impl Connection {
     pub fn fill(&mut self, scratch: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
         let start = self.tail.len();
         scratch[..start].copy_from_slice(&self.tail);
-        match self.stream.read(&mut scratch[start..]) {
+        match self.read(&mut scratch[start..]) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.tail.clear();
@@ -108,6 +126,22 @@ impl Connection {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return self.stream.read(bytes);
+        };
+        loop {
+            match tls.reader().read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            if tls.read_tls(&mut self.stream)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(io::Error::other)?;
         }
     }
 
@@ -122,6 +156,17 @@ impl Connection {
     ///
     /// When the socket fails.
     pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.writer().write_all(&self.out)?;
+            self.out.clear();
+            while tls.wants_write() {
+                match tls.write_tls(&mut self.stream) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    written => written?,
+                };
+            }
+            return Ok(());
+        }
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
                 Ok(count) => self.written += count,
@@ -134,8 +179,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes that wait for the socket.
+    /// Bytes that wait for the socket; of encrypted ones, whether there are any.
     pub fn backlog(&self) -> usize {
-        self.out.len() - self.written
+        let is_encrypted_left = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        self.out.len() - self.written + usize::from(is_encrypted_left)
     }
 }

@@ -6,6 +6,7 @@
 //! or 5.0 broker, from outside, over loopback; it is no client library.
 
 pub mod connection;
+pub mod connects;
 pub mod flows;
 pub mod framing;
 pub mod histogram;
@@ -13,6 +14,7 @@ pub mod options;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod stream;
 pub mod turns;
 
 use std::io;
@@ -28,6 +30,7 @@ pub fn measure(options: &Options) -> io::Result<String> {
     let report = match options.row {
         Row::Idle => return run::idle(options).map(|report| report.to_json()),
         Row::Turns => return turns::measure(options).map(|report| report.to_json()),
+        Row::Connects => connects::measure(options)?,
         _ => run::busy(options)?,
     };
     if report.delivered == 0 {

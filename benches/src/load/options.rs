@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const USAGE: &str = "\
 usage: mqttcore-load ROW --address IP:PORT [--pid N] [option VALUE ...]
 
-rows     pairs | own | fanout | fanin | shared | queue | turns | idle
+rows     pairs | own | fanout | fanin | shared | queue | turns | idle | connects
 options  --publishers N   (pairs, own and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
@@ -21,6 +21,7 @@ options  --publishers N   (pairs, own and queue 50, fanout 1, fanin 200, shared 
          --seconds S      measured (2)
          --warmup S       before that (0.5)
          --aliases N      topic aliases that clients take; all speak MQTT 5.0 then, else 3.1.1
+         --tls FILE       PEM file of the CA that the broker's certificate for localhost is of
          --sessions clean|kept  (clean); kept ones outlive their connections
          --pid N          process whose processor time and memory are read
 prints one JSON object; fails when a connection ends or nothing arrives";
@@ -44,6 +45,8 @@ pub enum Row {
     Turns,
     /// Connections with one subscription each and no traffic.
     Idle,
+    /// Connections that are opened and closed, as many at once as there are publishers.
+    Connects,
 }
 
 impl Row {
@@ -57,6 +60,7 @@ impl Row {
             "queue" => Self::Queue,
             "turns" => Self::Turns,
             "idle" => Self::Idle,
+            "connects" => Self::Connects,
             _ => return None,
         })
     }
@@ -72,6 +76,7 @@ impl Row {
             Self::Queue => "queue",
             Self::Turns => "turns",
             Self::Idle => "idle",
+            Self::Connects => "connects",
         }
     }
 
@@ -83,6 +88,7 @@ impl Row {
             Self::Fanin => (200, 4),
             Self::Shared => (100, 10),
             Self::Idle => (0, 0),
+            Self::Connects => (8, 8),
         }
     }
 }
@@ -116,6 +122,8 @@ pub struct Options {
     pub rate: Option<u32>,
     /// Topic Alias Maximum of the clients, which speak MQTT 5.0; `None`: they speak 3.1.1.
     pub aliases: Option<u16>,
+    /// The CA of the broker's certificate; `None`: nothing is encrypted.
+    pub tls: Option<PathBuf>,
     /// Sessions outlive their connections.
     pub kept: bool,
     /// How long is measured.
@@ -149,6 +157,7 @@ impl Options {
             payload_bytes: 64,
             rate: None,
             aliases: None,
+            tls: None,
             kept: false,
             measured: Duration::from_secs(2),
             warmup: Duration::from_millis(500),
@@ -178,6 +187,7 @@ impl Options {
             "--seconds" => self.measured = seconds(word, value)?,
             "--warmup" => self.warmup = seconds(word, value)?,
             "--aliases" => self.aliases = Some(number(word, value)?),
+            "--tls" => self.tls = Some(value.into()),
             "--sessions" => {
                 self.kept = match value {
                     "kept" => true,

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::connection::{self, Connection};
+use super::connection::{self, Connection, Terms};
 use super::flows::{Flows, Spread};
 use super::framing::{self, PublishTemplate, Received, Stamp, Version};
 use super::histogram::Histogram;
 use super::options::{Options, Row};
 use super::process;
 use super::report::{IdleReport, Report};
+use super::stream::{self, Stream};
 
 /// Read at once from one connection.
 const SCRATCH_BYTES: usize = 256 * 1_024;
@@ -34,17 +34,12 @@ pub fn idle(options: &Options) -> io::Result<IdleReport> {
         .pid
         .ok_or_else(|| io::Error::other("idle needs --pid"))?;
     let before = process::resident_bytes(pid)?;
-    let mut held: Vec<TcpStream> = Vec::with_capacity(options.connections);
+    let terms = terms(options)?;
+    let mut held: Vec<Stream> = Vec::with_capacity(options.connections);
     for place in 0..options.connections {
         let id = format!("load-idle-{place}");
         let filter = format!("load/idle/{place}");
-        held.push(connection::open(
-            options.address,
-            &id,
-            options.kept,
-            version(options),
-            Some((&filter, options.qos)),
-        )?);
+        held.push(connection::open(&terms, &id, Some((&filter, options.qos)))?);
     }
     Ok(IdleReport {
         connections: held.len(),
@@ -143,10 +138,10 @@ struct Load {
 impl Load {
     fn open(options: &Options) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let version = version(options);
-        let open = |id: &str, subscription: Option<(&str, u8)>| {
-            connection::open(options.address, id, options.kept, version, subscription)
-        };
+        let terms = terms(options)?;
+        let version = terms.version;
+        let open =
+            |id: &str, subscription: Option<(&str, u8)>| connection::open(&terms, id, subscription);
         let mut connections = Vec::with_capacity(options.publishers + options.subscribers);
         for place in 0..options.publishers {
             let id = format!("load-p{place}");
@@ -408,8 +403,19 @@ impl Load {
     }
 }
 
-fn version(options: &Options) -> Version {
-    options.aliases.map_or(Version::V3, Version::V5)
+/// How the clients of a run connect.
+///
+/// # Errors
+///
+/// When the CA cannot be read.
+pub(super) fn terms(options: &Options) -> io::Result<Terms> {
+    let tls = options.tls.as_deref().map(stream::client_config);
+    Ok(Terms {
+        address: options.address,
+        kept: options.kept,
+        version: options.aliases.map_or(Version::V3, Version::V5),
+        tls: tls.transpose()?,
+    })
 }
 
 fn touch(dirty: &mut Vec<usize>, is_dirty: &mut [bool], place: usize) {
@@ -419,7 +425,7 @@ fn touch(dirty: &mut Vec<usize>, is_dirty: &mut [bool], place: usize) {
     }
 }
 
-fn register(poll: &Poll, streams: Vec<TcpStream>) -> io::Result<Vec<Connection>> {
+fn register(poll: &Poll, streams: Vec<Stream>) -> io::Result<Vec<Connection>> {
     let mut connections = Vec::with_capacity(streams.len());
     for (place, stream) in streams.into_iter().enumerate() {
         let mut connection = Connection::new(stream)?;
@@ -436,7 +442,9 @@ fn spread(options: &Options) -> Spread {
         Row::Fanout => Spread::Copies(options.subscribers),
         Row::Shared => Spread::AnyOf,
         Row::Queue => Spread::Nobody,
-        Row::Pairs | Row::Own | Row::Fanin | Row::Turns | Row::Idle => Spread::Single,
+        Row::Pairs | Row::Own | Row::Fanin | Row::Turns | Row::Idle | Row::Connects => {
+            Spread::Single
+        }
     }
 }
 
@@ -445,7 +453,13 @@ pub(super) fn topic(options: &Options, publisher: usize) -> String {
     match options.row {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{}/{publisher}", publisher % options.subscribers),
-        Row::Pairs | Row::Own | Row::Shared | Row::Queue | Row::Turns | Row::Idle => {
+        Row::Pairs
+        | Row::Own
+        | Row::Shared
+        | Row::Queue
+        | Row::Turns
+        | Row::Idle
+        | Row::Connects => {
             format!("load/pair/{publisher}")
         }
     }
@@ -465,7 +479,7 @@ pub(super) fn filter(row: Row, subscriber: usize) -> String {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{subscriber}/+"),
         Row::Shared => "$share/load/load/pair/+".into(),
-        Row::Pairs | Row::Own | Row::Queue | Row::Turns | Row::Idle => {
+        Row::Pairs | Row::Own | Row::Queue | Row::Turns | Row::Idle | Row::Connects => {
             format!("load/pair/{subscriber}")
         }
     }

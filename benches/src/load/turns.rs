@@ -1,17 +1,17 @@
 //! One message at a time, in turn with the disk that it has to reach: what an idle broker adds.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mqttcore_store::files::{Files, Folder};
 
-use super::connection;
+use super::connection::{self, Terms};
 use super::framing::{PublishTemplate, Stamp, Version};
 use super::options::Options;
 use super::report::TurnsReport;
 use super::run;
+use super::stream::Stream;
 
 /// Before each measurement, so that nothing of the one before is still under way: what became of a
 /// message is synced behind its acknowledgement.
@@ -84,8 +84,8 @@ impl Disk {
 
 /// A publisher and its subscriber, whose sessions are kept.
 struct Pair {
-    publisher: TcpStream,
-    subscriber: TcpStream,
+    publisher: Stream,
+    subscriber: Stream,
     template: PublishTemplate,
     sent: Vec<u8>,
 }
@@ -93,9 +93,12 @@ struct Pair {
 impl Pair {
     fn open(options: &Options) -> io::Result<Self> {
         let filter = run::filter(options.row, 0);
-        let open = |id, subscription| {
-            connection::open(options.address, id, true, Version::V3, subscription)
+        let terms = Terms {
+            kept: true,
+            version: Version::V3,
+            ..run::terms(options)?
         };
+        let open = |id, subscription| connection::open(&terms, id, subscription);
         Ok(Self {
             publisher: open("load-p0", None)?,
             subscriber: open("load-s0", Some((&*filter, 1)))?,
