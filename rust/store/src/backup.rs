@@ -1,9 +1,9 @@
-//! Copying a store, whether it is running or not.
+//! Backup: copies a store, whether it is in use or not.
 //!
-//! Of a running one, these are taken in one moment: a snapshot of the checkpoint, the full segments,
-//! which nobody writes to any more, the end of the one that is written to, and the files beside the
-//! log. What can have two names gets its second one right then; the rest is held open and copied
-//! after it, while the store goes on, whatever it removes meanwhile.
+//! The parts of a store in use belong to one moment: a snapshot of the checkpoint, the full
+//! segments, the end of the open segment, and the files beside the log. Files that no longer
+//! change are linked at that moment if possible; the others are held open and copied afterwards,
+//! while the store continues and may remove them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::wal::segment::{self, SegmentHeader};
 /// The folder of all streams.
 pub(crate) const STREAMS: &str = "streams";
 
-/// The folder for files that are whole under their names and that notes tell of. It belongs to
-/// whoever writes the notes; a copy of the store has all of them.
+/// Folder for files that notes refer to and that are complete under their names. The writer of
+/// the notes owns it; a backup contains all of its files.
 pub const NOTED: &str = "sink";
 
-/// Its presence says that the store is a copy, or was mended: offsets that somebody knows may
-/// stand for other rows.
+/// This file marks a store that was restored or repaired: offsets that readers know may refer to
+/// other rows.
 pub(crate) const RESTORED: &str = "restored";
 
-/// A copy that is being made in `to`, of the store in `files`.
+/// A backup in progress of the store in `files` to the folder `to`.
 pub(crate) struct Copy<'f> {
     files: &'f dyn Files,
     to: &'f dyn Files,
     held: Vec<Held>,
-    /// Those in the copy, each to be synced.
+    /// Folders of the copy, to be synced.
     folders: Vec<Arc<dyn Files>>,
     bytes: u64,
     /// The header that the last segment has in the copy, if it is not that of the store.
     last: Option<SegmentHeader>,
 }
 
-/// A file that has to be copied; open, since the store may let go of it meanwhile.
+/// A file that is to be copied; held open, since the store may remove it meanwhile.
 struct Held {
     name: String,
     file: Arc<dyn File>,
-    /// Where its content ends for the copy.
+    /// End of the bytes to copy.
     end: u64,
-    /// The place of its folder in the copy; `None` is that of the log.
+    /// Index of its folder in the copy; `None`: the folder of the log.
     folder: Option<usize>,
 }
 
@@ -60,8 +60,8 @@ impl<'f> Copy<'f> {
         }
     }
 
-    /// Takes the log up to byte `end` of the segment with the header `last`, the one that is written
-    /// to: the copy has none behind it, whatever the store does meanwhile.
+    /// Takes the log up to byte `end` of the open segment, which has the header `last`. It is the
+    /// last segment of the copy, whatever the store writes meanwhile.
     pub(crate) fn hold_running_log(
         &mut self,
         last: SegmentHeader,
@@ -85,7 +85,7 @@ impl<'f> Copy<'f> {
                 _ => self.take(self.files, None, &name),
             };
             match taken {
-                // A segment that nobody needs any more went meanwhile.
+                // A segment that is not needed any more was removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 taken => taken.map_err(|error| StoreError::io("open", &name, error))?,
             }
@@ -93,8 +93,9 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Takes the files of the streams and those that notes tell of, and marks the copy as one if
-    /// there are streams. Nobody removes files of streams meanwhile, or what notes tell of.
+    /// Takes the files of the streams and those that notes refer to, and marks the copy as
+    /// restored if there are streams. The caller makes sure that none of them is removed
+    /// meanwhile.
     pub(crate) fn hold_beside(&mut self) -> Result<(), StoreError> {
         let names = self.files.list();
         let names = names.map_err(|error| StoreError::io("list", ".", error))?;
@@ -116,7 +117,7 @@ impl<'f> Copy<'f> {
         let (passage, group) = (FolderAccess::Passage(None), FolderAccess::Group(None));
         let (from, root) = self.folder(self.files, None, STREAMS, passage)?;
         for name in from.list()? {
-            // The socket of the endpoint has a dot, streams have none.
+            // The socket of the endpoint has a dot in its name, streams do not.
             if !name.contains('.') {
                 let (from, folder) = self.folder(&*from, Some(root), &name, passage)?;
                 self.take_all(&*from, folder, ".json")?;
@@ -127,7 +128,7 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Opens a folder in `from`, and makes its like in the copy; returns the place of that.
+    /// Opens a folder in `from` and creates it in the copy; returns its index.
     fn folder(
         &mut self,
         from: &dyn Files,
@@ -145,7 +146,7 @@ impl<'f> Copy<'f> {
         folder.map_or(self.to, |place| &*self.folders[place])
     }
 
-    /// Takes all files with this ending; what is not whole yet begins with `_`.
+    /// Takes all complete files with this extension; incomplete ones begin with `_`.
     fn take_all(&mut self, from: &dyn Files, folder: usize, ending: &str) -> io::Result<()> {
         let names = from.list()?;
         let whole = names
@@ -157,7 +158,7 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Takes a file that nobody writes to any more.
+    /// Takes a file that does not change any more.
     fn take(&mut self, from: &dyn Files, folder: Option<usize>, name: &str) -> io::Result<()> {
         if from.share(name, self.target(folder)).is_err() {
             return self.hold(from, folder, name, u64::MAX);
@@ -184,7 +185,7 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Makes the checkpoint of the copy, as `snapshot` has it.
+    /// Writes the checkpoint of the copy from `snapshot`.
     pub(crate) fn put_checkpoint(&mut self, snapshot: &ReadTransaction) -> Result<(), StoreError> {
         copying::copy(snapshot, self.to)?;
         let bytes = self.to.open(tables::FILE).and_then(|file| file.bytes());
@@ -192,7 +193,7 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Takes the checkpoint of a store that nobody has open, if it has one.
+    /// Takes the checkpoint of a store that is not open, if it has one.
     pub(crate) fn hold_checkpoint(&mut self) -> Result<(), StoreError> {
         match self.hold(self.files, None, tables::FILE, u64::MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -200,12 +201,12 @@ impl<'f> Copy<'f> {
         }
     }
 
-    /// Whether the store that is copied is none.
+    /// Whether there is no store to copy.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.bytes == 0
     }
 
-    /// Copies what is held, and returns when all of the copy is safe: its bytes.
+    /// Copies the files that are held and syncs the copy; returns its bytes.
     pub(crate) fn finish(mut self) -> Result<u64, StoreError> {
         for held in std::mem::take(&mut self.held) {
             let copied = copy_file(&*held.file, self.target(held.folder), &held.name, held.end);
@@ -229,7 +230,7 @@ impl<'f> Copy<'f> {
     }
 }
 
-/// Says that the store in `files` is a copy, or was mended.
+/// Marks the store in `files` as restored.
 pub(crate) fn mark_restored(files: &dyn Files) -> io::Result<()> {
     match files.create(RESTORED, 0) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -238,7 +239,7 @@ pub(crate) fn mark_restored(files: &dyn Files) -> io::Result<()> {
     files.sync_names()
 }
 
-/// Gives the last segment of a copy its header.
+/// Writes the header of the last segment of a copy.
 fn put_header(file: &dyn File, header: SegmentHeader) -> io::Result<()> {
     let header = SegmentHeader {
         bytes: file.bytes()?,

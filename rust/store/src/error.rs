@@ -1,4 +1,4 @@
-//! Why a store cannot be opened, or does not go on.
+//! Errors of a store, and descriptions of damage.
 
 use std::fmt;
 use std::io;
@@ -16,11 +16,11 @@ pub enum StoreError {
     /// The file system failed.
     #[error("{doing} {file}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With which file of the folder.
+        /// The file in the folder.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// Another running broker has the folder.
@@ -34,72 +34,72 @@ pub enum StoreError {
     NewerFormat {
         /// The file.
         file: String,
-        /// Its format.
+        /// The file's format version.
         found: u32,
-        /// The newest format that this version knows.
+        /// The newest format version that is supported.
         known: u32,
     },
-    /// The log holds something that this version does not know: a newer one wrote it.
+    /// The log has a record that this version does not support: a newer version wrote it.
     #[error("{file} at {offset}: LSN {lsn}: {problem}")]
     UnknownRecord {
         /// The segment.
         file: String,
-        /// Where in it.
+        /// Offset in the segment.
         offset: u64,
-        /// Number of the record.
+        /// LSN of the record.
         lsn: u64,
-        /// What is not understood.
+        /// Why the record cannot be decoded.
         problem: BodyError,
     },
-    /// Something that was safe is not what it was.
+    /// Durable data is damaged.
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// The checkpoint cannot be read or written.
     #[error("checkpoint: {0}")]
     Checkpoint(Arc<str>),
-    /// A stream cannot be opened, or its rows cannot be kept.
+    /// A stream cannot be opened, or its rows cannot be stored.
     #[error("stream {stream}: {problem}")]
     Stream {
-        /// Its name.
+        /// Name of the stream.
         stream: String,
         /// What is wrong.
         problem: Arc<str>,
     },
-    /// There is no room on the disk.
+    /// The disk is full.
     #[error("no room on the disk")]
     NoSpace,
     /// A thread of the store panicked.
     #[error(transparent)]
     Panicked(#[from] Panicked),
-    /// The store has stopped after an error and takes nothing any more.
+    /// The store has stopped after an error.
     #[error("the store has stopped: {0}")]
     Stopped(Arc<str>),
 }
 
-/// Where and how much of the log or the checkpoint is damaged.
+/// Place and extent of damage in the log or the checkpoint.
 #[derive(Clone, Debug, Default, Eq, Error, PartialEq)]
 #[error("{file} is damaged{} ({reason}){}{}", At(self), Affected(self), Wanted(.concerns))]
 pub struct Damage {
     /// The segment, or the checkpoint.
     pub file: String,
-    /// The first byte of a segment that is not as it was written; the number of a message in the
-    /// checkpoint.
+    /// Offset of the damage in a segment; in the checkpoint, the number of the message.
     pub offset: u64,
-    /// The whole file is meant: it is missing, cut, or cannot be opened. `offset` says nothing.
+    /// Whether the whole file is affected: missing, truncated, or not readable. `offset` has no
+    /// meaning then.
     pub is_whole: bool,
-    /// The first record that is affected; 0 if none is.
+    /// LSN of the first affected record; 0 if there is none.
     pub first_lsn: u64,
-    /// The last one that is known to have been there; 0 if none is known.
+    /// LSN of the last affected record that is known; 0 if none is known.
     pub last_lsn: u64,
     /// What is wrong.
     pub reason: &'static str,
-    /// Clients that a damaged message waits for, and topics that retain it, as far as somebody has
-    /// looked.
+    /// Clients for which a damaged message is queued, and topics that retain it, as far as they
+    /// were searched.
     pub concerns: Vec<String>,
 }
 
 impl Damage {
-    /// All of a file.
+    /// Damage of a whole file.
     pub(crate) fn whole(file: &str, reason: &'static str) -> Self {
         Self {
             file: file.to_owned(),
@@ -109,7 +109,7 @@ impl Damage {
         }
     }
 
-    /// Records from `first_lsn` to `last_lsn` are affected.
+    /// Sets the affected records: `first_lsn` to `last_lsn`.
     pub(crate) fn of(self, first_lsn: u64, last_lsn: u64) -> Self {
         Self {
             first_lsn,

@@ -1,11 +1,14 @@
-//! The durable log: records in, the same records back, whatever happened in between.
+//! The store of the broker: a write-ahead log of typed records, an index with checkpoints, and
+//! the rows of streams.
 //!
-//! A [`Wal`] writes [`Batch`]es of typed [`Record`](record::Record)s. Batches that wait are
-//! written together and synced once; who waits for a [`Ticket`] then knows that they survive.
-//! After a crash every batch is there whole or not at all, and what was promised is there.
+//! A [`Wal`] writes [`Batch`]es of typed [`Record`](record::Record)s. Queued batches are written
+//! together and synced once (group commit). When [`Wal::wait`] returns for a [`Ticket`], its
+//! batch survives a crash. After a crash, each batch is complete or absent, and every
+//! acknowledged batch is complete.
 //!
-//! The crate knows neither sessions nor sockets. It refuses to guess: what was safe and cannot be
-//! read is reported, never skipped; what was never promised is cut off, and reported too.
+//! The crate knows neither sessions nor sockets. It never guesses: a durable record that cannot
+//! be read is an error and is not skipped; an incomplete group that was never acknowledged is cut
+//! off and reported.
 //!
 //! ```
 //! use std::sync::Arc;

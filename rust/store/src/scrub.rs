@@ -1,5 +1,5 @@
-//! Reading what nobody reads: a bit that rots in an old segment is better found while there is a
-//! copy elsewhere than when the message is wanted.
+//! Scrubbing: reads stored segments and messages again and verifies their checksums, so that a
+//! bit error is found while a backup still has the data.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,19 +12,19 @@ use crate::index::{Index, bodies};
 use crate::wal::open;
 use crate::wal::shared::LogShared;
 
-/// It looks so often whether a segment is due, or more often if that is needed.
+/// Longest interval in which the thread checks whether a segment is due.
 const LOOK: Duration = Duration::from_secs(60);
 const LOOKS_A_SEGMENT: u32 = 4;
 
-/// What there is to read.
+/// What the scrubber reads.
 pub(crate) struct Read {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) shared: Arc<LogShared>,
     pub(crate) index: Arc<Mutex<Index>>,
 }
 
-/// The thread that reads every full segment and the checkpoint's messages once in so long, and
-/// compares every checksum.
+/// The scrubber's thread: verifies each full segment and the messages in the checkpoint once in
+/// each interval.
 #[derive(Debug)]
 pub(crate) struct Scrubber {
     /// Dropping it ends the thread.
@@ -53,12 +53,12 @@ impl Scrubber {
     }
 }
 
-/// Says whose turn it is: it begins with the system's clock, so that a store that is opened anew goes on where it was, and
-/// goes on with the monotonic one.
+/// The clock of scrubbing: starts from the system clock, so that a restart continues where the
+/// last run was, and then follows the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 struct Time {
     began: Instant,
-    /// What the system's clock said then, since 1970.
+    /// The system time at the start, since 1970.
     since: Duration,
 }
 
@@ -81,14 +81,14 @@ fn run(read: &Read, every: Duration, stopped: &Receiver<()>) {
     let time = Time::begin(SystemTime::now(), Instant::now());
     loop {
         let full = shared.full_segments();
-        // Behind the segments it is the turn of the checkpoint.
+        // The checkpoint comes after the segments.
         let places = full.len() + 1;
         let wait = LOOK.min(every / u32::try_from(places).unwrap_or(u32::MAX) / LOOKS_A_SEGMENT);
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         let due = due(places, time.at(Instant::now()), every);
-        // Who waits for the disk comes first.
+        // Batches that wait for the disk go first.
         if due.is_none() || due == last || shared.is_busy() {
             continue;
         }
@@ -104,7 +104,7 @@ fn run(read: &Read, every: Duration, stopped: &Receiver<()>) {
     }
 }
 
-/// Reads the messages in the checkpoint, as long as `goes_on` says so.
+/// Verifies the messages in the checkpoint while `goes_on` returns true.
 pub(crate) fn check_messages(
     index: &Mutex<Index>,
     goes_on: impl FnMut() -> bool,
@@ -118,10 +118,10 @@ pub(crate) fn check_messages(
     }
 }
 
-/// Reads a full segment.
+/// Verifies a full segment.
 pub(crate) fn check(files: &dyn Files, number: u64, last_lsn: u64) -> Result<(), StoreError> {
     match open::check_segment(files, number, last_lsn) {
-        // It went while nobody looked.
+        // The segment was removed meanwhile.
         Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             Ok(())
         }
@@ -129,8 +129,8 @@ pub(crate) fn check(files: &dyn Files, number: u64, last_lsn: u64) -> Result<(),
     }
 }
 
-/// Which of `segments` has its turn, and in which round: the time alone says so, and a store that
-/// is opened anew goes on where it was.
+/// Which of `segments` is due, and in which round. Depends on the time alone, so a restart
+/// continues where the last run was.
 fn due(segments: usize, since: Duration, every: Duration) -> Option<(u128, usize)> {
     let (since, every) = (since.as_nanos(), every.as_nanos());
     let round = since.checked_div(every)?;

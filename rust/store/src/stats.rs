@@ -1,9 +1,9 @@
-//! Figures about a running store.
+//! Figures of a running store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Counters of the log since it was opened, and where it stands.
+/// Counters of the log since it was opened, and its positions.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogStats {
@@ -11,7 +11,7 @@ pub struct LogStats {
     pub groups: u64,
     /// Batches written.
     pub batches: u64,
-    /// Batches refused for lack of room.
+    /// Batches that were refused because the disk was full.
     pub refused_batches: u64,
     /// Records written.
     pub records: u64,
@@ -19,19 +19,19 @@ pub struct LogStats {
     pub bytes: u64,
     /// Syncs and how long they took.
     pub syncs: Durations,
-    /// The last record's number.
+    /// LSN of the last record.
     pub last_lsn: u64,
-    /// Everything up to here is safe.
+    /// The last synced LSN.
     pub durable_lsn: u64,
-    /// Bytes that wait in the line.
+    /// Bytes in the log queue.
     pub waiting_bytes: u64,
     /// Segment files.
     pub segments: u64,
-    /// Their size.
+    /// Bytes of the segment files.
     pub log_bytes: u64,
 }
 
-/// How many checkpoints were written, and when the last one was.
+/// Number of checkpoints, and time of the last one.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     began: Instant,
@@ -61,7 +61,7 @@ impl Checkpoints {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Since the last one, or since the beginning.
+    /// Time since the last checkpoint, or since the start.
     pub(crate) fn age(&self) -> Duration {
         // ORDERING: as in `add`.
         let last_ms = self.last_ms.load(Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Checkpoints {
     }
 }
 
-/// How long something took, in steps of a quarter of a power of two of microseconds.
+/// Histogram of durations in microseconds, with four buckets for each power of two.
 #[derive(Clone, Debug)]
 pub struct Durations {
     counts: [u64; STEPS],
@@ -98,13 +98,12 @@ impl Durations {
         self.count += 1;
     }
 
-    /// How many there were.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The duration that `share` (0 to 1) of all did not exceed, up to a quarter too high; zero
-    /// if there were none.
+    /// The quantile `share` (0 to 1), up to a quarter too high; zero without durations.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -124,7 +123,7 @@ impl Durations {
     }
 }
 
-/// Four steps for each power of two.
+/// The bucket of a duration.
 fn step(micros: u64) -> usize {
     let exponent = u64::from(micros.max(4).ilog2());
     let quarter = (micros.max(4) >> (exponent - 2)) & 3;
@@ -136,21 +135,21 @@ fn limit(step: usize) -> u64 {
     ((5 + quarter) << power) - 1
 }
 
-/// What a stream holds, over all partitions.
+/// Figures of a stream, over all partitions.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct StreamInfo {
     /// Its name.
     pub name: String,
-    /// Identifier of the store and a counter, as readers carry it.
+    /// Identifier of the store and a counter, as readers get it.
     pub epoch: String,
-    /// How many partitions it has.
+    /// Number of partitions.
     pub partitions: u16,
-    /// Rows that may be read.
+    /// Rows that can be read.
     pub rows: u64,
-    /// Those of them that are in the log alone.
+    /// Rows that are in no sealed file yet.
     pub unsealed_rows: u64,
-    /// Files with the others.
+    /// Sealed files.
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! What an engine sees of a store, whatever is behind it.
+//! The trait `Store`, which the engine uses, and the store that keeps nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::stats::LogStats;
 use crate::wal::batch::Batch;
 use crate::wal::{Durability, LogObserver, Pressure, SpacePolicy, Ticket};
 
-/// Keeps records, and what they amount to.
+/// Stores records, and the sessions, queues and messages that result from them.
 ///
-/// Appending never waits for the disk. Reading waits until everything appended before is in what
-/// is read: do it where nobody waits for you.
+/// Appending never blocks. Reading blocks until all earlier batches are applied: do not call it
+/// on a shard.
 pub trait Store: Send + Sync {
-    /// Puts a batch into the line and empties it.
+    /// Copies a batch into the log queue and clears it.
     ///
     /// # Errors
     ///
@@ -28,45 +28,45 @@ pub trait Store: Send + Sync {
         space: SpacePolicy,
     ) -> Result<Ticket, StoreError>;
 
-    /// Whether the batch is kept; false for one that was refused, too.
+    /// Whether the batch is safe; also false if it was refused.
     fn is_kept(&self, ticket: Ticket) -> bool;
 
-    /// Sleeps until the batch is kept.
+    /// Blocks until the batch is safe.
     ///
     /// # Errors
     ///
     /// [`StoreError::NoSpace`] if it was refused, [`StoreError::Stopped`].
     fn wait(&self, ticket: Ticket) -> Result<(), StoreError>;
 
-    /// Names who hears what becomes of batches; the first one stays.
+    /// Sets the observer; only the first call has an effect.
     fn observe(&self, observer: Arc<dyn LogObserver>);
 
-    /// Whether less waits for the disk than should; else read nothing new from publishers.
+    /// Whether the log queue has room; if not, the caller should not read from publishers.
     fn has_room(&self) -> bool;
 
-    /// How tight the room on the disk is.
+    /// How little space is free on the disk.
     fn pressure(&self) -> Pressure;
 
-    /// Takes `count` numbers that no message, delivery or session of this store ever had; returns
-    /// the first.
+    /// Allocates `count` numbers that no message, delivery or session of this store has had;
+    /// returns the first.
     fn numbers(&self, count: u64) -> u64;
 
-    /// Hands every kept session to `visit`, oldest first.
+    /// Calls `visit` with each kept session, oldest first.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError>;
 
-    /// Hands number and client identifier of every kept session to `visit`, in no order: what can
-    /// be had of very many at once.
+    /// Calls `visit` with number and client identifier of each kept session, in no order: fast,
+    /// also for a million sessions.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError>;
 
-    /// Hands those of the sessions with these numbers that there are to `visit`; the numbers
+    /// Calls `visit` with the sessions that have these numbers and still exist; the numbers must
     /// ascend.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ pub trait Store: Send + Sync {
         visit: &mut dyn FnMut(KeptSession),
     ) -> Result<(), StoreError>;
 
-    /// Up to `limit` deliveries that wait for a session, in order, from number `from` on.
+    /// Up to `limit` queued deliveries of a session, in order, from number `from` on.
     ///
     /// # Errors
     ///
@@ -90,9 +90,8 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredDelivery>, StoreError>;
 
-    /// Up to `limit` deliveries as [`Store::queue`], with their messages, of which there are about
-    /// `bytes` at most: at least one delivery, if any waits. A message that nobody refers to is
-    /// `None`.
+    /// Up to `limit` deliveries as [`Store::queue`], with their messages, about `bytes` together
+    /// at most, but at least one delivery if one is queued. A message that was removed is `None`.
     ///
     /// # Errors
     ///
@@ -113,56 +112,57 @@ pub trait Store: Send + Sync {
         Ok(page)
     }
 
-    /// Hands every topic with a retained message to `visit`, with the message's number.
+    /// Calls `visit` with each topic that has a retained message, and the number of the message.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn retained(&self, visit: &mut dyn FnMut(&str, u64)) -> Result<(), StoreError>;
 
-    /// Hands every note to `visit`, by its key.
+    /// Calls `visit` with key and value of each note.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn notes(&self, visit: &mut dyn FnMut(&str, &[u8])) -> Result<(), StoreError>;
 
-    /// A message that some delivery or topic refers to; `None` if none does.
+    /// A message; `None` if no delivery and no topic refers to it.
     ///
     /// # Errors
     ///
-    /// Those of the checkpoint, and [`StoreError::Damaged`] if its bytes are not as they were.
+    /// Those of the checkpoint, and [`StoreError::Damaged`] if its checksum is wrong.
     fn message(&self, message: u64) -> Result<Option<StoredMessage>, StoreError>;
 
-    /// Brings the checkpoint up to what is written, so that opening is quick and segments go.
+    /// Writes a checkpoint, so that the next start is fast and old segments can be removed.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint, [`StoreError::Stopped`].
     fn checkpoint(&self) -> Result<(), StoreError>;
 
-    /// Copies the store as it is now into an empty folder, while it goes on; returns the bytes of
-    /// the copy. All that was appended before is in it.
+    /// Copies the store into an empty folder while it is in use; returns the bytes of the copy.
+    /// The copy contains all batches that were appended before.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint and of the file system, [`StoreError::Stopped`];
-    /// [`StoreError::Missing`] where nothing is kept.
+    /// [`StoreError::Missing`] if the store keeps nothing.
     fn backup(&self, to: &dyn Files) -> Result<u64, StoreError>;
 
-    /// Figures; never waits, so those of what can be read may be a little older than the others.
+    /// Figures of the store. Never blocks, so figures of the index may be a little older than
+    /// those of the log.
     fn stats(&self) -> StoreStats;
 
-    /// Writes and syncs everything, brings the checkpoint up to date, gives the folder back, and
-    /// takes nothing more.
+    /// Writes and syncs all batches, writes a checkpoint, and releases the folder. Later appends
+    /// fail.
     ///
     /// # Errors
     ///
-    /// What stopped the store, if something did.
+    /// The error that stopped the store.
     fn close(&self) -> Result<(), StoreError>;
 }
 
-/// The front part of `queue` whose messages have `bytes` together, but for the last one.
+/// The front part of `queue` up to the message with which the sum reaches `bytes`.
 pub(crate) fn first_bytes(
     queue: Vec<StoredDelivery>,
     bytes: u64,
@@ -175,25 +175,25 @@ pub(crate) fn first_bytes(
     })
 }
 
-/// Figures about a store.
+/// Figures of a store.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Those of the log.
+    /// Figures of the log.
     pub log: LogStats,
-    /// Records up to here are in what can be read.
+    /// LSN of the last record that was applied to the index.
     pub applied_lsn: u64,
-    /// Rows in memory that the checkpoint does not have.
+    /// Changed rows of the index that are not in the checkpoint.
     pub pending_rows: u64,
-    /// Bytes of messages that are still wanted, in the log and in the checkpoint.
+    /// Bytes of live messages, in the log and in the checkpoint.
     pub live_bytes: u64,
     /// Checkpoints written since the store was opened.
     pub checkpoints: u64,
-    /// Since the last one, or since the store was opened.
+    /// Time since the last checkpoint, or since the store was opened.
     pub checkpoint_age: Duration,
 }
 
-/// Keeps nothing: every batch is kept at once and gone.
+/// A store that keeps nothing: every batch counts as safe at once.
 #[derive(Debug)]
 pub struct MemoryStore {
     numbers: std::sync::atomic::AtomicU64,

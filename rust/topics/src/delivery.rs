@@ -1,4 +1,4 @@
-//! What a subscription asks for, and what a match hands out.
+//! Subscription options, shared-group strategies, and the results of a match.
 
 use std::num::NonZeroU32;
 
@@ -20,14 +20,14 @@ impl SubscriberId {
     }
 }
 
-/// What one subscription asks for beside its filter.
+/// Options of a subscription.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Options {
-    /// The most that its messages are delivered with.
+    /// Maximum QoS of its deliveries.
     pub qos: QoS,
-    /// Leaves out what the subscriber itself published.
+    /// Excludes messages that the subscriber itself published.
     pub no_local: bool,
-    /// Keeps the RETAIN flag of what was published.
+    /// Keeps the RETAIN flag of the message.
     pub retain_as_published: bool,
     /// The Subscription Identifier. Above [`MAX_SUBSCRIPTION_ID`] it counts as absent.
     pub id: Option<NonZeroU32>,
@@ -51,14 +51,14 @@ pub enum Strategy {
     /// Each member in turn.
     #[default]
     RoundRobin,
-    /// Any member, by the random word that the caller gives.
+    /// A random member, by the caller's random word.
     Random,
-    /// The same member for everything that one publisher sends, by the key of its
-    /// [`join_as`](crate::Directory::join_as); by topic when the publisher has no id.
+    /// The same member for all messages of a publisher, by the key of its
+    /// [`join_as`](crate::Directory::join_as); by topic if the publisher has no id.
     ClientHash,
-    /// The same member for everything on one topic.
+    /// The same member for all messages of a topic.
     TopicHash,
-    /// The member that took the last message, until it no longer takes one.
+    /// The member that took the last message, until it is unavailable or refuses.
     Sticky,
 }
 
@@ -69,12 +69,12 @@ impl Strategy {
     }
 }
 
-/// One delivery: what a subscriber gets of one message, all its matching subscriptions merged.
+/// One delivery of a message to a subscriber: all its matching subscriptions, merged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Match<'a> {
-    /// What the subscriber gave to [`Directory::join`](crate::Directory::join).
+    /// The handle that was passed to [`Directory::join`](crate::Directory::join).
     pub handle: u64,
-    /// Who gets the message.
+    /// The recipient.
     pub subscriber: SubscriberId,
     /// The maximum over the matching subscriptions; the message's own QoS is the caller's to apply.
     pub qos: QoS,
@@ -85,7 +85,7 @@ pub struct Match<'a> {
     pub ids: &'a [NonZeroU32],
 }
 
-/// What the search for the matches of one message took, and whether it came to its end.
+/// Cost of the search for the matches of a message, and whether it was complete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Search {
     /// Nodes visited, levels passed between them, and subscriptions read; 1 at least.
@@ -94,20 +94,22 @@ pub struct Search {
     pub is_complete: bool,
 }
 
-/// Takes the matches of one message, under the snapshot's pin: it must not block.
+/// Receives the matches of one message. Runs under the snapshot's pin, so it must not block.
 pub trait Visitor {
-    /// The search for the matches of a topic, or for one group, is over; its matches come next. Once a topic.
+    /// The search for the matches of a topic, or of one group, has ended; its matches follow. Called once for
+    /// each topic.
     fn searched(&mut self, search: Search) {
         let _ = search;
     }
 
-    /// Whether the message takes the turn of the members that it goes to. If not, nothing is changed by asking who would
-    /// get it, and the next message has the same first choice.
+    /// Whether the message advances the round-robin cursor of its groups. If not, the match changes nothing,
+    /// and the next message has the same first choice.
     fn advances_cursor(&self) -> bool {
         true
     }
 
-    /// A subscriber with plain subscriptions; once a message and subscriber, in no particular order.
+    /// A subscriber with plain subscriptions; called once for each message and subscriber, in no particular
+    /// order.
     fn plain(&mut self, found: Match<'_>);
 
     /// The members of this shared group are asked next; [`Snapshot::offer_again`](crate::Snapshot::offer_again) finds it
@@ -116,16 +118,18 @@ pub trait Visitor {
         let _ = group;
     }
 
-    /// So many places of a group's ring are read to choose a member; once a group, if the strategy hashes.
+    /// Number of places of a group's ring that were read to choose a member; called once for each group, if
+    /// the strategy hashes.
     fn probed(&mut self, places: usize) {
         let _ = places;
     }
 
-    /// A member of a shared group, best choice first and available ones only, as long as there are any. Answers whether
-    /// it took the message; if not, the next member is asked, up to a bound.
+    /// Offers the message to a member of a shared group: the best choice first, available members only if
+    /// there are any. Returns whether the member took it; if not, the next member is asked, up to a limit.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
-    /// How well a member would do that did not take the message, if nobody does; 0 if it would refuse it.
+    /// Rates a member that did not take the message, for the case that no member takes it; 0 if it would
+    /// refuse.
     ///
     /// Members that are not available are asked if all available ones would refuse it.
     fn standby(&mut self, candidate: Match<'_>) -> u8 {

@@ -1,8 +1,8 @@
-//! Why a text is not a topic name, a topic filter or a shared subscription.
+//! Errors of parsing topic names, topic filters and shared subscriptions.
 
 use thiserror::Error;
 
-/// A topic name or filter that this server does not take.
+/// An invalid topic name or filter.
 ///
 /// A wildcard in a topic *name* is an error of its own, because it has a reason code of its own upstream
 /// (0x90, Topic Name invalid), while a misplaced wildcard in a *filter* is 0x8F.
@@ -42,7 +42,7 @@ pub enum TopicError {
     /// No topic filter follows the share name.
     #[error("[MQTT-4.8.2-2] share name is not followed by a topic filter")]
     ShareWithoutFilter,
-    /// A mount point begins with `$`, as topics do that stand behind none.
+    /// A mount point begins with `$`; such topics are outside of all mount points.
     #[error("mount point begins with `$`")]
     MountPointBeginsWithDollar,
 }

@@ -1,4 +1,4 @@
-//! Topic filters: what a subscription asks for.
+//! Topic filters.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,13 +11,13 @@ use crate::{TopicError, TopicLimits, TopicName};
 #[derive(Clone)]
 pub struct TopicFilter {
     text: Arc<str>,
-    /// Where the filter begins in `text`: behind `$share/name/`, or 0.
+    /// Offset of the filter in `text`: after `$share/name/`, or 0.
     start: u16,
     has_wildcard: bool,
 }
 
 impl TopicFilter {
-    /// Checks `text` once; nobody asks again.
+    /// Parses and checks `text`.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl TopicFilter {
         usize::from(self.start)
     }
 
-    /// Gives up a `$share/name/` in front, so that the whole text is the filter.
+    /// Removes `$share/name/`, so that the whole text is the filter.
     pub(crate) fn into_unshared(self) -> Self {
         if self.start == 0 {
             return self;
@@ -114,7 +114,7 @@ impl TopicFilter {
         let (mine, theirs) = (self.as_str(), other.as_str());
         if (starts_wild(mine) && theirs.starts_with('$'))
             || (starts_wild(theirs) && mine.starts_with('$'))
-            // All that they share is the empty text, which is no topic [MQTT-4.7.3-1].
+            // They have only the empty text in common, which is no topic [MQTT-4.7.3-1].
             || matches!((mine, theirs), ("+", "/#") | ("/#", "+"))
         {
             return false;

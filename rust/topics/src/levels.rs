@@ -1,9 +1,9 @@
-//! Topic levels as bytes: the separator, one step, and a filter against a topic.
+//! Topic levels as bytes: splitting, and matching a filter with a topic.
 
 /// The byte between two levels.
 pub(crate) const SEPARATOR: u8 = b'/';
 
-/// Bytes that are compared at once.
+/// Number of bytes that are compared at once.
 const STRIDE: usize = 8;
 
 /// Patterns that fill a stride.

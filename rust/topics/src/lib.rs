@@ -1,10 +1,10 @@
-//! Topic names and filters, and the directory of who subscribed to what.
+//! Topic names and filters, the directory of subscriptions, and the store of retained values.
 //!
-//! A text is parsed once ([`TopicName`], [`TopicFilter`], [`SubscriptionFilter`]) and only matched from then on.
-//! The [`Directory`] answers who gets a message; its readers take no lock, its writers replace one root.
+//! A text is parsed once ([`TopicName`], [`TopicFilter`], [`SubscriptionFilter`]) and not checked again. The
+//! [`Directory`] finds the subscribers of a message; its readers take no lock, its writers replace one root.
 //!
-//! The crate refuses to know sockets, clocks, threads and randomness: seeds and random words are arguments, and
-//! cleaning up happens when the caller says so.
+//! The crate uses no sockets, clocks, threads or randomness: seeds and random words are arguments, and the
+//! caller decides when removed subscribers are cleaned.
 //!
 //! ```
 //! use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};

@@ -1,4 +1,4 @@
-//! How long and how deep a topic may be, and the one pass over its bytes that decides it.
+//! Limits of topic names and filters, and the check of their text.
 
 use crate::TopicError;
 
@@ -8,7 +8,7 @@ pub const MAX_LEVELS: usize = 1024;
 /// The most bytes that the wire can carry in one string.
 pub const MAX_BYTES: usize = 65_535;
 
-/// What a topic name or filter may be: the caps of a listener.
+/// Limits of topic names and filters, set for a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TopicLimits {
     /// Most UTF-8 bytes of the whole text, `$share/name/` included. At most [`MAX_BYTES`] count.
@@ -30,15 +30,15 @@ impl Default for TopicLimits {
 }
 
 impl TopicLimits {
-    /// The widest limits that a configuration can set: for rules that an operator or a plugin writes.
+    /// The widest limits that a configuration can set, for rules of operators and plugins.
     pub const WIDEST: Self = Self {
         bytes: MAX_BYTES,
         levels: MAX_LEVELS,
         refuse_control_characters: true,
     };
 
-    /// For names and filters that were checked with limits before: here only their form counts, or what the
-    /// configuration allows would be refused later by narrower limits.
+    /// For names and filters that were checked with a listener's limits before: only their form is checked,
+    /// since the default limits may be narrower.
     pub const AS_IT_CAME: Self = Self {
         refuse_control_characters: false,
         ..Self::WIDEST
@@ -74,7 +74,7 @@ impl TopicLimits {
     }
 }
 
-/// Whether no byte needs a closer look. Without early exit, so that it compiles to vector instructions.
+/// Whether all bytes are plain. Without early exit, so that it compiles to vector instructions.
 #[expect(
     clippy::needless_bitwise_bool,
     reason = "a branch a byte would keep the loop scalar"

@@ -1,11 +1,11 @@
-//! Mount points: levels that stand in front of every topic of some clients, who do not see them.
+//! Mount points: a prefix of all topics of some clients, which do not see it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{SubscriptionFilter, TopicError, TopicFilter, TopicLimits, TopicName, TopicNameBuf};
 
-/// Whole levels in front of what a client writes; topics that begin with `$` are outside of it.
+/// A prefix of whole levels. Topics that begin with `$` do not get it.
 ///
 /// The name that the client writes is the visible one, the name behind the mount point the internal one. Names below the
 /// mount point whose visible part is empty or begins with `$` cannot be seen: `$SYS` stays the broker's, and a
@@ -62,7 +62,8 @@ impl MountPoint {
         SubscriptionFilter::parse(&text, &TopicLimits::AS_IT_CAME)
     }
 
-    /// The bytes at the front of an internal name that the client does not see; `None` if it cannot see the name at all.
+    /// Length of the prefix of an internal name that is hidden from the client; `None` if the client cannot
+    /// see the name.
     #[inline]
     pub fn hidden_bytes(&self, internal: &str) -> Option<usize> {
         match internal.strip_prefix(&*self.0) {
@@ -79,7 +80,7 @@ impl MountPoint {
         self.hidden_bytes(internal.as_str()).is_some()
     }
 
-    /// As it was written, without a `/` at its end.
+    /// The mount point as configured, without a `/` at its end.
     pub fn as_str(&self) -> &str {
         self.0.strip_suffix('/').unwrap_or(&self.0)
     }

@@ -1,4 +1,4 @@
-//! Topic names: what a message is published to.
+//! Topic names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{TopicError, TopicLimits};
 pub struct TopicName<'a>(&'a str);
 
 impl<'a> TopicName<'a> {
-    /// Checks `text` once; nobody asks again.
+    /// Parses and checks `text`.
     ///
     /// # Errors
     ///
@@ -24,7 +24,7 @@ impl<'a> TopicName<'a> {
         Ok(Self(text))
     }
 
-    /// The topic name that `text` was parsed as before.
+    /// Returns the topic name of a text that was checked before.
     pub fn from_checked(text: &'a str) -> Self {
         debug_assert!(Self::parse(text, &TopicLimits::AS_IT_CAME).is_ok());
         Self(text)

@@ -8,7 +8,7 @@ use crate::{TopicError, TopicFilter, TopicLimits};
 
 const PREFIX: &str = "$share/";
 
-/// The name of a group of subscribers that take turns. Not empty; no `/`, `+` or `#` [MQTT-4.8.2-2].
+/// The name of a shared group. Not empty; no `/`, `+` or `#` [MQTT-4.8.2-2].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ShareName<'a>(&'a str);
 
@@ -19,14 +19,14 @@ impl<'a> ShareName<'a> {
     }
 }
 
-/// What a SUBSCRIBE names: `filter`, or `$share/name/filter`, split once and never again.
+/// The filter of a SUBSCRIBE: `filter`, or `$share/name/filter`.
 ///
 /// Two shared subscriptions belong to one group when their name *and* filter are equal.
 #[derive(Clone)]
 pub struct SubscriptionFilter(TopicFilter);
 
 impl SubscriptionFilter {
-    /// Checks `text` once. `$SHARE/...` and a lone `$share` are ordinary filters.
+    /// Parses and checks `text`. `$SHARE/...` and a lone `$share` are ordinary filters.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl SubscriptionFilter {
         Some(ShareName(&self.0.whole_text()[PREFIX.len()..name_end]))
     }
 
-    /// Whether a group takes turns on this filter.
+    /// Whether the subscription is shared.
     pub fn is_shared(&self) -> bool {
         self.0.start() > 0
     }

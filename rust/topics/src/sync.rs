@@ -1,8 +1,8 @@
-//! The only import of atomics, reference counts, locks and epochs, and the one pointer that writers replace.
+//! Atomics, locks and epochs: the only module that imports them, and the root pointer that writers replace.
 //!
-//! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, put the scheduler of that tool under the atomics and
-//! locks, and the plainest grace period there is in the place of the epochs. Reference counts and the
-//! buckets of tables are std's in all builds: no step of theirs is open to another thread of a model.
+//! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, replace atomics and locks by those of the
+//! tool's scheduler, and epochs by a simple grace period (`sync/grace.rs`). Reference counts and buckets of
+//! tables are std's in all builds: no other thread of a model can observe their intermediate states.
 
 #[cfg(not(any(loom, shuttle)))]
 mod garbage;
@@ -47,13 +47,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Pins that a thread makes from one look at the epochs to the next: what crossbeam does by itself.
+/// Pins of a thread between two attempts to advance the epoch: the interval that crossbeam uses.
 #[cfg(not(any(loom, shuttle)))]
 const PINS_A_LOOK: u32 = 128;
 
-/// Pins the calling thread: what it loads under the guard stays alive as long.
+/// Pins the calling thread: values that it loads under the guard stay alive until the guard is dropped.
 ///
-/// A pin now and then ends an epoch. What is over then is freed by writers, see [`free_what_is_over`].
+/// Some pins advance the epoch. Writers free what becomes reclaimable then, see [`free_what_is_over`].
 #[cfg(not(any(loom, shuttle)))]
 #[inline]
 pub(crate) fn pin() -> Guard {
@@ -62,28 +62,28 @@ pub(crate) fn pin() -> Guard {
     guard
 }
 
-/// Frees what is over. For writers: what they free they need again soon.
+/// Frees reclaimable memory. For writers, which need the memory again soon.
 #[inline]
 pub(crate) fn free_what_is_over() {
     #[cfg(not(any(loom, shuttle)))]
     garbage::free();
 }
 
-/// Tries to end an epoch. What the thread deferred lately goes into a bag of 2 KB, however little that is.
+/// Tries to advance the epoch. Moves the thread's recent deferrals into a bag of 2 KB, even if there are few.
 #[inline]
 pub(crate) fn end_epoch() {
     #[cfg(not(any(loom, shuttle)))]
     pin().flush();
 }
 
-/// Tries to end an epoch without a bag, and frees what is over.
+/// Tries to advance the epoch without a bag, and frees reclaimable memory.
 pub(crate) fn reclaim() {
     #[cfg(not(any(loom, shuttle)))]
     (0..PINS_A_LOOK).for_each(|_| drop(pin()));
     free_what_is_over();
 }
 
-/// Memory that no later pin can reach, and how to free it.
+/// Memory that no later pin can reach, with the function that frees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Garbage {
     data: NonNull<()>,
@@ -101,13 +101,14 @@ impl Garbage {
         Self { data, free }
     }
 
-    /// Frees it, at the end of its grace period.
+    /// Frees the memory; its grace period must be over.
     fn free(self) {
-        // SAFETY: the maker's promise: each waste goes one way, from a deferral through the notes to here.
+        // SAFETY: the contract of `new`: each value comes here once, from a deferral through the garbage
+        // list.
         unsafe { (self.free)(self.data) };
     }
 
-    /// What a deferral does with it.
+    /// Runs when the grace period is over.
     fn is_over(self) {
         #[cfg(not(any(loom, shuttle)))]
         garbage::push(self);
@@ -115,14 +116,14 @@ impl Garbage {
         self.free();
     }
 
-    /// Lets it be freed after a grace period.
+    /// Defers freeing until the grace period is over.
     pub(crate) fn defer(self, guard: &Guard) {
-        // SAFETY: the maker's promise; a waste is `Send`, and owns what it points to.
+        // SAFETY: the contract of `new`; garbage is `Send`, and owns what it points to.
         unsafe { guard.defer_unchecked(move || self.is_over()) };
     }
 }
 
-/// How many bits are set: by one instruction if the processor has it, which a build for any x86-64 may not count on.
+/// Number of set bits, by one instruction if the processor has it; a build for any x86-64 must check that.
 #[inline]
 pub(crate) fn ones(bits: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
@@ -142,12 +143,12 @@ pub(crate) fn ones(bits: u64) -> usize {
     bits.count_ones() as usize
 }
 
-/// The heap bytes that wait for a grace period. The count outlives its owner while some do.
+/// Counts heap bytes that wait for a grace period. The count outlives its owner while bytes are counted.
 pub(crate) struct GarbageCounter(NonNull<AtomicUsize>);
 
-/// Bytes that are booked in a ledger until they are settled.
+/// Bytes that are counted in a [`GarbageCounter`] until this value is dropped.
 pub(crate) struct CountedBytes {
-    /// The bytes that are booked, plus one while the ledger has its owner.
+    /// The counted bytes, plus one while the counter has its owner.
     count: NonNull<AtomicUsize>,
     bytes: usize,
 }
@@ -173,7 +174,7 @@ impl GarbageCounter {
         self.count().load(Relaxed) - 1 // ORDERING: a count that orders nothing.
     }
 
-    /// Books bytes that somebody will settle.
+    /// Counts bytes until the result is dropped.
     pub(crate) fn charge(&self, bytes: usize) -> CountedBytes {
         // ORDERING: Relaxed: the owner's one keeps the count from ending meanwhile.
         self.count().fetch_add(bytes, Relaxed);
@@ -186,7 +187,7 @@ impl GarbageCounter {
 
 impl Drop for GarbageCounter {
     fn drop(&mut self) {
-        // The owner's one is settled as a debt is.
+        // The owner's one is subtracted as counted bytes are.
         drop(CountedBytes {
             count: self.0,
             bytes: 1,
@@ -196,7 +197,7 @@ impl Drop for GarbageCounter {
 
 impl Drop for CountedBytes {
     fn drop(&mut self) {
-        // SAFETY: this debt is still counted, or nothing was booked and the owner's one is.
+        // SAFETY: these bytes are still counted, or there are none and the owner's one is.
         let count = unsafe { self.count.as_ref() };
         // ORDERING: AcqRel: who takes the last of it frees the count behind everybody else's use.
         if self.bytes > 0 && count.fetch_sub(self.bytes, AcqRel) == self.bytes {
@@ -209,7 +210,7 @@ impl Drop for CountedBytes {
 /// One pointer to an immutable value: read without a lock, replaced by compare-and-set.
 pub(crate) struct Root<T>(Atomic<T>);
 
-/// A value that was replaced: its reader may be anybody who pinned before.
+/// A value that was replaced: threads that pinned before may still read it.
 #[must_use = "the value leaks"]
 pub(crate) struct Unlinked<'g, T> {
     value: Shared<'g, T>,
@@ -245,7 +246,7 @@ fn place<T>(value: T) -> NonNull<T> {
 ///
 /// `value` came from [`place`] for a `T`, and nobody uses it any more.
 unsafe fn destroy<T>(value: NonNull<()>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         value.cast::<T>().drop_in_place();
         slab::release(value.cast(), size_of::<T>());

@@ -1,7 +1,7 @@
-//! The thread behind the log: it takes written groups into the index, and sees to checkpoints.
+//! The index thread: applies written groups to the index, starts checkpoints and compaction.
 //!
-//! A checkpoint is written by a thread of its own, from what was frozen for it: the index goes on
-//! meanwhile, and is locked at the beginning and at the end only.
+//! A thread of its own writes each checkpoint from a draft. The index is locked only when the
+//! draft is made and when the checkpoint is finished.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,22 +24,22 @@ use crate::wal::writer::WrittenGroup;
 use crate::wal::{Durability, Pressure, SpacePolicy};
 use mqttcore_panics::Panicked;
 
-/// Without work for so long, the thread looks whether the disk needs room.
+/// Idle time after which the thread checks whether the disk needs space.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
-/// It looks so often whether a checkpoint is written.
+/// Interval in which the thread checks whether a checkpoint is finished.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a changed row takes in the checkpoint, about; messages stay in the log.
+/// Approximate bytes of a changed row in the checkpoint; messages stay in the log.
 const ROW_BYTES: u64 = 256;
 
-/// What the thread is given.
+/// Requests to the index thread.
 pub(crate) enum IndexRequest {
     Group(CommitGroup, Option<WrittenGroup>),
     Checkpoint(CheckpointWaiter),
 }
 
-/// Where it is told that a checkpoint is there.
+/// Is notified when the checkpoint is finished.
 type CheckpointWaiter = Sender<Result<(), StoreError>>;
 
 /// The thread.
@@ -58,24 +58,25 @@ struct Writing {
     asked: Vec<CheckpointWaiter>,
 }
 
-/// What became of old segments.
+/// Result of compacting old segments.
 pub(crate) struct CompactionResult {
-    /// What is wanted of segments up to this one is in the checkpoint.
+    /// Live messages of segments up to this one are in the checkpoint.
     pub(crate) moved: u64,
-    /// Segments up to this one can go.
+    /// Segments up to this one can be removed.
     pub(crate) droppable: Option<u64>,
 }
 
-/// What there is to do besides groups.
+/// State of checkpoints and compaction.
 #[derive(Default)]
 struct Maintenance {
     writing: Option<Writing>,
-    /// Who wants a checkpoint that is not begun yet.
+    /// Callers that wait for a checkpoint that has not begun.
     asked: Vec<CheckpointWaiter>,
     is_due: bool,
-    /// It is due to drop what nobody wants any more: moving what is wanted would take room.
+    /// Whether the next checkpoint only removes segments without live messages, since moving live
+    /// messages needs space.
     is_pressed: bool,
-    /// Bytes of new records at which that was so last.
+    /// Bytes of new records when that was last so.
     pressed_at: u64,
 }
 
@@ -102,7 +103,7 @@ impl IndexThread {
                 return self.stop(upkeep, &error);
             }
         }
-        // Everything is written. A store that has stopped is left to recovery.
+        // Everything is written. If the store has stopped, recovery does the rest.
         let last = self.finish(&mut upkeep).and_then(|()| {
             upkeep.is_due = true;
             self.begin(&mut upkeep)?;
@@ -121,7 +122,7 @@ impl IndexThread {
             .into_iter()
             .chain(written.into_iter().flatten())
         {
-            // Who asked may be gone.
+            // The caller may be gone.
             let _ = asked.send(Err(error.clone()));
         }
     }
@@ -146,16 +147,16 @@ impl IndexThread {
         if self.is_pressed(bytes, upkeep) {
             (upkeep.is_pressed, upkeep.is_due) = (true, true);
         }
-        // A disk that is too slow for what comes has it wait in front of the log.
+        // If the disk is too slow, new batches wait in the log queue.
         let is_late = bytes / 2 >= limits.checkpoint_bytes || rows / 2 >= limits.checkpoint_rows;
         if is_late { self.finish(upkeep) } else { Ok(()) }
     }
 
-    /// Whether the disk is nearly full, and a checkpoint would free a segment at least: a log that is
-    /// never idle must not use up the reserve meanwhile.
+    /// Whether the disk is nearly full and a checkpoint would free at least one segment. Checked
+    /// under load, too: a busy log must not use up the reserve.
     fn is_pressed(&self, bytes: u64, upkeep: &mut Maintenance) -> bool {
         if bytes < upkeep.pressed_at {
-            // There was a checkpoint.
+            // A checkpoint was finished since.
             upkeep.pressed_at = 0;
         }
         let is_pressed = self.shared.pressure() > Pressure::None
@@ -167,7 +168,7 @@ impl IndexThread {
         is_pressed
     }
 
-    /// Whether nobody wants anything of the oldest segment any more.
+    /// Whether the oldest segment has no live message.
     fn has_spent_segment(&self) -> bool {
         let full = self.shared.full_segments();
         let index = self.index();
@@ -177,13 +178,13 @@ impl IndexThread {
             .is_some_and(|(number, _)| !is_pinned(*number) && !is_live(*number))
     }
 
-    /// The disk is nearly full, and nothing new is taken that would make a checkpoint due: what was
-    /// delivered since the last one may free segments.
+    /// Whether the disk is nearly full. New messages are refused then, so no checkpoint becomes
+    /// due by its size, but deliveries since the last one may have freed segments.
     fn needs_room(&self) -> bool {
         self.shared.pressure() > Pressure::None && self.index().pending_bytes > 0
     }
 
-    /// Ends the checkpoint that is written, begins the one that is wanted.
+    /// Finishes a checkpoint that was written, begins one that is requested.
     fn step(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         let is_written = |writing: &Writing| writing.thread.is_finished();
         if upkeep.writing.as_ref().is_some_and(is_written) {
@@ -196,13 +197,13 @@ impl IndexThread {
         Ok(())
     }
 
-    /// Freezes what has changed, and has it written.
+    /// Makes a draft of the changes and starts the thread that writes it.
     fn begin(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         upkeep.is_due = false;
         let is_pressed = std::mem::take(&mut upkeep.is_pressed);
         let asked = std::mem::take(&mut upkeep.asked);
         if !self.is_safe()? || !self.has_room(ROW_BYTES * self.index().pending_rows() as u64)? {
-            // The log has all of it. What is acknowledged makes room sooner or later.
+            // The log has all records. Acknowledgements free space later.
             answer(asked);
             return Ok(());
         }
@@ -233,12 +234,13 @@ impl IndexThread {
         Ok(())
     }
 
-    /// Waits for the checkpoint that is being written, if one is; then the index has it.
+    /// Waits for the checkpoint that is being written, if there is one, and installs it in the
+    /// index.
     fn finish(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
         let Some(writing) = upkeep.writing.take() else {
             return Ok(());
         };
-        // INVARIANT: its guard makes an error of a panic.
+        // INVARIANT: the guard turns a panic into an error.
         let tidied = writing.thread.join().expect("the guard caught it");
         let tidied = match tidied {
             Ok(tidied) => tidied,
@@ -265,8 +267,8 @@ impl IndexThread {
         Ok(())
     }
 
-    /// Sees that everything applied is safe; false if the log is being closed, which makes it so:
-    /// the last checkpoint comes after that.
+    /// Syncs all applied records; false if the log is being closed, which syncs them: the last
+    /// checkpoint is written after that.
     fn is_safe(&self) -> Result<bool, StoreError> {
         let applied_lsn = self.index().applied_lsn;
         if applied_lsn <= self.shared.durable_lsn() {
@@ -291,12 +293,12 @@ impl IndexThread {
 
 fn answer(asked: Vec<CheckpointWaiter>) {
     for asked in asked {
-        // Who asked may be gone.
+        // The caller may be gone.
         let _ = asked.send(Ok(()));
     }
 }
 
-/// What the thread that writes a checkpoint has to do.
+/// Work of the thread that writes a checkpoint.
 struct Work {
     files: Arc<dyn Files>,
     shared: Arc<LogShared>,
@@ -308,7 +310,8 @@ struct Work {
 }
 
 impl Work {
-    /// Writes the checkpoint, and empties segments for which there is no more patience.
+    /// Writes the checkpoint, and compacts segments beyond
+    /// [`StoreOptions::segments_kept`](crate::StoreOptions::segments_kept).
     fn write(&self) -> Result<CompactionResult, StoreError> {
         self.frozen.write(&self.database)?;
         let full = self.shared.full_segments();
@@ -322,7 +325,7 @@ impl Work {
         )
     }
 
-    /// How many of the `full` segments beyond `kept` there is room to empty.
+    /// How many of the `full` segments beyond `kept` can be compacted in the free space.
     fn movable(&self, full: &[(u64, u64)], kept: usize) -> Result<usize, StoreError> {
         let mut needed = 0;
         let surplus = full.len().saturating_sub(kept);
@@ -336,7 +339,7 @@ impl Work {
     }
 }
 
-/// Whether the disk has room for that much more, with the reserve if it must be and if that helps.
+/// Whether the disk has room for so many bytes, with the reserve if that is necessary and enough.
 fn has_room(
     files: &dyn Files,
     shared: &LogShared,
@@ -358,7 +361,8 @@ fn has_room(
     Ok(lacking()? == 0)
 }
 
-/// Empties the oldest `surplus` of the `full` segments into a checkpoint that was just written.
+/// Compacts the oldest `surplus` of the `full` segments: moves their live messages into the
+/// checkpoint that was just written.
 pub(crate) fn tidy(
     frozen: &CheckpointDraft,
     database: &Database,
@@ -368,7 +372,7 @@ pub(crate) fn tidy(
 ) -> Result<CompactionResult, StoreError> {
     let pinned = frozen.streams().pinned().unwrap_or(u64::MAX);
     for (number, last_lsn) in &full[..surplus] {
-        // What stays anyway need not be emptied.
+        // Segments that stay for other reasons are not compacted.
         if *number >= pinned || *last_lsn > frozen.applied_lsn() {
             break;
         }

@@ -1,4 +1,4 @@
-//! The store that survives: the log, the checkpoint, and the thread between them.
+//! The durable store: log, index with checkpoints, and the threads between them.
 
 pub(crate) mod index_thread;
 mod rows;
@@ -35,19 +35,18 @@ use crate::wal::shared::LogShared;
 use crate::wal::writing::GroupForwarder;
 use mqttcore_panics::Panicked;
 
-/// How a durable store is kept.
+/// Options of a durable store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// The log.
+    /// Options of the log.
     pub wal: WalOptions,
     /// Memory for reading the checkpoint, in bytes.
     pub cache_bytes: usize,
-    /// Bytes of new records after which the checkpoint is brought up to date.
+    /// Bytes of new records after which a checkpoint is written.
     pub checkpoint_bytes: u64,
-    /// Changed rows in memory after which it is.
+    /// Changed rows in memory after which a checkpoint is written.
     pub checkpoint_rows: usize,
-    /// Full segments that may wait for what is wanted of them to be delivered; older ones are
-    /// emptied into the checkpoint.
+    /// Full segments with live messages that are kept; older ones are compacted.
     pub segments_kept: usize,
 }
 
@@ -72,7 +71,7 @@ pub struct DurableStore {
     thread: Mutex<Option<JoinHandle<()>>>,
     numbers: AtomicU64,
     checkpoints: Arc<Checkpoints>,
-    /// What was last seen of the index, for when it is busy.
+    /// The last figures of the index, for when it is locked.
     seen: Mutex<StoreStats>,
     claim: Mutex<Option<Claim>>,
     scrubber: Mutex<Option<Scrubber>>,
@@ -90,12 +89,12 @@ impl fmt::Debug for DurableStore {
 }
 
 impl DurableStore {
-    /// Opens the store in `files`, or begins one; claims the folder and starts two threads, and two
-    /// more if there are streams in it.
+    /// Opens the store in `files`, or creates one; claims the folder and starts two threads, and
+    /// two more if it has streams.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`], and whatever keeps its content from being trusted.
+    /// [`StoreError::Locked`], and damage that prevents opening.
     #[cfg(feature = "columnar")]
     pub fn open(
         files: &Arc<dyn Files>,
@@ -104,12 +103,12 @@ impl DurableStore {
         Self::open_with(files, options, &StreamOptions::default())
     }
 
-    /// Opens the store in `files`, or begins one; claims the folder and starts two threads.
+    /// Opens the store in `files`, or creates one; claims the folder and starts two threads.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`], and whatever keeps its content from being trusted, or its streams
-    /// from being kept: they need the feature `columnar`.
+    /// [`StoreError::Locked`], damage, and a store with streams, which need the feature
+    /// `columnar`.
     #[cfg(not(feature = "columnar"))]
     pub fn open(
         files: &Arc<dyn Files>,
@@ -126,8 +125,8 @@ impl DurableStore {
     ///
     /// # Errors
     ///
-    /// As [`DurableStore::open`]; [`StoreError::Stream`] if a stream is not what it was, or belongs
-    /// to another store.
+    /// As [`DurableStore::open`]; [`StoreError::Stream`] if the configuration of a stream
+    /// contradicts its files, or a stream belongs to another store.
     #[cfg(feature = "columnar")]
     pub fn open_with(
         files: &Arc<dyn Files>,
@@ -159,7 +158,7 @@ impl DurableStore {
         Some(Arc::clone(streams))
     }
 
-    /// Writes the rows of a stream that are safe into files; sleeps until they are.
+    /// Seals the durable rows of a stream; blocks until their files are written.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ impl DurableStore {
         Ok(sealer.seal(SealRequest::Stream(stream.to_owned()))?)
     }
 
-    /// Starts the threads of what was opened.
+    /// Starts the threads of an opened store.
     fn start(
         files: &Arc<dyn Files>,
         options: &StoreOptions,
@@ -213,12 +212,13 @@ impl DurableStore {
         })
     }
 
-    /// Reads every full segment and the messages in the checkpoint once in `every`, at moments when nobody waits for the disk, and
-    /// tells [`LogObserver::scrubbed`]; until the store is closed.
+    /// Starts scrubbing: reads each full segment and the messages in the checkpoint once in
+    /// `every`, while no batch waits for the disk, and reports to [`LogObserver::scrubbed`],
+    /// until the store is closed.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The thread cannot be created.
     pub fn scrub_every(&self, every: Duration) -> Result<(), StoreError> {
         let read = scrub::Read {
             files: Arc::clone(&self.files),
@@ -237,13 +237,13 @@ impl DurableStore {
         self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the next full segment behind number `after` and compares every checksum; returns its
-    /// number. Behind the last one it reads the messages in the checkpoint, and returns `None`. For
-    /// idle hours: it takes no lock while it reads.
+    /// Verifies the checksums of the next full segment after number `after`; returns its number.
+    /// After the last one, verifies the messages in the checkpoint and returns `None`. Takes no
+    /// lock while it reads.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`]: what is wrong, long before somebody needs it.
+    /// [`StoreError::Damaged`]: a checksum is wrong.
     pub fn scrub(&self, after: u64) -> Result<Option<u64>, StoreError> {
         let full = self.wal.shared.full_segments();
         let Some(place) = full.iter().position(|(number, _)| *number > after) else {
@@ -259,7 +259,7 @@ impl DurableStore {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The index with everything in it that was appended before.
+    /// Locks the index after all earlier batches were applied.
     fn index(&self) -> MutexGuard<'_, Index> {
         self.wal.shared.catch_up();
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
@@ -268,7 +268,7 @@ impl DurableStore {
 
 impl Drop for DurableStore {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
+        // Callers that need the result call `close` first.
         let _ = self.close();
     }
 }
@@ -281,11 +281,11 @@ pub(crate) fn claim(files: &dyn Files) -> Result<Claim, StoreError> {
     })
 }
 
-/// What a store is opened into.
+/// The parts of an opened store.
 pub(crate) type Parts = (Committer, Index, Recovery);
 
-/// Opens the checkpoint, then the log behind it. A checkpoint that is damaged is set aside if the
-/// log has all that was in it.
+/// Opens the checkpoint, then the log after it. A damaged checkpoint is renamed and rebuilt if
+/// the log has all of its records.
 pub(crate) fn open_parts(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
@@ -293,7 +293,7 @@ pub(crate) fn open_parts(
     open_or_rebuild(files, options).map(|(parts, _)| parts)
 }
 
-/// As [`open_parts`]; tells the other name of a checkpoint that was set aside, too.
+/// Same as [`open_parts`]; also returns the new name of a damaged checkpoint.
 pub(crate) fn open_or_rebuild(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
@@ -308,7 +308,7 @@ pub(crate) fn open_or_rebuild(
     if meta.is_none() {
         index.begin_checkpoint()?;
     }
-    // Until the log was read, nobody knows whether it has all that was in a damaged checkpoint.
+    // Renamed only now: the log must have been read completely first.
     let aside = damage.as_ref().map(|_| naming::replace_damaged(&**files));
     let aside = aside.transpose()?;
     if let Some((damage, aside)) = damage.zip(aside.as_ref()) {
@@ -320,8 +320,8 @@ pub(crate) fn open_or_rebuild(
     Ok(((committer, index, recovery), aside))
 }
 
-/// The checkpoint and what it says about itself. If it is damaged and the log begins with LSN 1: a new one that
-/// is not named yet, and the damage.
+/// Opens the checkpoint; returns its metadata, too. If it is damaged and the log begins with LSN
+/// 1, returns an empty one, without a name yet, and the damage.
 fn open_checkpoint(
     files: &Arc<dyn Files>,
     cache_bytes: usize,
@@ -339,8 +339,7 @@ fn open_checkpoint(
     Ok((index, meta, Some(damage)))
 }
 
-/// Starts the log, which hands the groups that it wrote to `index`: with streams, by way of a thread that takes in
-/// their rows.
+/// Starts the log. Written groups go to `index`; if there are streams, through the row thread.
 fn start_wal(
     committer: Committer,
     queue_bytes: usize,
@@ -359,15 +358,17 @@ fn start_wal(
     Ok((wal, rows))
 }
 
-/// Hands each group that was written to another thread.
+/// Returns a forwarder that sends written groups to a thread.
 fn forward_to(thread: Sender<IndexRequest>) -> GroupForwarder {
     Box::new(move |group, written| {
-        // The thread ends before its sender only when it panicked, and has stopped the log then.
+        // The thread ends before its sender only if it panicked, and then it has stopped the
+        // log.
         let _ = thread.send(IndexRequest::Group(group, written));
     })
 }
 
-/// Starts the thread that takes in the rows of each group and hands the group on.
+/// Starts the row thread: it copies the rows of each group into their streams and passes the
+/// group on.
 fn start_rows(
     streams: Arc<Streams>,
     groups: Receiver<IndexRequest>,

@@ -1,4 +1,4 @@
-//! How rows come from the log into streams, and what streams ask of the rest.
+//! The row thread, and what the sealer needs of the store.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::stream::Streams;
 use crate::wal::shared::LogShared;
 
-/// The thread that takes rows out of groups, before the index has them.
+/// The row thread: copies rows of written groups into streams, before the index gets the groups.
 pub(super) struct RowThread {
     pub(super) streams: Arc<Streams>,
     pub(super) shared: Arc<LogShared>,
@@ -27,17 +27,19 @@ impl RowThread {
                 self.shared.stop(&error);
                 return;
             }
-            // Until rows are sealed, the line in front of the log grows, and nobody publishes.
+            // Backpressure: until rows are sealed, the log queue grows and publishers are not
+            // read.
             while self.streams.is_full() && self.shared.check().is_ok() {
                 self.streams.wait_for_room(IDLE);
             }
-            // The index ends before its sender only when it panicked, and has stopped the log then.
+            // The index thread ends before its sender only if it panicked, and then it has
+            // stopped the log.
             let _ = to_index.send(request);
         }
     }
 }
 
-/// What the sealer asks of the rest.
+/// What the sealer needs of the store.
 #[cfg(feature = "columnar")]
 pub(super) struct StoreSealerContext {
     pub(super) shared: Arc<LogShared>,
@@ -52,7 +54,7 @@ impl crate::stream::sealer::SealerContext for StoreSealerContext {
         let full = self.shared.full_segments();
         let pinned = pinned.map(|first| full.iter().filter(|(number, _)| *number >= first).count());
         let stats = self.shared.stats();
-        // Segments are of one size, but for those of a single large group.
+        // Segments have the same size, except those of a single large group.
         let bytes = stats.log_bytes / stats.segments.max(1);
         Some(pinned.unwrap_or_default() as u64 * bytes)
     }
@@ -60,7 +62,7 @@ impl crate::stream::sealer::SealerContext for StoreSealerContext {
     fn shrink(&self) {
         let (sender, _) = channel();
         if let Some(requests) = &self.requests {
-            // A store that is being closed writes a checkpoint anyway.
+            // A store that is being closed writes a checkpoint in any case.
             let _ = requests.send(IndexRequest::Checkpoint(sender));
         }
     }

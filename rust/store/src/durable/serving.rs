@@ -1,4 +1,4 @@
-//! What the store does for those who use it.
+//! The trait `Store` for the durable store.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -95,7 +95,7 @@ impl Store for DurableStore {
             let message = message.map_err(|error| index.explain(delivery.message, error))?;
             found.push((delivery, message));
         }
-        // The log goes on while the disk is read.
+        // The index is unlocked while the disk is read.
         drop(index);
         let read = found.into_iter().map(|(delivery, message)| {
             let message = message.map(BodyLocation::read).transpose();
@@ -125,7 +125,7 @@ impl Store for DurableStore {
     }
 
     fn checkpoint(&self) -> Result<(), StoreError> {
-        // What was appended before is in it.
+        // The backup contains all batches that were appended before.
         let all = self.append(
             &mut Batch::default(),
             Durability::Fsync,
@@ -154,8 +154,8 @@ impl Store for DurableStore {
                 .map(|(streams, _)| streams.lock_work());
             let index = self.index();
             let snapshot = index.snapshot()?;
-            // Behind the last group that was written, nothing is copied: a copy that saw half of a
-            // group and the witness of the next one would look damaged.
+            // The copy ends with the last written group: half of a group and the marker of a
+            // later one would look like damage.
             let log = self.wal.shared.ask_for(|committer| {
                 committer.writer.sync()?;
                 let current = &committer.writer.current;
@@ -164,7 +164,7 @@ impl Store for DurableStore {
             let (last, end) = log.ok_or_else(closed)?;
             copy.hold_running_log(last, end)?;
             drop(index);
-            // What comes from here on the log of the copy does not know of; nothing goes.
+            // From here on the copied log is complete, and no file of it is removed.
             copy.hold_beside()?;
             snapshot
         };
@@ -174,7 +174,7 @@ impl Store for DurableStore {
 
     fn stats(&self) -> StoreStats {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // Figures are asked for where nobody may wait.
+        // Callers of `stats` must not block.
         if let Ok(index) = self.index.try_lock() {
             seen.applied_lsn = index.applied_lsn;
             seen.pending_rows = index.pending_rows() as u64;
@@ -194,13 +194,13 @@ impl Store for DurableStore {
             scrubber.stop();
         }
         let written = self.wal.close();
-        // The threads end when nobody can send to them any more: the log's thread is gone.
+        // The threads end when all their senders are dropped; the log's thread has ended.
         let rows = self
             .rows
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // One that panicked has stopped the log.
+        // A thread that panicked has stopped the log already.
         let _ = rows.map(JoinHandle::join);
         self.lock_requests().take();
         let thread = self
@@ -210,7 +210,7 @@ impl Store for DurableStore {
             .take();
         // As above.
         let _ = thread.map(JoinHandle::join);
-        // Whoever opens the folder next finds it left alone.
+        // The folder can be opened again.
         self.claim
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -220,13 +220,13 @@ impl Store for DurableStore {
 }
 
 impl DurableStore {
-    /// Seals all rows and ends the threads that make them.
+    /// Seals all rows and ends the threads of streams.
     #[cfg(feature = "columnar")]
     fn close_streams(&self) {
         let Some((_, sealer)) = &self.streams else {
             return;
         };
-        // What was appended before is in the files. A log that has stopped is left to recovery.
+        // All earlier rows are in files then. If the log has stopped, recovery does the rest.
         let all = self.append(
             &mut Batch::default(),
             Durability::Fsync,

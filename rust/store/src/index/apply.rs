@@ -1,4 +1,4 @@
-//! What each record does.
+//! Applies each record to the index.
 
 use crate::error::StoreError;
 use crate::index::Index;

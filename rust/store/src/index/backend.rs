@@ -1,4 +1,4 @@
-//! redb over the files of the store.
+//! A redb storage backend over the files of the store.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Emptying old segments: the content of messages that are wanted moves into the checkpoint.
+//! Compaction: moves live messages of old segments into the checkpoint.
 //!
-//! A row of the table `body` is: CRC32C of the message number and of what follows; LSN of its record:
-//! `u64`; flags of its record: byte; its body: rest. The checksum is compared at each reading, and by
-//! whoever reads what nobody asks for.
+//! A row of the table `body` is: CRC32C of the message number and of what follows; LSN of its
+//! record: `u64`; flags of its record: byte; its body: rest. The checksum is verified at each
+//! read and by scrubbing.
 
 use crc32c::{crc32c, crc32c_append};
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -21,7 +21,7 @@ use crate::wal::scan::ScannedGroups;
 use crate::wal::segment::{self, HEADER, SegmentHeader};
 
 impl Index {
-    /// What is wanted of segments up to this one is in the checkpoint.
+    /// Records that live messages of segments up to this one are in the checkpoint.
     pub(crate) fn moved(&mut self, segment: u64) {
         self.moved = self.moved.max(segment);
         let rest = self.live.split_off(&(segment + 1));
@@ -30,7 +30,7 @@ impl Index {
         self.reading = None;
     }
 
-    /// The last segment that anything in the checkpoint refers to.
+    /// The last segment that the checkpoint refers to.
     pub(crate) fn last_segment(&self) -> Option<u64> {
         let live = self.live().keys().next_back().copied();
         live.max(Some(self.moved_through()))
@@ -41,8 +41,8 @@ impl Index {
     }
 }
 
-/// Moves what the checkpoint wants of a full segment into it, once it has all of the segment's
-/// records; no older segment may have anything that is wanted.
+/// Moves the live messages of a full segment into the checkpoint, which must have all records of
+/// the segment. No older segment may have live messages.
 pub(crate) fn move_segment(
     database: &Database,
     files: &dyn Files,
@@ -61,8 +61,8 @@ pub(crate) fn move_segment(
     )
 }
 
-/// Moves those of `frames`, at their offsets, that are wanted messages into the checkpoint;
-/// nothing in the segment is wanted then.
+/// Moves the live messages among `frames` into the checkpoint; the segment has no live message
+/// afterwards.
 pub(crate) fn move_frames<'f>(
     database: &Database,
     number: u64,
@@ -101,12 +101,12 @@ pub(crate) fn move_frames<'f>(
     transaction.commit().map_err(checkpoint)
 }
 
-/// Rows that are looked at in one transaction: while there is one, the checkpoint keeps old pages.
+/// Rows that one transaction reads: during a transaction the checkpoint keeps old pages.
 const TOGETHER: usize = 1_024;
 /// Checksum and LSN.
 const HEAD: usize = 12;
 
-/// Makes the row of a message.
+/// Encodes the row of a message.
 pub(crate) fn encode(message: u64, lsn: u64, flags: u8, body: &[u8], row: &mut Vec<u8>) {
     row.clear();
     row.extend_from_slice(&[0; 4]);

@@ -1,4 +1,4 @@
-//! What later records changed of what the checkpoint has.
+//! Changes since the checkpoint: sessions and queues.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

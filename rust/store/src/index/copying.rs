@@ -1,4 +1,4 @@
-//! A checkpoint made of another one, table by table.
+//! Copies a checkpoint, table by table.
 
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 

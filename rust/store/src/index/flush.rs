@@ -1,4 +1,4 @@
-//! Writing the checkpoint.
+//! Writes a checkpoint from a draft.
 
 use std::collections::BTreeMap;
 use std::io;

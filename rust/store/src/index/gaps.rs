@@ -1,4 +1,4 @@
-//! Which keys of a table are in pages that cannot be read.
+//! The ranges of keys of a table that are in unreadable pages.
 
 use std::ops::{Bound, RangeBounds};
 

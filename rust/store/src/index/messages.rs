@@ -1,4 +1,4 @@
-//! Messages that are wanted: how often, and where they are in the log.
+//! Live messages: their reference counts and their positions in the log.
 //!
 //! They are kept in pages of 256 numbers. A page is a row of the table `message` under the number
 //! over 256; for each message that is wanted it has the low byte of the number, then references,

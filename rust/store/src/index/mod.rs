@@ -1,4 +1,4 @@
-//! What the records amount to: sessions, their queues, messages that are still wanted.
+//! The index: sessions, their queues and live messages, as the records define them.
 //!
 //! The checkpoint has it as it was at `applied_lsn`. What later records changed is in memory,
 //! row by row, and goes into the checkpoint in one transaction; then the memory is given back.

@@ -1,4 +1,5 @@
-//! Names of the checkpoint: a new one is written as `checkpoint.new` and takes its name when it is whole.
+//! Names of the checkpoint: a new one is written as `checkpoint.new` and renamed when it is
+//! complete.
 
 use std::io;
 use std::sync::Arc;

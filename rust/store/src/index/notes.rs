@@ -1,4 +1,4 @@
-//! What the engine has written down for itself, under keys of its own.
+//! Notes: small values that the engine stores under keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Maps by numbers that the store gave itself: nobody else can choose them to collide.
+//! Maps by numbers that the store allocates: clients cannot choose them to collide, so the hash
+//! needs no key.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

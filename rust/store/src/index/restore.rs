@@ -1,4 +1,4 @@
-//! Sessions on their way back: who there is, and all about some of them.
+//! Restores sessions: lists clients, and reads all data of chosen sessions.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! What is kept of each session, message and topic, and how it is written into the checkpoint.
+//! Rows of the checkpoint for sessions, messages and topics, and their encoding.
 //!
 //! | table | key | value, in the forms of [`crate::record`] |
 //! | --- | --- | --- |

@@ -1,4 +1,5 @@
-//! The tables of a damaged checkpoint, row by row, and which of its two last commits is read.
+//! Reads the tables of a damaged checkpoint row by row, from the better one of its last two
+//! commits.
 
 use std::borrow::BorrowMut;
 use std::cmp::Reverse;

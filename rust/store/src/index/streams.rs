@@ -1,5 +1,5 @@
-//! What the log says about streams: their numbers and epochs, how far each partition reaches, how
-//! far it is sealed, and which segments hold rows that are not.
+//! Streams in the index: numbers, epochs, end offsets and sealed offsets of partitions, and the
+//! segments with unsealed rows.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the log says: one typed record for each step that must outlive the process.
+//! Records of the log: one type for each change that must survive the process.
 //!
 //! Every record has a *type* and *flags* (a byte each, in the frame), and a body. Fields stand in
 //! the order given here; see [`crate::BodyError`] for what is refused. `session`, `message`,

@@ -1,4 +1,4 @@
-//! The records that have many fields: a message, a session as a connection leaves it, a will.
+//! Records with many fields: messages, sessions, wills.
 
 use crate::record::recipients::Recipients;
 use crate::rows::Streamed;

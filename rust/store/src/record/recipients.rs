@@ -1,4 +1,4 @@
-//! Who gets a message: a list that stays encoded.
+//! Recipients of a message: an encoded list.
 
 use std::fmt;
 

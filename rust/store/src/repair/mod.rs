@@ -1,4 +1,4 @@
-//! Mending a damaged store: what can be read is kept, the rest is given up and reported.
+//! Repair: writes a new store from the readable parts of a damaged one, and reports what is lost.
 
 pub(crate) mod salvage;
 

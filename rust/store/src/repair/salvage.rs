@@ -1,4 +1,4 @@
-//! Saving what can be read of a damaged log, and finding out what cannot.
+//! Salvage of a damaged log: reads what is readable and finds out what is lost.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a stream is told when the broker starts, and which partition a message belongs to.
+//! Definition of a stream, and the partition of a message.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Why rows cannot be had.
+//! Errors of reading rows.
 
 use thiserror::Error;
 

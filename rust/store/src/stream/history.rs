@@ -1,4 +1,4 @@
-//! The rows of a partition that are in files.
+//! Sealed files of a partition.
 //!
 //! All files of a stream lie in one folder, so that whoever reads it whole, Spark before all, needs
 //! no more than its name. Which rows a file holds is told by the index and by its footer.

@@ -1,4 +1,4 @@
-//! What consumers still need of a stream: retention leaves it alone.
+//! Holds: offsets from which consumers still need rows; retention keeps these rows.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::stream::error::StreamError;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds};
 use crate::stream::streams::{Stream, Streams, lock};
 
-/// What consumers still need, and when that was last written.
+/// The holds of a stream, and when they were last written.
 #[derive(Debug, Default)]
 pub(super) struct HoldTable {
     pub(super) holds: Holds,

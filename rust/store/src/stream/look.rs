@@ -1,4 +1,4 @@
-//! What the streams of a store hold, without opening it: nothing is changed.
+//! Describes and verifies the streams of a store without opening it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What stands beside the rows of a stream: `stream.json`, `sealed.json`, `holds.json`.
+//! Metadata files of a stream: `stream.json`, `sealed.json`, `holds.json`.
 //!
 //! Each is written under a temporary name, synced, and renamed: it is there whole, old or new.
 

@@ -1,4 +1,4 @@
-//! Streams: messages that matched a filter, as rows with dense offsets a partition.
+//! Streams: messages that match a filter, as rows with consecutive offsets in each partition.
 //!
 //! There is **one truth**: the log. A message that is a row is one record, with a list of streams
 //! and partitions; the log's thread gives the offsets when it writes it. **One tail**: once the

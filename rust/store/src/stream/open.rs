@@ -1,4 +1,4 @@
-//! Opening the streams of a store: who they are, which files count, and their rows out of the log.
+//! Opens the streams of a store: identities, valid files, and the rows that are only in the log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

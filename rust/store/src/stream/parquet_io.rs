@@ -1,4 +1,4 @@
-//! Parquet over the store's files.
+//! Reads and writes Parquet through the files of the store.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;

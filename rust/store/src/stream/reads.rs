@@ -1,4 +1,4 @@
-//! What readers are told of a stream, and its rows in memory.
+//! Reads of a stream: bounds, files, and the rows of the tail.
 
 use std::ops::Range;
 use std::sync::MutexGuard;

@@ -1,4 +1,4 @@
-//! Puts the rows of a stream that are in no file back into memory, out of the log.
+//! Rebuilds the tail of a stream from the log.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! From a record of the log to a row.
+//! Converts a record of the log to a row.
 
 use mqttcore_codec::{Properties, Property};
 

@@ -1,4 +1,4 @@
-//! The thread that writes rows into files.
+//! The sealer: the thread that writes sealed files.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

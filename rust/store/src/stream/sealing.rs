@@ -1,4 +1,4 @@
-//! From memory into files, from small files into larger ones, and away.
+//! Sealing: writes the tail into files, merges small files, and removes files by retention.
 
 use std::ops::Range;
 

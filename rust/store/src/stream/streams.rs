@@ -1,4 +1,4 @@
-//! All streams of a store, while it is open.
+//! The open streams of a store.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The rows of a partition that are in no file: batches in memory.
+//! The tail of a partition: rows that are in memory and in the log, not in a file.
 
 use std::collections::VecDeque;
 use std::ops::Range;

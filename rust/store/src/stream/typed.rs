@@ -1,4 +1,4 @@
-//! The typed columns of a stream: payloads are decoded once, on the way into files.
+//! Typed columns of a stream: payloads are decoded when rows are sealed.
 
 use std::str::FromStr;
 

@@ -1,9 +1,9 @@
-//! Records on their way to the log.
+//! Batches: encoded records that are appended to the log together.
 
 use crate::record::Record;
 use crate::wal::frame;
 
-/// Records that are written together: after a crash all of them are there, or none.
+/// Records that are written together: after a crash, all of them are in the log or none.
 ///
 /// Reuse it: [`crate::Store::append`] empties it and leaves its memory.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a record behind the others.
+    /// Appends a record.
     pub fn push(&mut self, record: &Record<'_>) {
         let start = frame::begin(record.kind(), record.flags(), &mut self.bytes);
         record.encode_body(&mut self.bytes);
@@ -21,23 +21,23 @@ impl Batch {
         self.records += 1;
     }
 
-    /// Forgets all records, and keeps the memory.
+    /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.records = 0;
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub fn records(&self) -> u32 {
         self.records
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no record.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Bytes that it takes in the log.
+    /// Bytes of the batch in the log.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! One group from the line to the disk, with what to do when the disk is full.
+//! Writes commit groups to the log, and decides what to refuse when the disk is full.
 
 use std::io;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::wal::writer::{SegmentWriter, WrittenGroup};
 
 const BALLAST: &str = "ballast";
 
-/// How tight the room on the disk is.
+/// How little space is free on the disk.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Pressure {
-    /// There is room.
+    /// Enough space is free.
     #[default]
     None,
-    /// There is little: take nothing new that has to be kept.
+    /// Little space is free: the caller should accept nothing new that must be stored.
     Soft,
-    /// There is none: the reserve is in use, and ordinary batches are refused.
+    /// No space is free: the reserve is in use, and ordinary batches are refused.
     Hard,
 }
 
-/// When room counts as little, and how large the reserve is.
+/// Size of the reserve, and the limit of free space for [`Pressure::Soft`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserve {
-    /// Size of the file that is given up when the disk is full; 0 is no reserve.
+    /// Size of the file that is removed when the disk is full; 0: no reserve.
     pub(crate) ballast_bytes: u64,
-    /// Free bytes below which room counts as little; on a small disk a tenth of it.
+    /// Free bytes below which the pressure is [`Pressure::Soft`]; at most a tenth of the disk.
     pub(crate) soft_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ impl From<&WalOptions> for Reserve {
     }
 }
 
-/// The writer, and the reserve for a full disk.
+/// Writes groups, and owns the reserve for a full disk.
 #[derive(Debug)]
 pub(crate) struct Committer {
     pub(crate) writer: SegmentWriter,
@@ -57,7 +57,7 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    /// Takes the reserve, if there is room for it.
+    /// Allocates the reserve if there is space for it.
     pub(crate) fn new(writer: SegmentWriter, reserve: Reserve) -> Result<Self, StoreError> {
         let mut committer = Self {
             writer,
@@ -69,16 +69,16 @@ impl Committer {
         Ok(committer)
     }
 
-    /// Writes `group` behind everything else, and takes out of it what is refused.
+    /// Appends `group` to the log; removes the batches that are refused from it first.
     ///
     /// # Errors
     ///
-    /// Any error is final.
+    /// Every error is final: the log cannot continue.
     pub(crate) fn write(
         &mut self,
         group: &mut CommitGroup,
     ) -> Result<(Option<WrittenGroup>, Vec<Ticket>), StoreError> {
-        // While the reserve is in use, or cannot be had, it is not for new things.
+        // While the reserve is in use or missing, ordinary batches are refused.
         let mut refused = if self.lacks_reserve() {
             group.refuse(|mark| mark.space == SpacePolicy::Ordinary)
         } else {
@@ -99,7 +99,7 @@ impl Committer {
         }
     }
 
-    /// Gives up new things first, then the reserve, then everything.
+    /// Frees space in this order: refuses ordinary batches, uses the reserve, fails.
     fn make_do(
         &mut self,
         group: &mut CommitGroup,
@@ -117,7 +117,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Takes the reserve again, once there is room for it.
+    /// Allocates the reserve again when there is space for it.
     pub(crate) fn restore(&mut self) -> Result<(), StoreError> {
         let ballast_bytes = self.reserve.ballast_bytes;
         if self.has_ballast || ballast_bytes == 0 {
@@ -148,7 +148,7 @@ impl Committer {
         Ok(())
     }
 
-    /// How tight the room is.
+    /// Measures the pressure.
     pub(crate) fn pressure(&self) -> Result<Pressure, StoreError> {
         if self.is_full || self.lacks_reserve() {
             return Ok(Pressure::Hard);
@@ -163,7 +163,7 @@ impl Committer {
         })
     }
 
-    /// Gives up the reserve for something that must be done; [`Committer::restore`] takes it back.
+    /// Frees the reserve for work that must be done; [`Committer::restore`] allocates it again.
     pub(crate) fn give_up_reserve(&mut self) -> Result<(), StoreError> {
         if self.has_ballast {
             self.remove_ballast()

@@ -6,12 +6,12 @@ use crate::record::COMMIT;
 
 /// Bytes of a frame before its body.
 pub(crate) const HEADER: usize = 18;
-/// The smallest length that a frame can state.
+/// The smallest valid value of a frame's length field.
 const LENGTH_MIN: usize = HEADER - 8;
 /// Bytes of a commit marker.
 pub(crate) const MARKER: usize = HEADER + 16;
 
-/// Begins a frame at the end of `out`; returns where.
+/// Begins a frame at the end of `out`; returns its offset.
 pub(crate) fn begin(kind: u8, flags: u8, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.resize(start + HEADER - 2, 0);
@@ -19,14 +19,15 @@ pub(crate) fn begin(kind: u8, flags: u8, out: &mut Vec<u8>) -> usize {
     start
 }
 
-/// States the length of the frame that begins at `start` and ends with `out`.
+/// Writes the length of the frame that begins at `start` and ends with `out`.
 pub(crate) fn finish(out: &mut [u8], start: usize) {
     // INVARIANT: bodies come from packets, which are below 256 MiB.
     let length = u32::try_from(out.len() - start - 8).expect("a record is below 4 GiB");
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Numbers every frame in `bytes` from `lsn` on and seals it; returns the checksum of checksums.
+/// Writes LSN and checksum into each frame in `bytes`, with LSNs from `lsn` on; returns the
+/// checksum of these checksums.
 pub(crate) fn seal_all(bytes: &mut [u8], seed: u32, mut lsn: u64) -> u32 {
     let (mut rest, mut chain) = (bytes, 0);
     while !rest.is_empty() {
@@ -42,8 +43,8 @@ pub(crate) fn seal_all(bytes: &mut [u8], seed: u32, mut lsn: u64) -> u32 {
     chain
 }
 
-/// Hands the body of each frame in `bytes` that `is_wanted` by type and flags to `change`, before
-/// the frames are sealed.
+/// Calls `change` with the body of each frame in `bytes` whose type and flags satisfy
+/// `is_wanted`, before the checksums are written.
 pub(crate) fn bodies_mut(
     bytes: &mut [u8],
     is_wanted: impl Fn(u8, u8) -> bool,
@@ -60,7 +61,7 @@ pub(crate) fn bodies_mut(
     }
 }
 
-/// Adds a sealed commit marker.
+/// Appends a commit marker with its checksum.
 pub(crate) fn put_marker(commit: &CommitMarker, lsn: u64, seed: u32, out: &mut Vec<u8>) {
     let start = begin(COMMIT, 0, out);
     out.extend_from_slice(&commit.records.to_le_bytes());
@@ -70,7 +71,7 @@ pub(crate) fn put_marker(commit: &CommitMarker, lsn: u64, seed: u32, out: &mut V
     seal_all(&mut out[start..], seed, lsn);
 }
 
-/// What a commit marker says.
+/// The content of a commit marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct CommitMarker {
     pub(crate) records: u32,
@@ -78,7 +79,7 @@ pub(crate) struct CommitMarker {
     pub(crate) durable_lsn: u64,
 }
 
-/// A frame whose checksum is right.
+/// A frame whose checksum was verified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogFrame<'a> {
     pub(crate) lsn: u64,
@@ -89,12 +90,12 @@ pub(crate) struct LogFrame<'a> {
 }
 
 impl LogFrame<'_> {
-    /// Bytes that it takes.
+    /// Bytes of the frame.
     pub(crate) fn bytes(&self) -> usize {
         HEADER + self.body.len()
     }
 
-    /// What it says, if it is a commit marker.
+    /// The commit marker, if the frame is one.
     pub(crate) fn commit(&self) -> Option<CommitMarker> {
         let body: &[u8; MARKER - HEADER] = self.body.try_into().ok()?;
         (self.kind == COMMIT && self.flags == 0).then(|| CommitMarker {
@@ -105,14 +106,15 @@ impl LogFrame<'_> {
     }
 }
 
-/// The frame at the front of `bytes`, or `None` if there is no whole one.
+/// The frame at the front of `bytes`; `None` if it is incomplete or its checksum is wrong.
 pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<LogFrame<'_>> {
     let frame = split(bytes)?;
     let bytes = &bytes[..frame.bytes()];
     (checksum(bytes, seed) == frame.crc).then_some(frame)
 }
 
-/// What seems to be the frame at the front of `bytes`: for bytes that were checked before.
+/// The frame at the front of `bytes`, without a check of its checksum: only for bytes that were
+/// verified before.
 pub(crate) fn split(bytes: &[u8]) -> Option<LogFrame<'_>> {
     if bytes.len() < HEADER {
         return None;
@@ -131,7 +133,7 @@ pub(crate) fn split(bytes: &[u8]) -> Option<LogFrame<'_>> {
     })
 }
 
-/// The LSN that stands at the front of `bytes`, checked or not.
+/// The LSN field at the front of `bytes`, not verified.
 pub(crate) fn claimed_lsn(bytes: &[u8]) -> Option<u64> {
     (bytes.len() >= HEADER).then(|| u64_at(bytes, 8))
 }

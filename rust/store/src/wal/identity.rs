@@ -1,4 +1,5 @@
-//! Compares the files of a log with what its headers and the checkpoint say, before anything else is read.
+//! Checks that the files of a log are complete and belong together: compares them with their
+//! headers and with the checkpoint.
 
 use crate::error::{Damage, StoreError};
 use crate::files::{Files, read_full, write_all};
@@ -7,21 +8,21 @@ use crate::wal::open::{BROKEN_HEADER, LogExpectation};
 use crate::wal::scan::ScannedGroups;
 use crate::wal::segment::{self, START, SegmentHeader, StoreId};
 
-/// What the checkpoint says about itself.
+/// The metadata of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Meta {
     pub(crate) store: StoreId,
-    /// Records up to here are in it.
+    /// LSN of the last record that the checkpoint contains.
     pub(crate) applied_lsn: u64,
-    /// No number up to here is given again.
+    /// Message and session numbers up to this one are in use or were used.
     pub(crate) next_number: u64,
-    /// What is wanted of segments up to this one is in the table `body`.
+    /// Live messages of segments up to this one are in the table `body`.
     pub(crate) moved: u64,
 }
 
-/// Returns the headers of all segments in order, and a sentence for each that was made anew; none
-/// if no log was ever begun. The caller may rely on it that no segment is missing, cut or of
-/// another store.
+/// Returns the headers of all segments in order, and a sentence for each header that was rebuilt;
+/// no header if there is no log. On success no segment is missing, truncated or from another
+/// store.
 ///
 /// # Errors
 ///
@@ -54,7 +55,7 @@ pub(super) fn headers(
     Ok((headers, rebuilt))
 }
 
-/// A segment belongs to the store, and is the one behind the segment before it.
+/// Checks that a segment belongs to the store and follows the segment before it.
 fn check(
     known: &LogExpectation,
     before: Option<&SegmentHeader>,
@@ -82,7 +83,7 @@ fn check(
     Ok(())
 }
 
-/// A segment has the size that it was made with.
+/// Checks that a segment has the size in its header.
 fn check_length(files: &dyn Files, header: &SegmentHeader) -> Result<(), StoreError> {
     let name = segment::name(header.number);
     let bytes = files.open(&name).and_then(|file| file.bytes());
@@ -94,7 +95,7 @@ fn check_length(files: &dyn Files, header: &SegmentHeader) -> Result<(), StoreEr
     Ok(())
 }
 
-/// The log begins where the checkpoint ends, or before, and ends with its last segment.
+/// Checks that there is no gap between checkpoint and log, and that the last segment exists.
 fn check_ends(
     files: &dyn Files,
     known: &LogExpectation,
@@ -124,7 +125,7 @@ const MISSING: &str = "it is missing";
 pub(super) const CUT: &str = "it is shorter than when it was created";
 pub(super) const EMPTIED: &str = "it is empty, but records were written to it";
 
-/// The LSN behind the last record of a segment that can be read.
+/// The LSN after the last readable record of a segment.
 fn end_of(files: &dyn Files, header: &SegmentHeader) -> Result<u64, StoreError> {
     let bytes = segment::content(files, header.number)?;
     let mut groups = ScannedGroups::new(&bytes, header.seed(), segment::HEADER, header.first_lsn);
@@ -132,7 +133,7 @@ fn end_of(files: &dyn Files, header: &SegmentHeader) -> Result<u64, StoreError> 
     Ok(groups.next_lsn)
 }
 
-/// Leaves out a last segment that was being made when the power went: nothing is in it.
+/// Ignores a last segment whose creation was interrupted by a crash: it has no records.
 fn drop_unborn(
     files: &dyn Files,
     known: &LogExpectation,
@@ -173,7 +174,7 @@ fn drop_unborn(
         .map_err(|error| StoreError::io("sync the folder", ".", error))
 }
 
-/// Whether a segment behind the `older` ones was surely made, header and size included.
+/// Whether the segment after `older` was certainly created completely, with header and size.
 fn was_born(known: &LogExpectation, older: &[u64], before: Option<&SegmentHeader>) -> bool {
     if older.is_empty() {
         known.has_checkpoint || known.applied_lsn > 0
@@ -182,7 +183,7 @@ fn was_born(known: &LogExpectation, older: &[u64], before: Option<&SegmentHeader
     }
 }
 
-/// Whether a segment without a header holds frames nevertheless: then the header is damaged.
+/// Whether a segment without a header contains frames: if so, the header is damaged.
 fn holds_frames(
     files: &dyn Files,
     known: &LogExpectation,
@@ -192,7 +193,7 @@ fn holds_frames(
     let store = store_of(files, numbers)?.or(known.knows_store.then_some(known.store));
     let number = numbers.last().copied().unwrap_or_default();
     let Some(store) = store else {
-        // Nobody knows whose it is: only an empty file is surely nothing.
+        // The store is unknown, so only an empty file is certainly without records.
         let start = segment::HEADER;
         return Ok(bytes.iter().skip(start).any(|&byte| byte != 0));
     };
@@ -201,8 +202,8 @@ fn holds_frames(
     Ok(places.any(|at| bytes[at] != 0 && frame::parse(&bytes[at..], seed).is_some()))
 }
 
-/// Makes the header of a segment out of its name, the store's identifier and its first frame, whose
-/// checksum proves all three.
+/// Rebuilds the header of a segment from its name, the store's identifier and its first frame,
+/// whose checksum covers all three.
 fn rebuild(
     files: &dyn Files,
     known: &LogExpectation,
@@ -238,8 +239,8 @@ fn rebuild(
     Ok(header)
 }
 
-/// The LSN that the log begins with; `None` without a log. A first segment of number 1 whose header is
-/// broken began with LSN 1.
+/// The first LSN of the log; `None` without a log. If the first segment has number 1 and a
+/// damaged header, it began with LSN 1.
 pub(crate) fn first_lsn(files: &dyn Files) -> Result<Option<u64>, StoreError> {
     let Some(&first) = segment::numbers(files)?.first() else {
         return Ok(None);
@@ -248,7 +249,7 @@ pub(crate) fn first_lsn(files: &dyn Files) -> Result<Option<u64>, StoreError> {
     Ok(header.or((first == 1).then_some(1)))
 }
 
-/// Whose log it is, by the first header that can be read.
+/// The identifier of the log's store, from the first readable header.
 pub(crate) fn store_of(files: &dyn Files, numbers: &[u64]) -> Result<Option<StoreId>, StoreError> {
     for number in numbers {
         if let Some(header) = read_header(files, *number)? {
@@ -258,7 +259,7 @@ pub(crate) fn store_of(files: &dyn Files, numbers: &[u64]) -> Result<Option<Stor
     Ok(None)
 }
 
-/// Whose log it is, if there is one.
+/// The identifier of the log's store, if there is a log.
 pub(crate) fn peek(files: &dyn Files) -> Result<Option<StoreId>, StoreError> {
     store_of(files, &segment::numbers(files)?)
 }

@@ -1,4 +1,4 @@
-//! The log itself: who opens it, appends to it and hears of it.
+//! The write-ahead log: opening, appending, observers, closing.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,47 +15,49 @@ use crate::wal::queue::{Durability, SpacePolicy, Ticket};
 use crate::wal::shared::LogShared;
 use crate::wal::writing::{self, GroupForwarder};
 
-/// Hears what becomes of batches. Called on the thread of the log: be quick, and never append.
+/// Is called when batches are safe or refused. Called on the log's thread: must return quickly
+/// and must not append.
 pub trait LogObserver: Send + Sync {
-    /// Every batch up to `number` that asked for `durability` or less is kept, but for those that were
-    /// refused, which have been told before.
+    /// All batches up to `number` that asked for `durability` or less are safe, except refused
+    /// ones, which were reported before.
     fn kept(&self, durability: Durability, number: u64);
 
-    /// There was no room for these. They have left no trace. If one of them was essential,
-    /// [`LogObserver::stopped`] comes next: what follows would not be true without it.
+    /// These batches were refused because the disk is full; nothing of them was written. If one
+    /// of them was essential, [`LogObserver::stopped`] follows, since later records may depend on
+    /// it.
     fn refused(&self, tickets: &[Ticket]);
 
-    /// [`Wal::has_room`] says yes again. May be called on the thread behind the log.
+    /// [`Wal::has_room`] is true again. May be called on the index thread.
     fn has_room(&self) {}
 
-    /// Messages of so many bytes are wanted ([`StoreStats::live_bytes`](crate::StoreStats::live_bytes)); told behind each
-    /// group, on the thread behind the log.
+    /// Bytes of live messages ([`StoreStats::live_bytes`](crate::StoreStats::live_bytes));
+    /// reported after each group, on the index thread.
     fn wanted(&self, _bytes: u64) {}
 
-    /// A segment that nobody writes to was read again, and is damaged, or whole. Called on the
-    /// thread of the scrubber.
+    /// A full segment was scrubbed: `None` if it is intact. Called on the scrubber's thread.
     fn scrubbed(&self, _damage: Option<&StoreError>) {}
 
-    /// The store takes nothing any more; whatever was not kept never will be.
+    /// The store has stopped: batches that are not safe yet are lost.
     fn stopped(&self, error: &StoreError);
 }
 
-/// The log and the thread that writes it. May be shared by any number of threads.
+/// The log and its thread. Any number of threads may share it.
 pub struct Wal {
     pub(crate) shared: Arc<LogShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct WalOptions {
     /// Size of a segment file.
     pub segment_bytes: u64,
-    /// Size of the file that is given up when the disk is full; 0 is no reserve.
+    /// Size of the file that is removed when the disk is full; 0: no reserve.
     pub ballast_bytes: u64,
-    /// Free bytes on the disk below which [`Pressure::Soft`] holds; on a small disk a tenth of it.
+    /// Free bytes on the disk below which the pressure is [`Pressure::Soft`]; at most a tenth of
+    /// the disk.
     pub soft_bytes: u64,
-    /// Bytes that may wait for the disk before [`Wal::has_room`] says no.
+    /// Bytes in the log queue from which on [`Wal::has_room`] is false.
     pub queue_bytes: usize,
 }
 
@@ -71,12 +73,12 @@ impl Default for WalOptions {
 }
 
 impl Wal {
-    /// Opens the log in `files`, or begins one, and starts its thread. `visit` sees every record
-    /// that is there, in order.
+    /// Opens the log in `files`, or creates one, and starts its thread. Calls `visit` with each
+    /// record, in order.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the log from being trusted: see [`StoreError`]; and what `visit` returns.
+    /// [`StoreError::Damaged`] and other reasons why the log cannot be used; errors of `visit`.
     pub fn open(
         files: &Arc<dyn Files>,
         options: &WalOptions,
@@ -113,7 +115,7 @@ impl Wal {
         })
     }
 
-    /// Puts a batch into the line and empties it. Never waits.
+    /// Copies a batch into the log queue and clears it. Never blocks.
     ///
     /// # Errors
     ///
@@ -127,12 +129,12 @@ impl Wal {
         self.shared.append(batch, durability, space)
     }
 
-    /// Whether the batch is kept; false for one that was refused, too.
+    /// Whether the batch is safe; also false if it was refused.
     pub fn is_kept(&self, ticket: Ticket) -> bool {
         self.shared.is_kept(ticket)
     }
 
-    /// Sleeps until the batch is kept.
+    /// Blocks until the batch is safe.
     ///
     /// # Errors
     ///
@@ -141,22 +143,23 @@ impl Wal {
         self.shared.wait(ticket)
     }
 
-    /// Whether less waits for the disk than should; else read nothing new from publishers.
+    /// Whether the log queue has room; if not, the caller should not read from publishers.
     pub fn has_room(&self) -> bool {
         self.shared.has_room()
     }
 
-    /// How tight the room on the disk is.
+    /// How little space is free on the disk.
     pub fn pressure(&self) -> Pressure {
         self.shared.pressure()
     }
 
-    /// Names who hears what becomes of batches; the first one stays.
+    /// Sets the observer; only the first call has an effect.
     pub fn observe(&self, observer: Arc<dyn LogObserver>) {
         self.shared.observe(observer);
     }
 
-    /// Removes the full segments up to number `through`, soon: nobody needs them any more.
+    /// Removes the full segments up to number `through`, asynchronously; their records must not
+    /// be needed any more.
     pub fn drop_segments(&self, through: u64) {
         self.shared.ask(Box::new(move |committer| {
             committer.writer.drop_up_to(through)?;
@@ -164,12 +167,12 @@ impl Wal {
         }));
     }
 
-    /// Counters, and where the log stands.
+    /// Counters and positions of the log.
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
     }
 
-    /// Whether it goes on.
+    /// Checks that the log has not stopped.
     ///
     /// # Errors
     ///
@@ -178,11 +181,11 @@ impl Wal {
         self.shared.check()
     }
 
-    /// Writes and syncs everything, and ends the thread. Later calls change nothing.
+    /// Writes and syncs all batches and ends the thread. Later calls have no effect.
     ///
     /// # Errors
     ///
-    /// What stopped the log, if something did.
+    /// The error that stopped the log.
     pub fn close(&self) -> Result<(), StoreError> {
         self.shared.lock_queue().is_closed = true;
         self.shared.arrived.notify_one();
@@ -191,7 +194,7 @@ impl Wal {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // One that panicked has stopped the log.
+        // A thread that panicked has stopped the log already.
         let _ = thread.map(JoinHandle::join);
         self.shared
             .stopped
@@ -202,7 +205,7 @@ impl Wal {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
+        // Callers that need the result call `close` first.
         let _ = self.close();
     }
 }

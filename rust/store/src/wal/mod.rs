@@ -1,7 +1,8 @@
-//! The log: segments of records, written in groups, each group whole or not at all.
+//! The write-ahead log: segments of records, written in groups; after a crash each group is
+//! complete or absent.
 //!
-//! All numbers are little endian. A **segment** is one file `<number, 20 digits>.log`, made at its
-//! full size, zeros behind what is written:
+//! All numbers are little endian. A **segment** is one file `<number, 20 digits>.log`, created at
+//! its full size and filled with zeros:
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -15,7 +16,7 @@
 //! | 56-59 | zero |
 //! | 60-63 | CRC32C of bytes 0-59 |
 //!
-//! Then **frames**, one behind the other:
+//! Then **frames**, one after the other:
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -27,17 +28,17 @@
 //! | 18.. | body |
 //!
 //! LSNs grow by one from record to record. A **commit marker** (type 255) closes each group; it
-//! has the LSN of the last record before it and uses up none. Its body: how many records the
-//! group has (`u32`), the CRC32C of their checksums (`u32`), and the *durable LSN* (`u64`): when
-//! the marker was written, everything up to there was safe.
+//! repeats the LSN of the last record before it. Its body: number of records of the group
+//! (`u32`), CRC32C of their checksums (`u32`), and the *durable LSN* (`u64`): the last LSN that
+//! was synced when the marker was written.
 //!
-//! A log that loses a file must not look like a shorter one. A segment that another one follows says
-//! so; a checkpoint that names the store says that the log has a segment; and no file is shorter
-//! than its header says. `wal/identity.rs` compares them.
+//! The loss of a file must be detected. Each segment with a successor has bit 0 set; a checkpoint
+//! that names the store implies a log with at least one segment; and each header has the size of
+//! its file. `wal/identity.rs` compares them.
 //!
-//! The durable LSN tells a torn tail from damage. What a power cut leaves behind the last sync may
-//! be any mixture of old and new sectors; a marker that says "that was safe" about a record that
-//! cannot be read proves that something else happened.
+//! The durable LSN distinguishes a torn tail from damage. After a power cut, sectors that were
+//! written after the last sync may be old or new in any mixture. If a record up to the durable
+//! LSN of any marker cannot be read, the log is damaged.
 
 pub(crate) mod batch;
 pub(crate) mod commit;

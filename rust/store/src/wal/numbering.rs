@@ -1,4 +1,4 @@
-//! Which offset the next row of each partition has.
+//! Assigns offsets and times to the rows of each partition.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::wal::frame;
 /// A partition of a stream.
 pub(crate) type PartitionId = (u32, u16);
 
-/// Offsets and the time, as the thread that writes the log gives them: in the order of the log,
-/// to what is written and to nothing else.
+/// The next offsets and the last time. The log's thread assigns them in log order, only to rows
+/// that are written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Numbering {
     next: BTreeMap<PartitionId, u64>,
@@ -18,7 +18,7 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// Goes on where a row says.
+    /// Advances past a row that was read back.
     pub(crate) fn observe(&mut self, record: &Record<'_>) {
         if let Record::Message(record::MessageRecord {
             streamed: Some(streamed),
@@ -36,24 +36,24 @@ impl Numbering {
         }
     }
 
-    /// No row has a time before this one.
+    /// Makes later rows have this time or a later one.
     pub(crate) fn pass(&mut self, at_us: u64) {
         self.last_us = self.last_us.max(at_us);
     }
 
-    /// The next row of `key` has this offset, or a later one.
+    /// Raises the next offset of `key` to at least `offset`.
     pub(crate) fn reach(&mut self, key: PartitionId, offset: u64) {
         let next = self.next.entry(key).or_default();
         *next = offset.max(*next);
     }
 
-    /// The offset that the next row of `key` will have.
+    /// The offset of the next row of `key`.
     #[cfg(feature = "columnar")]
     pub(crate) fn next(&self, key: PartitionId) -> u64 {
         self.next.get(&key).copied().unwrap_or_default()
     }
 
-    /// Every partition that ever had a row, and the offset of its next one.
+    /// All partitions that have had a row, with their next offsets.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (PartitionId, u64)> + '_ {
         self.next.iter().map(|(key, next)| (*key, *next))
     }
@@ -62,7 +62,7 @@ impl Numbering {
         self.last_us
     }
 
-    /// Gives every row in `frames` its offset and time; true if there is one.
+    /// Assigns offset and time to each row in `frames`; returns whether there is one.
     pub(crate) fn number(&mut self, frames: &mut [u8]) -> bool {
         let mut has_rows = false;
         frame::bodies_mut(frames, record::is_streamed, |body| {
@@ -80,7 +80,7 @@ impl Numbering {
         has_rows
     }
 
-    /// Takes the offsets back that [`Numbering::number`] gave: nothing of it was written.
+    /// Undoes [`Numbering::number`] for frames that were not written.
     pub(crate) fn take_back(&mut self, frames: &mut [u8]) {
         frame::bodies_mut(frames, record::is_streamed, |body| {
             // INVARIANT: as above.
@@ -94,7 +94,7 @@ impl Numbering {
     }
 }
 
-/// Where a row belongs.
+/// The partition of a row.
 impl From<RowRef> for PartitionId {
     fn from(row: RowRef) -> Self {
         (row.stream, row.partition)

@@ -1,4 +1,4 @@
-//! Opening a log: every group that is whole comes back; a torn tail is cut; damage is refused.
+//! Opens a log: reads all complete groups, cuts a torn tail, and refuses a damaged log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,81 +16,82 @@ use crate::wal::writer::{FullSegment, OpenSegment, SegmentWriter};
 
 pub(super) const BROKEN_HEADER: &str = "the header is damaged";
 
-/// Where a record stands in the log.
+/// Position of a record in the log.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LogPosition {
     /// Number of the segment.
     pub segment: u64,
-    /// Where its frame begins.
+    /// Offset of the frame.
     pub offset: u64,
     /// Bytes of the frame.
     pub bytes: u64,
 }
 
-/// A record that is read back, with its number and place.
+/// A record that was read back, with its LSN and position.
 #[derive(Clone, Copy, Debug)]
 pub struct Logged<'a> {
-    /// Its number.
+    /// The LSN.
     pub lsn: u64,
-    /// Where it is.
+    /// Position of the frame.
     pub place: LogPosition,
-    /// What it says.
+    /// The record.
     pub record: Record<'a>,
-    /// The next record is of another group.
+    /// Whether this is the last record of its group.
     pub ends_group: bool,
 }
 
-/// Sees the records of a log in their order.
+/// Is called with each record of a log, in order.
 pub type RecordVisitor<'v> = dyn FnMut(Logged<'_>) -> Result<(), StoreError> + 'v;
 
-/// What opening a log brought to light.
+/// The result of opening a log.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Recovery {
     /// Records that were visited.
     pub records: u64,
     /// Bytes of segments that were read.
     pub scanned_bytes: u64,
-    /// The last record's number; 0 in an empty log.
+    /// LSN of the last record; 0 in an empty log.
     pub last_lsn: u64,
-    /// A tail that a crash left unfinished, and that was cut off.
+    /// The torn tail that was cut off, if there was one.
     pub torn: Option<TornTail>,
-    /// Records that were read back and written anew, because nobody knew whether they were safe.
+    /// Records at the end of the log that were written again, since they may not have been
+    /// synced.
     pub renewed: u64,
-    /// What was damaged and has been made anew without any loss, a sentence each.
+    /// A sentence for each damaged part that was rebuilt without loss.
     pub rebuilt: Vec<String>,
 }
 
-/// A tail that was cut off. Nothing in it had been promised to be safe.
+/// A torn tail that was cut off. None of its records had been acknowledged as durable.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TornTail {
     /// The segment.
     pub file: String,
-    /// Where it was cut.
+    /// Offset of the cut.
     pub offset: u64,
-    /// How many bytes were there.
+    /// Bytes that were cut off.
     pub bytes: u64,
 }
 
-/// What is known before a log is opened.
+/// What a log must agree with, known before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogExpectation {
-    /// For a log that is begun; otherwise it must be the log's own, unless it is unknown.
+    /// Identifier for a new log; an existing log must have it, unless it is unknown.
     pub(crate) store: StoreId,
-    /// Whether `store` is known from elsewhere.
+    /// Whether `store` comes from a checkpoint or a log.
     pub(crate) knows_store: bool,
-    /// A checkpoint names the store: its log has a segment at least.
+    /// Whether a checkpoint names the store; then the log has at least one segment.
     pub(crate) has_checkpoint: bool,
-    /// Records up to here are in the checkpoint: they are not visited, but for a look.
+    /// Last LSN of the checkpoint: records up to it are not visited.
     pub(crate) applied_lsn: u64,
     /// Size of new segments.
     pub(crate) segment_bytes: u64,
-    /// Changes nothing on the disk, and reads what is in the checkpoint too; the writer must not be
-    /// used.
+    /// Changes nothing on the disk, and visits records of the checkpoint, too. The writer must
+    /// not be used.
     pub(crate) is_read_only: bool,
 }
 
 impl LogExpectation {
-    /// Nothing is known.
+    /// No checkpoint and no log are known.
     pub(crate) fn begin(segment_bytes: u64) -> Self {
         Self {
             store: segment::new_store(),
@@ -102,7 +103,7 @@ impl LogExpectation {
         }
     }
 
-    /// Takes over what the checkpoint says, and whose log it is by its headers.
+    /// Sets what the checkpoint and the headers of the log say.
     pub(crate) fn meet(&mut self, checkpoint: Option<Meta>, log: Option<StoreId>) {
         if let Some(store) = checkpoint.map(|meta| meta.store).or(log) {
             (self.store, self.knows_store) = (store, true);
@@ -112,7 +113,7 @@ impl LogExpectation {
     }
 }
 
-/// Opens the log in `files`, or begins one.
+/// Opens the log in `files`, or creates one.
 pub(crate) fn open(
     files: &Arc<dyn Files>,
     known: &LogExpectation,
@@ -171,15 +172,16 @@ pub(crate) fn check_segment(
     Ok(())
 }
 
-/// Where the first group begins that may not be safe, of groups with their offset, last LSN and number of records.
+/// Offset of the first group that may not be synced. Each group is given by its offset, last LSN
+/// and number of records.
 fn first_unsure(groups: &[(usize, u64, u32)], durable_lsn: u64) -> Option<usize> {
-    // A marker without records has nobody who vouches for it, and what follows it needs it.
+    // No later LSN covers a marker without records, and the following groups depend on it.
     let is_sure = |group: &(usize, u64, u32)| group.2 > 0 && group.1 <= durable_lsn;
     let first = groups.iter().rposition(is_sure).map_or(0, |last| last + 1);
     groups.get(first).map(|group| group.0)
 }
 
-/// How far opening has come.
+/// State of opening a log.
 struct Reading<'a, 'v> {
     files: &'a dyn Files,
     known: &'a LogExpectation,
@@ -207,7 +209,7 @@ impl<'a, 'v> Reading<'a, 'v> {
         }
     }
 
-    /// Reads all segments; returns the last one, and the LSN up to which everything is safe.
+    /// Reads all segments; returns the last one and the durable LSN.
     fn segments(&mut self, headers: &[SegmentHeader]) -> Result<(OpenSegment, u64), StoreError> {
         // INVARIANT: the caller has a segment.
         let (last, older) = headers.split_last().expect("a log has a segment");
@@ -231,7 +233,8 @@ impl<'a, 'v> Reading<'a, 'v> {
         self.last_segment(last)
     }
 
-    /// A segment that another one follows was safe before that one was begun.
+    /// Reads a segment that has a successor: it was synced completely before the successor was
+    /// created.
     fn older_segment(
         &mut self,
         file: &dyn File,
@@ -264,7 +267,7 @@ impl<'a, 'v> Reading<'a, 'v> {
         self.recovery.scanned_bytes += buffer.len() as u64;
         let mut groups =
             ScannedGroups::new(&buffer, header.seed(), segment::HEADER, header.first_lsn);
-        // What was in older segments was safe before this one was begun.
+        // Older segments were synced before this one was created.
         let mut durable_lsn = self.known.applied_lsn.max(header.first_lsn - 1);
         let mut ends = Vec::new();
         for group in groups.by_ref() {
@@ -296,10 +299,10 @@ impl<'a, 'v> Reading<'a, 'v> {
         ))
     }
 
-    /// Makes the tail what it seems to be. What may exist in the cache alone is written again and
-    /// synced: after a sync that failed, another one would not write it. What is torn is wiped, so
-    /// that it cannot come to life behind a group that ends where a lost one did; and so is
-    /// all behind it, since the sync of an earlier wiping may have failed.
+    /// Makes the tail durable. Groups that may be in the page cache only are written again and
+    /// synced, since a second sync after a failed one would not write them. The torn tail is
+    /// overwritten with zeros, so that its frames cannot be read later behind a new group; so is
+    /// the rest of the segment, since the sync of an earlier overwrite may have failed.
     fn settle(
         &mut self,
         file: &dyn File,
@@ -350,7 +353,7 @@ impl<'a, 'v> Reading<'a, 'v> {
     }
 }
 
-/// Understands a record whose checksum is right.
+/// Decodes a record whose checksum was verified.
 pub(crate) fn read_record<'a>(
     place: LogPosition,
     frame: &LogFrame<'a>,

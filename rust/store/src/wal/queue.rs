@@ -1,4 +1,4 @@
-//! Where batches wait for the thread that writes them.
+//! The log queue: batches that wait for the log's thread, in groups.
 
 use std::collections::VecDeque;
 
@@ -6,38 +6,38 @@ use crate::error::StoreError;
 use crate::wal::batch::Batch;
 use crate::wal::commit::Committer;
 
-/// The most that one group takes, in bytes and in records.
+/// Limits of one group, in bytes and in records.
 pub(crate) const GROUP_BYTES: usize = 4 << 20;
 const GROUP_RECORDS: u32 = 8_192;
 
-/// How much an acknowledgement says.
+/// What a message survives before it is acknowledged.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Durability {
-    /// It was taken; it survives nothing.
+    /// The batch was accepted: it survives nothing.
     Memory,
-    /// The system has it; it survives the death of the process.
+    /// The batch was written: it survives a crash of the process.
     Os,
-    /// The disk has it; it survives the loss of power.
+    /// The batch was synced: it survives a power cut.
     Fsync,
 }
 
-/// Whether a batch may be refused for lack of room.
+/// Whether a batch may be refused when the disk is nearly full.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum SpacePolicy {
-    /// It brings something new.
+    /// The batch may be refused.
     Ordinary,
-    /// It ends something, or records what has happened: the reserve is there for it.
+    /// The batch records something that has happened already: it may use the reserve.
     Essential,
 }
 
-/// A batch in the line: ask the store, or wait for the [`crate::LogObserver`], what became of it.
+/// Identifies an appended batch. The store and the [`crate::LogObserver`] report when it is safe.
 ///
 /// Tickets of one store grow by one from batch to batch, in the order in which they are written.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ticket {
-    /// Its place in the line.
+    /// The number of the batch.
     pub number: u64,
-    /// When it is kept.
+    /// The durability that the batch asked for.
     pub durability: Durability,
 }
 
@@ -46,20 +46,20 @@ pub struct Ticket {
 pub(crate) struct BatchMark {
     pub(crate) ticket: Ticket,
     pub(crate) space: SpacePolicy,
-    /// Where its frames end.
+    /// End of its frames in the group's bytes.
     pub(crate) end: usize,
     pub(crate) records: u32,
 }
 
-/// Batches that are written together.
+/// A commit group: batches that one write and one sync make safe.
 #[derive(Debug, Default)]
 pub(crate) struct CommitGroup {
     pub(crate) bytes: Vec<u8>,
     pub(crate) batches: Vec<BatchMark>,
     pub(crate) records: u32,
-    /// Number of its last batch, refused or not.
+    /// Number of the last batch, including refused ones.
     pub(crate) last_ticket: u64,
-    /// What its frames took in the line.
+    /// Bytes of its frames in the queue.
     pub(crate) queued_bytes: usize,
 }
 
@@ -84,7 +84,7 @@ impl CommitGroup {
         });
     }
 
-    /// How many of its batches must not be refused.
+    /// Number of essential batches.
     pub(crate) fn essential(&self) -> usize {
         let marks = self.batches.iter();
         marks
@@ -92,13 +92,13 @@ impl CommitGroup {
             .count()
     }
 
-    /// The highest level that any of its batches asks for.
+    /// The highest durability that a batch of the group asks for.
     pub(crate) fn durability(&self) -> Durability {
         let asked = self.batches.iter().map(|mark| mark.ticket.durability);
         asked.max().unwrap_or(Durability::Memory)
     }
 
-    /// Takes out the batches that may be refused; returns their tickets.
+    /// Removes the batches that `is_refused` selects; returns their tickets.
     pub(crate) fn refuse(&mut self, is_refused: impl Fn(&BatchMark) -> bool) -> Vec<Ticket> {
         let (mut kept, mut refused) = (Vec::new(), Vec::new());
         let mut marks = Vec::new();
@@ -128,15 +128,15 @@ impl CommitGroup {
     }
 }
 
-/// What is asked of the log's thread besides writing.
+/// A request to the log's thread besides writing.
 pub(crate) type LogCommand = Box<dyn FnOnce(&mut Committer) -> Result<(), StoreError> + Send>;
 
-/// The line.
+/// The queue of the log's thread.
 #[derive(Default)]
 pub(crate) struct LogQueue {
     pub(crate) commands: Vec<LogCommand>,
     groups: VecDeque<CommitGroup>,
-    /// Empty groups that have memory.
+    /// Empty groups, kept for their memory.
     spare: Vec<CommitGroup>,
     pub(crate) bytes: usize,
     pub(crate) last_ticket: u64,
@@ -144,7 +144,7 @@ pub(crate) struct LogQueue {
 }
 
 impl LogQueue {
-    /// Puts a batch at the end of the line.
+    /// Appends a batch to the last group, or to a new one.
     pub(crate) fn push(
         &mut self,
         batch: &Batch,
@@ -169,7 +169,7 @@ impl LogQueue {
         ticket
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether no group is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -178,7 +178,7 @@ impl LogQueue {
         self.groups.pop_front()
     }
 
-    /// Takes a group back that was dealt with.
+    /// Takes a group back after it was processed, for its memory.
     pub(crate) fn recycle(&mut self, mut group: CommitGroup) {
         const SPARE: usize = 2;
         self.bytes -= group.queued_bytes;

@@ -1,4 +1,4 @@
-//! Records of a damaged segment that can still be read.
+//! Salvage: finds the readable records of a damaged segment.
 
 use crate::error::StoreError;
 use crate::files::Files;
@@ -7,7 +7,7 @@ use crate::wal::identity::read_header;
 use crate::wal::scan::{ScannedGroup, ScannedGroups};
 use crate::wal::segment::{HEADER, SegmentHeader, StoreId};
 
-/// The header of a segment, or what is known without it.
+/// The header of a segment; a default one if it cannot be read.
 pub(crate) fn header_of(
     files: &dyn Files,
     store: StoreId,
@@ -24,7 +24,7 @@ pub(crate) fn header_of(
     })
 }
 
-/// A frame that can be read, wherever it is.
+/// A readable frame, anywhere in the segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved<'s> {
     pub(crate) offset: usize,
@@ -32,8 +32,8 @@ pub(crate) struct Saved<'s> {
     pub(crate) ends_group: bool,
 }
 
-/// Every record of a segment whose checksum is right, in the order of LSNs, without those of a
-/// group that was never promised: torn ones at the end of the log.
+/// All records of a segment whose checksums are correct, in LSN order, without torn groups at the
+/// end of the log, which were never acknowledged.
 pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'s>> {
     let (seed, limit) = (header.seed(), promised(bytes, header));
     let mut saved: Vec<Saved<'s>> = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'
                 ends_group: false,
             }),
             Some(_) => {}
-            // A marker, or something broken.
+            // A marker, or a damaged frame.
             None => {
                 if let Some(last) = last {
                     last.ends_group = true;
@@ -64,7 +64,7 @@ pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'
     saved
 }
 
-/// The last LSN of a segment that was promised, as far as anything in it tells.
+/// The last durable LSN of a segment, as far as its readable markers tell.
 pub(crate) fn promised(bytes: &[u8], header: &SegmentHeader) -> u64 {
     if header.is_followed {
         return u64::MAX;
@@ -77,7 +77,7 @@ pub(crate) fn promised(bytes: &[u8], header: &SegmentHeader) -> u64 {
     promised
 }
 
-/// The first whole group at `from` or behind it, and where it ends.
+/// The first complete group at or after `from`, and its end.
 fn next_group(bytes: &[u8], seed: u32, from: usize) -> Option<(ScannedGroup<'_>, usize)> {
     (from..bytes.len()).find_map(|at| {
         let first = frame::parse(&bytes[at..], seed)?;

@@ -1,4 +1,4 @@
-//! Reading a segment: group after group, up to the first that is not whole.
+//! Iterates over the complete groups of a segment.
 
 use crc32c::crc32c_append;
 
@@ -7,19 +7,19 @@ use crate::wal::frame::{self, LogFrame};
 /// A group of records with its commit marker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScannedGroup<'a> {
-    /// Where it begins in the segment.
+    /// Offset of the group in the segment.
     pub(crate) offset: usize,
-    /// Its frames, the marker excluded.
+    /// The frames of the group, without the marker.
     pub(crate) frames: &'a [u8],
     pub(crate) records: u32,
-    /// LSN of its last record.
+    /// LSN of the last record.
     pub(crate) last_lsn: u64,
-    /// What was safe when it was written.
+    /// The durable LSN in its marker.
     pub(crate) durable_lsn: u64,
 }
 
 impl<'a> ScannedGroup<'a> {
-    /// Its records, and where each begins in the segment.
+    /// The records, with their offsets in the segment.
     pub(crate) fn records(&self) -> impl Iterator<Item = (usize, LogFrame<'a>)> + use<'a> {
         let (frames, offset) = (self.frames, self.offset);
         let mut at = 0;
@@ -31,20 +31,20 @@ impl<'a> ScannedGroup<'a> {
         })
     }
 
-    /// Bytes that it takes, its marker included.
+    /// Bytes of the group, with its marker.
     pub(crate) fn bytes(&self) -> usize {
         self.frames.len() + frame::MARKER
     }
 }
 
-/// Walks over the groups of a segment.
+/// Iterator over the complete groups of a segment.
 #[derive(Debug)]
 pub(crate) struct ScannedGroups<'a> {
     segment: &'a [u8],
     seed: u32,
-    /// Behind the last whole group.
+    /// End of the last complete group.
     pub(crate) end: usize,
-    /// The LSN that the next record must have.
+    /// The LSN of the next record.
     pub(crate) next_lsn: u64,
 }
 
@@ -63,12 +63,12 @@ impl<'a> ScannedGroups<'a> {
         self.segment.len()
     }
 
-    /// Whether nothing was ever written behind the last whole group.
+    /// Whether all bytes after the last complete group are zero.
     pub(crate) fn is_clean(&self) -> bool {
         self.dirt() == 0
     }
 
-    /// How many bytes behind the last whole group have been written.
+    /// Number of bytes after the last complete group, up to the last one that is not zero.
     pub(crate) fn dirt(&self) -> usize {
         let rest = &self.segment[self.end..];
         rest.iter()
@@ -76,10 +76,10 @@ impl<'a> ScannedGroups<'a> {
             .map_or(0, |last| last + 1)
     }
 
-    /// The highest LSN that some marker behind the last whole group calls durable, and the
-    /// highest LSN that is there at all.
+    /// The highest durable LSN of the markers after the last complete group, and the highest LSN
+    /// of all frames there.
     ///
-    /// Looks at every byte, since nobody knows where frames begin.
+    /// Examines every offset, since the starts of frames are unknown.
     pub(crate) fn evidence(&self) -> TailEvidence {
         let mut evidence = TailEvidence::default();
         let dirty = &self.segment[self.end..self.end + self.dirt()];
@@ -140,7 +140,7 @@ impl<'a> Iterator for ScannedGroups<'a> {
     }
 }
 
-/// What can be found behind the last whole group.
+/// What was found after the last complete group.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TailEvidence {
     pub(crate) durable_lsn: u64,

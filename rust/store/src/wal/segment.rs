@@ -1,4 +1,4 @@
-//! Segment files: their names and headers.
+//! Segment files: names, headers, creation, reading.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::wal::frame::{u32_at, u64_at};
 
 /// Bytes before the first frame.
 pub(crate) const HEADER: usize = 64;
-/// Where the first frame begins.
+/// Offset of the first frame.
 pub(crate) const START: u64 = HEADER as u64;
 const MAGIC: &[u8; 8] = b"mqttlog\0";
-/// The format that this version writes, and the newest that it reads.
+/// The format version that is written; newer ones are refused.
 pub(crate) const FORMAT: u32 = 1;
 const FOLLOWED: u32 = 1;
 
-/// Identifies a store, so that the files of two are never taken for one.
+/// Identifier of a store: files of different stores cannot be mixed up.
 pub(crate) type StoreId = [u8; 16];
 
-/// An identifier that no other store has.
+/// Creates a random identifier.
 pub(crate) fn new_store() -> StoreId {
     let mut store = [0; 16];
     for half in store.chunks_exact_mut(8) {
@@ -31,25 +31,25 @@ pub(crate) fn new_store() -> StoreId {
     store
 }
 
-/// What the first bytes of a segment say.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct SegmentHeader {
     pub(crate) store: StoreId,
     pub(crate) number: u64,
     pub(crate) first_lsn: u64,
-    /// Size of the file, which a later look may compare; 0 if nobody knows.
+    /// Size of the file, for later checks; 0 if unknown.
     pub(crate) bytes: u64,
-    /// The next segment has been made, and is safe.
+    /// Whether the next segment was created and synced.
     pub(crate) is_followed: bool,
 }
 
-/// Where the checksums of the frames of a segment begin.
+/// Initial value of the checksums of a segment's frames.
 pub(crate) fn seed(store: &StoreId, number: u64) -> u32 {
     crc32c_append(crc32c(store), &number.to_le_bytes())
 }
 
 impl SegmentHeader {
-    /// Where the checksums of its frames begin.
+    /// Initial value of the checksums of its frames.
     pub(crate) fn seed(&self) -> u32 {
         seed(&self.store, self.number)
     }
@@ -68,11 +68,11 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header that `bytes` begin with, or `None` if they are none.
+    /// Parses the header at the front of `bytes`; `None` if there is no valid one.
     ///
     /// # Errors
     ///
-    /// The header of a newer format.
+    /// The header has a newer format version.
     pub(crate) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Self>, StoreError> {
         let Some(bytes) = bytes.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -125,11 +125,11 @@ pub(crate) fn numbers(files: &dyn Files) -> Result<Vec<u64>, StoreError> {
     Ok(names.iter().filter_map(|name| number(name)).collect())
 }
 
-/// Makes a segment of the size that its header says, and makes it safe, without any record.
+/// Creates and syncs a segment without records, of the size in `header`.
 ///
 /// # Errors
 ///
-/// [`StoreError::NoSpace`], after which there is no such file.
+/// [`StoreError::NoSpace`]; the file does not exist then.
 pub(crate) fn create(
     files: &dyn Files,
     header: SegmentHeader,

@@ -1,4 +1,5 @@
-//! What the thread of the log shares with those who append: the line in front of it, and how far it is.
+//! State that the log's thread shares with its callers: the log queue and the positions of the
+//! log.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -13,22 +14,22 @@ use crate::wal::log::LogObserver;
 use crate::wal::queue::{CommitGroup, Durability, LogCommand, LogQueue, SpacePolicy, Ticket};
 use mqttcore_panics::Panicked;
 
-/// What the thread shares with those who append.
+/// State that the log's thread shares with its callers.
 pub(crate) struct LogShared {
     pub(super) queue: Mutex<LogQueue>,
     pub(super) arrived: Condvar,
-    /// Locked by those who sleep until something is settled.
+    /// Refused tickets; threads that wait for a ticket sleep on this lock.
     refused: Mutex<BTreeSet<u64>>,
     settled: Condvar,
     pub(super) written: AtomicU64,
     durable: AtomicU64,
-    /// Those who show rows follow it.
+    /// The last synced LSN; readers of rows show rows up to it.
     pub(crate) durable_lsn: Arc<AtomicU64>,
     pressure: AtomicU8,
     pub(super) stopped: OnceLock<StoreError>,
     observer: OnceLock<Arc<dyn LogObserver>>,
     stats: Mutex<LogStats>,
-    /// The last ticket that whoever comes behind the log has dealt with.
+    /// The last ticket that the index thread has processed.
     applied: Mutex<u64>,
     caught_up: Condvar,
     /// Number and last LSN of each full segment.
@@ -60,7 +61,7 @@ impl LogShared {
         }
     }
 
-    /// Puts a batch into the line and empties it.
+    /// Copies a batch into the log queue and clears it.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl LogShared {
         Ok(ticket)
     }
 
-    /// Asks the thread of the log for something, between two groups; false if it has ended.
+    /// Has the log's thread run a command between two groups; false if the thread has ended.
     pub(crate) fn ask(&self, command: LogCommand) -> bool {
         let mut queue = self.lock_queue();
         if queue.is_closed {
@@ -98,32 +99,32 @@ impl LogShared {
         true
     }
 
-    /// Asks the thread of the log for an answer, and sleeps until it comes; none comes when the
-    /// log has ended.
+    /// Has the log's thread run `question` and blocks for its result; `None` if the thread has
+    /// ended.
     pub(crate) fn ask_for<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Committer) -> Result<T, StoreError> + Send + 'static,
     ) -> Option<T> {
         let (sender, answer) = channel();
         let is_asked = self.ask(Box::new(move |committer| {
-            // Who asked is waiting.
+            // The caller waits for the answer.
             let _ = sender.send(question(committer)?);
             Ok(())
         }));
         if is_asked { answer.recv().ok() } else { None }
     }
 
-    /// Whether the line has room; a hint, since `append` takes what must be taken.
+    /// Whether the log queue has room; a hint, since `append` always accepts.
     pub(crate) fn has_room(&self) -> bool {
         self.lock_queue().bytes < self.queue_bytes
     }
 
-    /// Whether anybody waits for the disk.
+    /// Whether a batch is queued.
     pub(crate) fn is_busy(&self) -> bool {
         self.lock_queue().bytes > 0
     }
 
-    /// Tells how many bytes of messages are wanted.
+    /// Reports the bytes of live messages to the observer.
     pub(crate) fn wanted(&self, bytes: u64) {
         if let Some(observer) = self.observer.get() {
             observer.wanted(bytes);
@@ -136,13 +137,13 @@ impl LogShared {
         }
     }
 
-    /// Whether the batch is kept; `false` for one that was refused, too.
+    /// Whether the batch is safe; also `false` if it was refused.
     pub(crate) fn is_kept(&self, ticket: Ticket) -> bool {
         let reached = ticket.number <= self.reached(ticket.durability);
         reached && !self.lock_refused().contains(&ticket.number)
     }
 
-    /// Sleeps until the batch is kept.
+    /// Blocks until the batch is safe.
     ///
     /// # Errors
     ///
@@ -165,9 +166,10 @@ impl LogShared {
     }
 
     pub(crate) fn observe(&self, observer: Arc<dyn LogObserver>) {
-        // The first one stays.
+        // Only the first observer is used.
         let _ = self.observer.set(observer);
-        // It may have stopped before anybody observed it; who hears it twice takes the first time.
+        // The log may have stopped before the observer was set; a second call of `stopped` is
+        // ignored.
         if let (Some(error), Some(observer)) = (self.stopped.get(), self.observer.get()) {
             observer.stopped(error);
         }
@@ -194,13 +196,13 @@ impl LogShared {
         stats
     }
 
-    /// Tells how tight the room on the disk is.
+    /// Publishes the pressure.
     pub(super) fn note_pressure(&self, pressure: Pressure) {
         // ORDERING: a hint.
         self.pressure.store(pressure as u8, Ordering::Relaxed);
     }
 
-    /// Tells number and last LSN of each full segment, oldest first.
+    /// Publishes number and last LSN of each full segment, oldest first.
     pub(super) fn note_full_segments(&self, full: Vec<(u64, u64)>) {
         *self.full.lock().unwrap_or_else(PoisonError::into_inner) = full;
     }
@@ -230,7 +232,7 @@ impl LogShared {
         }
     }
 
-    /// Sleeps until everything that was appended before has been dealt with.
+    /// Blocks until all batches that were appended before have been processed.
     pub(crate) fn catch_up(&self) {
         let appended = self.lock_queue().last_ticket;
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,7 +251,7 @@ impl LogShared {
         }
     }
 
-    /// Takes nothing any more.
+    /// Stops the log: later appends fail.
     pub(crate) fn stop(&self, error: &StoreError) {
         if self.stopped.set(error.clone()).is_ok()
             && let Some(observer) = self.observer.get()
@@ -269,7 +271,7 @@ impl LogShared {
         self.caught_up.notify_all();
     }
 
-    /// What a thread of the store does if it panics: without it nothing is kept any more.
+    /// Returns what a thread of the store does on panic: it stops the log.
     pub(crate) fn stop_on_panic(self: Arc<Self>) -> impl FnOnce(Panicked) + Send + 'static {
         move |panicked| self.stop(&panicked.into())
     }
@@ -283,7 +285,7 @@ impl LogShared {
         }
     }
 
-    /// Tells that everything up to batch `number` is as safe as `durability` says.
+    /// Publishes that all batches up to `number` have reached `durability`.
     pub(super) fn publish(&self, durability: Durability, number: u64) {
         let mark = if durability == Durability::Fsync {
             &self.durable
@@ -295,12 +297,12 @@ impl LogShared {
         if let Some(observer) = self.observer.get() {
             observer.kept(durability, number);
         }
-        // Whoever looked before is asleep by now.
+        // Threads that saw the old value under this lock sleep by now.
         drop(self.lock_refused());
         self.settled.notify_all();
     }
 
-    /// Tells that there was no room for these.
+    /// Publishes refused tickets.
     pub(super) fn refuse(&self, tickets: &[Ticket]) {
         if tickets.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Writing groups: one write each, the sync apart from it.
+//! Writes groups to segments, one write for each group; syncs separately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::wal::frame::{self, CommitMarker, MARKER};
 use crate::wal::numbering::Numbering;
 use crate::wal::segment::{self, START, SegmentHeader, StoreId};
 
-/// The log as its one writer sees it. Not a thread: whoever owns it decides when.
+/// Writes the log. Has no thread of its own: its owner decides when to write and sync.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     pub(crate) files: Arc<dyn Files>,
@@ -20,9 +20,9 @@ pub(crate) struct SegmentWriter {
     pub(crate) next_lsn: u64,
     /// The offsets of the next rows.
     pub(crate) numbering: Numbering,
-    /// Everything up to here is safe.
+    /// The last synced LSN.
     pub(crate) durable_lsn: u64,
-    /// Something was written since the last sync.
+    /// Whether something was written since the last sync.
     pub(crate) is_dirty: bool,
 }
 
@@ -34,25 +34,25 @@ pub(crate) struct FullSegment {
     pub(crate) bytes: u64,
 }
 
-/// The segment that is written to.
+/// The segment that is being written.
 #[derive(Debug)]
 pub(crate) struct OpenSegment {
     pub(crate) header: SegmentHeader,
     pub(crate) file: Arc<dyn File>,
     /// Its size.
     pub(crate) bytes: u64,
-    /// Where the next group begins.
+    /// Offset of the next group.
     pub(crate) end: u64,
 }
 
-/// Where a group was written.
+/// Position of a written group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct WrittenGroup {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     pub(crate) first_lsn: u64,
     pub(crate) last_lsn: u64,
-    /// Some of its messages are rows.
+    /// Whether the group contains rows.
     pub(crate) has_rows: bool,
 }
 
@@ -63,7 +63,7 @@ impl OpenSegment {
 }
 
 impl SegmentWriter {
-    /// Begins a log that has no segment yet.
+    /// Creates a log.
     pub(crate) fn begin(
         files: Arc<dyn Files>,
         store: StoreId,
@@ -72,7 +72,7 @@ impl SegmentWriter {
         Self::begin_at(files, store, segment_bytes, 1, 1)
     }
 
-    /// Begins a log with segment `number`, whose first record will be `next_lsn`.
+    /// Creates a log with segment `number`, whose first record will have the LSN `next_lsn`.
     pub(crate) fn begin_at(
         files: Arc<dyn Files>,
         store: StoreId,
@@ -108,12 +108,12 @@ impl SegmentWriter {
 
     /// Numbers and writes `records` records, whose unsealed frames are `bytes`, as one group.
     ///
-    /// The commit marker stays in `bytes`, behind the frames.
+    /// The commit marker is appended to `bytes`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NoSpace`]: nothing was written, no number and no offset was used, and `bytes`
-    /// has its frames only. After any other error the log must not be written to again.
+    /// [`StoreError::NoSpace`]: nothing was written, no LSN or offset was used, and `bytes` has
+    /// the frames only. After any other error the log must not be written again.
     pub(crate) fn write(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -155,11 +155,11 @@ impl SegmentWriter {
         Ok(written)
     }
 
-    /// Makes everything written so far safe.
+    /// Syncs everything that was written.
     ///
     /// # Errors
     ///
-    /// Any error is final: what the disk has is not known any more.
+    /// Every error is final: the content of the disk is unknown.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         if self.is_dirty {
             self.current
@@ -172,8 +172,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes a marker without records: it testifies that all before it is safe. Does nothing
-    /// where there is no room for it.
+    /// Writes a marker without records, so that the log contains the durable LSN of all records
+    /// before it. Does nothing if the segment has no room for it.
     pub(crate) fn testify(&mut self) -> Result<(), StoreError> {
         if self.current.end + MARKER as u64 > self.current.bytes {
             return Ok(());
@@ -203,7 +203,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Begins the next segment, once the current one is safe: nobody looks for a torn tail in it.
+    /// Creates the next segment after it has synced the current one, which therefore cannot have
+    /// a torn tail.
     fn roll(&mut self, needed: u64) -> Result<(), StoreError> {
         self.sync()?;
         let header = SegmentHeader {
@@ -216,7 +217,7 @@ impl SegmentWriter {
         let file = segment::create(&*self.files, header)?;
         self.current.header.is_followed = true;
         match self.put_header() {
-            // A disk without room for it leaves this segment without its witness.
+            // If the disk is full, this segment ends without that marker.
             Err(StoreError::Io { source, .. }) if segment::is_full(&source) => {}
             put => put?,
         }
@@ -234,16 +235,17 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes the header of the current segment anew.
+    /// Writes the header of the current segment again.
     fn put_header(&self) -> Result<(), StoreError> {
         let OpenSegment { file, header, .. } = &self.current;
         let put = write_all(&**file, &header.to_bytes(), 0).and_then(|()| file.sync());
         put.map_err(|error| self.failed("change the header of", error))
     }
 
-    /// Cuts off what was written of a group that found no room. The segment takes no more.
+    /// Cuts off the part of a group that was written before the disk was full. The segment is
+    /// closed then.
     fn take_back(&mut self) -> Result<(), StoreError> {
-        // No moment must come at which the file is shorter than its header says.
+        // The file must never be shorter than the size in its header.
         self.current.header.bytes = self.current.end;
         self.put_header()?;
         let cut = self.current.file.set_len(self.current.end);

@@ -11,12 +11,12 @@ use crate::wal::queue::{CommitGroup, Durability, LogCommand};
 use crate::wal::shared::LogShared;
 use crate::wal::writer::WrittenGroup;
 
-/// Does with written groups what comes next; then gives them back with [`LogShared::recycle`].
+/// Passes written groups on, and gives them back with [`LogShared::recycle`].
 pub(crate) type GroupForwarder = Box<dyn FnMut(CommitGroup, Option<WrittenGroup>) + Send>;
 
-/// The log syncs what nobody waits for after so long without work.
+/// Idle time after which batches are synced that do not ask for it.
 const IDLE: Duration = Duration::from_secs(1);
-/// Rows are seen so long after they were written, if nobody waits for them.
+/// Delay of the sync that makes rows visible, if no batch asks for an earlier one.
 const ROWS_UNSEEN: Duration = Duration::from_millis(50);
 
 /// Starts the thread over an opened log.
@@ -40,16 +40,16 @@ pub(super) fn start(
     thread.map_err(|error| StoreError::io("start the thread of", "log", error))
 }
 
-/// The thread's own part.
+/// State of the log's thread.
 struct Writing {
     shared: Arc<LogShared>,
     committer: Committer,
     forward: GroupForwarder,
-    /// When rows that were written and not synced are to be.
+    /// When written rows are synced at the latest.
     rows_due: Option<Instant>,
 }
 
-/// What there is to do.
+/// The next work of the thread.
 enum Work {
     Group(CommitGroup),
     Commands(Vec<LogCommand>),
@@ -89,7 +89,7 @@ impl Writing {
         }
     }
 
-    /// Sleeps until there is something to do; with nothing to settle as long as it takes.
+    /// Blocks until there is work; without limit if everything is synced.
     fn next(&self, is_settled: bool) -> Work {
         let shared = &*self.shared;
         let mut queue = shared.lock_queue();
@@ -103,7 +103,7 @@ impl Writing {
             if queue.is_closed {
                 return Work::End;
             }
-            // Nobody tells when a disk that is full has room again.
+            // The system does not report when a full disk has room again, so the thread polls.
             let is_watched = shared.pressure() > Pressure::None;
             if is_settled && !is_watched {
                 queue = shared
@@ -136,14 +136,14 @@ impl Writing {
         let segment = self.committer.writer.current.header.number;
         let essential = group.essential();
         let (written, refused) = self.committer.write(&mut group)?;
-        // Who hears of a refusal sees why.
+        // The pressure is published before the refusal, so that callers see the reason.
         let is_rolled = segment != self.committer.writer.current.header.number;
         if is_rolled || !refused.is_empty() {
             self.note_segments();
         }
         self.shared.refuse(&refused);
         if group.essential() < essential {
-            // What comes behind it says what it says because of it.
+            // Later records may depend on an essential batch that is missing.
             return Err(StoreError::NoSpace);
         }
         self.note_written(&group, written.as_ref());
@@ -173,7 +173,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Nobody waits: makes safe what is not yet, and says so in the log.
+    /// When idle: syncs what is not synced, and writes a marker with the durable LSN.
     fn settle(&mut self) -> Result<(), StoreError> {
         self.sync_written()?;
         self.committer.writer.testify()?;
@@ -183,14 +183,14 @@ impl Writing {
         Ok(())
     }
 
-    /// Makes everything safe that is written.
+    /// Syncs everything that was written.
     fn sync_written(&mut self) -> Result<(), StoreError> {
         // ORDERING: this thread wrote it.
         let last = self.shared.written.load(Ordering::Relaxed);
         self.sync(last)
     }
 
-    /// Nobody has told whether there is room again.
+    /// Checks whether the disk has room again.
     fn look_for_room(&mut self) -> Result<(), StoreError> {
         self.committer.restore()?;
         self.note_pressure();
@@ -229,7 +229,7 @@ impl Writing {
     }
 
     fn note_pressure(&self) {
-        // A disk that cannot be measured shows it at the next write.
+        // If the free space cannot be measured, the next write reports the problem.
         let pressure = self.committer.pressure().unwrap_or(Pressure::Hard);
         self.shared.note_pressure(pressure);
     }

@@ -1,4 +1,4 @@
-//! Results of hot topics, kept by one worker while nothing changes.
+//! A worker's cache of match results, valid until the directory changes.
 
 use smallvec::SmallVec;
 
@@ -8,36 +8,37 @@ use crate::subscribers::PackedSubscription;
 use crate::sync::{Acquire, Arc};
 use crate::{Match, Search, SubscriberId, TopicName, Visitor};
 
-/// The most receivers of a topic that is kept.
+/// Maximum number of receivers of a cached topic.
 pub(crate) const MOST_CACHED: usize = 16;
 
-/// The longest topic that is kept, in bytes.
+/// Maximum length of a cached topic, in bytes.
 const TOPIC_BYTES: usize = 80;
 
-/// Topics that are kept; a power of two.
+/// Number of cached topics; a power of two.
 const ENTRIES: usize = 512;
 
-/// Matches after which the cache asks itself whether it is of use.
+/// Matches after which the cache decides whether it is useful.
 const WINDOW: u32 = 256;
 
-/// Hits a window below which it is not.
+/// Hits in a window below which it is not useful.
 const FEW_HITS: u32 = WINDOW / 4;
 
-/// Matches that a cache which was of no use stands aside for.
+/// Matches for which a cache that was not useful is disabled.
 const PAUSE: u32 = 16 * WINDOW;
 
-/// Results that a cache without memory remembers to have seen.
+/// Number of results that a cache without memory remembers.
 const PROBES: usize = 64;
 
-/// The last small results of one worker, each good until somebody subscribes, unsubscribes or leaves. Owned by the worker, for one directory.
+/// The recent small results of one worker, valid until the directory changes. Owned by the worker, for one
+/// directory.
 ///
-/// It pays where few topics get many messages and subscriptions are quiet. Where hits are rare it stands aside by
-/// itself: it costs a counter then, and no memory.
+/// It is useful if few topics get many messages and subscriptions rarely change. If hits are rare it disables
+/// itself: then it costs a counter and no memory.
 #[derive(Default)]
 pub struct MatchCache {
     /// The directory that the entries are of.
     identity: Option<Arc<()>>,
-    /// None until a window showed that they would be of use.
+    /// Empty until a window showed that they would be useful.
     entries: Vec<Entry>,
     probe: Probe,
     seen: u32,
@@ -55,7 +56,7 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Whether this was the last result in its place.
+    /// Whether this was the last result with this index.
     fn saw(&mut self, hash: u64, changes: u64) -> bool {
         let seen = hash ^ changes;
         let place = usize::try_from(hash).unwrap_or(0) % PROBES;
@@ -66,7 +67,7 @@ impl Probe {
 #[derive(Clone, Copy, Default)]
 struct Receiver {
     handle: u64,
-    /// What its subscriptions add up to, as bits.
+    /// Its merged subscriptions, as bits.
     sum: u64,
 }
 
@@ -75,7 +76,7 @@ struct Receiver {
 #[repr(C, align(64))]
 struct Entry {
     hash: u64,
-    /// The changes that were over when this was looked up.
+    /// Number of changes before the lookup.
     changes: u64,
     topic_len: u16,
     receiver_count: u16,
@@ -96,11 +97,11 @@ impl Default for Entry {
     }
 }
 
-/// What a result is of.
+/// The key of a result.
 #[derive(Clone, Copy)]
 struct Key<'t> {
     hash: u64,
-    /// The changes that were over when it is looked up.
+    /// Number of changes before the lookup.
     changes: u64,
     topic: &'t [u8],
 }
@@ -118,7 +119,7 @@ impl Entry {
         &self.receivers[..self.receiver_count.into()]
     }
 
-    /// Keeps a result, whose topic and receivers are few enough; makes room for the receivers.
+    /// Caches a result that is small enough; makes room for its receivers.
     fn keep(&mut self, key: Key<'_>) {
         self.topic[..key.topic.len()].copy_from_slice(key.topic);
         // INVARIANT: at most `TOPIC_BYTES`.
@@ -152,12 +153,12 @@ impl MatchCache {
         Self::default()
     }
 
-    /// Whether the cache stands aside because its last window had too few hits.
+    /// Whether the cache is disabled because its last window had too few hits.
     pub fn is_aside(&self) -> bool {
         self.pause > 0
     }
 
-    /// Counts a match; `false` while the cache stands aside.
+    /// Counts a match; `false` while the cache is disabled.
     #[inline]
     fn takes_part(&mut self) -> bool {
         if self.pause > 0 {
@@ -182,7 +183,7 @@ impl MatchCache {
         (self.seen, self.hits) = (1, 0);
     }
 
-    /// Forgets everything when the directory is another one.
+    /// Clears the cache if the directory is another one.
     fn belong_to(&mut self, directory: &Directory) {
         let is_same = |identity: &Arc<()>| Arc::ptr_eq(identity, &directory.identity);
         if !self.identity.as_ref().is_some_and(is_same) {
@@ -192,7 +193,7 @@ impl MatchCache {
     }
 }
 
-/// The two neighbours in which a topic may be kept.
+/// The two adjacent entries that may hold a topic.
 #[inline]
 fn places(hash: u64) -> [usize; 2] {
     let first = usize::try_from(hash).unwrap_or(0) % ENTRIES;
@@ -200,11 +201,11 @@ fn places(hash: u64) -> [usize; 2] {
 }
 
 impl Directory {
-    /// As [`match_one`](crate::Snapshot::match_one) on the current version, by way of a worker's cache.
+    /// As [`match_one`](crate::Snapshot::match_one) on the current version, with a worker's cache.
     ///
-    /// Every commit and leave that is over when this begins is seen; one that is under way may be. A hit takes no
-    /// pin and reads one word that is shared. Results with No Local or shared groups are never kept. Answers whether
-    /// the result was one that the cache kept.
+    /// Every commit and leave that is over when this begins is seen; one that is under way may be. A hit
+    /// takes no pin and reads one word that is shared. Results with No Local or shared groups are never
+    /// cached. Returns whether the result came from the cache.
     #[inline]
     pub fn match_cached(
         &self,
@@ -243,7 +244,8 @@ impl Directory {
         false
     }
 
-    /// The key of a topic whose result may be in the cache; `None` while the cache has no memory or stands aside.
+    /// The key of a topic whose result may be in the cache; `None` while the cache has no memory or is
+    /// disabled.
     #[inline]
     fn key_in<'t>(&self, cache: &mut MatchCache, topic: TopicName<'t>) -> Option<Key<'t>> {
         let topic = topic.as_str().as_bytes();
@@ -264,7 +266,7 @@ impl Directory {
         Some(key)
     }
 
-    /// Matches a topic and keeps the result, if it is one that can be kept.
+    /// Matches a topic and caches the result if possible.
     #[inline]
     fn match_and_keep(
         &self,
@@ -294,8 +296,8 @@ impl Directory {
         receivers.for_each(|receiver| receiver.visit(visitor));
     }
 
-    /// As [`match_many`](crate::Snapshot::match_many), by way of a worker's cache where the tree is too small for the
-    /// reads of several topics to overlap. Answers how many of the results were kept.
+    /// As [`match_many`](crate::Snapshot::match_many), with a worker's cache if the tree is too small for
+    /// interleaving. Returns how many results came from the cache.
     pub fn match_many_cached(
         &self,
         cache: &mut MatchCache,

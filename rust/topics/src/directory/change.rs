@@ -1,4 +1,4 @@
-//! What a batch does to the directory, and what came of it.
+//! Changes of a batch, their outcomes, and the statistics of the directory.
 
 use std::ops::Deref;
 
@@ -32,7 +32,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What one step found.
+/// The outcome of one change.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ChangeOutcome {
     /// The subscriber had this subscription before the step.
@@ -49,7 +49,7 @@ pub struct ChangeOutcome {
 pub struct ChangeOutcomes(SmallVec<[ChangeOutcome; 8]>);
 
 impl ChangeOutcomes {
-    /// What comes of changes that nobody makes.
+    /// Outcomes of changes that were not made.
     pub(crate) fn of_none(changes: usize) -> Self {
         Self(smallvec![ChangeOutcome::default(); changes])
     }
@@ -93,7 +93,7 @@ impl<const N: usize> PartialEq<[ChangeOutcome; N]> for ChangeOutcomes {
     }
 }
 
-/// Counts of one version, and of what surrounds it.
+/// Statistics of one version and of the subscribers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DirectoryStats {
     /// Distinct topic filters; a group on a filter does not count again.
@@ -108,14 +108,14 @@ pub struct DirectoryStats {
     pub bytes: usize,
     /// Committed batches that changed something.
     pub version: u64,
-    /// Subscribers that joined and did not leave.
+    /// Subscribers that are not removed.
     pub subscribers: usize,
-    /// Subscriptions of subscribers that left, still to be cleaned.
+    /// Subscriptions of removed subscribers that are not cleaned yet.
     pub removed_subscriptions: usize,
     /// Bytes that were replaced and wait for their grace period, with what the allocator and the epoch add to them.
     pub retired_bytes: usize,
     /// Attempts to commit that another writer overtook.
     pub lost_races: u64,
-    /// Commits that gave way to readers because too many retired bytes waited for them.
+    /// Commits that yielded to readers because too many retired bytes waited.
     pub garbage_waits: u64,
 }

@@ -1,4 +1,4 @@
-//! Shared groups: which member is asked first, and who is asked if it refuses.
+//! Shared groups: chooses the member that a message is offered to first, and the next ones.
 
 use super::snapshot::{MatchRequest, Snapshot};
 use crate::subscribers::{PackedSubscription, SharedGroup, group_of, ring, set};
@@ -7,12 +7,12 @@ use crate::tree::node::GroupCursor;
 use crate::tree::word::Word;
 use crate::{Search, Strategy, SubscriberId, SubscriptionFilter, Visitor};
 
-/// Most members of a group that one message is offered to, of the available ones and of all.
+/// Maximum number of members that a message is offered to: of the available ones, and of all.
 const MOST_ASKED: usize = 32;
 
 impl Snapshot<'_> {
-    /// Offers a message of a group to the members that come behind the last one of `tried`, in a ring; those in `tried`
-    /// could not take it. Nobody is asked if the group is gone.
+    /// Offers a message of a group to the members that come behind the last one of `tried`, in a ring; those
+    /// in `tried` could not take it. Does nothing if the group does not exist any more.
     pub fn offer_again(
         &self,
         group: &SubscriptionFilter,
@@ -96,7 +96,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Which member is asked first.
+    /// Chooses the first member.
     fn first_choice(
         &self,
         group: SharedGroup<'_>,
@@ -133,14 +133,14 @@ impl Snapshot<'_> {
     }
 }
 
-/// Which member of a group is asked first.
+/// The first choice of a group.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The one whose turn it is.
+    /// By the round-robin cursor.
     RoundRobin(u32),
-    /// Any, by a random word.
+    /// By a random word.
     Random(u64),
-    /// This one, or the next that is there.
+    /// This member, or the next one in order.
     At(SubscriberId),
 }
 

@@ -1,4 +1,4 @@
-//! The subscribers: which number means whom, whether it is alive, and what it subscribed to.
+//! The subscribers of a directory: numbers, handles, availability, filters, removal.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use crate::tree::word::Word;
 /// The largest number that a subscription can hold.
 const MAX_SUBSCRIBERS: u32 = 1 << 31;
 
-/// Subscribers that share a word of the living, one bit each.
+/// Subscribers for each word of flags, one bit each.
 const ROW: usize = u64::BITS as usize;
 
-/// The bit of a subscriber in its word of the living.
+/// The bit of a subscriber in its word of flags.
 #[inline]
 fn bit(id: SubscriberId) -> u64 {
     1 << (id.0 % u64::BITS)
@@ -25,22 +25,22 @@ fn bit(id: SubscriberId) -> u64 {
 
 /// All subscribers of a directory.
 pub(crate) struct Clients {
-    /// Who is alive: dense, so that it stays in the cache.
+    /// Flags of subscribers that are not removed: dense, so that they stay in the processor's cache.
     alive_words: Table<AtomicU64, ROW>,
-    /// Whose messages of shared groups would wait, as they are away: as dense.
+    /// Flags of subscribers that are not available to shared groups.
     away_words: Table<AtomicU64, ROW>,
     handles: Table<AtomicU64>,
-    /// What a publisher is told apart by in shared groups; `None` where no strategy asks.
+    /// Keys of publishers for shared groups; `None` if no strategy uses them.
     keys: Option<Table<AtomicU64>>,
-    /// Locked by whoever changes the subscriptions of one subscriber, never by a match.
+    /// Filters of each subscriber; locked by its writers, never by a match.
     filters: Table<Mutex<Filters>>,
     next: AtomicU32,
     /// Numbers whose subscriptions are gone and whose grace period is over.
     free: Arc<Mutex<Vec<u32>>>,
-    /// Left, with subscriptions still to be removed.
+    /// Removed subscribers whose subscriptions are not cleaned yet.
     removed: Mutex<VecDeque<SubscriberId>>,
     pub(crate) alive: AtomicUsize,
-    /// Subscriptions of those that left.
+    /// Number of subscriptions of removed subscribers.
     pub(crate) removed_subscriptions: AtomicUsize,
 }
 
@@ -60,7 +60,7 @@ impl Clients {
         }
     }
 
-    /// Takes a free number, or the next one that nobody had.
+    /// Allocates a free number, or the next new one.
     pub(crate) fn join(&self, handle: u64, key: u64) -> SubscriberId {
         let number = lock(&self.free).pop().unwrap_or_else(|| self.next_number());
         let (id, place) = (SubscriberId(number), TableIndex::of(number));
@@ -87,7 +87,7 @@ impl Clients {
         number
     }
 
-    /// Returns the handle of a subscriber that is alive.
+    /// Returns the handle of a subscriber that is not removed.
     #[inline]
     pub(crate) fn handle(&self, id: SubscriberId) -> Option<u64> {
         self.handle_kept(id, Word::EMPTY)
@@ -123,7 +123,7 @@ impl Clients {
         Some(key.load(Relaxed)) // ORDERING: Relaxed: the caller has the id from `join`.
     }
 
-    /// Whether a subscriber that a version knows has left.
+    /// Whether a subscriber of a version was removed.
     pub(crate) fn is_removed(&self, id: SubscriberId) -> bool {
         // ORDERING: Relaxed: who left once is dead in every version that this pin can reach.
         let word = self
@@ -139,7 +139,7 @@ impl Clients {
         away.is_none_or(|away| away.load(Relaxed) & bit(id) == 0) // ORDERING: the lock orders it.
     }
 
-    /// Notes whether a subscriber is available; `false` if that is known. Under the lock of its filters.
+    /// Sets whether a subscriber is available; `false` if nothing changed. Under the lock of its filters.
     pub(crate) fn set_available(&self, id: SubscriberId, is_available: bool) -> bool {
         let Some(away) = self.away_words.slot(TableIndex::of(id.0)) else {
             return false;
@@ -153,12 +153,12 @@ impl Clients {
         (before & bit(id) == 0) != is_available
     }
 
-    /// Numbers below this one may have been given.
+    /// Upper bound of all numbers that were allocated.
     pub(crate) fn numbers(&self) -> u32 {
         self.next.load(Relaxed).min(MAX_SUBSCRIBERS) // ORDERING: a count that orders nothing.
     }
 
-    /// Asks for the handle of a subscriber that a match will hand out soon.
+    /// Prefetches the handle of a subscriber.
     #[inline]
     pub(crate) fn prefetch(&self, id: SubscriberId) {
         if let Some(handle) = self.handles.slot(TableIndex::of(id.0)) {
@@ -166,7 +166,7 @@ impl Clients {
         }
     }
 
-    /// Asks for what a commit will read of its subscriber soon.
+    /// Prefetches the entry of a subscriber that a commit will read.
     #[inline]
     pub(crate) fn prefetch_entry(&self, id: SubscriberId) {
         if let Some(filters) = self.filters.slot(TableIndex::of(id.0)) {
@@ -175,12 +175,12 @@ impl Clients {
         self.prefetch(id);
     }
 
-    /// Locks a subscriber's filters against other changes; `None` for a number that nobody ever had.
+    /// Locks a subscriber's filters against other changes; `None` for a number that was never allocated.
     pub(crate) fn filters(&self, id: SubscriberId) -> Option<MutexGuard<'_, Filters>> {
         self.filters.slot(TableIndex::of(id.0)).map(lock)
     }
 
-    /// Tombstones a subscriber; `false` if it left before.
+    /// Marks a subscriber as removed; `false` if it was removed before.
     pub(crate) fn leave(&self, id: SubscriberId, guard: &Guard) -> bool {
         let (Some(alive), Some(filters)) = (
             self.alive_words.slot(TableIndex::of(id.0)),
@@ -204,17 +204,17 @@ impl Clients {
         true
     }
 
-    /// Takes one of those that left; it belongs to the caller until it is put back or recycled.
+    /// Takes a removed subscriber out of the queue; the caller puts it back or recycles it.
     pub(crate) fn next_departed(&self) -> Option<SubscriberId> {
         lock(&self.removed).pop_front()
     }
 
-    /// Puts one back whose subscriptions are not all removed.
+    /// Puts a removed subscriber back that still has subscriptions.
     pub(crate) fn put_back(&self, id: SubscriberId) {
         lock(&self.removed).push_front(id);
     }
 
-    /// Frees a number once every match that may have seen a subscription of it is over.
+    /// Frees a number after all matches that may have seen one of its subscriptions have ended.
     pub(crate) fn recycle(&self, id: SubscriberId, guard: &Guard) {
         let free = Arc::clone(&self.free);
         guard.defer(move || lock(&free).push(id.0));

@@ -10,7 +10,7 @@ use crate::tree::hash::Hasher;
 /// Up to here a list is searched from end to end.
 const FEW: usize = 32;
 
-/// A filter and its hash: its place in the order of a long set.
+/// Key of a filter in a long set: its hash, then the filter.
 pub(crate) type FilterKey = (u64, SubscriptionFilter);
 
 /// A set of filters: a list while it is short, then ordered by hash, so that most steps of a search compare numbers
@@ -138,7 +138,7 @@ impl Filters {
         places.next().and(last).cloned()
     }
 
-    /// Takes up to `limit` filters out.
+    /// Removes and returns up to `limit` filters.
     pub(crate) fn take(&mut self, limit: usize) -> Vec<SubscriptionFilter> {
         if let Self::Many(set) = self {
             let taken = (0..limit).map_while(|_| set.0.pop_first());

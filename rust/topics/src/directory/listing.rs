@@ -1,4 +1,4 @@
-//! Every subscription there is, a few at a time.
+//! Lists all subscriptions, some at a time.
 
 use super::Directory;
 use super::filters::FilterKey;
@@ -6,7 +6,7 @@ use crate::subscribers::{PackedSubscription, group_of, parts, set};
 use crate::sync::pin;
 use crate::{Options, SubscriberId, SubscriptionFilter};
 
-/// Where a listing of all subscriptions goes on. Owned: it holds no version, so it may wait as long as it likes.
+/// Position of a listing. It holds no version, so it may be kept for any time.
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// The subscriber that is next, or in the middle of whose filters the listing is.

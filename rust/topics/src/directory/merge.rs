@@ -1,4 +1,4 @@
-//! Several matching sets, one visit a subscriber.
+//! Merges matching sets, so that each subscriber is visited once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use crate::tree::word::Word;
 /// Up to here subscriptions are copied and sorted; beyond, the sets are merged as they stand.
 const FEW: usize = 512;
 
-/// What the matching subscriptions of one subscriber add up to.
+/// The merged subscriptions of one subscriber.
 pub(crate) struct Merged {
     pub(crate) subscriber: SubscriberId,
     pub(crate) qos: QoS,
@@ -25,7 +25,7 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Adds up the subscriptions of one subscriber.
+    /// Merges the subscriptions of one subscriber.
     pub(crate) fn of(run: &[PackedSubscription]) -> Option<Self> {
         let retains = |one: &PackedSubscription| one.retain_as_published();
         Some(Self {

@@ -1,8 +1,9 @@
-//! The subscription directory: the only public interface to the subscriptions.
+//! The subscription directory: joining, committing changes, cleaning, statistics.
 //!
-//! One immutable [`State`] hangs off one root. A writer makes the next version, which shares all but the changed
-//! path with the last, and puts it in place by compare-and-set; the loser of a race starts again. A reader pins the
-//! current version and walks it without a lock, and without writing anything that another thread reads.
+//! The root points to one immutable [`DirectoryVersion`]. A writer makes the next version, which shares all
+//! but the changed path with the last one, and installs it by compare-and-set; the loser of a race starts
+//! again. A reader pins the current version and walks it without a lock, and without writing anything that
+//! another thread reads.
 
 mod audit;
 mod cache;

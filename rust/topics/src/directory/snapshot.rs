@@ -1,4 +1,4 @@
-//! Reading one version: who gets a message.
+//! Snapshots: finds the subscribers of a message in one version.
 
 use std::slice;
 
@@ -16,13 +16,13 @@ use crate::sync::Pinned;
 use crate::tree::word::{View, Word};
 use crate::{Match, SubscriberId, TopicName, Visitor};
 
-/// Below so many topics it does not pay to let them advance in turn.
+/// Smallest number of topics for which interleaving pays.
 const FEW: usize = 2;
 
-/// Sets of more than these are merged without a glance.
+/// Larger sets are merged without the check of [`are_apart`].
 const FEW_SUBSCRIBERS: usize = set::FEW;
 
-/// Words of 64 subscribers that a glance tells apart.
+/// Words of 64 bits that [`are_apart`] uses.
 const GLANCE: usize = 4;
 
 /// One version of the directory, pinned while this value lives. It stays on its thread.
@@ -50,12 +50,13 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// Hands every subscriber of `topic` to `visitor`.
+    /// Calls `visitor` with each subscriber of `topic`.
     ///
-    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription first,
-    /// then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept. Each shared
-    /// group chooses for itself, so a subscriber may get the message from groups too. `publisher` is for No Local
-    /// and [`Strategy::ClientHash`]; `random` is a fresh random word. Subscribers that left are passed over.
+    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription
+    /// first, then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept.
+    /// Each shared group chooses for itself, so a subscriber may get the message from groups too. `publisher`
+    /// is for No Local and [`Strategy::ClientHash`]; `random` is a fresh random word. Removed subscribers are
+    /// skipped.
     pub fn match_one(
         &self,
         topic: TopicName<'_>,
@@ -87,7 +88,7 @@ impl<'d> Snapshot<'d> {
         topic_walk
     }
 
-    /// Whether the search for the matches of `topic` comes to its end; see [`Search`](crate::Search).
+    /// Whether the search for the matches of `topic` is complete; see [`Search`](crate::Search).
     pub fn can_match(&self, topic: TopicName<'_>) -> bool {
         let is_short = topic.levels().nth(LEVELS_FOR_SURE).is_none();
         is_short || !self.search(topic).is_given_up()
@@ -149,7 +150,7 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// Asks for what [`deliver`](Self::deliver) will read of small sets.
+    /// Prefetches what [`deliver`](Self::deliver) will read of small sets.
     fn prefetch_receivers(&self, topic_walks: &[TopicWalk<'_, '_>]) {
         let clients = &self.directory.clients;
         let sets = || {
@@ -281,7 +282,7 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// Calls `visit` with the match of a single subscription, if its subscriber is alive.
+    /// Calls `visit` with the match of a single subscription, if its subscriber is not removed.
     #[inline]
     pub(super) fn with_match<R>(
         &self,
@@ -358,7 +359,7 @@ impl MatchRequest<'_> {
     }
 }
 
-/// Whether no two subscriptions of these are of one subscriber, as far as a glance at the end of their numbers tells.
+/// Whether all subscribers differ, as far as the low bits of their numbers tell; `false` if unsure.
 fn are_apart(found: &[MatchedFilter<'_>]) -> bool {
     let mut seen = [0_u64; GLANCE];
     found.iter().all(|found| {

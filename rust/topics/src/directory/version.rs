@@ -12,13 +12,13 @@ use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{SubscriptionFilter, TopicFilter};
 
-/// Filters with wildcards from which on the branches of one topic advance in turn.
+/// Number of filters with wildcards from which on the branches of one topic are interleaved.
 const LARGE: usize = 50_000;
 
-/// Filters from which on the branches of several topics advance in turn: below, the tree fits the cache.
+/// Number of filters from which on several topics are interleaved: a smaller tree fits the processor's cache.
 const WORTH_TURNS: usize = 30_000;
 
-/// What one compare-and-set replaces.
+/// One version of the directory, which a compare-and-set replaces.
 pub(crate) struct DirectoryVersion {
     /// Filters without wildcards, by their whole text.
     exact: Stored,
@@ -29,7 +29,7 @@ pub(crate) struct DirectoryVersion {
     pub(crate) number: u64,
 }
 
-/// What a version holds; exact, kept along with each change.
+/// Exact counts of a version, updated with each change.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct DirectoryCounts {
     pub(crate) filters: usize,
@@ -63,13 +63,13 @@ impl DirectoryVersion {
         self.counts.wild_filters > 0
     }
 
-    /// Whether the branches of one topic should advance in turn.
+    /// Whether the branches of one topic should be interleaved.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         self.counts.wild_filters >= LARGE && self.has_exact()
     }
 
-    /// Whether the branches of several topics should advance in turn.
+    /// Whether several topics should be interleaved.
     #[inline]
     pub(crate) fn is_worth_interleaving(&self) -> bool {
         self.counts.filters >= WORTH_TURNS
@@ -112,7 +112,7 @@ impl TreeVersion for DirectoryVersion {
     }
 }
 
-/// The next version while it is made.
+/// The draft of the next version.
 pub(crate) struct Draft<'g> {
     exact: Word<'g>,
     wild: Fields<'g>,

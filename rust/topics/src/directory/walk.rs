@@ -1,8 +1,8 @@
-//! From topics to the payloads of all filters that match them.
+//! Walks the tree to find the payloads of all filters that match a topic.
 //!
-//! A topic opens branches: one in the exact index, one in the tree, one more wherever a `+` stands beside a literal
-//! level. Each branch is a chain of reads that wait for each other, so in a large tree many branches, of one topic
-//! or of several, advance in turn: one read each, with the next already asked for.
+//! A topic opens branches: one in the exact index, one in the tree, and one more wherever the tree has both
+//! `+` and the literal level. Each branch is a chain of dependent reads. In a large tree, the branches of one
+//! or several topics are therefore interleaved: each advances by one read and prefetches its next one.
 
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ use crate::tree::node::Block;
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
-/// What a filter that matched holds.
+/// A filter that matched, with its payload.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchedFilter<'g> {
     pub(crate) payload: Word<'g>,
@@ -40,7 +40,7 @@ impl<'g> MatchedFilter<'g> {
     }
 }
 
-/// Most topics whose branches advance in turn.
+/// Maximum number of interleaved topics.
 pub(crate) const INTERLEAVED_TOPICS: usize = 16;
 
 /// Most steps of the walk of one topic: nodes visited, and some for each `+` passed between nodes. A topic that takes
@@ -56,7 +56,7 @@ pub(crate) const LEVELS_FOR_SURE: usize = MOST_STEPS.ilog2() as usize - 2;
 /// So many `+` that are passed between nodes take about as long as one node.
 const PASSED_A_STEP: usize = 4;
 
-/// Levels whose hashes a lane keeps: branches meet at the same ones.
+/// Hashes of levels that a walk caches: its branches need the same ones.
 const KEPT: usize = 8;
 
 /// One level of a topic: where it starts and ends, and its hash.
@@ -75,7 +75,7 @@ impl Level {
     };
 }
 
-/// One topic on its way through the tree.
+/// The walk of one topic through the tree.
 pub(crate) struct TopicWalk<'t, 'g> {
     topic: &'t [u8],
     /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
@@ -125,7 +125,7 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
         self.nodes + self.passed / PASSED_A_STEP
     }
 
-    /// What the walk took, and whether it came to its end.
+    /// Cost of the walk, and whether it was complete.
     #[inline]
     pub(crate) fn search(&self) -> Search {
         let subscriptions = || {
@@ -176,7 +176,7 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
     }
 }
 
-/// Collects the payload of every filter that matches the topic of `lane`: one branch after the other.
+/// Collects the payload of every filter that matches the topic of `topic_walk`: one branch after the other.
 #[inline]
 pub(crate) fn collect<'g>(
     version: &'g DirectoryVersion,
@@ -277,7 +277,7 @@ impl<'g> TopicWalk<'_, 'g> {
     }
 }
 
-/// As [`collect`] for each lane, of which there are at most [`INTERLEAVED_TOPICS`]: all branches in turn.
+/// Same as [`collect`] for several walks, at most [`INTERLEAVED_TOPICS`], with their branches interleaved.
 pub(crate) fn collect_interleaved<'g>(
     version: &'g DirectoryVersion,
     hasher: &Hasher,
@@ -324,7 +324,7 @@ struct Walk<'w, 't, 'g> {
 }
 
 impl<'g> Walk<'_, '_, 'g> {
-    /// Advances all branches in turn until none is left.
+    /// Advances all branches, interleaved, until none is left.
     fn run(&mut self) {
         let mut branches = SmallVec::<[Branch<'g>; 32]>::new();
         loop {

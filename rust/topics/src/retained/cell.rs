@@ -1,8 +1,8 @@
 //! The cell of one topic's value: shared by all versions that hold the topic, replaced in place.
 //!
-//! A cell begins with a value and loses it once: from then on it is gone for good, and whoever meets it in a version
-//! unlinks it or puts a new cell in its place. So setting a value takes no path copy while the topic has one, and
-//! no reader sees a moment without a value between the old and the new one.
+//! A cell is created with a value and loses it once. After that it stays empty: a writer that finds it in a
+//! version unlinks it or replaces it by a new cell. So setting a value takes no path copy while the topic has
+//! one, and no reader sees a moment without a value between the old and the new one.
 
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::sync::{AcqRel, Acquire, Atomic, Guard, Owned, Root, Shared};
 use crate::tree::node::{TreeVersion, clear_with};
 use crate::tree::word::{View, Word};
 
-/// The place of a value; null when the value is gone.
+/// The value; null after it was removed.
 #[repr(align(16))]
 pub(crate) struct Cell<V>(Atomic<V>);
 
@@ -46,7 +46,7 @@ impl<V: Send + Sync + 'static> Cell<V> {
         Err(*new.into_box())
     }
 
-    /// Takes the value for good if `is_due` says so of it; `None` also when somebody else took it.
+    /// Removes the value if `is_due` returns true for it; `None` also if another thread removed it.
     pub(crate) fn take_if<'g>(
         &self,
         is_due: impl Fn(&V) -> bool,

@@ -1,4 +1,4 @@
-//! Retained values: concrete topics, matched by a wildcard filter.
+//! Retained values: a store of one value for each topic, searched by filters.
 //!
 //! The same tree as the directory's, with concrete topics in it and the cell of a value as payload. Replacing a
 //! value swaps it in its cell; only a topic that comes or goes makes a version.
@@ -19,7 +19,7 @@ use crate::{TopicFilter, TopicName};
 use cell::Cell;
 use walk::{WalkCall, WalkPosition};
 
-/// One value a topic. Shared by reference; readers and writers may be on any thread.
+/// One value for each topic. Shared by reference; readers and writers may be on any thread.
 ///
 /// ```
 /// use mqttcore_topics::{RetainedStore, TopicFilter, TopicLimits, TopicName};
@@ -46,7 +46,7 @@ pub struct RetainedStore<V: Clone + Send + Sync + 'static> {
     weight: AtomicUsize,
 }
 
-/// What one compare-and-set replaces.
+/// One version of the store, which a compare-and-set replaces.
 struct State {
     fields: [Stored; 4],
     size: Size,
@@ -71,7 +71,7 @@ impl TreeVersion for State {
     }
 }
 
-/// Where a walk goes on. Owned: it holds no version, so it may wait as long as it likes.
+/// Position of a walk. It holds no version, so it may be kept for any time.
 #[derive(Clone, Debug)]
 pub struct RetainedCursor {
     /// What was looked at last; everything in front of it and itself is done, what is below it is not.
@@ -184,9 +184,9 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         self.remove_if(topic, |_| true)
     }
 
-    /// Removes the value of `topic` if `is_due` says so of the very value that goes; returns it.
+    /// Removes the value of `topic` if `is_due` returns true for it; returns it.
     ///
-    /// A value that another thread stores meanwhile is asked about anew, never removed unseen.
+    /// If another thread stores a value meanwhile, `is_due` is called again with that value.
     pub fn remove_if(&self, topic: TopicName<'_>, is_due: impl Fn(&V) -> bool) -> Option<V> {
         let guard = pin();
         let topic = topic.as_str().as_bytes();
@@ -233,10 +233,11 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
 
     /// Visits the values that `filter` matches, from `cursor` on; returns where to go on, or `None` at the end.
     ///
-    /// A call looks at no more than `limit` (at least one) nodes of the tree, whether they match or not, so it
-    /// visits no more than `limit` values, and may visit none and still return a cursor. A topic that has a value
-    /// during the whole walk is visited exactly once; the order is nobody's promise. `visit` runs under the pin: it
-    /// must not block. A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].
+    /// A call looks at no more than `limit` (at least one) nodes of the tree, whether they match or not, so
+    /// it visits no more than `limit` values, and may visit none and still return a cursor. A topic that has
+    /// a value during the whole walk is visited exactly once; the order is not specified. `visit` runs under
+    /// the pin: it must not block. A leading wildcard does not reach topics that begin with `$`
+    /// [MQTT-4.7.2-1].
     pub fn walk(
         &self,
         filter: &TopicFilter,
@@ -252,7 +253,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         )
     }
 
-    /// As [`walk`](Self::walk) over every topic there is, those that begin with `$` too: for the store's owner.
+    /// Same as [`walk`](Self::walk) over all topics, also those that begin with `$`: for the broker itself.
     pub fn walk_all(
         &self,
         cursor: Option<RetainedCursor>,
@@ -283,17 +284,17 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         after.map(|after| RetainedCursor { after })
     }
 
-    /// Measures the whole tree against what is counted; for tests, without writers beside it.
+    /// Compares the counts with the whole tree; for tests, without concurrent writers.
     ///
     /// # Errors
     ///
-    /// What differs, in words.
+    /// A description of the difference.
     #[doc(hidden)]
     pub fn audit(&self) -> Result<usize, String> {
         let guard = pin();
         let version = self.root.load(&guard);
         let mut reached = measure(&version.fields());
-        // A cell is measured as a turn is, and counted as an entry.
+        // A cell is measured as a group cursor is, and counted as an entry.
         reached.nodes -= self.len();
         reached.bytes -= self.len() * GROUP_CURSOR_BYTES;
         if reached == version.size {

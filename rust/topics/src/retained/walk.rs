@@ -1,4 +1,4 @@
-//! From a filter to the concrete topics that it matches, a few at a time.
+//! Walks the tree to find the topics that a filter matches, some at a time.
 //!
 //! The walk goes through the tree in one fixed order: what ends at a node, then its levels by the digits of their
 //! hash, then by their bytes. So a topic is a place in that order, whether it has a value or not, and a walk can go
@@ -15,7 +15,7 @@ use crate::tree::hash::Hasher;
 use crate::tree::update::{Fields, HERE, KIDS, fields_of};
 use crate::tree::word::{View, Word};
 
-/// The place that a walk goes on behind: a topic and the hashes of its levels.
+/// The topic after which a walk continues, with the hashes of its levels.
 pub(crate) struct WalkPosition {
     topic: Box<str>,
     hashes: Vec<u64>,
@@ -40,7 +40,7 @@ impl WalkPosition {
     }
 }
 
-/// What a filter wants at one level.
+/// The pattern of a filter at one level.
 #[derive(Clone, Copy)]
 enum LevelPattern<'f> {
     /// This level.
@@ -74,7 +74,7 @@ pub(crate) struct WalkCall<'a> {
     filter: &'a str,
     levels: SmallVec<[&'a [u8]; 16]>,
     resume: Option<&'a WalkPosition>,
-    /// The broker's own look at everything: topics that begin with `$` are in reach.
+    /// Whether topics that begin with `$` match a leading wildcard: for the broker itself.
     is_inner: bool,
 }
 
@@ -95,7 +95,7 @@ impl<'a> WalkCall<'a> {
         }
     }
 
-    /// Asks for every topic there is.
+    /// A walk over all topics.
     pub(crate) fn for_all(hasher: &'a Hasher, resume: Option<&'a WalkPosition>) -> Self {
         Self {
             hasher,

@@ -1,8 +1,9 @@
-//! Who subscribed to one filter: a set of plain subscriptions, and the shared groups beside it.
+//! The subscribers of one filter: a set of plain subscriptions, and shared groups.
 //!
-//! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two words:
-//! the plain set, and a map from share name to the group's block. That holds three words: the set of its members, its
-//! turn, and the set of those members that are available; a fourth if its strategy hashes, the ring. A plain change never touches the groups, nor the reverse.
+//! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two
+//! words: the plain set, and a map from share name to the group's block. That holds three words: the set of
+//! its members, its cursor, and the set of those members that are available; a fourth if its strategy hashes,
+//! the ring. A plain change never touches the groups, nor the reverse.
 
 pub(crate) mod ring;
 pub(crate) mod set;
@@ -45,14 +46,14 @@ pub(crate) struct SharedGroup<'g> {
     cursor: Word<'g>,
 }
 
-/// What a step did to the counts.
+/// The effect of a step on the counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Effect {
     /// The subscriber had a subscription before.
     pub(crate) existed: bool,
     /// The group had no member before, or has none now.
     pub(crate) group_came_or_went: bool,
-    /// Subscriptions of others that were dropped because they are dead.
+    /// Subscriptions of removed subscribers that were dropped.
     pub(crate) dropped: usize,
 }
 

@@ -1,9 +1,9 @@
-//! What is over: its grace period ended, and it waits for a writer that frees it.
+//! The garbage list: memory whose grace period is over and that a writer frees.
 //!
-//! An epoch ends on whichever thread pins next, a reader's as well. Freeing hundreds of commits there would be the
-//! longest match of all, and their blocks would land in the lists of a thread that makes none. So a deferral only
-//! notes what is over, the pin that ran it passes the notes on, in one step and without a lock, and whoever commits
-//! next frees all.
+//! Deferred functions run on the thread that pins next, which may be a reader. Freeing the garbage of
+//! hundreds of commits there would delay its match, and the blocks would go to the allocator lists of a
+//! thread that allocates none. Therefore a deferral only adds the garbage to a list of its thread, the pin
+//! that ran it passes the list on in one step without a lock, and the next commit frees it.
 
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -14,23 +14,23 @@ use std::sync::atomic::{
 
 use super::Garbage;
 
-/// Notes of one pin, first made: what four full bags of an epoch defer.
+/// Initial capacity of a thread's list: the deferrals of four full bags of an epoch.
 const NOTES: usize = 256;
 
-/// Notes that a thread passed on, and those passed on before.
+/// A list that a thread passed on, and the lists that were passed on before.
 struct SharedGarbage {
     notes: Vec<Garbage>,
     next: *mut Self,
 }
 
-/// The notes of one thread, empty but while it pins.
+/// The garbage of one thread; empty except while it pins.
 struct GarbageList(RefCell<Vec<Garbage>>);
 
 thread_local! {
     static NOTED: GarbageList = const { GarbageList(RefCell::new(Vec::new())) };
 }
 
-/// All notes that were passed on.
+/// All lists that were passed on.
 static PASSED: AtomicPtr<SharedGarbage> = AtomicPtr::new(ptr::null_mut());
 
 impl Drop for GarbageList {
@@ -39,7 +39,7 @@ impl Drop for GarbageList {
     }
 }
 
-/// Notes what nobody reaches any more. The thread is about to pin, or ends.
+/// Adds unreachable memory to the thread's list. The thread is about to pin, or ends.
 pub(super) fn push(garbage: Garbage) {
     let is_noted = NOTED.try_with(|noted| {
         let mut notes = noted.0.borrow_mut();
@@ -53,10 +53,10 @@ pub(super) fn push(garbage: Garbage) {
     }
 }
 
-/// Passes on what the calling thread noted.
+/// Passes on the list of the calling thread.
 #[inline]
 pub(super) fn pass_on_noted() {
-    // A thread that ends passes its notes on by itself.
+    // A thread that ends passes its list on itself.
     let _ = NOTED.try_with(|noted| {
         if !noted.0.borrow().is_empty() {
             pass_on(noted.0.take());
@@ -71,7 +71,7 @@ fn pass_on(notes: Vec<Garbage>) {
     }
     let mut next = PASSED.load(Relaxed);
     let passed = Box::into_raw(Box::new(SharedGarbage { notes, next }));
-    // ORDERING: Release: who takes the notes sees them whole.
+    // ORDERING: Release: a thread that takes the list sees it complete.
     while let Err(other) = PASSED.compare_exchange_weak(next, passed, Release, Relaxed) {
         next = other;
         // SAFETY: made above, and not passed on yet.
@@ -79,10 +79,10 @@ fn pass_on(notes: Vec<Garbage>) {
     }
 }
 
-/// Frees all that was passed on.
+/// Frees all memory in the lists that were passed on.
 #[inline]
 pub(super) fn free() {
-    // ORDERING: Relaxed: a hint; what is missed is freed by the next.
+    // ORDERING: Relaxed: a hint; the next call frees what this one misses.
     if !PASSED.load(Relaxed).is_null() {
         free_passed();
     }

@@ -1,8 +1,9 @@
-//! What an epoch promises, in its plainest form, for builds under loom or shuttle.
+//! A simple grace period in place of crossbeam's epochs, for builds with loom or shuttle.
 //!
-//! What is deferred runs once every pin is gone that was there when it was deferred, and at that very moment: no
-//! implementation of epochs may be earlier, so a history in which this one frees nothing too early is one in which
-//! none does. That crossbeam-epoch keeps the promise is what its own loom tests and our runs under Miri are for.
+//! A deferred function runs at the moment when the last pin ends that existed when it was deferred. No
+//! correct implementation of epochs may run it earlier, so a history without a use after free here has none
+//! with any implementation. That crossbeam-epoch is correct is tested by its own loom tests and by runs of
+//! these tests with Miri.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! A table that grows without moving: read without a lock, indexed by small numbers.
+//! A table that grows without moving its slots: read without a lock, indexed by small numbers.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
@@ -14,7 +14,7 @@ const FIRST_BITS: u32 = 6;
 /// Buckets for every index below 2^32.
 const BUCKETS: usize = 33 - FIRST_BITS as usize;
 
-/// Where an index is, in every table alike.
+/// Bucket and offset of an index, the same in all tables.
 #[derive(Clone, Copy)]
 pub(crate) struct TableIndex {
     bucket: usize,
@@ -35,7 +35,7 @@ impl TableIndex {
     }
 }
 
-/// Slots that come into being, with their default value, the first time that somebody asks for one nearby. Each
+/// Slots are created in buckets, with their default value, when one of the bucket is first used. Each slot
 /// serves `SHARE` indices, a power of two up to 64.
 ///
 /// Atomics of std in all builds: making a bucket is one step, and which thread does it changes nothing.
@@ -56,7 +56,7 @@ impl<T: Default, const SHARE: usize> Table<T, SHARE> {
         }
     }
 
-    /// Returns the slot, if it came into being.
+    /// Returns the slot, if it exists.
     #[inline]
     pub(crate) fn slot(&self, place: TableIndex) -> Option<&T> {
         // ORDERING: Acquire pairs with the release of `make`: the slots are there when their bucket is.
@@ -66,7 +66,7 @@ impl<T: Default, const SHARE: usize> Table<T, SHARE> {
         Some(unsafe { bucket.add(place.offset / SHARE).as_ref() })
     }
 
-    /// Returns the slot; makes its bucket if nobody did before.
+    /// Returns the slot; creates its bucket if necessary.
     pub(crate) fn slot_or_default(&self, place: TableIndex) -> &T {
         loop {
             if let Some(slot) = self.slot(place) {

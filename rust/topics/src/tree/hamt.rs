@@ -87,7 +87,7 @@ pub(crate) fn find<'g>(map: Word<'g>, hash: u64, key: &[u8], keys: KeyKind) -> O
     }
 }
 
-/// What is at the place of a key.
+/// The result of a search in a branch.
 #[derive(Clone, Copy)]
 pub(crate) enum SlotState<'g> {
     /// Nothing.
@@ -98,7 +98,7 @@ pub(crate) enum SlotState<'g> {
     Other(Word<'g>, u32),
 }
 
-/// Walks to the place of a key and notes in `steps` what has to be copied on the way back.
+/// Searches a key and records in `steps` the blocks that a change has to copy.
 pub(crate) fn locate<'g>(
     map: Word<'g>,
     hash: u64,

@@ -1,4 +1,4 @@
-//! The keyed hash of levels, filters and share names: topics are chosen by strangers.
+//! The keyed hash of levels, filters and share names. It has a key because clients choose topics.
 
 /// Hashes texts by folded multiplication with secrets drawn from the seed.
 ///

@@ -1,4 +1,4 @@
-//! One text in the tree: a concrete one, or a filter as such.
+//! Looks up one text in the tree: a topic, or a filter.
 
 use super::hamt::{KeyKind, find};
 use super::hash::Hasher;

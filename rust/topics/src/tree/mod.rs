@@ -1,4 +1,4 @@
-//! The persistent tree: blocks, words, and how one version becomes the next.
+//! The persistent tree: blocks, words, lookups, and changes by copying paths.
 
 pub(crate) mod hamt;
 pub(crate) mod hash;

@@ -1,4 +1,4 @@
-//! The way back of a change: the blocks on the path are copied, and what is left of them folds.
+//! Copies the path of a change, and folds nodes that have one filter left.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use super::node::{Edit, place_of};
 use super::update::{Fields, HASH, HERE, fields_of, leaf, make_entry};
 use super::word::{BlockKind, View, Word};
 
-/// One step of the way down, to be copied on the way back.
+/// One block on the path of a change, which is copied.
 #[derive(Clone, Copy)]
 pub(crate) enum PathStep<'g> {
     /// A HAMT block, through one of its slots.
@@ -21,7 +21,7 @@ pub(crate) enum PathStep<'g> {
     Node { entry: Word<'g>, field: usize },
 }
 
-/// Copies the path, last frame first, and writes the root.
+/// Copies the path, last step first, and writes the root.
 pub(super) fn ascend<'g>(
     edit: &mut Edit<'g>,
     root: &mut Fields<'g>,

@@ -122,8 +122,8 @@ fn level_tag(hasher: &Hasher, level: &[u8]) -> u32 {
     }
 }
 
-/// Walks to the place of `filter` and changes the payload there. Answers the new child of the last frame, or `None`
-/// if nothing changed.
+/// Walks to the place of `filter` and changes the payload there. Returns the new child of the last step, or
+/// `None` if nothing changed.
 ///
 /// Longer than other functions: node, entry and the rest of the filter go down together, and each step can end the walk.
 fn descend<'g, 'a>(

@@ -1,4 +1,4 @@
-//! Changes of a set: what is on the way to the changed place is copied.
+//! Changes of a set: copies the path to the changed place.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,8 @@ use crate::subscribers::PackedSubscription;
 use crate::tree::node::Edit;
 use crate::tree::word::{BlockKind, View, Word};
 
-/// Tells who left: their subscriptions are dropped from what is copied anyway. `None` while nobody left.
+/// Tells whether a subscriber is removed: its subscriptions are dropped from blocks that are copied. `None`
+/// while no subscriber is removed.
 pub(crate) type RemovedSubscribers<'a> = Option<&'a dyn Fn(SubscriberId) -> bool>;
 
 /// A changed set.
@@ -16,7 +17,7 @@ pub(crate) struct ChangedSet<'g> {
     pub(crate) set: Word<'g>,
     /// What the subscriber had before.
     pub(crate) old: Option<PackedSubscription>,
-    /// Subscriptions of others that were dropped because they are dead.
+    /// Subscriptions of removed subscribers that were dropped.
     pub(crate) dropped: usize,
 }
 
@@ -301,7 +302,7 @@ fn join<'g>(
     ChangedSet {
         set: build(edit, &all),
         old,
-        // Counted by what is left: whoever leaves meanwhile is dead to some of the questions above only.
+        // Counted by what is left, since a subscriber may be removed between the calls above.
         dropped: len - all.len(),
     }
 }

@@ -1,4 +1,4 @@
-//! A block and what it is read by.
+//! Blocks of the tree, and how they are read.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -131,7 +131,7 @@ impl<'g> Branches<'g> {
         })
     }
 
-    /// Asks for the lines in which the slot of a digit may be, while the first comes: most blocks are short or full.
+    /// Prefetches the cache lines in which the slot of a digit may be: most blocks are short or full.
     #[inline]
     pub(crate) fn prefetch(self, digit: u32) {
         let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
@@ -139,7 +139,7 @@ impl<'g> Branches<'g> {
         prefetch(block.wrapping_add(HEADER_BYTES + digit as usize * WORD_BYTES));
     }
 
-    /// Asks for all lines of a block that is full; it is copied soon.
+    /// Prefetches all cache lines of a full block that is copied soon.
     #[inline]
     pub(crate) fn prefetch_all(self) {
         let block = self.bitmap.as_ptr().cast::<u8>().cast_const();
@@ -155,18 +155,18 @@ pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
     ones(bitmap & ((1 << digit) - 1))
 }
 
-/// Whose turn it is in a shared group: outside of the versions, shared by all of them.
+/// The round-robin cursor of a shared group: outside of the versions, shared by all of them.
 #[repr(C, align(16))]
 pub(crate) struct GroupCursor {
     /// Counts the messages of a round robin.
     pub(crate) next: AtomicU32,
     /// The subscriber that took the last message, plus one.
     pub(crate) sticky: AtomicU32,
-    /// The way to the group in any version: its name and filter.
+    /// Name and filter of the group, to find it in any version.
     pub(crate) group: SubscriptionFilter,
 }
 
-/// The heap bytes of a turn, without what the allocator adds.
+/// The heap bytes of a cursor, without what the allocator adds.
 pub(crate) const GROUP_CURSOR_BYTES: usize = slab::rounded(size_of::<GroupCursor>());
 
 /// Where a block lies, its words, and all its bytes.
@@ -185,7 +185,7 @@ impl<'g> Word<'g> {
         }
     }
 
-    /// The memory of the block or turn that the word points to.
+    /// The memory of the block or cursor that the word points to.
     pub(super) fn memory(self) -> Option<Memory> {
         let (start, words, text) = match self.view() {
             View::Hamt(branches) => (branches.bitmap.cast(), ones(branches.bitmap()), 0),
@@ -204,7 +204,7 @@ impl<'g> Word<'g> {
         })
     }
 
-    /// The turn of a group; `None` if the word is no cell. Only for words of a directory.
+    /// The cursor of a group; `None` if the word is no cell. Only for words of a directory.
     pub(crate) fn group_cursor(self) -> Option<&'g GroupCursor> {
         match self.view() {
             // SAFETY: the cells of a directory are made by `Edit::make_group_cursor` and freed as blocks are.

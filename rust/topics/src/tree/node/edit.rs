@@ -1,4 +1,4 @@
-//! What makes and replaces blocks.
+//! Edits: make and retire blocks of the tree.
 
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use super::word::{BlockKind, View, Word};
 use crate::SubscriptionFilter;
 use crate::sync::{AtomicU32, GarbageCounter, Guard, Root, ones, slab};
 
-/// What one attempt to commit makes and replaces.
+/// The blocks that one attempt to commit makes and retires.
 pub(crate) struct Edit<'g> {
     guard: &'g Guard,
     garbage: &'g GarbageCounter,
@@ -54,7 +54,7 @@ impl<'g> Edit<'g> {
         self.handles = Some(handles);
     }
 
-    /// Says what the subscriber whose subscriptions change is told apart by in groups, if their strategy hashes.
+    /// Sets the key of the subscriber whose subscriptions change, for groups whose strategy hashes.
     pub(crate) fn deal_by(&mut self, key: Option<u64>) {
         self.key = key;
     }
@@ -162,7 +162,7 @@ impl<'g> Edit<'g> {
         self.with_words(word, [(index, new)])
     }
 
-    /// Makes the turn of a new group.
+    /// Makes the cursor of a new group.
     pub(crate) fn make_group_cursor(&mut self, group: &SubscriptionFilter) -> Word<'g> {
         let cell = slab::allocate(size_of::<GroupCursor>());
         let cursor = GroupCursor {
@@ -182,7 +182,7 @@ impl<'g> Edit<'g> {
         word
     }
 
-    /// Gives up the block or turn that `word` points to, not what that points to in turn.
+    /// Retires the block or cursor that `word` points to, not what that points to.
     ///
     /// The caller no longer links it in the version that this edit makes. Other words are ignored.
     pub(crate) fn retire(&mut self, word: Word<'g>) {
@@ -216,7 +216,7 @@ impl<'g> Edit<'g> {
 }
 
 impl Drop for Edit<'_> {
-    /// The attempt failed or changed nothing: what it made was never published.
+    /// The attempt failed or changed nothing: its new blocks were never published.
     fn drop(&mut self) {
         if self.fresh.is_empty() {
             return;
@@ -228,7 +228,7 @@ impl Drop for Edit<'_> {
     }
 }
 
-/// Writes parts one behind the other; answers the place behind the last.
+/// Writes parts one after the other; returns the end.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What frees blocks: those that were replaced, after a grace period, and those of a tree that nobody has any more.
+//! Frees blocks: retired ones after a grace period, and all blocks of a dropped tree.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -10,7 +10,8 @@ use super::edit::Size;
 use super::word::{View, Word};
 use crate::sync::{CountedBytes, Garbage, GarbageCounter, Root, slab};
 
-/// What an epoch keeps of one deferral: 4 words in a list of 64 with a head, which writers close half full.
+/// Bytes that an epoch needs for one deferral: 4 words in a list of 64 with a head, which writers close half
+/// full.
 const DEFERRAL_BYTES: usize = 72;
 
 /// Blocks that wait for their grace period: a small pointer.
@@ -23,8 +24,8 @@ struct BagHead {
 }
 
 impl Bag {
-    /// Takes blocks of `blocks` bytes that no later pin can reach, and books all that waits with them: itself, a
-    /// version of `version` bytes, and what the epoch adds.
+    /// Takes blocks of `blocks` bytes that no later pin can reach, and counts all bytes that wait with them:
+    /// the bag, a version of `version` bytes, and what the epoch adds.
     pub(super) fn new(
         words: &[Word<'_>],
         garbage: &GarbageCounter,
@@ -51,7 +52,8 @@ impl Bag {
         size_of::<BagHead>() + count * WORD_BYTES
     }
 
-    /// Gives the bag up. Any thread may free it: blocks have no affinity, and only turns have drop code.
+    /// Turns the bag into garbage. Any thread may free it: blocks have no affinity, and only cursors have
+    /// drop code.
     pub(super) fn into_garbage(self) -> Garbage {
         // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
         unsafe { Garbage::new(self.0.cast(), Self::free) }
@@ -81,18 +83,19 @@ impl Bag {
     }
 }
 
-/// Frees the block or turn of `word`.
+/// Frees the block or cursor of `word`.
 ///
 /// # Safety
 ///
 /// Nobody reaches it any more, and nobody else frees it.
 unsafe fn free(word: Word<'_>) {
     if let View::Cell(cursor) = word.view() {
-        // SAFETY: the cells that are freed here are made by `Edit::make_group_cursor`; the rest is the caller's promise.
+        // SAFETY: the cells that are freed here are made by `Edit::make_group_cursor`; the rest is the
+        // caller's contract.
         unsafe { cursor.cast::<GroupCursor>().drop_in_place() };
     }
     if let Some(Memory { start, bytes, .. }) = word.memory() {
-        // SAFETY: blocks are allocated with the size that their header tells, turns with that of their type.
+        // SAFETY: blocks are allocated with the size in their header, cursors with that of their type.
         unsafe { slab::release(start, bytes) };
     }
 }
@@ -109,7 +112,7 @@ unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
             free_cell(word);
         } else {
             pending.extend_from_slice(word.children());
-            // SAFETY: the caller's promise; each block has one parent, so it comes by once.
+            // SAFETY: the caller's contract; each block has one parent, so it is visited once.
             unsafe { free(word) };
         }
     }
@@ -123,13 +126,13 @@ pub(crate) trait TreeVersion: Send + Sync + 'static {
     fn roots(&self) -> SmallVec<[Word<'_>; 5]>;
 }
 
-/// Empties a tree whose cells are turns, at once: nobody else has it.
+/// Frees a tree whose cells are cursors, at once: no other thread has it.
 pub(crate) fn clear(root: &mut Root<impl TreeVersion>) {
-    // SAFETY: turns are freed as blocks are, under the promise of `clear_with`.
+    // SAFETY: cursors are freed as blocks are, under the contract of `clear_with`.
     clear_with(root, |cursor| unsafe { free(cursor) });
 }
 
-/// Empties a tree at once, its cells through `free_cell`: nobody else has it.
+/// Frees a tree at once, its cells with `free_cell`: no other thread has it.
 pub(crate) fn clear_with<V: TreeVersion>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
     let last = std::mem::replace(root.get_mut(), V::empty());
     // SAFETY: the root was the only way to the last version, and is borrowed exclusively; what was retired before is
