@@ -16,7 +16,8 @@ from mqttcore.broker import stop_all
 from mqttcore.config import Listener, ServerLimits
 from mqttcore.streams.settings import Stream
 
-from tests.wire import Wire
+from tests.websocket import WebSocketWire
+from tests.wire import Wire, WireError
 
 LISTENER = Listener(address="127.0.0.1:0", name="main", anonymous=True)
 
@@ -297,6 +298,27 @@ def test_a_reload_says_what_changed_and_what_takes_a_restart_and_nothing_else(
             if restart is not None:
                 said.append(f"reload: a restart is needed for {restart}")
             assert lines == said
+
+
+def test_a_reload_of_the_rules_for_web_pages_is_in_force_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "mqttcore")
+    web = replace(LISTENER, transport="websocket")
+    moved = replace(web, path="/other", origins=("https://example.org",))
+    with Broker(Settings(listeners=(web,))) as broker:
+        ((_, port),) = broker.addresses
+        with WebSocketWire(port) as one:
+            one.connect("before")
+
+            broker.reload(Settings(listeners=(moved,)))
+
+            one.ping()
+        assert "reloaded; changed: listener main: path, listener main: origins" in caplog.text
+        with pytest.raises(WireError, match="404"):
+            WebSocketWire(port)
+        with WebSocketWire(port, path="/other", headers={"Origin": "https://example.org"}) as one:
+            one.connect("after")
 
 
 def test_a_reload_of_moved_lines_says_that_nothing_changed(

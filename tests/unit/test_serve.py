@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import Broker, BrokerFailedError, Settings, __version__
+from mqttcore import serve as serve_command
 from mqttcore.config import Listener
 
 from tests.websocket import WebSocketWire
@@ -333,6 +334,22 @@ def test_check_config_may_be_asked_while_the_broker_runs(serve: Serve) -> None:
     address = f"127.0.0.1:{port_of(serve('--listen', '127.0.0.1:0'))}"
 
     assert outcome(serve("--listen", address, "--check-config"))[0] == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--accept-clock",)])
+def test_accept_clock_reaches_the_broker(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    asked: list[bool] = []
+
+    def start(_self: Broker, *, accept_clock: bool) -> None:
+        asked.append(accept_clock)
+        raise BrokerFailedError("far enough")
+
+    monkeypatch.setattr(Broker, "start", start)
+
+    assert serve_command.main(["--listen", "127.0.0.1:0", *flags]) == 1
+    assert asked == [bool(flags)]
 
 
 def test_the_command_says_its_version() -> None:

@@ -8,8 +8,10 @@ mod served;
 
 use std::time::Duration;
 
-use mqttcore_broker::{BrokerFailure, Config};
+use mqttcore_broker::{BrokerFailure, Config, Listener};
+use mqttcore_http::{HttpListener, HttpOptions};
 use mqttcore_panics::panic_in;
+use mqttcore_tls::{TlsSettings, make_files};
 
 use common::{DEADLINE, HOUR_S, Home, v5, within};
 use served::{Served, Setup, stream};
@@ -17,13 +19,41 @@ use served::{Served, Setup, stream};
 /// Everything that has a thread.
 fn everything(home: &Home) -> Setup {
     let setup = Setup::new(home, vec![stream("rows", "rows/#")]);
+    let encrypted = Listener {
+        tls: Some(certificates(home)),
+        ..Listener::new("encrypted", ([127, 0, 0, 1], 0).into())
+    };
     let config = Config {
         sys_interval: Some(Duration::from_secs(1)),
         scrub_every: Duration::from_secs(3_600),
         shards: 2,
+        listeners: [setup.config.listeners, vec![encrypted]].concat(),
         ..setup.config
     };
-    Setup { config, ..setup }
+    let endpoint = HttpListener {
+        address: ([127, 0, 0, 1], 0).into(),
+        token: "0123456789abcdef".to_owned(),
+        tls: Some(certificates(home)),
+    };
+    let http = HttpOptions {
+        tcp: Some(endpoint),
+        ..setup.http
+    };
+    Setup {
+        config,
+        http,
+        ..setup
+    }
+}
+
+/// A certificate of this test's own, made with the first start.
+fn certificates(home: &Home) -> TlsSettings {
+    let folder = home.path().join("certificates");
+    if !folder.exists() {
+        let hosts = ["localhost".to_owned()];
+        make_files(&folder, &hosts, "client").expect("the files are written");
+    }
+    TlsSettings::new(folder.join("server.pem"), folder.join("server.key"))
 }
 
 fn start(home: &Home) -> Result<Served, String> {
@@ -67,7 +97,10 @@ fn each_thread_that_panics_ends_the_broker_and_is_named() {
         "mqttcore-scrub",
         "the timers of a shard",
         "$SYS",
+        "the clock",
         "the acceptor",
+        "the watch over certificates",
+        "the watch over the endpoint's certificates",
         "the endpoint's acceptor",
         "the endpoint's upkeep",
     ] {
