@@ -9,17 +9,17 @@
 //! filters are checked here as text only.
 //!
 //! ```
-//! use mqttcore_codec::{Limits, Packet, Version, decode, encode};
+//! use mqttcore_codec::{Limits, Packet, ProtocolVersion, decode, encode};
 //!
 //! let bytes = [0x30, 0x06, 0x00, 0x03, b'a', b'/', b'b', b'!'];
-//! let (packet, len) = decode(&bytes, Version::V3_1_1, &Limits::default())?.expect("complete");
+//! let (packet, len) = decode(&bytes, ProtocolVersion::V3_1_1, &Limits::default())?.expect("complete");
 //! assert_eq!(len, bytes.len());
 //! let Packet::Publish(publish) = packet else { panic!("a PUBLISH") };
 //! assert_eq!(publish.topic.as_str(), "a/b");
 //! assert_eq!(publish.payload, b"!");
 //!
 //! let mut out = Vec::new();
-//! encode(&packet, Version::V3_1_1, &mut out)?;
+//! encode(&packet, ProtocolVersion::V3_1_1, &mut out)?;
 //! assert_eq!(out, bytes);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -45,7 +45,7 @@
 //! use std::sync::Arc;
 //! use std::time::Instant;
 //!
-//! use mqttcore_codec::{Version, decode, decode_connect};
+//! use mqttcore_codec::{ProtocolVersion, decode, decode_connect};
 //! use mqttcore_session::{ConnectRequest, Request, ServerLimits, Session, Terms, Transmit};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +63,7 @@
 //! connack.encode(session.version(), session.client_packet_bytes(), &mut out);
 //! assert_eq!(out, b"\x20\x02\x00\x00");
 //!
-//! let (publish, _) = decode(b"\x30\x04\x00\x01t!", Version::V3_1_1, &limits.after_connect())?
+//! let (publish, _) = decode(b"\x30\x04\x00\x01t!", ProtocolVersion::V3_1_1, &limits.after_connect())?
 //!     .expect("complete");
 //! let Request::Publish(publish) = session.handle_packet(now, publish)? else { panic!() };
 //! assert_eq!((publish.topic().as_str(), publish.payload()), ("t", &b"!"[..]));

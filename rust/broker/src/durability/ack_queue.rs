@@ -1,7 +1,8 @@
-//! What waits until the store has kept something: one line for each level that there is to wait for.
+//! Acknowledgement queues: continuations that wait until the log is safe up to a ticket, one
+//! queue for `os` and one for `fsync`.
 //!
-//! A client's promises leave in their order [MQTT-4.6.0-2], so one that stands in the line for the
-//! disk has all its later ones there, whatever they wait for themselves.
+//! Acknowledgements of a client are sent in order [MQTT-4.6.0-2]. If one of them is in the
+//! `fsync` queue, all later ones go there, too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,19 +18,19 @@ use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::durability::store::DurableLog;
 
-/// What is done once a ticket is safe.
+/// What the shard does when a ticket is safe.
 pub(crate) enum Continuation {
-    /// Let the promises of a session leave, up to this one, unless Kafka has not taken all up to
-    /// this record.
+    /// Confirm the acknowledgements of a session up to this token, unless Kafka has not taken all
+    /// records up to this one.
     Confirm(Rc<Client>, AckToken, u64),
-    /// Deliver what was published at QoS 2.
+    /// Deliver a QoS 2 message.
     Deliver(Message, Vec<Target>),
     /// Anything else.
     Call(Box<dyn FnOnce()>),
 }
 
-/// The first ticket that something of a shard waits for, at each level; all ones if nothing does. The thread of the log
-/// wakes the shard when that one is safe.
+/// The first ticket that a shard waits for, at each durability; all ones if there is none. The
+/// thread of the log wakes the shard when that one is safe.
 pub(crate) struct Awaited([AtomicU64; 2]);
 
 impl Default for Awaited {
@@ -45,25 +46,25 @@ impl Awaited {
         self.0[usize::from(durability == Durability::Fsync)].store(ticket, Ordering::SeqCst);
     }
 
-    /// Whether something waits for `ticket` or an earlier one.
+    /// Whether the shard waits for `ticket` or an earlier one.
     pub(crate) fn is_for(&self, durability: Durability, ticket: u64) -> bool {
         self.0[usize::from(durability == Durability::Fsync)].load(Ordering::SeqCst) <= ticket
     }
 }
 
-/// The lines of one shard: for the system, and for the disk.
+/// The queues of one shard, for `os` and for `fsync`.
 #[derive(Default)]
 pub(crate) struct AckQueues {
     by_durability: [AckQueue; 2],
     awaited: Arc<Awaited>,
-    /// Messages of QoS 2 that stand in one of them.
+    /// Order of QoS 2 messages in the queues.
     delivering: AckOrder,
 }
 
-/// What waits at one level.
+/// The queue of one durability.
 #[derive(Default)]
 struct AckQueue {
-    /// The last ticket of this level, or a safer one.
+    /// The last ticket of this durability, or a safer one.
     last: Cell<u64>,
     waiting: RefCell<VecDeque<(u64, Continuation)>>,
 }
@@ -76,7 +77,7 @@ impl AckQueues {
         }
     }
 
-    /// A batch was handed over at `durability`.
+    /// Records that a batch was appended at `durability`.
     pub(crate) fn advance_to(&self, ticket: u64, durability: Durability) {
         if durability >= Durability::Os {
             self.queue_of(Durability::Os).last.set(ticket);
@@ -86,7 +87,7 @@ impl AckQueues {
         }
     }
 
-    /// Has `then` done once all that was handed over so far is as safe as `durability` says.
+    /// Runs `then` when all batches so far have reached `durability`.
     pub(crate) fn push(&self, durability: Durability, then: Continuation) {
         let line = self.queue_of(durability);
         let mut waiting = line.waiting.borrow_mut();
@@ -96,7 +97,7 @@ impl AckQueues {
         waiting.push_back((line.last.get(), then));
     }
 
-    /// Whether the ticket of something in line is safe already.
+    /// Whether the first ticket of a queue is safe already.
     pub(crate) fn is_due(&self, log: &DurableLog) -> bool {
         [Durability::Os, Durability::Fsync]
             .into_iter()
@@ -107,7 +108,7 @@ impl AckQueues {
             })
     }
 
-    /// Has `then` done once all that was handed over so far is as safe as was asked for.
+    /// Runs `then` when all batches so far have reached the durability that they asked for.
     pub(crate) fn push_last(&self, then: Continuation) {
         let [os, fsync] = [Durability::Os, Durability::Fsync]
             .map(|durability| self.queue_of(durability).last.get());
@@ -119,23 +120,23 @@ impl AckQueues {
         self.push(durability, then);
     }
 
-    /// The level that messages of QoS 2 stand in line for; later ones must not overtake them.
+    /// The durability that queued QoS 2 messages wait for; later ones must not overtake them.
     pub(crate) fn durability_of_deliveries(&self) -> Option<Durability> {
         self.delivering.durability()
     }
 
-    /// A message of QoS 2 is going to stand in the line of `durability`.
+    /// Counts a QoS 2 message that is put into the queue of `durability`.
     pub(crate) fn deliver_at(&self, durability: Durability) {
         self.delivering.require(durability);
         self.delivering.enqueue();
     }
 
-    /// A message of QoS 2 has left the line.
+    /// Counts a QoS 2 message that left its queue.
     pub(crate) fn delivered(&self) {
         self.delivering.dequeue();
     }
 
-    /// Takes out the first thing whose ticket is safe.
+    /// Takes the first continuation whose ticket is safe.
     pub(crate) fn next_safe(&self, log: &DurableLog) -> Option<Continuation> {
         [Durability::Os, Durability::Fsync]
             .into_iter()

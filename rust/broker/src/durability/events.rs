@@ -1,16 +1,16 @@
-//! What a broker is told of its store.
+//! Events of the store.
 
 use mqttcore_store::{Durability, StoreError};
 
 use crate::runtime::log::LogCategory;
 
-/// What a broker does with news of its store. Called from threads of the store.
+/// Handles events of the store. Called on threads of the store.
 pub(crate) trait StoreEvents: Send + Sync {
     /// `ticket` and all before it are as safe as `durability` says.
     fn kept(&self, durability: Durability, ticket: u64);
-    /// The log takes records again.
+    /// The log queue has room again.
     fn has_room(&self);
-    /// The store has stopped: nothing is kept any more.
+    /// The store has stopped.
     fn failed(&self, error: StoreError);
     /// Whether the messages of all sessions together are at their limit.
     fn set_all_full(&self, is_full: bool);

@@ -1,4 +1,4 @@
-//! A shard's records on their way to an external log, and what waits for them.
+//! A shard's records for an external log, and the continuations that wait for them.
 //!
 //! A shard hands the records of a turn over at its end. What that decides:
 //!
@@ -32,7 +32,7 @@ use crate::durability::row_log::{RowLog, RowRecord};
 /// nobody leads, while others go on.
 const UNSETTLED_MAX: usize = 1 << 20;
 
-/// One shard's way to the external log.
+/// A shard's queue of records for the external log.
 pub(crate) struct ExternalQueue {
     pub(crate) rows: Arc<dyn RowLog>,
     outcomes: RecordOutcomes,
@@ -57,27 +57,27 @@ pub(crate) struct ExternalQueue {
     settling: RefCell<Vec<(u64, RecordOutcome)>>,
 }
 
-/// A record of which nobody said yet what became of it.
+/// A record without an outcome yet.
 struct Pending {
     bytes: usize,
     publisher: RecordOrigin,
 }
 
-/// Who is told when a record is lost.
+/// Where a record comes from: decides what happens if it is lost.
 pub(crate) enum RecordOrigin {
     /// Nobody waits.
     None,
-    /// A promise over this connection waits.
+    /// An acknowledgement on this connection waits.
     Promised(Rc<Client>, Rc<Link>),
     /// A step that waits for it.
     Asking(oneshot::Sender<Result<(), LostRecord>>),
 }
 
-/// What is done once records are settled.
+/// What the shard does when records are settled.
 pub(crate) enum KafkaContinuation {
-    /// Let the promises of a session leave, up to this one.
+    /// Confirm the acknowledgements of a session up to this token.
     Confirm(Rc<Client>, AckToken),
-    /// Tell another thread.
+    /// Call a function, for another thread.
     Call(Box<dyn FnOnce()>),
 }
 
@@ -144,7 +144,7 @@ impl ExternalQueue {
         number
     }
 
-    /// Takes what became of records, and hands each with its publisher to `settle`.
+    /// Takes the outcomes of records, and calls `settle` with each and its origin.
     pub(crate) fn settle_all(
         &self,
         shard: usize,
@@ -209,7 +209,7 @@ impl ExternalQueue {
         self.waiting.borrow_mut().insert((number, serial), waiting);
     }
 
-    /// Takes out the first thing whose records are settled.
+    /// Takes the first continuation whose records are settled.
     pub(crate) fn next_settled(&self) -> Option<KafkaContinuation> {
         let mut waiting = self.waiting.borrow_mut();
         let first = waiting.first_entry()?;

@@ -1,4 +1,5 @@
-//! What a shard writes to the store, and what waits until it is safe.
+//! The shard log writer: collects the records of a turn, and the continuations that depend on
+//! them.
 //!
 //! A shard collects the records of a turn and hands them over at the turn's end, before its messages for other shards
 //! leave and before it writes to a socket. The store answers with a ticket; what depends on the records waits for it:
@@ -17,18 +18,18 @@ use crate::clients::client::Client;
 use crate::durability::ack_queue::{AckQueues, Awaited, Continuation};
 use crate::durability::store::{DurableLog, PageRequest};
 
-/// One shard's way to the store.
+/// Writes one shard's records to the store.
 pub(crate) struct ShardLogWriter {
     pub(crate) log: Arc<DurableLog>,
     /// The records of this turn.
     batch: RefCell<Batch>,
-    /// The safest that one of them has to be.
+    /// The highest durability that one of them needs.
     durability: Cell<Durability>,
-    /// Clients whose promises depend on them.
+    /// Clients with acknowledgements that depend on them.
     promising: RefCell<Vec<Rc<Client>>>,
-    /// What else depends on them.
+    /// Other continuations that depend on them.
     held: RefCell<Vec<(Durability, Continuation)>>,
-    /// What waits for earlier turns' records.
+    /// Continuations that wait for records of earlier turns.
     pub(crate) ack_queues: AckQueues,
     pub(crate) recipients: RefCell<RecipientsBuf>,
     pub(crate) rows: RefCell<RowRefsBuf>,
@@ -69,7 +70,7 @@ impl ShardLogWriter {
         }
     }
 
-    /// Has those go on that waited for the log.
+    /// Wakes the connections that waited for the log.
     pub(crate) fn wake_stalled(&self) {
         if !self.stalled.borrow().is_empty() && self.log.store.has_room() {
             let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
@@ -86,7 +87,7 @@ impl ShardLogWriter {
         self.held.borrow_mut().push((durability, then));
     }
 
-    /// The promises of `client` wait until what is written so far is as safe as `durability` says.
+    /// Holds acknowledgements to `client` until all records so far have reached `durability`.
     pub(crate) fn hold_acknowledgement(&self, client: &Rc<Client>, durability: Durability) {
         if client.ack_order.require(durability) {
             self.promising.borrow_mut().push(Rc::clone(client));
@@ -103,7 +104,7 @@ impl ShardLogWriter {
         self.log.read_page(request);
     }
 
-    /// Has `then` done behind every message that waits to be delivered; gives it back if none does.
+    /// Runs `then` after all messages that wait for delivery; returns it if there is none.
     pub(crate) fn after_deliveries(&self, then: Box<dyn FnOnce()>) -> Option<Box<dyn FnOnce()>> {
         let Some(durability) = self.ack_queues.durability_of_deliveries() else {
             return Some(then);
@@ -112,18 +113,19 @@ impl ShardLogWriter {
         None
     }
 
-    /// Whether something that waited can be done: its records became safe before it stood in line.
+    /// Whether a continuation can run: its records became safe before it was queued.
     pub(crate) fn is_due(&self) -> bool {
         self.ack_queues.is_due(&self.log)
     }
 
-    /// Hands the records of this turn over, and lines up what depends on them.
+    /// Appends the records of this turn to the log, and queues what depends on them.
     pub(crate) fn commit(&self) {
         let mut promising = self.promising.borrow_mut();
         let mut held = self.held.borrow_mut();
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
-            // Who stands behind something safer waits for that level, and so does what it depends on.
+            // A client with an earlier acknowledgement at a higher durability waits for that
+            // one, so the records need it, too.
             let clients = promising
                 .iter()
                 .filter_map(|client| client.ack_order.durability());

@@ -1,10 +1,10 @@
-//! What all shards know of sessions that are still being read from the store.
+//! Progress of loading sessions, shared by all shards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What all shards know of it.
+/// Progress of loading.
 pub(crate) struct Loading {
     /// Sessions that the store has and the shards do not; all ones while nobody knows.
     pub(crate) to_come: AtomicU64,
@@ -32,7 +32,7 @@ impl Loading {
         Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
     }
 
-    /// One that was to come is there.
+    /// Counts a loaded session.
     pub(crate) fn one_loaded(&self) {
         // ORDERING: as in `to_come`.
         self.to_come.fetch_sub(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The store behind the broker: the log of all shards, what waits for it, its clock, and its share of the disk; the
-//! rows beside it, and the external log that keeps some of them.
+//! Durability: the store of all shards, acknowledgement queues, kept time, the limit on queues on
+//! the disk; rows, and the external log.
 
 pub(crate) mod ack_queue;
 pub(crate) mod clock;

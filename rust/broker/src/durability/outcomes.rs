@@ -1,4 +1,4 @@
-//! What became of records of an external log, on its way to the shards that wait for it.
+//! Outcomes of records of an external log, for the shards that wait for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -28,7 +28,7 @@ impl RecordTicket {
     }
 }
 
-/// What became of one record.
+/// The outcome of one record.
 pub(crate) enum RecordOutcome {
     Kept,
     Lost(LostRecord),
@@ -40,7 +40,7 @@ pub(crate) struct LostRecord {
     pub(crate) why: Box<str>,
 }
 
-/// What a broker does with news of its external log.
+/// Handles events of the external log.
 pub(crate) trait OutcomeEvents: Send + Sync {
     /// There is something for this shard.
     fn wake(&self, shard: usize);
@@ -52,11 +52,12 @@ pub(crate) trait OutcomeEvents: Send + Sync {
     fn warn(&self, text: String);
 }
 
-/// Where an external log says what became of records; from any thread. It does not keep the broker alive.
+/// Where an external log reports outcomes of records, from any thread. It does not keep the
+/// broker alive.
 #[derive(Clone)]
 pub struct RecordOutcomes(Arc<Inbox>);
 
-/// What became of records, for each shard; by their numbers.
+/// Outcomes for each shard, by record number.
 struct Inbox {
     boxes: Vec<Mutex<Vec<(u64, RecordOutcome)>>>,
     events: OnceLock<Weak<dyn OutcomeEvents>>,
@@ -76,7 +77,7 @@ impl RecordOutcomes {
         let _ = self.0.events.set(Arc::downgrade(events));
     }
 
-    /// Takes out what became of records of a shard.
+    /// Takes the outcomes for a shard.
     pub(crate) fn take(&self, shard: usize, into: &mut Vec<(u64, RecordOutcome)>) {
         into.append(&mut self.0.lock(shard));
     }

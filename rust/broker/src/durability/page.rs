@@ -25,7 +25,7 @@ pub(crate) struct QueuePage {
     pub(crate) is_last: bool,
 }
 
-/// A message on its way to one session.
+/// A delivery of a page.
 pub(crate) struct Waiting {
     pub(crate) delivery: u64,
     pub(crate) message: Message,

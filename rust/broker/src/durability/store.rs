@@ -1,4 +1,4 @@
-//! The store of a broker: one log for all shards, and word of how far it is safe.
+//! The store of a broker: one log for all shards, and how far it is safe.
 
 use std::io;
 use std::path::Path;
@@ -150,7 +150,7 @@ impl DurableLog {
             for request in requests {
                 match request.read(&*store, clock) {
                     Ok(page) => (request.answer)(page),
-                    // What was promised cannot be read: nothing more is promised.
+                    // Acknowledged data cannot be read: the broker stops.
                     Err(error) => log.upgrade().iter().for_each(|log| log.fail(&error)),
                 }
             }
@@ -248,7 +248,7 @@ impl DurableLog {
     pub(crate) fn append(&self, batch: &mut Batch, durability: Durability) -> u64 {
         let appended = self.store.append(batch, durability, SpacePolicy::Essential);
         batch.clear();
-        // What waits for a log that has stopped waits for ever: nothing is promised any more.
+        // If the log has stopped, continuations wait forever: nothing is acknowledged any more.
         appended.map_or(u64::MAX, |ticket| ticket.number)
     }
 

@@ -1,4 +1,4 @@
-//! A message handed to the sessions that it matched, here and on other shards.
+//! Delivers a message to the sessions of its targets, on this shard and on others.
 
 use std::rc::Rc;
 
@@ -11,7 +11,8 @@ use crate::routing::drops::{DropCause, count_late_drop, drop_message};
 use crate::routing::{fill, group, memory, session_records};
 use crate::shard::{Shard, ShardMessage};
 
-/// Delivers the targets of this shard and posts the others to theirs; streams have theirs already.
+/// Delivers to the targets of this shard and sends the others to their shards; streams have their
+/// rows already.
 pub(crate) fn deliver_to_shards(
     shard: &Rc<Shard>,
     message: &Message,
@@ -45,7 +46,8 @@ pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Tar
     }
 }
 
-/// Hands `message` to the session of a target; what it cannot take goes on to the next member of its group.
+/// Delivers `message` to the session of a target; if the session does not take it, offers it to
+/// the next member of its group.
 fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
     loop {
         // A session that ended meanwhile is not there any more, or another one has its slot.
@@ -85,7 +87,7 @@ fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
     }
 }
 
-/// Hands `message` to one session and sends what may be sent at once.
+/// Delivers `message` to one session and sends what can be sent at once.
 pub(crate) fn deliver(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -97,7 +99,7 @@ pub(crate) fn deliver(
     }
 }
 
-/// The same, and answers why the session does not take it.
+/// The same, and returns why the session does not take the message.
 fn offer(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

@@ -1,4 +1,4 @@
-//! Messages that are dropped: a reason, a counter, an event and a line in the log.
+//! Dropped messages: causes, counters, events and log lines.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Counter;
 use crate::shard::{EventDetails, Shard};
 
-/// Most members of a group that may not have a message and are tried all the same.
+/// Maximum number of members of a group that are tried although they may not receive a message.
 const MOST_DENIALS: usize = 32;
 
 /// Why a message is dropped.
@@ -45,7 +45,7 @@ impl DropCause {
     }
 }
 
-/// Takes a message that reaches nobody out of the books of the store, and into those of drops.
+/// Drops a message: removes its delivery from the store, and counts the drop.
 pub(super) fn drop_message(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -71,7 +71,7 @@ pub(super) fn count_late_drop(shard: &Shard, message: &Message, target: &Target)
     });
 }
 
-/// Books a deliberate drop: a counter, a line in the log, an event.
+/// Counts and logs a drop and notifies the plugins.
 pub(super) fn count_drop(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -90,7 +90,7 @@ pub(super) fn count_drop(
         shard.metrics().dropped_acknowledged.add(1);
     }
     if matches!(reason, DropCause::Session(DropReason::Offline)) {
-        // What QoS 0 means for a session that is away: counted, but nobody's fault.
+        // QoS 0 for an offline session: counted, but not logged.
         return;
     }
     shard.tell(EventKind::Dropped, client, of_topic(message));

@@ -1,4 +1,4 @@
-//! Messages on their way to an external log: which become records, and what goes on once it has them.
+//! Sends messages to an external log, and continues when their records are settled.
 
 use std::rc::Rc;
 
@@ -18,11 +18,11 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::guard::contained;
 use crate::shard::{EventDetails, Shard};
 
-/// Why a message that goes to the external log first is not accepted.
+/// Why a message that must be in the external log first is not accepted.
 pub(crate) enum NotLogged {
     /// The shard ends.
     Stopped,
-    /// The external log did not take it.
+    /// The external log rejected the record.
     Lost,
 }
 
@@ -37,8 +37,8 @@ fn go_on(shard: &Shard, waiting: KafkaContinuation) {
     }
 }
 
-/// Makes records of a publish for the streams among its targets; its publisher's promises wait for
-/// them from now on.
+/// Makes records of a publish for the streams among its targets; acknowledgements to its
+/// publisher wait for them.
 pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) {
     let Some(queue) = shard.external.as_ref().filter(|_| !publication.is_logged) else {
         return;
@@ -91,7 +91,7 @@ pub(crate) fn produce_first(
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(async move {
         for answer in answers {
-            // A sender that is dropped without a word means that the shard ends.
+            // If the sender is dropped without a result, the shard ends.
             let Ok(outcome) = answer.await else {
                 return Err(NotLogged::Stopped);
             };
@@ -113,7 +113,8 @@ pub(crate) fn backpressure_reason(
     queue.rows.refusal(publication.topic, publication.message)
 }
 
-/// Lets promises of `client` leave up to `token`, once all records up to `number` are settled.
+/// Confirms acknowledgements of `client` up to `token` when all records up to `number` are
+/// settled.
 pub(crate) fn confirm_after(shard: &Shard, client: &Rc<Client>, token: AckToken, number: u64) {
     let confirm = KafkaContinuation::Confirm(Rc::clone(client), token);
     match &shard.external {
@@ -146,14 +147,14 @@ pub(crate) fn own_lost(shard: &Shard) -> u64 {
         .map_or(0, |queue| queue.own_lost.get())
 }
 
-/// Books what became of records, and does what waited for them.
+/// Handles outcomes of records, and runs the continuations that waited for them.
 pub(crate) fn advance(shard: &Rc<Shard>) {
     let Some(queue) = &shard.external else { return };
     queue.settle_all(shard.index, |publisher, outcome| {
         settle(shard, publisher, outcome);
     });
     while let Some(waiting) = queue.next_settled() {
-        // One that fails must not keep the others waiting.
+        // A continuation that panics must not stop the others.
         contained(shard, "a continuation that waited for Kafka", || {
             go_on(shard, waiting);
         });

@@ -1,4 +1,5 @@
-//! What waits for the store, and goes on once that is as safe as it has to be.
+//! Waiting for the store: runs continuations when their records are safe, and applies
+//! backpressure.
 
 use std::rc::Rc;
 
@@ -16,20 +17,20 @@ use crate::shard::Shard;
 use crate::shard::guard::contained;
 
 impl Shard {
-    /// Whether the disk is too full for anything new that has to be kept.
+    /// Whether the disk is too full for new messages that must be stored.
     pub(crate) fn is_short_of_room(&self) -> bool {
         let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.log.store.pressure() > Pressure::None)
     }
 }
 
-/// Does what waited for tickets that are safe by now.
+/// Runs the continuations whose tickets are safe.
 pub(crate) fn advance(shard: &Rc<Shard>) {
     let Some(journal) = &shard.journal else {
         return;
     };
     while let Some(then) = journal.ack_queues.next_safe(&journal.log) {
-        // One that fails must not keep the others waiting.
+        // A continuation that panics must not stop the others.
         contained(shard, "a continuation that waited for the store", || {
             go_on(shard, journal, then);
         });
@@ -52,7 +53,7 @@ fn go_on(shard: &Rc<Shard>, journal: &ShardLogWriter, then: Continuation) {
     }
 }
 
-/// Notes something that is true with what else is written in this turn.
+/// Writes a note together with the other records of this turn.
 pub(crate) fn write_note(shard: &Shard, key: &str, value: &[u8]) {
     if let Some(journal) = &shard.journal {
         let durability = shard.config().promise().max(Durability::Os);
@@ -60,13 +61,13 @@ pub(crate) fn write_note(shard: &Shard, key: &str, value: &[u8]) {
     }
 }
 
-/// Calls `then` once all that was handed over so far is as safe as it has to be, and the external log
-/// has said what became of its part.
+/// Calls `then` when all records so far are as safe as required, and the records of the external
+/// log are settled.
 pub(crate) fn when_safe(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     when_stored(shard, external::when_kept(shard, then));
 }
 
-/// Calls `then` once all that `client` was promised so far is safe.
+/// Calls `then` when all records are safe that acknowledgements to `client` depend on.
 pub(crate) fn when_acknowledged(shard: &Rc<Shard>, client: &Client, then: Box<dyn FnOnce()>) {
     let then = external::when_kept(shard, then);
     match shard.journal.as_ref().zip(client.ack_order.durability()) {
@@ -86,7 +87,7 @@ fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
     }
 }
 
-/// Waits until all that the store was handed so far is as safe as it has to be.
+/// Waits until all records so far are as safe as required.
 pub(crate) async fn all_safe(shard: &Rc<Shard>) {
     let (sender, safe) = oneshot::channel();
     let tell = move || {
@@ -97,7 +98,7 @@ pub(crate) async fn all_safe(shard: &Rc<Shard>) {
     let _ = safe.await;
 }
 
-/// Has `message` delivered once all that is written so far is as safe as `durability` says.
+/// Delivers `message` when all records so far have reached `durability`.
 pub(crate) fn deliver_when_safe(
     shard: &Shard,
     durability: Durability,

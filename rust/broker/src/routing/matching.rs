@@ -1,4 +1,4 @@
-//! Who a message matches: the directory is searched, and members of shared groups are chosen.
+//! Matching: searches the directory, and chooses members of shared groups.
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::{Match, Search, SubscriptionFilter, TopicName, Visitor};
@@ -115,7 +115,7 @@ impl Visitor for Collector<'_> {
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
         if self.judge.standby(&first_choice) == 0 {
-            // Nobody would take it: it is not handed on from the one whose drop it becomes.
+            // No member would take the message: the first choice drops it.
             self.group = None;
         }
         self.choose(&first_choice);

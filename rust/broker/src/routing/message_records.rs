@@ -1,4 +1,4 @@
-//! What a message leaves in the store before it is delivered, and how safe that has to be.
+//! Records of messages: what is written before a delivery, and which durability it needs.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -19,12 +19,12 @@ use crate::routing::session_records::write_dropped;
 use crate::routing::{external, queue_policy, rows};
 use crate::shard::Shard;
 
-/// Makes its records for external logs, writes what a publish leaves behind, and numbers the deliveries to durable sessions. What is
-/// retained is handed over at once, while it is this shard's turn: so the log has the order of
-/// memory.
+/// Makes the records of a publish for external logs and for the store, and numbers the deliveries
+/// to durable sessions. The record of a retained message is handed over while its topic is
+/// locked, so that the log has the same order as memory.
 ///
-/// The publisher's promise then waits for it. Answers how safe it has to be before it is delivered,
-/// if that has to wait: it is of QoS 2, and it, its PUBREC or an earlier one that it must not
+/// The acknowledgement waits for the record. Returns the durability that delivery has to wait
+/// for: only for QoS 2, if this record, its PUBREC or an earlier message that it must not
 /// overtake is not safe yet.
 pub(crate) fn write_published(
     shard: &Shard,
@@ -50,14 +50,14 @@ pub(crate) fn write_published(
         .filter(|_| is_exact)
 }
 
-/// How safe a publish has to be before it is acknowledged.
+/// The durability that a publish needs before it is acknowledged.
 pub(crate) fn durability_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
     let (config, publisher) = (shard.config(), publication.publisher);
     let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
     config.promise_on(publication.topic, publisher)
 }
 
-/// Whether the disk is too full for a publish with these targets, which would leave something behind.
+/// Whether a publish with these targets needs a record and the disk is too full for it.
 pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: &[Target]) -> bool {
     let qos = publication.message.qos();
     if qos == QoS::AtMostOnce || !shard.is_short_of_room() {
@@ -78,7 +78,7 @@ pub(crate) fn lacks_room(shard: &Shard, publication: &Publication<'_>, targets: 
             || targets.iter().any(is_for_kept))
 }
 
-/// Whether the disk is too full to retain a message, which would have to be kept.
+/// Whether a retained message must be stored and the disk is too full for it.
 pub(crate) fn lacks_room_to_retain(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     message.retain()
@@ -87,7 +87,7 @@ pub(crate) fn lacks_room_to_retain(shard: &Shard, publication: &Publication<'_>)
         && durability_of(shard, publication) > Durability::Memory
 }
 
-/// Returns whether something was written that is waited for.
+/// Returns whether the acknowledgement has to wait for a record.
 fn write_publish(
     shard: &Shard,
     journal: &ShardLogWriter,
@@ -99,7 +99,7 @@ fn write_publish(
     let mut rows = journal.rows.borrow_mut();
     rows::list_rows(shard, publication, targets, &mut rows);
     let is_cleared = if durability == Durability::Memory {
-        // What the store has is not retained any more.
+        // The message in the store is not retained any more.
         retaining.was_stored
     } else {
         retaining.outcome == Retention::Cleared
@@ -180,7 +180,7 @@ fn write_message(
     journal.write(durability, &Record::Message(record));
 }
 
-/// Writes what is kept as rows alone: nobody waits for it.
+/// Writes a message that is stored as rows only; no acknowledgement waits for it.
 fn write_rows(
     shard: &Shard,
     journal: &ShardLogWriter,
@@ -207,7 +207,8 @@ fn number_deliveries(
     let message = publication.message;
     let may_exceed = queue_policy::is_refused_when_full(shard, publication);
     recipients.clear();
-    // A queue comes back in the order of its numbers: no shard may have a stock of them.
+    // Queues are restored in the order of these numbers, so no shard may allocate them in
+    // advance.
     let first = journal.log.numbers(targets.len().max(1) as u64);
     for target in targets.iter_mut().filter(|target| !target.is_stream()) {
         let session = kept_target(shard, message, target);
@@ -256,10 +257,10 @@ pub(crate) fn lacks_queue_room(
         && durable.receives(target.handle, publication.topic)
 }
 
-/// Writes that a delivery goes to another member of its group, in one batch with its end at the one that refused it.
-/// What the store has is not written again.
+/// Writes that a delivery moves to another member of its group, in one batch with its end at the
+/// member that refused it. A message that is in the store is not written again.
 ///
-/// Answers how safe that has to be before it is delivered, if that has to wait: as in [`published`].
+/// Returns the durability that delivery has to wait for, as [`write_published`].
 pub(crate) fn write_requeued(
     shard: &Shard,
     refused: Option<&Rc<Client>>,

@@ -1,4 +1,5 @@
-//! The way of a message: who gets it, what the store is told first, shared groups, retained messages.
+//! Routing: matches messages, writes their records, delivers them; shared groups, retained
+//! messages.
 //!
 //! Knows clients and the store. Knows no socket and no packet of a connection.
 

@@ -1,4 +1,4 @@
-//! One message on its way through the router, and why it may not be routed.
+//! A message in the router, and why it may not be routed.
 
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -14,7 +14,7 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
 use crate::shard::{EngineState, Shard};
 
-/// One message on its way to whoever gets it.
+/// One message in the router.
 pub(crate) struct Publication<'a> {
     /// Who published it; `None` is the broker itself.
     pub(crate) publisher: Option<&'a Rc<Client>>,
@@ -31,7 +31,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) routed: Routed,
 }
 
-/// What the router says of a message.
+/// Results of routing a message.
 #[derive(Default)]
 pub(crate) struct Routed {
     /// How many targets it has.
@@ -117,7 +117,7 @@ impl Unroutable {
     }
 }
 
-/// Books a message that is not routed.
+/// Counts and logs a message that is not routed.
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
     if why == Unroutable::NoMemory {
         let publisher = publication.publisher.map(|client| &**client);

@@ -4,9 +4,10 @@
 //! publisher's grant; else that of the publisher's listener; else the broker's. It holds for deliveries that the store
 //! keeps, since an acknowledgement promises no others.
 //!
-//! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher cannot be told: it waits, with
-//! its message, until there is room, and is disconnected without an acknowledgement after [`Config::queue_deadline`]. Continuation
-//! nobody gets the message, for the publisher sends it again.
+//! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher
+//! cannot be told: it waits, with its message, until there is room, and is disconnected without
+//! an acknowledgement after [`Config::queue_deadline`]. Then no subscriber gets the message,
+//! since the publisher sends it again.
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::TopicName;

@@ -1,4 +1,4 @@
-//! Retained messages: what a publish leaves behind, and what a new subscription gets of it.
+//! Retained messages: storing, removal, expiry, and replay to new subscriptions.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ impl<'w> Retaining<'w> {
         Self {
             outcome,
             was_stored: old.is_some_and(|old| old.is_stored),
-            // What has not changed has no place in the log.
+            // A message that does not change needs no record.
             lock: turn.filter(|_| outcome != Retention::Refused),
         }
     }
@@ -53,7 +53,7 @@ fn is_still_allowed(kept: &RetainedMessage, shard: &Shard) -> bool {
     match source.and_then(|source| source.may_publish(topic)) {
         None | Some(RuleAnswer::Allowed) => true,
         Some(RuleAnswer::Denied) => false,
-        // Nobody knows what a plugin would say without its client.
+        // A plugin cannot be asked without the client.
         Some(RuleAnswer::Silent) => shard
             .interests()
             .asks_about(Action::Publish, |filter| filter.matches(topic)),
@@ -92,7 +92,7 @@ fn is_current(shard: &Shard, message: &Message) -> bool {
     kept.is_some_and(|kept| kept.message.bytes().is_same(message.bytes()))
 }
 
-/// What one step of a replay brings.
+/// The result of one step of a replay.
 enum ReplayStep {
     Message(RetainedMessage),
     /// A part of the store was looked at.
@@ -109,7 +109,7 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
     if !message.retain() {
         return;
     }
-    // Nobody can be told, and nobody was promised anything.
+    // QoS 0: nobody is told, and nothing was acknowledged.
     let is_lossy = message.qos() == QoS::AtMostOnce;
     if is_lossy && message_records::lacks_room_to_retain(shard, publication) {
         refused(shard, message, "the disk is nearly full");
@@ -205,7 +205,7 @@ pub(crate) fn set_own(engine: &EngineState, topic: TopicName<'_>, message: &Mess
     uncounted(engine, old);
 }
 
-/// Books that `old` has lost its place.
+/// Counts the removal of `old`.
 fn uncounted(engine: &EngineState, old: Option<RetainedMessage>) -> Option<RetainedMessage> {
     if old.as_ref().is_some_and(|old| old.is_own) {
         // ORDERING: see `count`.
@@ -214,7 +214,7 @@ fn uncounted(engine: &EngineState, old: Option<RetainedMessage>) -> Option<Retai
     old
 }
 
-/// Books a retained message that is not kept.
+/// Counts and logs a retained message that is not stored.
 fn refused(shard: &Shard, message: &Message, why: &str) {
     shard.metrics().dropped_retained_full.add(1);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {

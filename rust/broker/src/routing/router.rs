@@ -1,4 +1,4 @@
-//! The router: from messages of one publisher to the sessions that get them.
+//! The router: matches, records and delivers the messages of one publisher.
 //!
 //! There is one way, [`route`]: messages are matched, recorded, answered and handed to the sessions of this shard and of
 //! others. Messages of one read go together ([`MessageBatch`](crate::routing::batch::MessageBatch)); any other is a batch

@@ -1,4 +1,4 @@
-//! Messages as rows of stored streams: what a record of the store says of them.
+//! Rows of stored streams in the records of messages.
 
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;

@@ -14,7 +14,8 @@ use crate::config::grants::{Access, RuleAnswer};
 use crate::routing::records::{kept, kept_ms};
 use crate::shard::Shard;
 
-/// A session is kept from now on, or is no longer; true if the store has not heard of it yet.
+/// Allocates or frees the number of a session in the store; true if the session has no record
+/// yet.
 pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
     let Some(journal) = &shard.journal else {
         return false;
@@ -224,7 +225,7 @@ pub(crate) fn unpack(packed: u8, id: u32) -> Options {
     }
 }
 
-/// Writes what the session of `client` told; promises that wait for it stand in line.
+/// Writes an exchange step of the session of `client`; acknowledgements wait for it.
 pub(crate) fn write_exchange_step(
     shard: &Shard,
     client: &Rc<Client>,

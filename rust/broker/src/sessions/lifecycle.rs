@@ -1,4 +1,4 @@
-//! The life of a session on its shard: promises, deadlines, the end of its connection, its own end.
+//! Lifecycle of a session: acknowledgements, deadlines, disconnect, removal.
 
 use std::rc::Rc;
 
@@ -14,7 +14,8 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::paging;
 use crate::shard::{EventDetails, Shard};
 
-/// Lets every promise so far leave: at once, unless one waits for the store (decision 2) or an external log.
+/// Confirms all acknowledgements so far: at once, unless one waits for the store (decision 2) or
+/// an external log.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal
         && let Some(durability) = client.ack_order.durability()
@@ -26,7 +27,7 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     external::confirm_after(shard, client, token, client.external_record());
 }
 
-/// Separates `client` from its connection; its will and its session go their ways.
+/// Detaches `client` from its connection: schedules its will and the expiry of its session.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     session_records::write_disconnected(shard, client);
@@ -96,7 +97,7 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
     router::publish_promised(shard, publication);
 }
 
-/// Ends a session: no message reaches it any more, and its slot is free.
+/// Removes a session and frees its slot.
 pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     if shard.registry.borrow().at(client.handle).is_none() {
         return;

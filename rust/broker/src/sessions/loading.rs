@@ -1,4 +1,4 @@
-//! Sessions come back while clients are let in already.
+//! Loads sessions from the store while clients connect.
 //!
 //! A thread reads what the store kept and deals it to the shards. Whoever connects meanwhile has
 //! its session brought back first; it is told CONNACK, sent what waits for it, and its
@@ -36,7 +36,7 @@ const BEGUN_TOGETHER: u32 = 4_096;
 /// How often the thread looks whether the broker has failed while a shard is busy.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Does `then` once every session is there: at once, in the usual case.
+/// Runs `then` when all sessions are loaded: usually at once.
 pub(crate) fn when_loaded(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
     if shard.held.is_loaded() {
         then(shard);
@@ -45,7 +45,7 @@ pub(crate) fn when_loaded(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'st
     }
 }
 
-/// Waits until every session is there.
+/// Waits until all sessions are loaded.
 pub(crate) async fn loaded(shard: Rc<Shard>) {
     let (sender, is_over) = oneshot::channel();
     when_loaded(&shard, |_| {
@@ -109,7 +109,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<RestoredSession>)
     shard.flush_mailboxes();
 }
 
-/// Every session is there: what was held back goes on.
+/// All sessions are loaded: runs deferred work.
 fn end(shard: &Rc<Shard>) {
     shard.held.is_loaded.set(true);
     for then in shard.held.then.take() {
@@ -123,7 +123,7 @@ fn end(shard: &Rc<Shard>) {
     shard.flush_mailboxes();
 }
 
-/// Starts the thread that brings back what `log` has.
+/// Starts the thread that loads the sessions of `log`.
 pub(crate) fn start(
     engine: &Arc<EngineState>,
     log: &Arc<DurableLog>,
@@ -149,7 +149,7 @@ pub(crate) fn start(
             under_way: 0,
         };
         if let Err(error) = loader.load() {
-            // What was promised cannot be read: nothing more is promised.
+            // Acknowledged data cannot be read: the broker stops.
             log.fail(&error);
         }
     };
@@ -208,7 +208,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Finds out who there is; returns the numbers of the sessions.
+    /// Lists the clients; returns the numbers of their sessions.
     fn list(&mut self) -> Result<Vec<u64>, StoreError> {
         let (engine, by_key) = (self.engine, &mut self.by_key);
         self.log.store.clients(&mut |number, client_id| {
@@ -221,7 +221,7 @@ impl Loader<'_> {
         Ok(numbers)
     }
 
-    /// Deals these sessions to their shards.
+    /// Sends these sessions to their shards.
     fn deliver_to_shards(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
         let mut dealt: Vec<Vec<RestoredSession>> =
             (0..self.engine.shards()).map(|_| Vec::new()).collect();
@@ -248,7 +248,7 @@ impl Loader<'_> {
         Ok(read)
     }
 
-    /// Brings back the sessions that clients wait for.
+    /// Loads the sessions that clients wait for.
     fn answer(&mut self) -> Result<(), StoreError> {
         while let Ok(Wanted { client_id, home }) = self.wanted.try_recv() {
             let key = self.engine.key_of(&client_id);
@@ -265,7 +265,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Puts retained messages into their place.
+    /// Loads retained messages.
     fn retained(&mut self) -> Result<(), StoreError> {
         let mut expired = Vec::new();
         for together in self.reader.list_retained()?.chunks(RETAINED_TOGETHER) {
@@ -275,7 +275,7 @@ impl Loader<'_> {
         self.have(0, move |shard| session_records::expired(shard, &expired))
     }
 
-    /// Lets the time of a shard's sessions go on.
+    /// Starts the timers of a shard's sessions.
     fn begin(&mut self, index: usize) -> Result<(), StoreError> {
         let (sender, next) = channel();
         let mut from = 0;
@@ -294,7 +294,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Has `work` done on a shard, once the shards are not too far behind.
+    /// Sends `work` to a shard; waits first while the shards have too much to do.
     fn have(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! The life of a session: deadlines, wills and its end; its queue on the disk; its way back after a restart.
+//! Sessions: lifecycle, wills, spilled queues, rights, loading after a restart.
 
 pub(crate) mod lifecycle;
 pub(crate) mod listing;

@@ -1,4 +1,4 @@
-//! Queues that are in the store alone, and their way back.
+//! Paging: reads spilled queues back from the store.
 //!
 //! A kept session whose client stays away has its queue let go of: it counts what comes
 //! (`Session::spill`). When the client is back, the queue is opened and read back in pages, on a
@@ -25,7 +25,7 @@ use crate::durability::store::PageRequest;
 use crate::sessions::{lifecycle, rights};
 use crate::shard::Shard;
 
-/// One shard wants to know that another one has handed over everything that it has numbered.
+/// A request to another shard: answer when all deliveries that it has numbered so far are sent.
 #[derive(Clone, Copy)]
 struct PagingBarrier {
     home: usize,
@@ -33,7 +33,7 @@ struct PagingBarrier {
     serial: u64,
 }
 
-/// When the queue of `client` is to be let go of.
+/// When the queue of `client` is spilled.
 pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
     let session = client.session.borrow();
     let may_spill = client.number(&shard.engine).is_some() && session.may_spill();
@@ -41,7 +41,7 @@ pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
     since.checked_add(shard.config().spill_after)
 }
 
-/// Lets go of the queue of a client that has been away for long.
+/// Spills the queue of a client that has been offline for long.
 pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
     if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
         client.session.borrow_mut().spill();
@@ -113,7 +113,7 @@ fn begin(shard: &Rc<Shard>, client: &Client, below: u64, is_greeting: bool) {
     }
 }
 
-/// Answers once everything that this shard has numbered so far is on its way.
+/// Answers a barrier request when all deliveries that this shard has numbered so far are sent.
 fn request_barrier(shard: &Rc<Shard>, asked: PagingBarrier) {
     let Some(journal) = &shard.journal else {
         return;
@@ -144,7 +144,7 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
         || !client.session.borrow().is_confirmed(link.first_page.get())
 }
 
-/// One shard has handed over what it had numbered.
+/// A shard has reached the barrier.
 fn barrier_reached(shard: &Rc<Shard>, asked: PagingBarrier) {
     let client = shard.registry.borrow().at(asked.handle);
     let Some(client) = client else { return };

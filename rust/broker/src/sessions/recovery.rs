@@ -1,4 +1,4 @@
-//! From what the store kept to sessions and messages, as shards have them; `loading.rs` says when.
+//! Restores sessions and messages from the store; `loading.rs` decides when.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::routing::{fill, group, session_records};
 use crate::sessions::{lifecycle, paging};
 use crate::shard::{EngineState, Shard};
 
-/// One session, on its way to its shard.
+/// A restored session for its shard.
 pub(crate) struct RestoredSession {
     number: u64,
     client_id: Arc<str>,

@@ -1,4 +1,4 @@
-//! What a client may do when its identity or its grant changes: subscriptions and queued messages that it loses.
+//! Changes of a client's identity or grant: revokes subscriptions and queued messages.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::routing::session_records;
 use crate::sessions::lifecycle::handle_events;
 use crate::shard::Shard;
 
-/// Notes who a client is and what it may do from now on.
+/// Sets identity and grant of a client.
 pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
     if let Some(username) = &login.username {
         let sources = &shard.engine.sources;
@@ -91,7 +91,7 @@ pub(crate) fn is_lost(shard: &Shard, client: &Client, filter: &TopicFilter) -> b
     }
 }
 
-/// Whether a message that waited for `client` may go to it with the rights that it has now.
+/// Whether `client` may receive a queued message with its present rights.
 pub(crate) fn may_receive(client: &Client) -> impl Fn(&Message) -> bool + use<> {
     let access = Arc::clone(&client.access());
     let held: Vec<TopicFilter> = client

@@ -1,4 +1,4 @@
-//! What all shards share, and messages between them.
+//! The state that all shards share, and the messages and jobs between shards.
 
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -33,31 +33,31 @@ use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
 
-/// Retained topics that can be changed at once.
+/// Number of locks of retained topics.
 const RETAINED_LOCKS: usize = 64;
 
 /// What all shards share.
 pub(crate) struct EngineState {
     pub(crate) directory: Directory,
     pub(crate) retained: RetainedStore<retained::RetainedMessage>,
-    /// Who published these.
+    /// The publishers of retained messages.
     pub(crate) sources: Sources,
-    /// Whose turn it is to change what is retained: a part of all topics each.
+    /// Retained topic locks: each for a part of all topics.
     pub(crate) retained_locks: [Mutex<()>; RETAINED_LOCKS],
     pub(crate) metrics: Vec<Metrics>,
     /// The budget of memory.
     pub(crate) memory: Memory,
     pub(crate) availability: AvailabilityTable,
     pub(crate) durable: DurableSessions,
-    /// Where what must outlive the process is written.
+    /// The store, if there is one.
     pub(crate) log: Option<Arc<store::DurableLog>>,
-    /// Why the broker cannot go on, if it cannot.
+    /// The failure that stops the broker, if there is one.
     pub(crate) failing: FailureCell,
-    /// What keeps messages as rows.
+    /// The streams of rows, if there are any.
     pub(crate) rows: Option<Arc<dyn RowLog>>,
-    /// What became of records of the external log, if there is one.
+    /// Outcomes of records of the external log, if there is one.
     pub(crate) external: Option<RecordOutcomes>,
-    /// What of it is still to be read.
+    /// State of loading sessions.
     pub(crate) loading: Loading,
     /// Topics among `retained` whose message is the broker's own.
     pub(crate) own_retained: AtomicUsize,
@@ -68,20 +68,20 @@ pub(crate) struct EngineState {
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
     pub(crate) stopping: AtomicBool,
-    /// Where the shards of a broker that stops meet when their clients' wills are sent.
+    /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
     /// `[to][from]`: messages between shards.
     pub(super) mail: Vec<Vec<Mailbox<ShardMessage>>>,
-    /// Work from other threads, for one shard each.
+    /// Jobs from other threads, for each shard.
     pub(super) jobs: Vec<Mutex<Vec<Job>>>,
     pub(super) wakers: Vec<Notify>,
-    /// What each shard waits for of the store.
+    /// The first ticket that each shard waits for.
     pub(crate) awaited: Vec<Arc<Awaited>>,
     pub(super) seed: RandomState,
     pub(super) serial: AtomicU64,
 }
 
-/// Where messages are kept, and the figures of what is beside the shards.
+/// The store, streams, external log and figures that an engine state is made of.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) log: Option<Arc<store::DurableLog>>,
@@ -90,12 +90,12 @@ pub(crate) struct Kept {
     pub(crate) figures: Vec<Arc<dyn Figures>>,
 }
 
-/// Work that another thread wants done on a shard.
+/// A closure that another thread runs on a shard.
 pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// What one shard sends to another.
 pub(crate) enum ShardMessage {
-    /// A message for sessions that live there.
+    /// A message for sessions of that shard.
     Deliver(Message, Vec<Target>),
     /// Anything else.
     Job(Job),
@@ -153,12 +153,12 @@ impl EngineState {
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
     }
 
-    /// What stays the same of a client or a topic while the process lives.
+    /// A hash of a client or topic that is constant while the process runs.
     pub(crate) fn key_of(&self, name: &str) -> u64 {
         self.seed.hash_one(name)
     }
 
-    /// Waits for the turn to change what `topic` retains, and keeps it from others.
+    /// Locks the retained message of `topic`.
     pub(crate) fn lock_retained(&self, topic: &str) -> MutexGuard<'_, ()> {
         let place = usize::try_from(self.key_of(topic) % RETAINED_LOCKS as u64).unwrap_or(0);
         self.retained_locks[place]
@@ -166,14 +166,14 @@ impl EngineState {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that is never given twice in this process, mixed so that it cannot be guessed.
+    /// A number that is unique in this process and cannot be guessed.
     pub(crate) fn unique(&self) -> u64 {
         // ORDERING: only uniqueness matters.
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         self.seed.hash_one(serial)
     }
 
-    /// Has `job` run on the thread of shard `index`, soon.
+    /// Queues `job` for shard `index` and wakes it.
     pub(crate) fn run_on(&self, index: usize, job: Job) {
         self.jobs[index]
             .lock()
@@ -182,12 +182,12 @@ impl EngineState {
         self.wakers[index].notify_one();
     }
 
-    /// Has shard `index` look at what is safe by now.
+    /// Wakes shard `index`, so that it handles safe tickets.
     pub(crate) fn wake(&self, index: usize) {
         self.wakers[index].notify_one();
     }
 
-    /// Has the shards look at what is safe by now that wait for `ticket` at `durability`, or for an earlier one.
+    /// Wakes the shards that wait for `ticket` at `durability`, or for an earlier one.
     pub(crate) fn wake_waiting(&self, durability: Durability, ticket: u64) {
         for (awaited, waker) in self.awaited.iter().zip(&self.wakers) {
             if awaited.is_for(durability, ticket) {
@@ -208,12 +208,12 @@ impl EngineState {
         (0..self.shards()).filter(is_woken).collect()
     }
 
-    /// Has every shard look at what is safe by now.
+    /// Wakes all shards, so that they handle safe tickets.
     pub(crate) fn wake_all(&self) {
         self.wakers.iter().for_each(Notify::notify_one);
     }
 
-    /// The broker cannot go on: it takes nothing any more, and its clients are sent away.
+    /// Records a failure: the broker accepts nothing more and disconnects its clients.
     pub(crate) fn fail(&self, failure: BrokerFailure) {
         if let BrokerFailure::Panicked(panicked)
         | BrokerFailure::Store(StoreError::Panicked(panicked)) = &failure
@@ -226,7 +226,7 @@ impl EngineState {
         }
     }
 
-    /// Has a panic of another thread counted and logged.
+    /// Counts and logs a panic of another thread.
     pub(crate) fn report(&self, panicked: Panicked) {
         self.run_on(0, Box::new(move |shard| guard::report(shard, &panicked)));
     }
@@ -237,12 +237,12 @@ impl EngineState {
 }
 
 impl Client {
-    /// The number that the store keeps the session under.
+    /// The session's number in the store.
     pub(crate) fn number(&self, engine: &EngineState) -> Option<u64> {
         engine.durable.number(self.handle)
     }
 
-    /// The store keeps the session under `number` from now on; 0 is no longer.
+    /// Sets the session's number in the store; 0: the store does not have the session.
     pub(crate) fn set_number(&self, engine: &EngineState, number: u64) {
         engine.durable.set(self.handle, number);
         self.kept_will.set(KeptWill::None);

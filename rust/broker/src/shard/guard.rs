@@ -14,7 +14,7 @@ use crate::shard::{EngineState, Shard};
 /// The task of a connection, as the log names it.
 pub(crate) const CONNECTION: &str = "a connection's task, its connection is closed";
 
-/// Runs `task` on `shard`; a panic is counted and logged, then `after_panic` puts things right.
+/// Runs `task` on `shard`. A panic is counted and logged, then `after_panic` runs.
 pub(crate) fn guarded(
     shard: Rc<Shard>,
     place: &'static str,
@@ -30,7 +30,7 @@ pub(crate) fn guarded(
     }
 }
 
-/// Runs a task without which the broker cannot go on: a panic ends it.
+/// Runs a task that the broker depends on: a panic stops the broker.
 pub(crate) fn critical(
     engine: Arc<EngineState>,
     place: &'static str,
@@ -39,7 +39,7 @@ pub(crate) fn critical(
     vital_or(move |panicked| engine.fail(panicked.into()), place, task)
 }
 
-/// As [`critical`]; a panic is handed to `fail`.
+/// As [`critical`]; a panic is passed to `fail`.
 pub(crate) fn vital_or(
     fail: impl FnOnce(Panicked),
     place: &'static str,
@@ -56,9 +56,9 @@ pub(crate) fn vital_or(
     }
 }
 
-/// Does one piece of work that must not unwind into its caller; a panic ends that piece alone.
+/// Runs work that must not unwind into its caller; a panic is counted and logged.
 pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
-    // Everything that it shares is in cells: borrows are given back when it unwinds.
+    // Shared state is in cells, whose borrows end when the work unwinds.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         report(shard, &Panicked::new(what, &*panic));
     }
@@ -74,7 +74,7 @@ pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
     });
 }
 
-/// What a thread of the broker does if it panics.
+/// Returns what a thread of the broker does on panic: it stops the broker.
 pub(crate) fn fail_on_panic(engine: &Arc<EngineState>) -> impl FnOnce(Panicked) + Send + use<> {
     let engine = Arc::clone(engine);
     move |panicked| engine.fail(panicked.into())

@@ -1,4 +1,4 @@
-//! What one shard does not do before all sessions are there.
+//! Work of a shard that is deferred until all sessions are loaded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use crate::shard::Shard;
 
-/// Work that waits for sessions.
+/// Work that runs when all sessions are loaded.
 pub(crate) type WhenLoaded = Box<dyn FnOnce(&Rc<Shard>)>;
 
-/// A client that was let in and waits for its session.
+/// An admitted client that waits for its session.
 pub(crate) struct WaitingClient {
     /// It resumes its session, if there is one.
     pub(crate) resumes: bool,
     pub(crate) admit: WhenLoaded,
 }
 
-/// What one shard does not do before all sessions are there.
+/// Work of a shard that is deferred until all sessions are loaded.
 pub(crate) struct DeferredWork {
     pub(crate) is_loaded: Cell<bool>,
-    /// Clients that were let in, in their order, by identifier.
+    /// Admitted clients in their order, by identifier.
     pub(crate) arrivals: RefCell<HashMap<Arc<str>, Vec<WaitingClient>>>,
     pub(crate) then: RefCell<Vec<WhenLoaded>>,
 }
@@ -34,7 +34,7 @@ impl DeferredWork {
         }
     }
 
-    /// Every session of every shard is there, and its time goes on.
+    /// Whether all sessions of all shards are loaded and their timers run.
     pub(crate) fn is_loaded(&self) -> bool {
         self.is_loaded.get()
     }

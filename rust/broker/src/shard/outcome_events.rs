@@ -1,4 +1,4 @@
-//! What a broker does with news of its external log.
+//! Handles events of the external log.
 
 use mqttcore_panics::Panicked;
 

@@ -1,4 +1,4 @@
-//! From a session into the outbox of its connection.
+//! Moves packets from a session to the outbox of its connection.
 
 use std::time::Instant;
 
@@ -62,7 +62,7 @@ impl Link {
     }
 }
 
-/// The publisher's own bytes where they fit; else a head of our own and a shared payload.
+/// Uses the publisher's bytes if possible; otherwise a new head and a shared payload.
 fn push_publish(
     outbox: &mut Outbox,
     version: ProtocolVersion,

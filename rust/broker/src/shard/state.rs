@@ -1,8 +1,8 @@
 //! One shard: a single-threaded runtime on its own thread, and everything that lives on it.
 //!
-//! A session lives on the shard that its client identifier hashes to (decision 16), so all that
-//! happens to one client happens on one thread. Shards share the directory, the retained store
-//! and their mailboxes; nothing else.
+//! A session lives on the shard that its client identifier hashes to (decision 16), so one thread
+//! handles all events of a client. Shards share the directory, the retained store and their
+//! mailboxes; nothing else.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
@@ -50,28 +50,29 @@ const TURN_STEPS: usize = 16 * 1024;
 /// What can change while the broker runs: configuration, plugins, what listeners give.
 pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[ListenerPolicy]>);
 
-/// One event loop and what it owns.
+/// One event loop and its state.
 pub(crate) struct Shard {
     pub(crate) index: usize,
     pub(crate) engine: Arc<EngineState>,
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Logger,
-    /// Whose TLS handshake has its turn.
+    /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
-    /// The way to the store, if there is one.
+    /// The log writer, if there is a store.
     pub(crate) journal: Option<ShardLogWriter>,
-    /// The way to an external log, if a stream goes there.
+    /// The records for an external log, if there is one.
     pub(crate) external: Option<ExternalQueue>,
-    /// What waits for the sessions that were kept.
+    /// Work that is deferred until sessions are loaded.
     pub(crate) held: DeferredWork,
     /// Queues of sessions that are being read back.
     pub(crate) pagings: RefCell<Pagings>,
-    /// What topics that come again and again matched last.
+    /// Cached matches of frequent topics.
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of the router.
     pub(crate) targets: Cell<Vec<Target>>,
-    /// Publishes that are still to be matched one at a time, because such went to very many.
+    /// Number of publishes that are matched one at a time, since recent ones had very many
+    /// receivers.
     pub(crate) one_at_a_time: Cell<u32>,
     /// Scratch space for encoding properties.
     pub(crate) properties: RefCell<PropertiesBuf>,
@@ -84,9 +85,9 @@ pub(crate) struct Shard {
     has_outgoing: Cell<bool>,
     now: Cell<Instant>,
     random: Cell<u64>,
-    /// Messages handed to sessions in this turn.
+    /// Messages that sessions got in this turn.
     deliveries: Cell<usize>,
-    /// Steps of the searches for their receivers.
+    /// Steps of searches for receivers in this turn.
     steps: Cell<usize>,
     /// Bytes by which the memory that this shard counts has grown since it was last compared with the budget.
     pub(super) grown: Cell<usize>,
@@ -109,7 +110,7 @@ impl Shard {
     ) -> Rc<Self> {
         let outgoing = (0..engine.shards()).map(|_| Vec::new()).collect();
         let random = engine.unique() | 1;
-        // A line a field, nothing to cut.
+        // Longer than other functions: one line for each field.
         Rc::new(Self {
             index,
             registry: RefCell::new(Registry::default()),
@@ -153,7 +154,7 @@ impl Shard {
         })
     }
 
-    /// Waits for work of other threads or shards; true once the shard has ended.
+    /// Waits for jobs and messages; true once the shard has ended.
     pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
         let mail = self.engine.wakers[self.index].notified();
         let mut mail = std::pin::pin!(mail);
@@ -171,7 +172,7 @@ impl Shard {
         self.finished.notified()
     }
 
-    /// Takes out what other threads want done here.
+    /// Takes the jobs of other threads.
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
         let mut jobs = self.engine.jobs[self.index]
             .lock()
@@ -179,7 +180,7 @@ impl Shard {
         std::mem::take(&mut *jobs)
     }
 
-    /// Takes out what other shards have sent.
+    /// Takes the messages of other shards.
     pub(crate) fn receive(&self, messages: &mut Vec<ShardMessage>) {
         for mailbox in &self.engine.mail[self.index] {
             mailbox.drain(messages);
@@ -216,18 +217,18 @@ impl Shard {
         word
     }
 
-    /// Counts what finding the receivers of messages took.
+    /// Counts the steps of a search for receivers.
     pub(crate) fn count_steps(&self, steps: usize) {
         self.steps.set(self.steps.get() + steps);
     }
 
-    /// Begins to count the work of a turn anew.
+    /// Resets the counts of a turn.
     pub(crate) fn start_turn(&self) {
         self.deliveries.set(0);
         self.steps.set(0);
     }
 
-    /// Whether this turn has had its share of deliveries and of search, whatever its bytes.
+    /// Whether this turn has used its budget of deliveries or search steps.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.deliveries.get() >= TURN_DELIVERIES || self.steps.get() >= TURN_STEPS
     }
@@ -258,7 +259,7 @@ impl Shard {
         Rc::clone(&self.interests.borrow())
     }
 
-    /// Takes a new configuration and new plugins into force for what happens from now on.
+    /// Applies a new configuration and new plugins.
     pub(crate) fn reload(&self, (config, hooks, listener_policies): Rules) {
         self.log.redirect(Arc::clone(&hooks));
         *self.interests.borrow_mut() = Rc::new(hooks.interests());
@@ -292,7 +293,7 @@ impl Shard {
         });
     }
 
-    /// Hands an event over; what a plugin's side does with it cannot hurt the caller.
+    /// Passes an event to the plugins; a panic there does not reach the caller.
     pub(crate) fn tell_plugins(&self, event: Event) {
         let hooks = self.hooks();
         contained(self, "a plugin's event", || hooks.event(event));
@@ -309,19 +310,19 @@ impl Shard {
         self.scratch.set(Some(scratch));
     }
 
-    /// Puts `message` with those that leave at the end of this turn.
+    /// Queues `message` for another shard; it is sent at the end of this turn.
     pub(crate) fn send_to_shard(&self, to: usize, message: ShardMessage) {
         self.outgoing.borrow_mut()[to].push(message);
         self.has_outgoing.set(true);
     }
 
-    /// Puts `job` with what leaves for another shard at the end of this turn.
+    /// Queues `job` for another shard; it is sent at the end of this turn.
     pub(crate) fn post_job(&self, to: usize, job: impl FnOnce(&Rc<Self>) + Send + 'static) {
         self.send_to_shard(to, ShardMessage::Job(Box::new(job)));
     }
 
-    /// Hands what must be kept to the store, then sends what was posted since the last call: one
-    /// lock and one wake a shard.
+    /// Hands the records of this turn to the store, then sends the queued messages: one lock and
+    /// one wake for each shard.
     pub(crate) fn flush_mailboxes(&self) {
         if let Some(journal) = &self.journal {
             journal.commit();
@@ -343,7 +344,7 @@ impl Shard {
         }
     }
 
-    /// Pending while another shard's box is full of this shard's messages.
+    /// Pending while a mailbox to another shard is full.
     ///
     /// Also while more waits for the disk than should, for a client that `may_keep` something, or for the external log,
     /// for a client that waits for `record` of it.
@@ -362,13 +363,13 @@ impl Shard {
         external.map_or(Poll::Ready(()), |external| external.poll_room(record, cx))
     }
 
-    /// Whether the store takes nothing any more: what is there stays as it is.
+    /// Whether the store has stopped.
     pub(crate) fn has_lost_its_store(&self) -> bool {
         let log = self.engine.log.as_ref();
         log.is_some_and(|log| log.failure().is_some())
     }
 
-    /// Counts a task out; the last one lets a stopping shard end.
+    /// Counts the end of a task; the last one lets a stopping shard end.
     pub(crate) fn task_ended(&self) {
         self.tasks.set(self.tasks.get() - 1);
         self.end_when_done();
@@ -380,14 +381,14 @@ impl Shard {
         self.end_when_done();
     }
 
-    /// Not before [`Shard::all_told`]: the other shards wait for what this one has to send.
+    /// Not before [`Shard::stop_announced`], since other shards wait for messages of this one.
     fn end_when_done(&self) {
         if self.tasks.get() == 0 && self.is_stop_announced.get() {
             self.give_up();
         }
     }
 
-    /// Ends the shard's thread, whatever still runs on it.
+    /// Ends the shard's thread, even if tasks still run on it.
     pub(crate) fn give_up(&self) {
         self.finished.notify_one();
     }

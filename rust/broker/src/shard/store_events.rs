@@ -1,4 +1,4 @@
-//! What a broker does with news of its store.
+//! Handles events of the store.
 
 use std::rc::Rc;
 
