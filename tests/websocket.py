@@ -159,9 +159,10 @@ class WebSocketWire(Wire):
         path: str = "/mqtt",
         protocol: str = "mqtt",
         headers: Mapping[str, str] | None = None,
+        first: bytes = b"",
     ) -> None:
         plain = HttpWire(port)
-        plain.send(upgrade(path, Sec_WebSocket_Protocol=protocol, **(headers or {})))
+        plain.send(first + upgrade(path, Sec_WebSocket_Protocol=protocol, **(headers or {})))
         self.response = plain.response()
         if self.response.status != 101:
             plain.close()

@@ -32,6 +32,7 @@ LISTENER = (
     "queue_policy",
     "tls",
     "identity",
+    "proxy_from",
 )
 """What changes at a listener that is bound."""
 

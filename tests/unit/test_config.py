@@ -63,7 +63,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
         " group, identity, insecure, mode, mount_point, name, origins, path, promise,"
-        " protocol_versions, queue_policy, session, tls, transport; did you mean"
+        " protocol_versions, proxy_from, queue_policy, session, tls, transport; did you mean"
         ' "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or unix: and a path, as"
@@ -282,6 +282,30 @@ def test_the_keys_of_a_unix_socket_are_checked(write: Write) -> None:
     assert faults(path) == [
         "mqttcore.toml:2:8: listeners[0].mode: has no effect without a Unix socket",
         "mqttcore.toml:3:12: listeners[0].identity: has no effect without a Unix socket",
+    ]
+
+
+def test_the_keys_about_proxies_are_checked(write: Write) -> None:
+    path = write("""\
+        [[listeners]]
+        proxy_from = ["10.0.0.0/33"]
+    """)
+    assert faults(path) == [
+        "mqttcore.toml:2:15: listeners[0].proxy_from[0]: '10.0.0.0/33' does not appear to be an"
+        " IPv4 or IPv6 network; allowed: an IP address, or a network as 10.0.0.0/8 or"
+        " 2001:db8::/32"
+    ]
+    path = write("""\
+        [[listeners]]
+        address = "unix:/run/mqtt.sock"
+        proxy_from = ["10.0.0.0/8"]
+        [[listeners]]
+        address = "127.0.0.1:1883"
+        identity = "proxy_cn"
+    """)
+    assert faults(path) == [
+        "mqttcore.toml:3:14: listeners[0].proxy_from: has no effect on a Unix socket",
+        "mqttcore.toml:6:12: listeners[1].identity: 'proxy_cn' has no effect without proxy_from",
     ]
 
 

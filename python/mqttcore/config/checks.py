@@ -140,11 +140,17 @@ def check_socket(
         for name, is_given in (
             ("mode", listener.mode != SOCKET_MODE),
             ("group", listener.group is not None),
-            ("identity", listener.identity is not None),
+            ("identity", listener.identity == "uid"),
         ):
             if is_given:
                 where = f"{key}.{name}"
                 faults.add(place(where), where, "has no effect without a Unix socket")
+    elif listener.proxy_from:
+        where = f"{key}.proxy_from"
+        faults.add(place(where), where, "has no effect on a Unix socket")
+    if listener.identity == "proxy_cn" and not listener.proxy_from:
+        where = f"{key}.identity"
+        faults.add(place(where), where, "'proxy_cn' has no effect without proxy_from")
     if listener.identity and listener.tls is not None and listener.tls.identity:
         where = f"{key}.identity"
         faults.add(place(where), where, "the user name cannot come from tls.identity, too")

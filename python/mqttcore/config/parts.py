@@ -87,9 +87,13 @@ class Listener:
     """Permissions of a Unix socket; clients need the right to write."""
     group: Group | None = None
     """Group of a Unix socket; None: that of the process."""
-    identity: Literal["uid"] | None = None
+    proxy_from: tuple[Network, ...] = ()
+    """The proxies in front of it. Their connections begin with a PROXY header, version 1 or 2,
+    that says the client's address; all other addresses are refused. Empty: no proxy."""
+    identity: Literal["uid", "proxy_cn"] | None = None
     """What the user name is, whatever CONNECT says: ``uid``: the number of the user at the other
-    end of a Unix socket; None: CONNECT says it, or ``tls.identity``."""
+    end of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy
+    has verified; None: CONNECT says it, or ``tls.identity``."""
     name: str = ""
     """How logs and plugins call it; empty: the address."""
     anonymous: bool | Access = False

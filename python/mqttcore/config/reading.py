@@ -155,10 +155,6 @@ def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | No
         table["listeners"] = Entry(listeners, "array", place, place)
 
 
-UNIX_KEYS = frozenset(("mode", "group", "identity"))
-"""Keys of a listener that only a Unix socket has."""
-
-
 def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str, Entry]:
     """The keys that one ``--listen`` stands for, and those of ``keep`` that go with them."""
     if text.startswith(WEBSOCKET_SCHEME):
@@ -169,9 +165,19 @@ def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str,
     else:
         said = {"address": text, "transport": "tcp"}
         kept = {key: entry for key, entry in keep.items() if key not in {"path", "origins"}}
-    if unix_path(said["address"]) is None:
-        kept = {key: entry for key, entry in kept.items() if key not in UNIX_KEYS}
+    kept = {
+        key: entry
+        for key, entry in kept.items()
+        if is_kept(key, entry.value, is_unix=unix_path(said["address"]) is not None)
+    }
     return kept | {key: Entry(value, "text", place, place) for key, value in said.items()}
+
+
+def is_kept(key: str, value: object, *, is_unix: bool) -> bool:
+    """Whether a key of another listener means something at a Unix socket, or at TCP."""
+    if is_unix:
+        return key != "proxy_from" and (key, value) != ("identity", "proxy_cn")
+    return key not in {"mode", "group"} and (key, value) != ("identity", "uid")
 
 
 def first_listener(table: Mapping[str, Entry]) -> dict[str, Entry]:

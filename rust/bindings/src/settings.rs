@@ -10,8 +10,8 @@ use mqttcore_broker::tls::{
 };
 use mqttcore_broker::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FullQueuePolicy, InvalidNetwork,
-    ListenAddress, Listener, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy, UnixAddress,
-    WebSocketRules,
+    ListenAddress, Listener, Network, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy,
+    UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -48,6 +48,7 @@ struct ListenerFields<'py> {
     title: String,
     host_port: Option<(IpAddr, u16)>,
     unix_socket: Option<(PathBuf, u32, Option<u32>)>,
+    proxy_from: Vec<String>,
     identity: Option<String>,
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
@@ -196,11 +197,14 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
     })
 }
 
+fn networks(texts: &[String]) -> PyResult<Vec<Network>> {
+    let networks: Result<_, InvalidNetwork> = texts.iter().map(|text| text.parse()).collect();
+    networks.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 fn address_limits(limits: &ServerLimitsFields) -> PyResult<AddressLimits> {
-    let networks = limits.exempt_addresses.iter().map(|text| text.parse());
-    let exempt: Result<_, InvalidNetwork> = networks.collect();
     Ok(AddressLimits {
-        exempt: exempt.map_err(|error| PyValueError::new_err(error.to_string()))?,
+        exempt: networks(&limits.exempt_addresses)?,
         connections: limits.address_connections,
         pending_connections: limits.address_pending_connections,
         connects_per_second: limits.address_connects_per_second,
@@ -250,6 +254,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         mount_point: mount_point.transpose().map_err(CoreError::Name)?,
         name: fields.title,
         address,
+        proxies: networks(&fields.proxy_from)?,
         identity: fields.identity.as_deref().map(identity_named).transpose()?,
         anonymous: anonymous.transpose()?,
         promise: fields.promise.map(|level| level.0),
@@ -281,6 +286,7 @@ fn address(
 fn identity_named(name: &str) -> PyResult<PeerIdentity> {
     match name {
         "uid" => Ok(PeerIdentity::Uid),
+        "proxy_cn" => Ok(PeerIdentity::ProxyCommonName),
         _ => Err(PyValueError::new_err(format!("unknown identity {name:?}"))),
     }
 }

@@ -17,18 +17,18 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::arrival::{Arrival, Greeting, arrive};
+use crate::admission::opening::{Connected, Opened, connected};
 use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
-use crate::admission::tls;
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::config::Peer;
 use crate::config::grants::{Access, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::socket::{Socket, Stop};
+use crate::connection::proxy_header::ProxiedCertificate;
+use crate::connection::socket::Stop;
 use crate::connection::tls::TLS_BYTES;
 use crate::connection::transport::Transport;
-use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::sessions::loading;
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
@@ -108,7 +108,23 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     if policy.tls.is_some() {
         pending.note_bytes(TLS_BYTES);
     }
-    let (mut transport, opened) = open(&shard, stream, policy, deadline).await;
+    let Some(Connected {
+        peer,
+        proxied,
+        mut transport,
+        opened,
+    }) = connected(
+        &shard,
+        stream,
+        peer,
+        (policy, listener),
+        &mut slot,
+        deadline,
+    )
+    .await
+    else {
+        return;
+    };
     let mut unread = Vec::new();
     let outcome = match opened {
         Err(refusal) => Err(refusal),
@@ -122,6 +138,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
                 peer,
                 policy,
                 certificate,
+                proxied,
                 pending: &pending,
                 buffer,
             };
@@ -145,49 +162,6 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     }
 }
 
-/// What is known of a connection that may carry packets.
-struct Opened {
-    /// The client's certificate, verified.
-    certificate: Option<Arc<ClientCertificate>>,
-    /// The first bytes of packets.
-    bytes: Vec<u8>,
-}
-
-/// Finds out what carries the packets, and the first bytes of them.
-async fn open(
-    shard: &Shard,
-    tcp: TcpStream,
-    policy: &ListenerPolicy,
-    deadline: Instant,
-) -> (Transport, Result<Opened, RejectReason>) {
-    let (mut stream, certificate) = match &policy.tls {
-        None => (Socket::Plain(tcp), Ok(None)),
-        // Boxed, so that no other handshake carries the space that it needs.
-        Some(server) => Box::pin(tls::accept(shard, tcp, server, deadline)).await,
-    };
-    let certificate = match certificate {
-        Ok(certificate) => certificate,
-        Err(refusal) => return (Transport::Stream(stream), Err(refusal)),
-    };
-    let opened = |bytes| Opened { certificate, bytes };
-    let Some(rules) = &policy.websocket else {
-        return (Transport::Stream(stream), Ok(opened(Vec::new())));
-    };
-    match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
-        Ok(mut bytes) => {
-            let mut framing = Framing::default();
-            let kept = framing.decode(&mut bytes);
-            bytes.truncate(kept);
-            let socket = WebSocket::new(stream, framing);
-            (Transport::WebSocket(Box::new(socket)), Ok(opened(bytes)))
-        }
-        Err(refused) => {
-            let refusal = RejectReason::Upgrade(refused);
-            (Transport::Stream(stream), Err(refusal))
-        }
-    }
-}
-
 struct Admitted {
     request: ConnectRequest,
     login: Arc<Login>,
@@ -201,6 +175,8 @@ pub(crate) struct Handshake<'a> {
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: Peer,
     pub(crate) policy: &'a ListenerPolicy,
+    /// What the client presented to its proxy, which has verified it.
+    pub(crate) proxied: Option<ProxiedCertificate>,
     /// What the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
     pending: &'a Pending,

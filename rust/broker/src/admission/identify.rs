@@ -17,6 +17,7 @@ use crate::config::PeerIdentity;
 use crate::config::grants::Access;
 use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
 use crate::connection::login_limits::LimitedLogin;
+use crate::connection::proxy_header::InvalidProxyHeader;
 
 /// A client that may come in, as far as the plugins go.
 pub(crate) struct Identified {
@@ -80,6 +81,15 @@ impl Handshake<'_> {
             Some(PeerIdentity::Uid) => match self.peer.uid() {
                 Some(uid) => Ok(Some(uid.to_string())),
                 None => Err(RejectReason::Silent("the peer has no user id")),
+            },
+            Some(PeerIdentity::ProxyCommonName) => match &self.proxied {
+                None => Ok(None),
+                Some(certificate) => match &certificate.common_name {
+                    Some(name) => Ok(Some(name.to_string())),
+                    None => Err(RejectReason::Proxy(InvalidProxyHeader(
+                        "the client's certificate has no common name",
+                    ))),
+                },
             },
         }
     }

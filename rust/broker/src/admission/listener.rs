@@ -10,8 +10,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::admission::handshake::Accepted;
+use crate::admission::rejection::refuse_connection;
 use crate::admission::unix::{self, SocketFile, bind_unix};
-use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
+use crate::clients::connections::ConnectionSlot;
 use crate::config::{ListenAddress, Peer};
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
@@ -185,41 +186,20 @@ fn deliver_to_shards(
 /// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
+    let policies = shard.listener_policies();
+    let is_proxy = policies
+        .get(listener)
+        .is_some_and(|policy| policy.is_proxy(peer));
+    // The clients behind a proxy have shares of their own.
+    let limited = peer.ip().filter(|_| !is_proxy);
     let connections = &shard.engine.connections;
-    let admitted = connections.admit(peer.ip(), listener, &shard.config(), now);
-    let limit = match admitted {
-        Ok(slot) => return Some(slot),
-        Err(limit) => limit,
-    };
-    let metrics = shard.metrics();
-    metrics.connections_refused.add(1);
-    let (category, why) = match limit {
-        ConnectionLimit::Full => (LogCategory::Accept, "too many connections"),
-        ConnectionLimit::ListenerRate => {
-            metrics.connections_refused_listener_rate.add(1);
-            (LogCategory::ListenerRate, "too many connections a second")
+    match connections.admit(limited, listener, &shard.config(), now) {
+        Ok(slot) => Some(slot),
+        Err(limit) => {
+            refuse_connection(shard, limit, peer, &name_of(shard, listener));
+            None
         }
-        ConnectionLimit::AddressConnections => {
-            metrics.connections_refused_address.add(1);
-            let why = "its address has too many connections";
-            (LogCategory::AddressConnections, why)
-        }
-        ConnectionLimit::AddressPending => {
-            metrics.connections_refused_address_pending.add(1);
-            let why = "its address has too many connections without CONNACK";
-            (LogCategory::AddressPending, why)
-        }
-        ConnectionLimit::AddressRate => {
-            metrics.connections_refused_address_rate.add(1);
-            let why = "its address has too many connections a second";
-            (LogCategory::AddressRate, why)
-        }
-    };
-    shard.log.warn(category, now, || {
-        let name = name_of(shard, listener);
-        format!("listener {name}: {peer} refused: {why}")
-    });
-    None
+    }
 }
 
 /// Small packets leave at once, and a peer that vanished without a word is found.

@@ -4,6 +4,8 @@ pub(crate) mod arrival;
 pub(crate) mod handshake;
 pub(crate) mod identify;
 pub(crate) mod listener;
+pub(crate) mod opening;
+pub(crate) mod proxy;
 pub(crate) mod rejection;
 pub(crate) mod tls;
 pub(crate) mod unix;

@@ -8,10 +8,11 @@ use std::time::SystemTime;
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{ConnAckFormat, Details, Violation};
 
-use crate::clients::connections::ConnectionSlot;
+use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::config::Peer;
 use crate::config::hooks::{Event, EventKind, Login};
 use crate::connection::linger::linger;
+use crate::connection::proxy_header::InvalidProxyHeader;
 use crate::connection::socket::Fault;
 use crate::connection::transport::{DetachedTransport, Transport};
 use crate::connection::websocket;
@@ -29,6 +30,8 @@ pub(crate) enum RejectReason {
     Upgrade(websocket::Refused),
     /// They were no WebSocket frames.
     Unframed(Fault),
+    /// The bytes in front of the connection are no PROXY header that is believed.
+    Proxy(InvalidProxyHeader),
     /// The TLS handshake failed, or the client's certificate is not an identity.
     Tls(String),
     /// A packet breaks a rule.
@@ -115,6 +118,7 @@ pub(crate) fn refuse(
             refused.why.to_owned()
         }
         RejectReason::Unframed(fault) => fault.to_string(),
+        RejectReason::Proxy(error) => error.to_string(),
         RejectReason::Tls(error) => format!("TLS: {error}"),
         RejectReason::Violation(to, violation) => {
             to.refuse(
@@ -141,6 +145,37 @@ pub(crate) fn refuse(
         format!("listener {listener}: {peer} refused: {why}")
     });
     farewell
+}
+
+/// Counts and logs a connection that is above a limit; nothing is sent.
+pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Peer, listener: &str) {
+    let metrics = shard.metrics();
+    metrics.connections_refused.add(1);
+    let (category, why) = match limit {
+        ConnectionLimit::Full => (LogCategory::Accept, "too many connections"),
+        ConnectionLimit::ListenerRate => {
+            metrics.connections_refused_listener_rate.add(1);
+            (LogCategory::ListenerRate, "too many connections a second")
+        }
+        ConnectionLimit::AddressConnections => {
+            metrics.connections_refused_address.add(1);
+            let why = "its address has too many connections";
+            (LogCategory::AddressConnections, why)
+        }
+        ConnectionLimit::AddressPending => {
+            metrics.connections_refused_address_pending.add(1);
+            let why = "its address has too many connections without CONNACK";
+            (LogCategory::AddressPending, why)
+        }
+        ConnectionLimit::AddressRate => {
+            metrics.connections_refused_address_rate.add(1);
+            let why = "its address has too many connections a second";
+            (LogCategory::AddressRate, why)
+        }
+    };
+    shard.log.warn(category, shard.refresh_now(), || {
+        format!("listener {listener}: {peer} refused: {why}")
+    });
 }
 
 fn reason_text(denied: &Denied) -> String {
@@ -172,7 +207,9 @@ pub(crate) fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
     } else if begins(&["SSH-"]) {
         Some("SSH on a listener for MQTT")
     } else if begins(&["PROXY ", "\r\n\r\n\0\r\nQUIT\n"]) {
-        Some("a PROXY header on a listener that does not take any")
+        Some(
+            "a PROXY header on a listener that does not take any: list the proxy in its proxy_from",
+        )
     } else {
         None
     }

@@ -51,7 +51,8 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl Connections {
-    /// Counts a connection that was just accepted; `peer` is `None` for a Unix socket.
+    /// Counts a connection that was just accepted; `peer` is `None` for a Unix socket, and for a proxy
+    /// until it has said who its client is ([`ConnectionSlot::assign`]).
     ///
     /// # Errors
     ///
@@ -79,6 +80,30 @@ impl Connections {
 }
 
 impl ConnectionSlot {
+    /// Counts a connection without an address as one of `peer`: its proxy has said so.
+    ///
+    /// # Errors
+    ///
+    /// The limit that is reached.
+    pub(crate) fn assign(
+        &mut self,
+        peer: IpAddr,
+        listener: usize,
+        config: &Config,
+        now: Instant,
+    ) -> Result<(), ConnectionLimit> {
+        debug_assert!(
+            self.address.is_none() && self.is_pending,
+            "a new connection"
+        );
+        if config.address_limits.apply_to(peer) {
+            let key = AddressKey::of(peer);
+            self.all.counts().take_share(key, listener, config, now)?;
+            self.address = Some(key);
+        }
+        Ok(())
+    }
+
     /// The connection has its CONNACK, or will be refused: it is not pending any more.
     pub(crate) fn end_pending(&mut self) {
         if std::mem::take(&mut self.is_pending) {
@@ -110,18 +135,30 @@ impl Counts {
             return Err(ConnectionLimit::Full);
         }
         if let Some(key) = address {
-            let share = self.addresses.entry(key, now);
-            share.check(config, now)?;
-            // An address that is refused takes nothing from the listener.
-            spend(
-                listener_bucket(&mut self.listeners, listener),
-                config.connects_per_second,
-                now,
-            )?;
-            share.add(config, now);
+            self.take_share(key, listener, config, now)?;
         }
         self.connections += 1;
         self.pending += 1;
+        Ok(())
+    }
+
+    /// Counts a connection of an address that has limits.
+    fn take_share(
+        &mut self,
+        key: AddressKey,
+        listener: usize,
+        config: &Config,
+        now: Instant,
+    ) -> Result<(), ConnectionLimit> {
+        let share = self.addresses.entry(key, now);
+        share.check(config, now)?;
+        // An address that is refused takes nothing from the listener.
+        spend(
+            listener_bucket(&mut self.listeners, listener),
+            config.connects_per_second,
+            now,
+        )?;
+        share.add(config, now);
         Ok(())
     }
 
@@ -274,6 +311,29 @@ mod tests {
         assert_eq!(acceptor.fill("192.0.2.2").0.len(), 4);
         first.pop();
         assert!(acceptor.admit("192.0.2.1").is_ok());
+    }
+
+    #[test]
+    fn the_client_of_a_proxy_has_the_share_of_its_own_address() {
+        let acceptor = Acceptor::new(|config| config.address_limits.connections = 1);
+        let admit = || {
+            let slot = acceptor.all.admit(None, 0, &acceptor.config, acceptor.now);
+            slot.ok().unwrap()
+        };
+        let assign = |slot: &mut ConnectionSlot, peer: &str| {
+            slot.assign(peer.parse().unwrap(), 0, &acceptor.config, acceptor.now)
+        };
+        let (mut first, mut second, mut other) = (admit(), admit(), admit());
+
+        assert_eq!(assign(&mut first, "192.0.2.1"), Ok(()));
+        assert_eq!(
+            assign(&mut second, "192.0.2.1"),
+            Err(ConnectionLimit::AddressConnections)
+        );
+        assert_eq!(assign(&mut other, "192.0.2.2"), Ok(()));
+        drop((first, second, other));
+        assert_eq!(assign(&mut admit(), "192.0.2.1"), Ok(()));
+        assert_eq!(acceptor.all.counts().connections, 0);
     }
 
     #[test]

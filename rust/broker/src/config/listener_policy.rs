@@ -9,7 +9,7 @@ use mqttcore_topics::MountPoint;
 
 use crate::config::grants::{Access, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::config::{Config, Listener, PeerIdentity, WebSocketRules};
+use crate::config::{Config, Listener, Network, Peer, PeerIdentity, WebSocketRules};
 
 /// A listener with a configuration that cannot be used.
 #[derive(Debug)]
@@ -53,10 +53,29 @@ pub(crate) struct ListenerPolicy {
     pub(crate) mount_point: Option<MountPoint>,
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
+    /// The proxies that send a PROXY header; empty: nobody sends one.
+    pub(crate) proxies: Box<[Network]>,
     /// What the user name is instead of what CONNECT says.
     pub(crate) identity: Option<PeerIdentity>,
     /// The certificates in force; `None`: nothing is encrypted.
     pub(crate) tls: Option<Arc<TlsServer>>,
+}
+
+impl ListenerPolicy {
+    /// Whether a PROXY header of this peer is believed.
+    pub(crate) fn is_proxy(&self, peer: Peer) -> bool {
+        let ip = peer.ip();
+        ip.is_some_and(|ip| self.proxies.iter().any(|network| network.contains(ip)))
+    }
+
+    /// The protocol of its connections in ALPN.
+    pub(crate) fn alpn(&self) -> &'static str {
+        alpn(self.websocket.is_some())
+    }
+}
+
+fn alpn(is_websocket: bool) -> &'static str {
+    if is_websocket { "http/1.1" } else { "mqtt" }
 }
 
 /// The rules of every listener, in the order of the configuration.
@@ -100,6 +119,7 @@ fn compile(
         queue_policy: listener.queue_policy,
         mount_point: listener.mount_point.clone(),
         websocket: listener.websocket.clone().map(Arc::new),
+        proxies: listener.proxies.as_slice().into(),
         identity: listener.identity,
         tls,
     })
@@ -113,10 +133,7 @@ fn load_tls(
     let Some(settings) = &listener.tls else {
         return Ok(None);
     };
-    let alpn = match listener.websocket {
-        None => "mqtt",
-        Some(_) => "http/1.1",
-    };
+    let alpn = alpn(listener.websocket.is_some());
     let loaded = TlsServer::load(settings.clone(), &[alpn])?;
     let name = &listener.name;
     let lines = loaded.warnings.iter();
@@ -188,6 +205,10 @@ pub(crate) fn policies_of(
                 .websocket
                 .clone()
                 .map(|own| rules.unwrap_or(Arc::new(own))),
+            proxies: found.map_or_else(
+                || bound.proxies.as_slice().into(),
+                |policy| policy.proxies.clone(),
+            ),
             identity: found.map_or(bound.identity, |policy| policy.identity),
             tls: current.tls.as_ref().map(|own| {
                 let new = found.and_then(|policy| policy.tls.as_ref());

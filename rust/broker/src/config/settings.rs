@@ -15,6 +15,7 @@ use crate::config::address::ListenAddress;
 use crate::config::address_limits::{AddressLimits, FailedLoginLimits};
 use crate::config::client_rates::ClientRates;
 use crate::config::grants::Grant;
+use crate::config::network::Network;
 use crate::config::promise::TopicPromise;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 
@@ -136,6 +137,9 @@ pub struct Listener {
     pub name: String,
     /// Where.
     pub address: ListenAddress,
+    /// The proxies whose connections begin with a PROXY header; all other peers are refused then. Empty: nobody sends
+    /// one.
+    pub proxies: Vec<Network>,
     /// What the user name is, whatever CONNECT says; `None`: CONNECT says it, or `tls` does.
     pub identity: Option<PeerIdentity>,
     /// What a client without user name may do; `None` refuses it unless a plugin allows it.
@@ -161,6 +165,7 @@ impl Listener {
         Self {
             name: name.to_owned(),
             address: address.into(),
+            proxies: Vec::new(),
             identity: None,
             anonymous: None,
             websocket: None,
@@ -178,6 +183,8 @@ impl Listener {
 pub enum PeerIdentity {
     /// The number of the user at the other end of a Unix socket.
     Uid,
+    /// The common name of the client certificate that a proxy has verified.
+    ProxyCommonName,
 }
 
 /// Which HTTP requests become MQTT connections.

@@ -7,6 +7,7 @@ mod input;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
 pub(crate) mod login_limits;
+pub(crate) mod proxy_header;
 mod publish;
 pub(crate) mod reauthentication;
 pub(crate) mod socket;

@@ -29,6 +29,7 @@ mod memory_budget;
 mod mount;
 mod panics;
 mod promise;
+mod proxy;
 mod rates;
 mod reasons;
 mod redelivery;

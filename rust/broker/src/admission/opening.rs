@@ -1,0 +1,109 @@
+//! What is in front of the packets of a connection: a PROXY header, TLS, a WebSocket request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mqttcore_tls::ClientCertificate;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::admission::rejection::{RejectReason, refuse_connection};
+use crate::admission::{proxy, tls};
+use crate::clients::connections::ConnectionSlot;
+use crate::config::Peer;
+use crate::config::listener_policy::ListenerPolicy;
+use crate::connection::proxy_header::ProxiedCertificate;
+use crate::connection::socket::Socket;
+use crate::connection::transport::Transport;
+use crate::connection::websocket::{self, Framing, WebSocket};
+use crate::shard::Shard;
+
+/// A connection behind its proxy, TLS and WebSocket.
+pub(crate) struct Connected {
+    pub(crate) peer: Peer,
+    pub(crate) proxied: Option<ProxiedCertificate>,
+    pub(crate) transport: Transport,
+    pub(crate) opened: Result<Opened, RejectReason>,
+}
+
+/// Takes the PROXY header and what else is in front of the packets; `None` if the client behind a proxy is above a
+/// limit of its address.
+pub(crate) async fn connected(
+    shard: &Rc<Shard>,
+    mut tcp: TcpStream,
+    peer: Peer,
+    (policy, listener): (&ListenerPolicy, usize),
+    slot: &mut ConnectionSlot,
+    deadline: Instant,
+) -> Option<Connected> {
+    // Boxed, so that no other handshake carries the space that it needs.
+    let proxied = match Box::pin(proxy::accept(shard, &mut tcp, peer, policy, deadline)).await {
+        Ok(proxied) => proxied,
+        Err(refusal) => {
+            return Some(Connected {
+                peer,
+                proxied: None,
+                transport: Transport::Stream(Socket::Plain(tcp)),
+                opened: Err(refusal),
+            });
+        }
+    };
+    let peer = proxied.source.map_or(peer, Peer::Tcp);
+    if let Some(source) = proxied.source {
+        let now = shard.refresh_now();
+        if let Err(limit) = slot.assign(source.ip(), listener, &shard.config(), now) {
+            refuse_connection(shard, limit, peer, &policy.name);
+            return None;
+        }
+    }
+    let (transport, opened) = open(shard, tcp, policy, deadline).await;
+    Some(Connected {
+        peer,
+        proxied: proxied.certificate,
+        transport,
+        opened,
+    })
+}
+
+/// What is known of a connection that may carry packets.
+pub(crate) struct Opened {
+    /// The client's certificate, verified.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
+    /// The first bytes of packets.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Finds out what carries the packets, and the first bytes of them.
+async fn open(
+    shard: &Shard,
+    tcp: TcpStream,
+    policy: &ListenerPolicy,
+    deadline: Instant,
+) -> (Transport, Result<Opened, RejectReason>) {
+    let (mut stream, certificate) = match &policy.tls {
+        None => (Socket::Plain(tcp), Ok(None)),
+        // Boxed, so that no other handshake carries the space that it needs.
+        Some(server) => Box::pin(tls::accept(shard, tcp, server, deadline)).await,
+    };
+    let certificate = match certificate {
+        Ok(certificate) => certificate,
+        Err(refusal) => return (Transport::Stream(stream), Err(refusal)),
+    };
+    let opened = |bytes| Opened { certificate, bytes };
+    let Some(rules) = &policy.websocket else {
+        return (Transport::Stream(stream), Ok(opened(Vec::new())));
+    };
+    match websocket::accept(&mut stream, rules, deadline, shard.metrics()).await {
+        Ok(mut bytes) => {
+            let mut framing = Framing::default();
+            let kept = framing.decode(&mut bytes);
+            bytes.truncate(kept);
+            let socket = WebSocket::new(stream, framing);
+            (Transport::WebSocket(Box::new(socket)), Ok(opened(bytes)))
+        }
+        Err(refused) => {
+            let refusal = RejectReason::Upgrade(refused);
+            (Transport::Stream(stream), Err(refusal))
+        }
+    }
+}

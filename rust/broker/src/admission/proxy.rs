@@ -1,0 +1,96 @@
+//! PROXY headers in front of connections: which peers may send them, and reading one.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::admission::rejection::RejectReason;
+use crate::config::Peer;
+use crate::config::listener_policy::ListenerPolicy;
+use crate::connection::proxy_header::{InvalidProxyHeader, ProxiedCertificate, ProxyHeader};
+use crate::shard::Shard;
+
+/// What the listener knows of the client behind a proxy.
+#[derive(Default)]
+pub(crate) struct Proxied {
+    /// The address of the client; `None`: there is no proxy, or it connects for itself.
+    pub(crate) source: Option<SocketAddr>,
+    /// The certificate that the proxy has verified.
+    pub(crate) certificate: Option<ProxiedCertificate>,
+}
+
+/// Reads the PROXY header if `policy` takes one. Bytes behind it stay in the socket.
+///
+/// # Errors
+///
+/// The peer is not listed, or its header is not valid, or not there before the deadline.
+pub(crate) async fn accept(
+    shard: &Shard,
+    tcp: &mut TcpStream,
+    peer: Peer,
+    policy: &ListenerPolicy,
+    deadline: Instant,
+) -> Result<Proxied, RejectReason> {
+    if policy.proxies.is_empty() {
+        return Ok(Proxied::default());
+    }
+    if !policy.is_proxy(peer) {
+        return Err(RejectReason::Silent(
+            "the address is not in proxy_from of the listener",
+        ));
+    }
+    let header = timeout_at(deadline, receive(shard, tcp)).await;
+    let header = header.unwrap_or(Err(RejectReason::Silent(
+        "no PROXY header before the deadline",
+    )))?;
+    let expected = policy.alpn();
+    if header
+        .alpn
+        .is_some_and(|alpn| *alpn != *expected.as_bytes())
+    {
+        let what = "the client has negotiated another protocol by ALPN";
+        return Err(RejectReason::Proxy(InvalidProxyHeader(what)));
+    }
+    Ok(Proxied {
+        source: header.source,
+        certificate: header.certificate,
+    })
+}
+
+/// Takes the header out of the socket, and nothing else.
+async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, RejectReason> {
+    let closed = |_| RejectReason::Silent("closed before the end of the PROXY header");
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 512]);
+    loop {
+        let before = bytes.len();
+        let peeked = tcp.peek(&mut chunk).await.map_err(closed)?;
+        if peeked == 0 {
+            return Err(closed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        bytes.extend_from_slice(chunk.get(..peeked).unwrap_or_default());
+        let parsed = ProxyHeader::parse(&bytes).map_err(RejectReason::Proxy)?;
+        let len = parsed.as_ref().map_or(bytes.len(), |(_, len)| *len);
+        discard(tcp, len - before).await.map_err(closed)?;
+        shard.metrics().bytes_received.add((len - before) as u64);
+        if let Some((header, _)) = parsed {
+            return Ok(header);
+        }
+    }
+}
+
+/// Takes bytes out of the socket that are there.
+async fn discard(tcp: &mut TcpStream, mut left: usize) -> io::Result<()> {
+    let mut chunk = [0; 512];
+    while left > 0 {
+        tcp.readable().await?;
+        match tcp.try_read(&mut chunk[..left.min(512)]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => left -= len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
