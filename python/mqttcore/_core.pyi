@@ -308,6 +308,19 @@ class Engine:
     def disconnect(self, client_id: str, /) -> bool:
         """End a client's connection by administrative action; False: it has none."""
 
+    def ban(self, kind: str, value: str, /, *, reason: str, seconds: float | None) -> int:
+        """Ban a ``client_id``, ``user`` or ``address``; answer how many clients were disconnected.
+
+        Raises:
+            ValueError: the value is no address or network.
+        """
+
+    def unban(self, kind: str, value: str, /) -> bool:
+        """Lift a ban; False: there is none."""
+
+    def bans(self) -> list[tuple[str, str, str, float | None]]:
+        """The bans in force, as (kind, value, reason, seconds that remain)."""
+
     def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.
 

@@ -12,6 +12,7 @@ from typing import Self
 
 from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
+from mqttcore.bans import Ban, target_of
 from mqttcore.changes import Bound, changes
 from mqttcore.config import Listener, Settings
 from mqttcore.control import Control
@@ -254,6 +255,45 @@ class Broker:
     def disconnect(self, client_id: str) -> bool:
         """Ends a client's connection; False: it has none."""
         return self._started().disconnect(client_id)
+
+    def ban(
+        self,
+        *,
+        client_id: str | None = None,
+        user: str | None = None,
+        address: str | None = None,
+        reason: str = "",
+        seconds: float | None = None,
+    ) -> int:
+        """Bans a client identifier, a user name, or an IP address or network such as 10.0.0.0/8.
+
+        Clients that it covers are disconnected, and their wills are not published; returns how
+        many. New connections get 0x8A (Banned); those of an address are closed at once. It lasts
+        for ``seconds``, or until `unban`, but not longer than this broker runs. It replaces a ban
+        of the same target.
+
+        Raises:
+            ValueError: not exactly one of the three is given, or ``address`` is none.
+        """
+        kind, value = target_of(client_id, user, address)
+        return self._started().ban(kind, value, reason=reason, seconds=seconds)
+
+    def unban(
+        self, *, client_id: str | None = None, user: str | None = None, address: str | None = None
+    ) -> bool:
+        """Lifts a ban; False: there is none of this target.
+
+        Raises:
+            ValueError: not exactly one of the three is given, or ``address`` is none.
+        """
+        return self._started().unban(*target_of(client_id, user, address))
+
+    def bans(self) -> list[Ban]:
+        """The bans in force, those for flapping among them."""
+        return [
+            Ban(kind=kind, value=value, reason=reason, remaining_s=remaining_s)
+            for kind, value, reason, remaining_s in self._started().bans()
+        ]
 
     @property
     def is_running(self) -> bool:

@@ -286,6 +286,11 @@ class ServerLimits:
     but for those of the user name from addresses that it has logged in from; 0: no limit."""
     failed_login_pause_s: Annotated[float, Range(1, 86_400)] = 300.0
     """For so long, and twice as long each time after that, up to a day."""
+    flapping_connects_per_minute: Annotated[int, Range(0, 1_000_000)] = 15
+    """Connections a minute with one client identifier; then the identifier is banned; 0: no
+    limit."""
+    flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
+    """How long it is."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
     """Addresses without these limits and the four below, such as those of a load balancer."""
     control_packets_per_second: Rate = 1_000

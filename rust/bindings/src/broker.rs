@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, BrokerFailure, ClientInfo, Config};
+use mqttcore_broker::{BanTarget, Broker, BrokerFailure, ClientInfo, Config};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,6 +15,23 @@ use crate::hooks::PyHookQueues;
 use crate::rows::Rows;
 use crate::settings::engine_config;
 use crate::topics::qos_of;
+
+/// Kind, value, reason and seconds that remain of a ban.
+type BanFields = (&'static str, String, String, Option<f64>);
+
+fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
+    match kind {
+        "client_id" => Ok(BanTarget::ClientId(value.into())),
+        "user" => Ok(BanTarget::Username(value.into())),
+        "address" => match value.parse() {
+            Ok(network) => Ok(BanTarget::Network(network)),
+            Err(error) => Err(PyValueError::new_err(format!("{value:?}: {error}"))),
+        },
+        _ => Err(PyValueError::new_err(format!(
+            "unknown kind of ban {kind:?}"
+        ))),
+    }
+}
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
 #[pyclass(name = "Engine", module = "mqttcore._core", frozen)]
@@ -137,6 +154,43 @@ impl PyEngine {
     fn disconnect(&self, py: Python<'_>, client_id: &str) -> Result<bool, CoreError> {
         let broker = self.running()?;
         Ok(py.detach(|| broker.disconnect(client_id, ReasonCode::ADMINISTRATIVE_ACTION)))
+    }
+
+    /// Bans a client identifier, user name or network; answers how many clients were disconnected.
+    #[pyo3(signature = (kind, value, /, *, reason, seconds))]
+    fn ban(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        value: &str,
+        reason: String,
+        seconds: Option<f64>,
+    ) -> PyResult<usize> {
+        let broker = self.running()?;
+        let target = ban_target(kind, value)?;
+        let duration = seconds.map(Duration::try_from_secs_f64).transpose()?;
+        Ok(py.detach(|| broker.ban(target, reason, duration)))
+    }
+
+    /// Lifts a ban; False: there is none.
+    #[pyo3(signature = (kind, value, /))]
+    fn unban(&self, kind: &str, value: &str) -> PyResult<bool> {
+        Ok(self.running()?.unban(&ban_target(kind, value)?))
+    }
+
+    /// The bans in force, as (kind, value, reason, seconds that remain).
+    fn bans(&self) -> Result<Vec<BanFields>, CoreError> {
+        let bans = self.running()?.bans().into_iter();
+        let fields = bans.map(|ban| {
+            let (kind, value) = match ban.target {
+                BanTarget::ClientId(id) => ("client_id", id.into_string()),
+                BanTarget::Username(name) => ("user", name.into_string()),
+                BanTarget::Network(network) => ("address", network.to_string()),
+            };
+            let remaining = ban.remaining.map(|remaining| remaining.as_secs_f64());
+            (kind, value, ban.reason, remaining)
+        });
+        Ok(fields.collect())
     }
 
     /// Takes new limits, grants and plugins into force; sockets and shards stay. Answers which of

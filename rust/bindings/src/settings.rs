@@ -9,9 +9,9 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FullQueuePolicy, InvalidNetwork,
-    ListenAddress, Listener, Network, PeerIdentity, Promise, TopicPromise, TopicQueuePolicy,
-    UnixAddress, WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, FullQueuePolicy,
+    InvalidNetwork, ListenAddress, Listener, Network, PeerIdentity, Promise, TopicPromise,
+    TopicQueuePolicy, UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -128,6 +128,8 @@ struct ServerLimitsFields {
     address_connects_per_second: u32,
     failed_logins_per_minute: u32,
     failed_login_pause_s: f64,
+    flapping_connects_per_minute: u32,
+    flapping_ban_s: f64,
     exempt_addresses: Vec<String>,
     control_packets_per_second: u32,
     messages_per_second: u32,
@@ -174,6 +176,10 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         failed_logins: FailedLoginLimits {
             per_minute: limits.failed_logins_per_minute,
             pause: Duration::try_from_secs_f64(limits.failed_login_pause_s)?,
+        },
+        flapping: FlappingLimits {
+            connects_per_minute: limits.flapping_connects_per_minute,
+            ban: Duration::try_from_secs_f64(limits.flapping_ban_s)?,
         },
         sessions: limits.sessions,
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,

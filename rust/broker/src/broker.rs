@@ -16,6 +16,7 @@ use mqttcore_topics::{TopicError, TopicName};
 
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
+use crate::clients::bans::{Ban, BanTarget};
 use crate::config::hooks::{Hooks, LogLevel};
 use crate::config::listener_policy::{listener_policies, policies_of, successors};
 use crate::config::{Config, Data, Listener};
@@ -271,6 +272,24 @@ impl Broker {
             listing::disconnect(shard, &id, reason)
         })
         .unwrap_or(false)
+    }
+
+    /// Bans clients, for `duration` or until [`unban`](Self::unban); replaces a ban of the same target. Returns how many
+    /// were connected: they are disconnected, and their wills are not published. A ban ends with the broker.
+    pub fn ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) -> usize {
+        let bans = &self.engine.bans;
+        bans.add(target, reason, duration, Instant::now());
+        self.ask_all(listing::disconnect_banned).iter().sum()
+    }
+
+    /// Lifts a ban. False if there is none of this target.
+    pub fn unban(&self, target: &BanTarget) -> bool {
+        self.engine.bans.remove(target, Instant::now())
+    }
+
+    /// The bans in force, in no particular order.
+    pub fn bans(&self) -> Vec<Ban> {
+        self.engine.bans.list(Instant::now())
     }
 
     /// The levels of acknowledgements that are in force, in one line for people.

@@ -47,6 +47,7 @@ mod sys_topics;
 pub use admission::listener::{bind, is_one_sockets_fault};
 pub use admission::unix::bind_unix;
 pub use broker::{Broker, PublishError};
+pub use clients::bans::{Ban, BanTarget};
 pub use clients::handle::RowStream;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
@@ -59,8 +60,8 @@ pub use config::hooks::{
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
-    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, InvalidNetwork, InvalidPeer,
-    ListenAddress, Listener, Network, Peer, PeerIdentity, UnixAddress, WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
+    InvalidPeer, ListenAddress, Listener, Network, Peer, PeerIdentity, UnixAddress, WebSocketRules,
 };
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};

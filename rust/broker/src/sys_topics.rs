@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 45] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 47] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -127,6 +127,11 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 45] {
             "connections/refused/failed_logins",
             stats.connects_refused_failed_logins,
         ),
+        (
+            "connections/refused/banned",
+            stats.connections_refused_banned + stats.connects_refused_banned,
+        ),
+        ("clients/flapping_bans", stats.flapping_bans),
         ("logins/failed", stats.logins_failed),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),

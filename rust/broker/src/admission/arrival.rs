@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{
-    Authentication, Cause, ConnectRequest, Details, Secret, ServerLimits, Session, Terms,
+    Authentication, Cause, ConnAckFormat, ConnectRequest, Details, Secret, ServerLimits, Session,
+    Terms,
 };
 use mqttcore_store::Durability;
 
-use crate::admission::rejection::{Denied, turn_away};
+use crate::admission::rejection::{Denied, refuse_banned, turn_away};
+use crate::clients::bans::BanTarget;
 use crate::clients::client::{Client, ClientIdentity, KnownLogin};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Closing, Link};
@@ -22,6 +24,7 @@ use crate::connection::last_packets::send_disconnect;
 use crate::connection::transport::DetachedTransport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
+use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::lifecycle::{arm, confirm, detach, handle_events, remove_session};
 use crate::sessions::paging;
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
@@ -54,6 +57,16 @@ pub(crate) struct Greeting {
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
+    let to = arrival.request.recipient();
+    // Again: it may be banned since, and has the user name that a plugin gave it.
+    if let Some(banned) = refuse_banned(shard, &arrival.login, to) {
+        turn_away(shard, (arrival.transport, arrival.slot), banned);
+        return;
+    }
+    if let Some(banned) = ban_if_flapping(shard, &arrival.login, to) {
+        turn_away(shard, (arrival.transport, arrival.slot), banned);
+        return;
+    }
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
         let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
@@ -112,6 +125,36 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     }
     welcome(shard, &client, is_resumed);
     connection::spawn(shard, &client, &link, (transport, slot), &arrival.unread);
+}
+
+/// Counts a connection of the client, and bans its identifier if it connects too often; returns the refusal then.
+fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<Denied> {
+    let (config, now) = (shard.config(), shard.now());
+    if !login
+        .peer
+        .ip()
+        .is_some_and(|peer| config.address_limits.apply_to(peer))
+    {
+        return None;
+    }
+    let key = shard.engine.key_of(&login.client_id);
+    let mut flapping = shard.flapping.borrow_mut();
+    if !flapping.is_flapping(key, config.flapping, now) {
+        return None;
+    }
+    let target = BanTarget::ClientId(login.client_id.as_ref().into());
+    let reason = format!(
+        "more than {} connections a minute",
+        config.flapping.connects_per_minute
+    );
+    let bans = &shard.engine.bans;
+    bans.add_automatic(target, reason, config.flapping.ban, now);
+    shard.metrics().flapping_bans.add(1);
+    shard.log.warn(LogCategory::Flapping, now, || {
+        let (id, peer, seconds) = (Escaped(&login.client_id), login.peer, config.flapping.ban.as_secs());
+        format!("client {id} at {peer} connects too often: its client identifier is banned for {seconds} s")
+    });
+    Some(Denied::new(login, to, ReasonCode::BANNED))
 }
 
 /// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was

@@ -18,7 +18,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::admission::arrival::{Arrival, Greeting, arrive};
 use crate::admission::opening::{Connected, Opened, connected};
-use crate::admission::rejection::{Denied, RejectReason, broken_connect, part, refuse};
+use crate::admission::rejection::{
+    Denied, RejectReason, broken_connect, part, refuse, refuse_banned,
+};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::config::Peer;
@@ -189,6 +191,9 @@ impl Handshake<'_> {
         let mut request = self.receive_connect().await?;
         let is_certified = self.name_by_identity(&mut request)?;
         let login = Arc::new(self.login(&mut request, is_certified));
+        if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
+            return Err(banned.into());
+        }
         let identified = self.authenticate(&mut request, &login).await?;
         let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;

@@ -186,6 +186,15 @@ fn deliver_to_shards(
 /// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
+    if shard.engine.bans.covers_address(peer.ip(), now) {
+        shard.metrics().connections_refused.add(1);
+        shard.metrics().connections_refused_banned.add(1);
+        shard.log.warn(LogCategory::Banned, now, || {
+            let name = name_of(shard, listener);
+            format!("listener {name}: {peer} refused: its address is banned")
+        });
+        return None;
+    }
     let policies = shard.listener_policies();
     let is_proxy = policies
         .get(listener)

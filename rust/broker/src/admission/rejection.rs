@@ -98,6 +98,19 @@ impl From<Denied> for RejectReason {
     }
 }
 
+/// The refusal of a banned client; `None` if it is not banned.
+pub(crate) fn refuse_banned(
+    shard: &Shard,
+    login: &Arc<Login>,
+    to: ConnAckFormat,
+) -> Option<Denied> {
+    let is_banned = shard.engine.bans.covers(login, shard.refresh_now());
+    is_banned.then(|| {
+        shard.metrics().connects_refused_banned.add(1);
+        Denied::new(login, to, ReasonCode::BANNED)
+    })
+}
+
 /// Counts, logs and tells a refusal; returns the bytes that the client may still get.
 pub(crate) fn refuse(
     shard: &Rc<Shard>,

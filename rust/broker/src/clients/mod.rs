@@ -4,10 +4,12 @@
 
 pub(crate) mod ack_order;
 pub(crate) mod address;
+pub(crate) mod bans;
 pub(crate) mod client;
 pub(crate) mod connections;
 pub(crate) mod durable;
 pub(crate) mod failed_logins;
+pub(crate) mod flapping;
 pub(crate) mod full_sessions;
 pub(crate) mod handle;
 pub(crate) mod link;

@@ -36,6 +36,24 @@ impl Default for FailedLoginLimits {
     }
 }
 
+/// How often a client with one identifier may connect from addresses that are not exempt from limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FlappingLimits {
+    /// Connections a minute; 0 is no limit.
+    pub connects_per_minute: u32,
+    /// How long the client identifier is banned then.
+    pub ban: Duration,
+}
+
+impl Default for FlappingLimits {
+    fn default() -> Self {
+        Self {
+            connects_per_minute: 15,
+            ban: Duration::from_secs(300),
+        }
+    }
+}
+
 impl Default for AddressLimits {
     fn default() -> Self {
         let loopback = ["127.0.0.0/8", "::1"].iter();

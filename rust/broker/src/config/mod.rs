@@ -14,7 +14,7 @@ pub(crate) mod queue_policy;
 mod settings;
 
 pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
-pub use address_limits::{AddressLimits, FailedLoginLimits};
+pub use address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
 pub use client_rates::ClientRates;
 pub use network::{InvalidNetwork, Network};
 pub use settings::{Config, Data, Listener, PeerIdentity, WebSocketRules};

@@ -12,7 +12,7 @@ use mqttcore_tls::TlsSettings;
 use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::address::ListenAddress;
-use crate::config::address_limits::{AddressLimits, FailedLoginLimits};
+use crate::config::address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
 use crate::config::client_rates::ClientRates;
 use crate::config::grants::Grant;
 use crate::config::network::Network;
@@ -44,6 +44,8 @@ pub struct Config {
     pub client_rates: ClientRates,
     /// Failed logins of one address that is not exempt from limits, or of one user name.
     pub failed_logins: FailedLoginLimits,
+    /// Connections of one client identifier.
+    pub flapping: FlappingLimits,
     /// Sessions held, connected or not.
     pub sessions: usize,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
@@ -108,6 +110,7 @@ impl Default for Config {
             address_limits: AddressLimits::default(),
             client_rates: ClientRates::default(),
             failed_logins: FailedLoginLimits::default(),
+            flapping: FlappingLimits::default(),
             sessions: 1_000_000,
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,

@@ -25,6 +25,7 @@ pub(crate) enum LogCategory {
     AddressRate,
     FailedLogins,
     Banned,
+    Flapping,
     Panic,
     Will,
     Store,

@@ -158,6 +158,12 @@ counters! {
     /// Those of them that asked for a protocol version that is unknown or that the listener does not
     /// accept.
     connects_refused_protocol_version,
+    /// Sockets refused because their address is banned.
+    connections_refused_banned,
+    /// CONNECT packets refused because the client is banned.
+    connects_refused_banned,
+    /// Client identifiers that were banned because their clients connected too often.
+    flapping_bans,
     /// Logins that failed: a plugin knew no such user, or another password.
     logins_failed,
     /// CONNECT packets refused because too many logins of their address, or with their user name, had failed.

@@ -82,12 +82,14 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
     session_records::will_ended(shard, client);
     let topic = will.topic_name();
     let answer = client.access().permissions.publish(topic);
-    if answer != RuleAnswer::Allowed {
+    let is_banned = shard.engine.bans.covers(&client.login(), shard.now());
+    if answer != RuleAnswer::Allowed || is_banned {
         shard.metrics().dropped_will.add(1);
         shard.log.warn(LogCategory::Will, shard.now(), || {
             format!(
-                "will of client {} not published: not allowed",
-                Escaped(&client.id)
+                "will of client {} not published: {}",
+                Escaped(&client.id),
+                if is_banned { "banned" } else { "not allowed" }
             )
         });
         return;

@@ -71,6 +71,19 @@ fn info(client: &Client, now: Instant) -> ClientInfo {
     }
 }
 
+/// Disconnects every client that is banned; returns how many.
+pub(crate) fn disconnect_banned(shard: &Rc<Shard>) -> usize {
+    let now = shard.refresh_now();
+    let clients = shard.registry.borrow().all();
+    let banned = clients
+        .iter()
+        .filter(|client| client.is_online() && shard.engine.bans.covers(&client.login(), now));
+    let links = banned.filter_map(|client| client.link());
+    links
+        .map(|link| link.close(Cause::Administrative, ReasonCode::ADMINISTRATIVE_ACTION))
+        .count()
+}
+
 /// Disconnects the client with this id; false when it has no connection.
 pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
     let client = shard.registry.borrow().find(id);

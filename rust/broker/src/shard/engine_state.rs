@@ -12,6 +12,7 @@ use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{Directory, RetainedStore};
 use tokio::sync::{Barrier, Notify};
 
+use crate::clients::bans::Bans;
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::connections::Connections;
 use crate::clients::durable::DurableSessions;
@@ -64,6 +65,7 @@ pub(crate) struct EngineState {
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: Arc<Connections>,
     pub(crate) failed_logins: FailedLogins,
+    pub(crate) bans: Bans,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -130,6 +132,7 @@ impl EngineState {
             sources: Sources::default(),
             connections: Arc::default(),
             failed_logins: FailedLogins::default(),
+            bans: Bans::default(),
             started: Instant::now(),
             figures,
             stopping: AtomicBool::new(false),

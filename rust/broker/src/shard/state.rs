@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::clients::client::Client;
+use crate::clients::flapping::Flapping;
 use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
@@ -57,6 +58,8 @@ pub(crate) struct Shard {
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Logger,
+    /// How often each client has connected.
+    pub(crate) flapping: RefCell<Flapping>,
     /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
     /// The log writer, if there is a store.
@@ -116,6 +119,7 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Logger::new(Arc::clone(&hooks)),
+            flapping: RefCell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine
                 .log

@@ -1,0 +1,235 @@
+//! Bans of client identifiers, user names and networks, until they end or are lifted.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use crate::config::Network;
+use crate::config::hooks::Login;
+
+/// Bans that the broker adds itself; more are left out until some have ended.
+const AUTOMATIC_MAX: usize = 65_536;
+
+/// Who is banned.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum BanTarget {
+    /// Clients with this identifier.
+    ClientId(Box<str>),
+    /// Clients with this user name.
+    Username(Box<str>),
+    /// Clients with an address in this network.
+    Network(Network),
+}
+
+/// A ban in force.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Ban {
+    /// Who is banned.
+    pub target: BanTarget,
+    /// Why, for operators; clients are not told.
+    pub reason: String,
+    /// How long it lasts from now on; `None`: until it is lifted.
+    pub remaining: Option<Duration>,
+}
+
+/// The bans in force, of all shards.
+#[derive(Default)]
+pub(crate) struct Bans(RwLock<Table>);
+
+#[derive(Default)]
+struct Table {
+    names: HashMap<BanTarget, Entry>,
+    /// Few: each is compared with each new connection.
+    networks: Vec<(Network, Entry)>,
+}
+
+struct Entry {
+    reason: String,
+    until: Option<Instant>,
+}
+
+impl Entry {
+    fn is_in_force(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl Bans {
+    /// Bans `target`, for `duration` if there is one; replaces a ban of the same target.
+    pub(crate) fn add(
+        &self,
+        target: BanTarget,
+        reason: String,
+        duration: Option<Duration>,
+        now: Instant,
+    ) {
+        let mut table = self.write(now);
+        table.remove(&target);
+        // Longer than the clock counts is without end.
+        let until = duration.and_then(|duration| now.checked_add(duration));
+        let entry = Entry { reason, until };
+        match target {
+            BanTarget::Network(network) => table.networks.push((network, entry)),
+            target => drop(table.names.insert(target, entry)),
+        }
+    }
+
+    /// As [`add`](Self::add), for bans that clients cause: their number is limited.
+    pub(crate) fn add_automatic(
+        &self,
+        target: BanTarget,
+        reason: String,
+        duration: Duration,
+        now: Instant,
+    ) {
+        let has_room = self.write(now).names.len() < AUTOMATIC_MAX;
+        if has_room {
+            self.add(target, reason, Some(duration), now);
+        }
+    }
+
+    /// Lifts the ban of `target`; false if there is none.
+    pub(crate) fn remove(&self, target: &BanTarget, now: Instant) -> bool {
+        self.write(now).remove(target)
+    }
+
+    /// The bans in force.
+    pub(crate) fn list(&self, now: Instant) -> Vec<Ban> {
+        let table = self.read();
+        let networks = table.networks.iter();
+        let networks = networks.map(|(network, entry)| (BanTarget::Network(*network), entry));
+        let names = table.names.iter();
+        let all = names
+            .map(|(target, entry)| (target.clone(), entry))
+            .chain(networks);
+        all.filter(|(_, entry)| entry.is_in_force(now))
+            .map(|(target, entry)| Ban {
+                target,
+                reason: entry.reason.clone(),
+                remaining: entry.until.map(|until| until.duration_since(now)),
+            })
+            .collect()
+    }
+
+    /// Whether connections from `address` are banned.
+    pub(crate) fn covers_address(&self, address: Option<IpAddr>, now: Instant) -> bool {
+        let table = self.read();
+        address.is_some_and(|address| table.covers_address(address, now))
+    }
+
+    /// Whether this client is banned, by its identifier, its user name or its address.
+    pub(crate) fn covers(&self, login: &Login, now: Instant) -> bool {
+        let table = self.read();
+        if table.names.is_empty() && table.networks.is_empty() {
+            return false;
+        }
+        let client_id = BanTarget::ClientId(login.client_id.as_ref().into());
+        let username = login.username.as_deref();
+        let username = username.map(|name| BanTarget::Username(name.into()));
+        let address = login.peer.ip();
+        [Some(client_id), username]
+            .iter()
+            .flatten()
+            .any(|target| table.covers_name(target, now))
+            || address.is_some_and(|address| table.covers_address(address, now))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table without bans that have ended.
+    fn write(&self, now: Instant) -> RwLockWriteGuard<'_, Table> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.names.retain(|_, entry| entry.is_in_force(now));
+        table.networks.retain(|(_, entry)| entry.is_in_force(now));
+        table
+    }
+}
+
+impl Table {
+    fn covers_name(&self, target: &BanTarget, now: Instant) -> bool {
+        self.names
+            .get(target)
+            .is_some_and(|entry| entry.is_in_force(now))
+    }
+
+    fn covers_address(&self, address: IpAddr, now: Instant) -> bool {
+        let mut networks = self.networks.iter();
+        networks.any(|(network, entry)| network.contains(address) && entry.is_in_force(now))
+    }
+
+    fn remove(&mut self, target: &BanTarget) -> bool {
+        let networks = self.networks.len();
+        self.networks
+            .retain(|(network, _)| *target != BanTarget::Network(*network));
+        self.names.remove(target).is_some() || self.networks.len() < networks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> BanTarget {
+        BanTarget::Network(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_ban_of_a_network_covers_its_addresses_until_it_ends() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let hour = Duration::from_secs(3_600);
+        bans.add(network("10.0.0.0/8"), "scans".into(), Some(hour), now);
+
+        for (address, at, is_covered) in [
+            ("10.1.2.3", now, true),
+            ("11.1.2.3", now, false),
+            ("10.1.2.3", now + hour, false),
+        ] {
+            let address = Some(address.parse().unwrap());
+            assert_eq!(bans.covers_address(address, at), is_covered);
+        }
+        assert!(!bans.covers_address(None, now));
+        assert!(bans.list(now + hour).is_empty());
+    }
+
+    #[test]
+    fn a_ban_is_replaced_listed_and_lifted() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let joe = || BanTarget::Username("joe".into());
+        bans.add(joe(), "first".into(), None, now);
+        bans.add(joe(), "second".into(), Some(Duration::from_secs(9)), now);
+
+        let ban = Ban {
+            target: joe(),
+            reason: "second".into(),
+            remaining: Some(Duration::from_secs(9)),
+        };
+        assert_eq!(bans.list(now), [ban]);
+        assert!(bans.remove(&joe(), now));
+        assert!(!bans.remove(&joe(), now));
+    }
+
+    #[test]
+    fn bans_that_clients_cause_are_limited_and_others_are_not() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let id = |number: usize| BanTarget::ClientId(number.to_string().into());
+        for number in 0..AUTOMATIC_MAX {
+            let mut table = bans.0.write().unwrap();
+            let (reason, until) = (String::new(), Some(now + Duration::from_secs(60)));
+            table.names.insert(id(number), Entry { reason, until });
+        }
+
+        bans.add_automatic(
+            id(AUTOMATIC_MAX),
+            String::new(),
+            Duration::from_secs(60),
+            now,
+        );
+        assert_eq!(bans.list(now).len(), AUTOMATIC_MAX);
+        bans.add(id(AUTOMATIC_MAX), String::new(), None, now);
+        assert_eq!(bans.list(now).len(), AUTOMATIC_MAX + 1);
+    }
+}

@@ -1,0 +1,80 @@
+//! Clients that connect again and again with one identifier (abuse C25).
+
+use std::time::{Duration, Instant};
+
+use crate::config::FlappingLimits;
+use crate::runtime::bounded_table::{BoundedTable, Remembered};
+use crate::runtime::token_bucket::{Rate, TokenBucket};
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// How often the clients of one shard have connected.
+#[derive(Default)]
+pub(crate) struct Flapping(BoundedTable<u64, Connects>);
+
+#[derive(Default)]
+struct Connects(TokenBucket);
+
+impl Flapping {
+    /// Counts a connection of the client with this key; true if it is one too many.
+    pub(crate) fn is_flapping(
+        &mut self,
+        client: u64,
+        limits: FlappingLimits,
+        now: Instant,
+    ) -> bool {
+        if limits.connects_per_minute == 0 {
+            return false;
+        }
+        let rate = Rate::per(limits.connects_per_minute, WINDOW);
+        let Connects(bucket) = self.0.entry(client, now);
+        if !bucket.has_token(rate, now) {
+            // It begins anew after its ban.
+            *bucket = TokenBucket::default();
+            return true;
+        }
+        bucket.spend(rate, now);
+        false
+    }
+}
+
+impl Remembered for Connects {
+    fn is_in_use(&self) -> bool {
+        false
+    }
+
+    fn is_as_new(&self, now: Instant) -> bool {
+        self.0.is_full(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c25_the_sixteenth_connection_within_a_minute_is_one_too_many() {
+        let (mut flapping, now) = (Flapping::default(), Instant::now());
+        let limits = FlappingLimits::default();
+
+        let connects = (0..16).map(|_| flapping.is_flapping(1, limits, now));
+
+        let connects: Vec<bool> = connects.collect();
+        assert_eq!(
+            connects.iter().filter(|is_flapping| **is_flapping).count(),
+            1
+        );
+        assert!(connects[15]);
+        assert!(!flapping.is_flapping(2, limits, now));
+    }
+
+    #[test]
+    fn a_client_that_connects_every_five_seconds_is_let_in() {
+        let (mut flapping, start) = (Flapping::default(), Instant::now());
+
+        for number in 0..1_000 {
+            let now = start + Duration::from_secs(5 * number);
+            assert!(!flapping.is_flapping(1, FlappingLimits::default(), now));
+        }
+    }
+}

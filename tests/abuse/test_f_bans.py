@@ -1,0 +1,99 @@
+"""Abuse tables C and F: bans, by operators and for flapping."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import wire as mqtt
+from tests.conftest import Bystander
+from tests.wire import PATIENCE_S, Wire, unique
+
+if TYPE_CHECKING:
+    from mqttcore import Broker
+
+Start = Callable[..., "Broker"]
+Open = Callable[..., Wire]
+Beside = Callable[[int], Bystander]
+
+
+@pytest.mark.parametrize("kind", ["client_id", "address"])
+def test_f08_the_will_of_a_banned_client_is_not_published(
+    fresh_broker: Broker, client: Open, topic: str, beside: Beside, kind: str
+) -> None:
+    port, other = fresh_broker.port, beside(fresh_broker.port)
+    watcher = client(port=port)
+    watcher.subscribe(topic)
+    source = socket.create_connection(
+        ("127.0.0.1", port), PATIENCE_S, source_address=("127.0.0.2", 0)
+    )
+    with Wire(port, using=source) as banned:
+        name = unique("c")
+        banned.connect(name, will=mqtt.Will(topic=topic, payload=b"gone"))
+
+        client_id, address = (name, None) if kind == "client_id" else (None, "127.0.0.2/31")
+        assert fresh_broker.ban(client_id=client_id, address=address, reason="hostile") == 1
+
+        assert banned.expect(mqtt.DISCONNECT).reason == 0x98
+        banned.expect_close()
+    watcher.ping()
+    watcher.publish(topic, b"next")
+    assert watcher.receive_publish().payload == b"next"
+    assert fresh_broker.stats()["dropped_will"] == 1
+    other.check()
+
+
+def test_c25_a_banned_client_is_refused_until_the_ban_is_lifted(
+    fresh_broker: Broker, wire: Open, beside: Beside
+) -> None:
+    port, other = fresh_broker.port, beside(fresh_broker.port)
+    fresh_broker.ban(client_id="storm", reason="two of them", seconds=3_600)
+
+    one = wire(port=port)
+    one.send(mqtt.connect("storm"))
+    assert one.expect(mqtt.CONNACK).reason == 0x8A
+    one.expect_close()
+    [ban] = fresh_broker.bans()
+    assert (ban.kind, ban.value, ban.reason) == ("client_id", "storm", "two of them")
+    assert 3_000 < (ban.remaining_s or 0) <= 3_600
+    assert fresh_broker.stats()["connects_refused_banned"] == 1
+
+    assert fresh_broker.unban(client_id="storm")
+    assert not fresh_broker.unban(client_id="storm")
+    assert wire(port=port).connect("storm").reason == 0
+    other.check()
+
+
+def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
+    start_broker: Start, wire: Open, beside: Beside
+) -> None:
+    broker = start_broker(exempt_addresses=(), address_connects_per_second=0)
+    other = beside(broker.port)
+
+    storm = []
+    for _ in range(15):
+        storm.append(wire(port=broker.port))
+        assert storm[-1].connect("storm").reason == 0
+    late = wire(port=broker.port)
+    late.send(mqtt.connect("storm"))
+
+    assert late.expect(mqtt.CONNACK).reason == 0x8A
+    storm[-1].ping()
+    [ban] = broker.bans()
+    assert (ban.kind, ban.value) == ("client_id", "storm")
+    assert 0 < (ban.remaining_s or 0) <= 300
+    assert broker.stats()["flapping_bans"] == 1
+    assert broker.stats()["clients_connected"] == 3
+    other.check()
+
+
+def test_c25_a_ban_names_one_target(fresh_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="name one of"):
+        fresh_broker.ban()
+    with pytest.raises(ValueError, match="name one of"):
+        fresh_broker.ban(user="a", client_id="b")
+    with pytest.raises(ValueError, match="not an IP address"):
+        fresh_broker.ban(address="not one")
