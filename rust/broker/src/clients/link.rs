@@ -72,8 +72,8 @@ pub(crate) struct Link {
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Bytes of a frame that is not whole yet.
     pub(crate) torn_bytes: Cell<u32>,
-    /// Bytes of heap that TLS or WebSocket takes.
-    pub(crate) transport_bytes: Cell<u32>,
+    /// Heap that TLS or WebSocket takes, in KiB: a byte fits into what would be padding.
+    pub(crate) transport_kib: Cell<u8>,
     /// How it is read while memory is short.
     pub(crate) pace: Cell<Pace>,
     /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
@@ -137,7 +137,7 @@ impl Link {
             outbox: RefCell::default(),
             account: OnceCell::new(),
             torn_bytes: Cell::new(0),
-            transport_bytes: Cell::default(),
+            transport_kib: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
@@ -207,8 +207,9 @@ impl Link {
 
     /// Bytes that the connection takes, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let (transport, torn) = (self.transport_bytes.get(), self.torn_bytes.get());
-        CONNECTION_BYTES + transport as usize + torn as usize + self.outbox.borrow().own_bytes()
+        let transport = usize::from(self.transport_kib.get()) * 1_024;
+        let torn = self.torn_bytes.get() as usize;
+        CONNECTION_BYTES + transport + torn + self.outbox.borrow().own_bytes()
     }
 
     pub(crate) fn wake(&self) {

@@ -61,9 +61,8 @@ pub(crate) fn spawn(
     unread: &[u8],
 ) {
     shard.tasks.set(shard.tasks.get() + 1);
-    let transport_bytes = u32::try_from(transport.heap_bytes());
-    link.transport_bytes
-        .set(transport_bytes.unwrap_or(u32::MAX));
+    let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
+    link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
     let connection = Connection {
         shard: Rc::clone(shard),
         client: Rc::clone(client),
