@@ -126,6 +126,12 @@ def listener_risks(listener: Listener) -> Iterator[Risk]:
     if "*" in listener.origins:
         what = f"{where}: every web page may connect (origins has '*')"
         yield Risk("listener", what, "name the origins of your pages")
+    if listener.unix_socket:
+        path, mode, _ = listener.unix_socket
+        if listener.access and mode & stat.S_IWOTH:
+            what = f"{where}: any user of this machine may connect to {path} without a login"
+            yield Risk("listener", what, 'set mode = "0660", and a group')
+        return
     if is_loopback(listener.address):
         return
     if listener.access:

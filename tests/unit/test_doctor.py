@@ -55,6 +55,13 @@ def test_strangers_and_plain_text_are_risks_where_other_machines_come_in(
     assert what_of(local, tmp_path, "listener") == []
 
 
+def test_a_unix_socket_for_all_is_a_risk_without_a_login(tmp_path: pathlib.Path) -> None:
+    text = f'[[listeners]]\naddress = "unix:{tmp_path}/mqtt"\nanonymous = true\n'
+    assert what_of(text, tmp_path, "listener") == []
+    (risk,) = what_of(f'{text}mode = "0666"\n', tmp_path, "listener")
+    assert f"any user of this machine may connect to {tmp_path}/mqtt without a login" in risk
+
+
 def test_every_page_on_the_web_is_a_risk_even_on_this_machine(tmp_path: pathlib.Path) -> None:
     text = '[[listeners]]\naddress = "127.0.0.1:0"\ntransport = "websocket"\norigins = ["*"]\n'
     (risk,) = what_of(text, tmp_path, "listener")
