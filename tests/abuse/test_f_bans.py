@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
 from tests import wire as mqtt
 from tests.conftest import Bystander
@@ -87,6 +88,35 @@ def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
     assert 0 < (ban.remaining_s or 0) <= 300
     assert broker.stats()["flapping_bans"] == 1
     assert broker.stats()["clients_connected"] == 3
+    other.check()
+
+
+def test_c25_nobody_has_the_client_identifier_of_another_user_banned(
+    start_broker: Start, wire: Open, topic: str, beside: Beside
+) -> None:
+    class Users(Plugin):
+        @hook.authenticate
+        def login(self, login: Login) -> Allow | None:
+            return Allow(Grant(publish=("#",), subscribe=("#",))) if login.username else None
+
+    broker = start_broker(Users(), exempt_addresses=(), address_connects_per_second=0)
+    other = beside(broker.port)
+    victim = wire(port=broker.port)
+    victim.connect("victim", username="ann", will=mqtt.Will(topic=topic, payload=b"gone"))
+
+    for _ in range(40):
+        one = wire(port=broker.port)
+        one.send(mqtt.connect("victim", username="eve"))
+        assert one.expect(mqtt.CONNACK).reason == 0x85
+
+    assert broker.bans() == []
+    victim.ping()
+    watcher = wire(port=broker.port)
+    watcher.connect(unique("c"))
+    watcher.subscribe(topic)
+    victim.close()
+    assert watcher.receive_publish().payload == b"gone"
+    assert wire(port=broker.port).connect("victim", username="ann").reason == 0
     other.check()
 
 

@@ -294,8 +294,9 @@ class ServerLimits:
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
     """Addresses without these limits and the four below, such as those of a load balancer."""
     control_packets_per_second: Rate = 1_000
-    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client. It is read more
-    slowly then, and disconnected if it sends too many for five seconds; 0: no limit."""
+    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; AUTH counts as a
+    hundred. It is read more slowly then, and disconnected if it sends too many for five seconds; 0:
+    no limit. These four are for connections that come after a reload."""
     messages_per_second: Rate = 0
     """PUBLISH packets that are read from one client, where its grant does not say; 0: no limit."""
     anonymous_messages_per_second: Rate = 1_000

@@ -102,6 +102,11 @@ impl InFlight {
         self.publishes.len() + self.releases.len()
     }
 
+    /// Bytes of the messages.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether a message of so many bytes has room in `window`.
     pub(crate) fn has_room(&self, window: Window, message_bytes: usize) -> bool {
         self.len() < usize::from(window.messages) && window.takes(self.bytes, message_bytes)

@@ -218,6 +218,11 @@ impl Session {
         self.queue.sendable().1
     }
 
+    /// Bytes of messages in memory that the client has not taken or not acknowledged.
+    pub fn held_bytes(&self) -> usize {
+        self.queue_memory_bytes() + self.live.in_flight.message_bytes()
+    }
+
     /// QoS 1 and 2 messages in flight to the client.
     pub fn in_flight(&self) -> usize {
         self.live.in_flight.len()

@@ -63,10 +63,6 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         turn_away(shard, (arrival.transport, arrival.slot), banned);
         return;
     }
-    if let Some(banned) = ban_if_flapping(shard, &arrival.login, to) {
-        turn_away(shard, (arrival.transport, arrival.slot), banned);
-        return;
-    }
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
         let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
@@ -75,6 +71,11 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
             (arrival.transport, arrival.slot),
             denied.saying(text),
         );
+        return;
+    }
+    // Those that are refused do not count: they may be somebody else who knows the client identifier.
+    if let Some(banned) = ban_if_flapping(shard, &arrival.login, to) {
+        turn_away(shard, (arrival.transport, arrival.slot), banned);
         return;
     }
     let mut terms = terms(shard, &arrival, false);

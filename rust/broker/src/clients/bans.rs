@@ -48,6 +48,8 @@ struct Table {
 struct Entry {
     reason: String,
     until: Option<Instant>,
+    /// The broker added it, because of what clients did.
+    is_automatic: bool,
 }
 
 impl Entry {
@@ -65,15 +67,14 @@ impl Bans {
         duration: Option<Duration>,
         now: Instant,
     ) {
-        let mut table = self.write(now);
-        table.remove(&target);
         // Longer than the clock counts is without end.
         let until = duration.and_then(|duration| now.checked_add(duration));
-        let entry = Entry { reason, until };
-        match target {
-            BanTarget::Network(network) => table.networks.push((network, entry)),
-            target => drop(table.names.insert(target, entry)),
-        }
+        let entry = Entry {
+            reason,
+            until,
+            is_automatic: false,
+        };
+        self.write(now).insert(target, entry);
     }
 
     /// As [`add`](Self::add), for bans that clients cause: their number is limited.
@@ -84,9 +85,14 @@ impl Bans {
         duration: Duration,
         now: Instant,
     ) {
-        let has_room = self.write(now).names.len() < AUTOMATIC_MAX;
-        if has_room {
-            self.add(target, reason, Some(duration), now);
+        let mut table = self.write(now);
+        if table.names.len() < AUTOMATIC_MAX && !table.names.contains_key(&target) {
+            let entry = Entry {
+                reason,
+                until: now.checked_add(duration),
+                is_automatic: true,
+            };
+            table.insert(target, entry);
         }
     }
 
@@ -116,11 +122,20 @@ impl Bans {
     /// Whether connections from `address` are banned.
     pub(crate) fn covers_address(&self, address: Option<IpAddr>, now: Instant) -> bool {
         let table = self.read();
-        address.is_some_and(|address| table.covers_address(address, now))
+        address.is_some_and(|address| table.covers_address(address, |entry| entry.is_in_force(now)))
     }
 
     /// Whether this client is banned, by its identifier, its user name or its address.
     pub(crate) fn covers(&self, login: &Login, now: Instant) -> bool {
+        self.covers_if(login, |entry| entry.is_in_force(now))
+    }
+
+    /// The same for bans by operators alone. A client that flaps, or whose identifier others use, has rights still.
+    pub(crate) fn covers_for_good(&self, login: &Login, now: Instant) -> bool {
+        self.covers_if(login, |entry| entry.is_in_force(now) && !entry.is_automatic)
+    }
+
+    fn covers_if(&self, login: &Login, counts: impl Fn(&Entry) -> bool) -> bool {
         let table = self.read();
         if table.names.is_empty() && table.networks.is_empty() {
             return false;
@@ -132,8 +147,8 @@ impl Bans {
         [Some(client_id), username]
             .iter()
             .flatten()
-            .any(|target| table.covers_name(target, now))
-            || address.is_some_and(|address| table.covers_address(address, now))
+            .any(|target| table.names.get(target).is_some_and(&counts))
+            || address.is_some_and(|address| table.covers_address(address, counts))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
@@ -150,15 +165,18 @@ impl Bans {
 }
 
 impl Table {
-    fn covers_name(&self, target: &BanTarget, now: Instant) -> bool {
-        self.names
-            .get(target)
-            .is_some_and(|entry| entry.is_in_force(now))
+    fn covers_address(&self, address: IpAddr, counts: impl Fn(&Entry) -> bool) -> bool {
+        let mut networks = self.networks.iter();
+        networks.any(|(network, entry)| network.contains(address) && counts(entry))
     }
 
-    fn covers_address(&self, address: IpAddr, now: Instant) -> bool {
-        let mut networks = self.networks.iter();
-        networks.any(|(network, entry)| network.contains(address) && entry.is_in_force(now))
+    /// Adds a ban, or replaces that of the same target.
+    fn insert(&mut self, target: BanTarget, entry: Entry) {
+        self.remove(&target);
+        match target {
+            BanTarget::Network(network) => self.networks.push((network, entry)),
+            target => drop(self.names.insert(target, entry)),
+        }
     }
 
     fn remove(&mut self, target: &BanTarget) -> bool {
@@ -171,7 +189,12 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use mqttcore_codec::ProtocolVersion;
+
     use super::*;
+    use crate::config::Peer;
 
     fn network(text: &str) -> BanTarget {
         BanTarget::Network(text.parse().unwrap())
@@ -193,6 +216,35 @@ mod tests {
         }
         assert!(!bans.covers_address(None, now));
         assert!(bans.list(now + hour).is_empty());
+    }
+
+    #[test]
+    fn a_ban_of_the_broker_leaves_that_of_an_operator_and_does_not_count_for_good() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let id = || BanTarget::ClientId("a".into());
+        let login = Login {
+            client_id: "a".into(),
+            version: ProtocolVersion::V5,
+            username: None,
+            password: None,
+            certificate: None,
+            is_certified: false,
+            peer: Peer::Unix { uid: 0 },
+            listener: Arc::default(),
+            clean_start: true,
+            keep_alive_s: 0,
+            session_expiry_interval_s: 0,
+            will_topic: None,
+            user_properties: Arc::default(),
+        };
+        bans.add_automatic(id(), "flaps".into(), Duration::from_secs(9), now);
+        assert!(bans.covers(&login, now) && !bans.covers_for_good(&login, now));
+
+        bans.add(id(), "hostile".into(), None, now);
+        bans.add_automatic(id(), "flaps".into(), Duration::from_secs(9), now);
+
+        assert!(bans.covers_for_good(&login, now));
+        assert_eq!(bans.list(now)[0].reason, "hostile");
     }
 
     #[test]
@@ -219,7 +271,12 @@ mod tests {
         for number in 0..AUTOMATIC_MAX {
             let mut table = bans.0.write().unwrap();
             let (reason, until) = (String::new(), Some(now + Duration::from_secs(60)));
-            table.names.insert(id(number), Entry { reason, until });
+            let entry = Entry {
+                reason,
+                until,
+                is_automatic: true,
+            };
+            table.names.insert(id(number), entry);
         }
 
         bans.add_automatic(

@@ -34,7 +34,7 @@ pub(crate) enum KeptWill {
 pub(crate) enum QueueLevel {
     #[default]
     Empty,
-    /// Messages wait in it.
+    /// Messages wait in it, or many bytes are not acknowledged while memory is short.
     Waiting,
     /// It is nearly full, and that is counted and logged.
     High,

@@ -92,13 +92,18 @@ impl ConnectionSlot {
         config: &Config,
         now: Instant,
     ) -> Result<(), ConnectionLimit> {
-        debug_assert!(
-            self.address.is_none() && self.is_pending,
-            "a new connection"
-        );
+        debug_assert!(self.is_pending, "a new connection");
+        let mut counts = self.all.counts();
+        if let Some(proxy) = self.address.take() {
+            // A reload named the proxy after its connection was accepted.
+            counts.addresses.change(proxy, now, |share| {
+                share.pending -= 1;
+                share.connections -= 1;
+            });
+        }
         if config.address_limits.apply_to(peer) {
             let key = AddressKey::of(peer);
-            self.all.counts().take_share(key, listener, config, now)?;
+            counts.take_share(key, listener, config, now)?;
             self.address = Some(key);
         }
         Ok(())
@@ -334,6 +339,22 @@ mod tests {
         drop((first, second, other));
         assert_eq!(assign(&mut admit(), "192.0.2.1"), Ok(()));
         assert_eq!(acceptor.all.counts().connections, 0);
+    }
+
+    /// A reload may name the proxy while its connection is between two shards.
+    #[test]
+    fn a_slot_that_changes_its_address_gives_the_old_share_back() {
+        let acceptor = Acceptor::new(|config| config.address_limits.connections = 1);
+        let mut slot = acceptor.admit("192.0.2.9").ok().unwrap();
+
+        let client = "192.0.2.1".parse().unwrap();
+        let assigned = slot.assign(client, 0, &acceptor.config, acceptor.now);
+
+        assert_eq!(assigned, Ok(()));
+        let of_proxy = acceptor.admit("192.0.2.9").ok().unwrap();
+        drop((slot, of_proxy));
+        assert_eq!(acceptor.all.counts().connections, 0);
+        assert_eq!(acceptor.fill("192.0.2.1").0.len(), 1);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(crate) fn spawn(
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
-        throttle: Throttle::new(&shard.config(), client, link),
+        throttle: Throttle::new(&shard.config(), client, link, None),
         control_packets: ControlPackets::new(
             ClientRates::of(&shard.config(), link.peer.ip()).control_packets,
         ),
@@ -278,7 +278,10 @@ impl Connection {
         if let Poll::Ready(end) = begun.poll(cx, &self.shard, &self.client) {
             self.reauthentication = None;
             end?;
-            self.throttle = Throttle::new(&self.shard.config(), &self.client, &self.link);
+            let before = self.throttle.take();
+            self.throttle = Throttle::new(&self.shard.config(), &self.client, &self.link, before);
+            // What it waited for is gone with the old rates.
+            wake_after_others(cx);
         }
         Ok(())
     }

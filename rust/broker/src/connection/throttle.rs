@@ -42,11 +42,11 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// `None` if `per_second` is 0: there is no limit.
-    fn new(per_second: u32) -> Option<Self> {
+    /// `None` if `per_second` is 0: there is no limit. What was spent `before` is spent.
+    fn new(per_second: u32, before: Option<Self>) -> Option<Self> {
         (per_second > 0).then(|| Self {
             rate: Rate::new(per_second, BURST),
-            bucket: TokenBucket::default(),
+            bucket: before.map(|before| before.bucket).unwrap_or_default(),
         })
     }
 
@@ -61,8 +61,13 @@ impl Allowance {
 }
 
 impl Throttle {
-    /// The allowances of `client`; `None` if nothing limits it.
-    pub(crate) fn new(config: &Config, client: &Client, link: &Link) -> Option<Box<Self>> {
+    /// The allowances of `client`; `None` if nothing limits it. What it spent of its allowances `before` stays spent.
+    pub(crate) fn new(
+        config: &Config,
+        client: &Client,
+        link: &Link,
+        before: Option<Box<Self>>,
+    ) -> Option<Box<Self>> {
         let rates = ClientRates::of(config, link.peer.ip());
         let configured = if client.is_user(None) {
             rates.anonymous_messages
@@ -70,14 +75,19 @@ impl Throttle {
             rates.messages
         };
         let granted = client.access().grant.limits.messages_per_second;
-        let throttle = Self {
-            // A grant of 0 messages counts as 1: it is a limit.
-            messages: Allowance::new(granted.map_or(configured, |rate| rate.max(1))),
-            bytes: Allowance::new(rates.bytes),
-            ..Self::default()
-        };
-        let is_limited = throttle.messages.is_some() || throttle.bytes.is_some();
-        is_limited.then(|| Box::new(throttle))
+        // A grant of 0 messages counts as 1: it is a limit.
+        let messages = granted.map_or(configured, |rate| rate.max(1));
+        before.unwrap_or_default().limited_to(messages, rates.bytes)
+    }
+
+    /// The same with other rates; `None` if nothing is limited, or held back.
+    fn limited_to(mut self: Box<Self>, messages: u32, bytes: u32) -> Option<Box<Self>> {
+        self.messages = Allowance::new(messages, self.messages.take());
+        self.bytes = Allowance::new(bytes, self.bytes.take());
+        // The wait for the old rates.
+        self.sleep = None;
+        let is_limited = self.messages.is_some() || self.bytes.is_some();
+        (is_limited || self.held_until.is_some()).then_some(self)
     }
 
     /// Takes one message off the allowance.
@@ -203,8 +213,8 @@ mod tests {
 
     fn throttle(messages: u32, bytes: u32) -> Throttle {
         Throttle {
-            messages: Allowance::new(messages),
-            bytes: Allowance::new(bytes),
+            messages: Allowance::new(messages, None),
+            bytes: Allowance::new(bytes, None),
             ..Throttle::default()
         }
     }
@@ -256,6 +266,23 @@ mod tests {
         assert!(throttle.is_spent());
         let wait = throttle.ready_at().expect("a wait") - now;
         assert_eq!(wait.as_secs(), 3);
+    }
+
+    #[test]
+    fn other_rates_forgive_nothing() {
+        let now = Instant::now();
+        let mut before = throttle(10, 1_000);
+        (0..10).for_each(|_| before.spend_message(now));
+        before.spend_bytes(3_000, now);
+
+        let after = Box::new(before).limited_to(20, 0).expect("a limit");
+        assert!(after.is_spent() && after.bytes.is_none());
+
+        let mut held = after;
+        held.hold(now, now + Duration::from_secs(1));
+        let held = held.limited_to(0, 0).expect("it is held back");
+        assert!(held.is_spent());
+        assert!(Box::new(throttle(1, 1)).limited_to(0, 0).is_none());
     }
 
     #[test]

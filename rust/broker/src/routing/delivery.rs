@@ -120,6 +120,9 @@ fn offer(
             if client.session.borrow().is_full() {
                 group::mark_full(shard, client);
             }
+            if memory::is_short(shard) {
+                fill::watch(shard, client);
+            }
             if shard.journal.is_some() {
                 handle_message_events(shard, client);
             }

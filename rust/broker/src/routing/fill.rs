@@ -16,7 +16,7 @@ const LOW: usize = 70;
 /// Looks at the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     client.weigh(shard);
-    memory::note_queue(shard, client);
+    let holds_much = memory::note_held(shard, client);
     let is_kept = client.number(&shard.engine).is_some();
     let durable = &shard.engine.durable;
     let session = client.session.borrow();
@@ -47,7 +47,7 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
                 "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
             )
         });
-    } else if is_waiting {
+    } else if is_waiting || holds_much {
         client.queue_level.set(QueueLevel::Waiting);
     }
 }

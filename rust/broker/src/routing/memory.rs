@@ -110,21 +110,26 @@ pub(crate) fn drops(shard: &Shard, client: &Client) -> bool {
     }
 }
 
-/// Notes whether much waits in memory for `client`, for publishers of all shards.
-pub(crate) fn note_queue(shard: &Shard, client: &Client) {
-    let holds_much = client.session.borrow().queue_memory_bytes() > HELD_ANYWAY;
+/// Notes whether `client` holds much memory, for publishers of all shards; returns it.
+pub(crate) fn note_held(shard: &Shard, client: &Client) -> bool {
+    let holds_much = client.session.borrow().held_bytes() > HELD_ANYWAY;
     let (online, slot) = (&shard.engine.availability, client.handle.slot());
     let mut availability = online.availability(shard.index, slot);
     if availability.holds_much != holds_much {
         availability.holds_much = holds_much;
         online.set(shard.index, slot, availability);
     }
+    holds_much
+}
+
+/// Whether memory is short, so that each session's share of it matters.
+pub(crate) fn is_short(shard: &Shard) -> bool {
+    shard.memory_level() >= MemoryLevel::High
 }
 
 /// Leaves a queue to the store as far as that has it, if memory is short.
 pub(crate) fn relieve(shard: &Shard, client: &Client) {
-    let is_short = shard.memory_level() >= MemoryLevel::High;
-    if !is_short || client.number(&shard.engine).is_none() {
+    if !is_short(shard) || client.number(&shard.engine).is_none() {
         return;
     }
     let mut session = client.session.borrow_mut();

@@ -36,7 +36,7 @@ fn waits_in_memory(shard: &Shard, message: &Message, is_stored: bool, target: &T
     let availability = engine
         .availability
         .availability(handle.shard(), handle.slot());
-    let waits = !availability.is_online || availability.is_full && availability.holds_much;
+    let waits = !availability.is_online || availability.holds_much;
     let goes_to_disk = is_stored
         && limits.queue_policy != QueuePolicy::DropOldest
         && engine.durable.number(handle).is_some();

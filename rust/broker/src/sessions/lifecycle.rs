@@ -82,7 +82,10 @@ fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
     session_records::will_ended(shard, client);
     let topic = will.topic_name();
     let answer = client.access().permissions.publish(topic);
-    let is_banned = shard.engine.bans.covers(&client.login(), shard.now());
+    let is_banned = shard
+        .engine
+        .bans
+        .covers_for_good(&client.login(), shard.now());
     if answer != RuleAnswer::Allowed || is_banned {
         shard.metrics().dropped_will.add(1);
         shard.log.warn(LogCategory::Will, shard.now(), || {

@@ -471,6 +471,43 @@ fn a_new_allowance_counts_at_once() {
     assert!(begun.elapsed() >= Duration::from_millis(500));
 }
 
+/// The wait for the old allowance ends with it: what waits is read nevertheless, and costs what it costs.
+#[test]
+fn a_client_that_was_held_back_is_read_on_after_it_authenticated_again() {
+    let (broker, turns) = talking();
+    let slow = || {
+        allow(Grant {
+            limits: GrantLimits {
+                messages_per_second: Some(10),
+                ..GrantLimits::default()
+            },
+            ..Grant::everything()
+        })
+    };
+    let mut client = hello().dial(&broker);
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked");
+    reply.send(end(slow(), ""));
+    client.expect_welcome();
+    let mut subscriber = v5("subscriber").connect(&broker);
+    subscriber.subscribe("a", QoS::AtMostOnce);
+    client.auth(AGAIN, "");
+    let (_, reply) = turns.recv_timeout(DEADLINE).expect("asked again");
+    let begun = Instant::now();
+    let burst = client.numbered("a", QoS::AtMostOnce, 0..25);
+    client.send_bytes(&burst);
+    assert_eq!(subscriber.take_message().number(), 0);
+
+    reply.send(end(slow(), ""));
+
+    assert!(matches!(client.receive(), Received::Auth(..)));
+    for number in 1..25 {
+        assert_eq!(subscriber.take_message().number(), number);
+    }
+    // One second's worth is free, once.
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    client.ping();
+}
+
 /// What waits in a session is for the user that it belongs to.
 #[test]
 fn nobody_becomes_somebody_else() {

@@ -132,6 +132,29 @@ fn bystanders_notice_nothing() {
     }
 }
 
+/// A window of messages that nobody acknowledges is memory, too.
+#[test]
+fn a_client_that_acknowledges_nothing_gets_no_more_above_the_second_watermark() {
+    let broker = start(small());
+    fill_all(&broker);
+    let mut reader = v5("reader").connect(&broker);
+    reader.subscribe("b", ONCE);
+    let mut writer = v5("writer").connect(&broker);
+    let mut publish = || writer.publish_acknowledged("b", vec![b'x'; 20_000]);
+
+    assert_eq!(publish(), ReasonCode::SUCCESS);
+    let Received::Publish(first) = reader.receive() else {
+        panic!("no message");
+    };
+    assert_eq!(publish(), ReasonCode::QUOTA_EXCEEDED);
+
+    reader.acknowledge(&first);
+    reader.ping();
+    eventually("it may have the next one", || {
+        publish() == ReasonCode::SUCCESS
+    });
+}
+
 #[test]
 fn publishers_of_3_x_are_disconnected_without_an_acknowledgement() {
     let broker = start(small());

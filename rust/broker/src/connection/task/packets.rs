@@ -56,9 +56,12 @@ impl Connection {
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
             accept_batch(&self.shard, &self.client, &mut batch.together);
-            if is_control(&packet) {
-                self.count_control_packets(1)?;
+            let weight = control_weight(&packet);
+            if weight > 0 {
+                self.count_control_packets(weight)?;
             }
+        } else if let Some(throttle) = &mut self.throttle {
+            throttle.spend_message(self.shard.now());
         }
         self.shard.metrics().packets_received.add(1);
         let frame = batch.pass(len);
@@ -91,9 +94,6 @@ impl Connection {
         match request {
             Request::None => Ok(()),
             Request::Publish(request) => {
-                if let Some(throttle) = &mut self.throttle {
-                    throttle.spend_message(self.shard.now());
-                }
                 self.shard.metrics().messages_received.add(1);
                 self.publish(request, batch, frame);
                 Ok(())
@@ -140,12 +140,14 @@ impl Connection {
     }
 }
 
-/// Whether a packet is limited in number a second: an honest client sends few. Acknowledgements are limited by messages.
-fn is_control(packet: &Packet<'_>) -> bool {
-    matches!(
-        packet,
-        Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_)
-    )
+/// How many packets a packet counts as that are limited a second, since an honest client sends few. A plugin is asked
+/// about AUTH, in one queue with logins. Acknowledgements are limited by messages.
+fn control_weight(packet: &Packet<'_>) -> u32 {
+    match packet {
+        Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_) => 1,
+        Packet::Auth(_) => 100,
+        _ => 0,
+    }
 }
 
 /// Whether a packet may send a message to others, or have retained ones sent.
