@@ -166,14 +166,42 @@ def test_c16_guesses_of_one_address_end_after_ten_whatever_comes_then(
     answers = []
     for number in range(12):
         # every second login is right, with an account of the guesser's own
-        assert log_in(dial(ATTACKER, port), "eve", b"evil") == (0 if number < 10 else 0x8A)
+        assert log_in(dial(ATTACKER, port), "eve", b"evil") == 0
         answers.append(log_in(dial(ATTACKER, port), "joe", b"%d" % number))
     right = log_in(dial(ATTACKER, port), "joe", b"right")
 
     assert answers == [0x86] * 10 + [0x8A] * 2
     assert right == 0x8A
-    assert broker.stats()["connects_refused_failed_logins"] == 5
+    assert broker.stats()["connects_refused_failed_logins"] == 3
     assert broker.stats()["logins_failed"] == 10
+    other.check()
+
+
+def test_c16_a_device_with_an_old_password_does_not_lock_out_its_site(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked()
+    port, other = broker.addresses[1][1], beside(broker.port)
+    for user, password in (("joe", b"right"), ("eve", b"evil")):
+        assert log_in(dial(HONEST, port), user, password) == 0
+
+    answers = [log_in(dial(HONEST, port), "joe", b"old") for _ in range(12)]
+
+    assert answers == [0x86] * 10 + [0x8A] * 2
+    assert log_in(dial(HONEST, port), "eve", b"evil") == 0
+    other.check()
+
+
+def test_c16_guesses_behind_an_exempt_address_end_after_ten_of_a_user_name(
+    start_locked: Start, dial: From, beside: Beside
+) -> None:
+    broker = start_locked(exempt_addresses=("127.0.0.1", ATTACKER))
+    port, other = broker.addresses[1][1], beside(broker.port)
+
+    answers = [log_in(dial(ATTACKER, port), "joe", b"%d" % number) for number in range(12)]
+
+    assert answers == [0x86] * 10 + [0x8A] * 2
+    assert log_in(dial(ATTACKER, port), "eve", b"evil") == 0
     other.check()
 
 

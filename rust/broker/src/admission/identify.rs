@@ -16,7 +16,7 @@ use crate::clients::outbox::Outbox;
 use crate::config::PeerIdentity;
 use crate::config::grants::Access;
 use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
-use crate::connection::login_limits::LimitedLogin;
+use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
 
 /// A client that may come in, as far as the plugins go.
@@ -161,7 +161,7 @@ impl Handshake<'_> {
                 return self.anonymous().ok_or_else(denied);
             }
         }
-        let limited = LimitedLogin::of(self.shard, login.peer.ip(), login.username.as_deref());
+        let limited = LimitedLogin::of(self.shard, login);
         self.refuse_paused(limited, login, to)?;
         let identified = match exchange {
             None => self.ask(login, to).await,
@@ -365,14 +365,6 @@ impl Handshake<'_> {
         })
         .await
     }
-}
-
-/// Whether a refusal with `reason` says that the password, or what stands for it, was wrong.
-fn is_failed_login(reason: ReasonCode) -> bool {
-    matches!(
-        reason,
-        ReasonCode::BAD_USER_NAME_OR_PASSWORD | ReasonCode::NOT_AUTHORIZED
-    )
 }
 
 /// What a verdict makes of a client.

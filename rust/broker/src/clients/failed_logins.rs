@@ -12,21 +12,57 @@ use crate::runtime::token_bucket::{Rate, TokenBucket};
 const WINDOW: Duration = Duration::from_secs(60);
 /// A pause doubles each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3_600);
-/// How long an address is known for a user name after a login from there.
+/// How long an address is known for a user name once nobody with that name is connected from there.
 const KNOWN_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Who logs in, as far as failures count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoginSource {
-    pub(crate) address: AddressKey,
+    /// `None`: a Unix socket.
+    pub(crate) address: Option<AddressKey>,
+    /// Its failures do not count for the address: many clients may share it.
+    pub(crate) is_exempt: bool,
     /// A hash of the user name, if there is one.
     pub(crate) user: Option<u64>,
+}
+
+impl LoginSource {
+    fn limited_address(self) -> Option<AddressKey> {
+        self.address.filter(|_| !self.is_exempt)
+    }
+
+    fn pair(self) -> Option<Pair> {
+        self.user.map(|user| (self.address, user))
+    }
+}
+
+/// An address and a user name.
+type Pair = (Option<AddressKey>, u64);
+
+/// Which logins are refused.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Paused {
+    /// Those of the address.
+    Address,
+    /// Those with the user name.
+    User,
+    /// Those of the address with the user name.
+    Pair,
+}
+
+/// That more logins are refused.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Pause {
+    pub(crate) time: Duration,
+    pub(crate) of: Paused,
 }
 
 /// Failed logins of all shards.
 ///
 /// A user name that was guessed too often is refused from every address but those from which its user has logged in
-/// before: else a guesser would lock the user out. A success forgives nothing: a guesser may have an account of his own.
+/// before: else a guesser would lock the user out. Such a pair of address and user name counts by itself, so that one
+/// device with an old password does not lock its site out. A success forgives nothing: a guesser may have an account of
+/// his own.
 #[derive(Default)]
 pub(crate) struct FailedLogins(Mutex<Failures>);
 
@@ -35,50 +71,60 @@ struct Failures {
     addresses: BoundedTable<AddressKey, Attempts>,
     users: BoundedTable<u64, Attempts>,
     /// Addresses from which a user has logged in.
-    known: BoundedTable<(AddressKey, u64), KnownUntil>,
+    known: BoundedTable<Pair, KnownPair>,
 }
 
 impl FailedLogins {
     /// Whether logins from `source` are refused now.
     pub(crate) fn is_paused(&self, source: LoginSource, now: Instant) -> bool {
         let failures = self.failures();
-        if failures
-            .addresses
-            .get(&source.address)
-            .is_some_and(|attempts| attempts.is_paused(now))
-        {
-            return true;
+        let known = source.pair().and_then(|pair| failures.known.get(&pair));
+        if let Some(known) = known.filter(|known| known.is_known(now)) {
+            return known.attempts.is_paused(now);
         }
-        source.user.is_some_and(|user| {
-            let attempts = failures.users.get(&user);
-            let known = failures.known.get(&(source.address, user));
-            attempts.is_some_and(|attempts| attempts.is_paused(now))
-                && known.is_none_or(|known| known.is_as_new(now))
-        })
+        let address = source.limited_address();
+        let attempts = [
+            address.and_then(|address| failures.addresses.get(&address)),
+            source.user.and_then(|user| failures.users.get(&user)),
+        ];
+        let mut attempts = attempts.into_iter().flatten();
+        attempts.any(|attempts| attempts.is_paused(now))
     }
 
-    /// Counts a failed login; returns for how long more of them are refused if this was one too many.
+    /// Counts a failed login; returns which ones are refused, and for how long, if this was one too many.
     pub(crate) fn count(
         &self,
         source: LoginSource,
         limits: FailedLoginLimits,
         now: Instant,
-    ) -> Option<Duration> {
+    ) -> Option<Pause> {
         if limits.per_minute == 0 {
             return None;
         }
+        let count = |attempts: &mut Attempts, of| {
+            let time = attempts.count(limits, now)?;
+            Some(Pause { time, of })
+        };
         let mut failures = self.failures();
-        let address = failures.addresses.entry(source.address, now);
-        let paused = address.count(limits, now);
-        let user = source.user.map(|user| failures.users.entry(user, now));
-        paused.max(user.and_then(|attempts| attempts.count(limits, now)))
+        let known = source.pair().and_then(|pair| failures.known.get_mut(&pair));
+        if let Some(known) = known.filter(|known| known.is_known(now)) {
+            return count(&mut known.attempts, Paused::Pair);
+        }
+        let address = source.limited_address().and_then(|address| {
+            let attempts = failures.addresses.entry(address, now);
+            count(attempts, Paused::Address)
+        });
+        let user = source.user.and_then(|user| {
+            let attempts = failures.users.entry(user, now);
+            count(attempts, Paused::User)
+        });
+        address.max(user)
     }
 
-    /// Notes a login from `source`.
+    /// Notes a login from `source`, or that its client leaves.
     pub(crate) fn succeed(&self, source: LoginSource, now: Instant) {
-        if let Some(user) = source.user {
-            let mut failures = self.failures();
-            failures.known.entry((source.address, user), now).0 = Some(now + KNOWN_FOR);
+        if let Some(pair) = source.pair() {
+            self.failures().known.entry(pair, now).until = Some(now + KNOWN_FOR);
         }
     }
 
@@ -87,7 +133,7 @@ impl FailedLogins {
     }
 }
 
-/// Failed logins of one address or user name.
+/// Failed logins of one address, user name or pair of both.
 #[derive(Default)]
 struct Attempts {
     failed: TokenBucket,
@@ -134,16 +180,27 @@ impl Remembered for Attempts {
     }
 }
 
+/// A user who has logged in from an address.
 #[derive(Default)]
-struct KnownUntil(Option<Instant>);
+struct KnownPair {
+    until: Option<Instant>,
+    /// Those that failed since.
+    attempts: Attempts,
+}
 
-impl Remembered for KnownUntil {
+impl KnownPair {
+    fn is_known(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+impl Remembered for KnownPair {
     fn is_in_use(&self) -> bool {
         false
     }
 
     fn is_as_new(&self, now: Instant) -> bool {
-        self.0.is_none_or(|until| until <= now)
+        !self.is_known(now) && self.attempts.is_as_new(now)
     }
 }
 
@@ -159,8 +216,16 @@ mod tests {
 
     fn source(address: &str, user: u64) -> LoginSource {
         LoginSource {
-            address: AddressKey::of(address.parse().unwrap()),
+            address: Some(AddressKey::of(address.parse().unwrap())),
+            is_exempt: false,
             user: Some(user),
+        }
+    }
+
+    fn exempt(address: &str, user: u64) -> LoginSource {
+        LoginSource {
+            is_exempt: true,
+            ..source(address, user)
         }
     }
 
@@ -168,7 +233,7 @@ mod tests {
     fn guess(logins: &FailedLogins, source: LoginSource, now: Instant) -> (usize, Duration) {
         for number in 1.. {
             if let Some(pause) = logins.count(source, LIMITS, now) {
-                return (number, pause);
+                return (number, pause.time);
             }
         }
         unreachable!()
@@ -183,7 +248,8 @@ mod tests {
 
         let pause = logins.count(source("192.0.2.1", 9), LIMITS, now);
 
-        assert_eq!(pause, Some(LIMITS.pause));
+        let (time, of) = (LIMITS.pause, Paused::Address);
+        assert_eq!(pause, Some(Pause { time, of }));
         assert!(logins.is_paused(source("192.0.2.1", 77), now));
         assert!(!logins.is_paused(source("192.0.2.2", 77), now));
         let over = now + LIMITS.pause;
@@ -226,7 +292,58 @@ mod tests {
         }
 
         assert_eq!(failed, 10);
-        assert!(logins.is_paused(source("192.0.2.1", 66), now));
+    }
+
+    #[test]
+    fn c16_a_device_with_an_old_password_does_not_lock_out_those_that_share_its_address() {
+        let (logins, now) = (FailedLogins::default(), Instant::now());
+        let (old, other) = (source("192.0.2.1", JOE), source("192.0.2.1", JOE + 1));
+        logins.succeed(old, now);
+
+        let (failed, _) = guess(&logins, old, now);
+
+        assert_eq!(failed, 10);
+        assert!(
+            logins.is_paused(old, now),
+            "ten guesses, also at a known address"
+        );
+        assert!(!logins.is_paused(other, now));
+        assert!(!logins.is_paused(source("192.0.2.2", JOE), now));
+    }
+
+    #[test]
+    fn c16_guesses_of_strangers_do_not_lock_out_a_known_user_at_their_address() {
+        let (logins, now) = (FailedLogins::default(), Instant::now());
+        logins.succeed(source("192.0.2.1", JOE), now);
+
+        guess(&logins, source("192.0.2.1", 66), now);
+
+        assert!(logins.is_paused(source("192.0.2.1", 77), now));
+        assert!(!logins.is_paused(source("192.0.2.1", JOE), now));
+    }
+
+    #[test]
+    fn an_address_is_known_for_seven_days_after_the_end_of_the_last_connection() {
+        let (logins, start) = (FailedLogins::default(), Instant::now());
+        let days = |count: u64| start + Duration::from_secs(count * 24 * 3_600);
+        let device = source("192.0.2.1", JOE);
+        logins.succeed(device, start);
+        logins.succeed(device, days(8));
+
+        for (now, is_stranger) in [(days(8), false), (days(14), false), (days(15), true)] {
+            guess(&logins, source("192.0.2.9", JOE), now);
+            assert_eq!(logins.is_paused(device, now), is_stranger);
+        }
+    }
+
+    #[test]
+    fn c16_an_exempt_address_is_paused_by_user_name_only() {
+        let (logins, now) = (FailedLogins::default(), Instant::now());
+        let (failed, _) = guess(&logins, exempt("127.0.0.1", JOE), now);
+
+        assert_eq!(failed, 10);
+        assert!(logins.is_paused(exempt("127.0.0.1", JOE), now));
+        assert!(!logins.is_paused(exempt("127.0.0.1", JOE + 1), now));
     }
 
     #[test]

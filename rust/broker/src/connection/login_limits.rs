@@ -1,32 +1,47 @@
 //! Refuses logins of an address or user name of which too many have failed (abuse C16).
 
-use std::net::IpAddr;
+use mqttcore_codec::ReasonCode;
 
 use crate::clients::address::AddressKey;
-use crate::clients::failed_logins::LoginSource;
+use crate::clients::failed_logins::{LoginSource, Paused};
+use crate::config::Peer;
+use crate::config::hooks::Login;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
+
+/// Whether a refusal with `reason` says that the password, or what stands for it, was wrong.
+pub(crate) fn is_failed_login(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::BAD_USER_NAME_OR_PASSWORD | ReasonCode::NOT_AUTHORIZED
+    )
+}
 
 /// A login that counts if it fails.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitedLogin {
     source: LoginSource,
-    peer: IpAddr,
+    peer: Peer,
 }
 
 impl LimitedLogin {
-    /// Of a client at `peer`; `None` if that address has no limits, or the peer none.
-    pub(crate) fn of(shard: &Shard, peer: Option<IpAddr>, username: Option<&str>) -> Option<Self> {
-        let peer = peer?;
+    /// `None` if there is no limit, or if a certificate or the kernel says who the client is: its user name is no guess.
+    pub(crate) fn of(shard: &Shard, login: &Login) -> Option<Self> {
         let config = shard.config();
-        let is_limited =
-            config.failed_logins.per_minute > 0 && config.address_limits.apply_to(peer);
-        is_limited.then(|| Self {
+        if config.failed_logins.per_minute == 0 || login.is_certified {
+            return None;
+        }
+        let has_limits = |ip| config.address_limits.apply_to(ip);
+        Some(Self {
             source: LoginSource {
-                address: AddressKey::of(peer),
-                user: username.map(|name| shard.engine.key_of(name)),
+                address: login.peer.ip().map(AddressKey::of),
+                is_exempt: !login.peer.ip().is_some_and(has_limits),
+                user: login
+                    .username
+                    .as_deref()
+                    .map(|name| shard.engine.key_of(name)),
             },
-            peer,
+            peer: login.peer,
         })
     }
 
@@ -40,18 +55,23 @@ impl LimitedLogin {
     pub(crate) fn fail(self, shard: &Shard) {
         let now = shard.refresh_now();
         let limits = shard.config().failed_logins;
-        let paused = shard.engine.failed_logins.count(self.source, limits, now);
-        let Some(pause) = paused else { return };
+        let pause = shard.engine.failed_logins.count(self.source, limits, now);
+        let Some(pause) = pause else { return };
         shard.log.warn(LogCategory::FailedLogins, now, || {
-            let (peer, per_minute, pause_s) = (self.peer, limits.per_minute, pause.as_secs());
+            let (peer, per_minute, pause_s) = (self.peer, limits.per_minute, pause.time.as_secs());
+            let of = match pause.of {
+                Paused::Address => "from there",
+                Paused::User => "with that user name",
+                Paused::Pair => "from there with that user name",
+            };
             format!(
                 "{per_minute} failed logins within a minute, the last one from {peer}: \
-                 logins from there, or with that user name, are refused for {pause_s} s"
+                 logins {of} are refused for {pause_s} s"
             )
         });
     }
 
-    /// Notes that it succeeded.
+    /// Notes that it succeeded, or that a client that it let in leaves.
     pub(crate) fn succeed(self, shard: &Shard) {
         let failed_logins = &shard.engine.failed_logins;
         failed_logins.succeed(self.source, shard.refresh_now());

@@ -15,9 +15,9 @@ use tokio::time::{Sleep, sleep};
 
 use crate::clients::client::Client;
 use crate::config::grants::Access;
-use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict};
+use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict, refusing};
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::login_limits::LimitedLogin;
+use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
@@ -36,7 +36,7 @@ impl Reauthentication {
     ///
     /// # Errors
     ///
-    /// No plugin offers the method any more.
+    /// No plugin offers the method any more, or too many logins of the client have failed.
     pub(crate) fn begin(
         shard: &Shard,
         client: &Client,
@@ -57,6 +57,7 @@ impl Reauthentication {
                 text,
             ));
         };
+        refuse_paused(shard, client)?;
         let opening = Opening {
             login: client.login(),
             method,
@@ -121,6 +122,8 @@ fn conclude(
     verdict: Verdict,
     data: Option<&Secret>,
 ) -> Result<(), DisconnectCause> {
+    // As at CONNECT: of many guesses at once, those that are answered after the limit was reached tell nothing.
+    refuse_paused(shard, client)?;
     let (grant, username, user_properties) = match verdict {
         Verdict::Allow {
             grant,
@@ -133,7 +136,9 @@ fn conclude(
             return Err(failed(shard, client, reason, ""));
         }
         Verdict::Deny { reason, text } => {
-            count_failure(shard, client);
+            if is_failed_login(refusing(reason)) {
+                count_failure(shard, client);
+            }
             let text = text.unwrap_or_default();
             return Err(failed(shard, client, reason, &text));
         }
@@ -142,6 +147,7 @@ fn conclude(
     if username.is_some() && username.as_deref() != login.username.as_deref() {
         // Its session, with all that waits in it, is that of the first user.
         let text = "re-authentication with another user name";
+        count_failure(shard, client);
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
     }
     let Ok(access) = Access::new(*grant) else {
@@ -169,10 +175,24 @@ fn conclude(
     Ok(())
 }
 
-/// Whom the exchange was about, the plugin alone knows: only the address counts.
+/// Refuses a client that has guessed too often itself.
+fn refuse_paused(shard: &Shard, client: &Client) -> Result<(), DisconnectCause> {
+    let Some(login) = LimitedLogin::of(shard, &client.login()) else {
+        return Ok(());
+    };
+    // It has logged in from its address: guesses of others do not hold it up.
+    login.succeed(shard);
+    if !login.is_paused(shard) {
+        return Ok(());
+    }
+    let text = "too many failed logins";
+    Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text))
+}
+
+/// Counts for the client, whomever the exchange was about: the plugin alone knows that.
 fn count_failure(shard: &Shard, client: &Client) {
     shard.metrics().logins_failed.add(1);
-    if let Some(login) = LimitedLogin::of(shard, client.login().peer.ip(), None) {
+    if let Some(login) = LimitedLogin::of(shard, &client.login()) {
         login.fail(shard);
     }
 }

@@ -21,6 +21,7 @@ use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Batch, Input, TORN_BYTES};
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
+use crate::connection::login_limits::LimitedLogin;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
 use crate::connection::throttle::{ControlPackets, Throttle};
@@ -320,6 +321,9 @@ impl Connection {
     /// Tells the client why, parts it from its session, and closes.
     async fn finish(mut self, end: DisconnectCause) {
         self.reauthentication = None;
+        if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
+            login.succeed(&self.shard);
+        }
         if !self.shard.held.is_loaded() {
             // Its will may go to a session that is not there yet.
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;

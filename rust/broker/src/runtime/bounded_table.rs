@@ -39,6 +39,10 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
         self.entries.get(key)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key)
+    }
+
     /// The value of `key`; a new one if there is none.
     pub(crate) fn entry(&mut self, key: K, now: Instant) -> &mut V {
         if self.entries.len() >= self.sweep_at && !self.entries.contains_key(&key) {

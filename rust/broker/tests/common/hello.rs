@@ -20,6 +20,7 @@ pub struct Hello {
     clean_start: bool,
     keep_alive_s: u16,
     username: Option<String>,
+    password: String,
     properties: PropertiesBuf,
     will: Option<OwnedWill>,
     receive_buffer: Option<usize>,
@@ -60,6 +61,7 @@ fn hello(version: ProtocolVersion, client_id: &str) -> Hello {
         clean_start: true,
         keep_alive_s: 0,
         username: None,
+        password: "secret".into(),
         properties: PropertiesBuf::default(),
         will: None,
         receive_buffer: None,
@@ -90,6 +92,12 @@ impl Hello {
 
     pub fn username(mut self, name: &str) -> Self {
         self.username = Some(name.into());
+        self
+    }
+
+    /// Sent with a user name only.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = password.into();
         self
     }
 
@@ -179,7 +187,7 @@ impl Hello {
             client_id: text(&self.client_id),
             will,
             username: self.username.as_deref().map(text),
-            password: self.username.as_ref().map(|_| &b"secret"[..]),
+            password: self.username.as_ref().map(|_| self.password.as_bytes()),
         };
         let mut out = Vec::new();
         encode(&Packet::Connect(connect), self.version, &mut out).expect("CONNECT encodes");

@@ -339,6 +339,75 @@ fn mqtt_4_12_1_2_a_failure_disconnects() {
     assert_eq!(event.reason, Some(ReasonCode::NOT_AUTHORIZED));
 }
 
+/// Abuse C16: as at CONNECT, a wrong proof counts, and another user is a wrong proof; overload and errors are not.
+#[test]
+fn c16_a_re_authentication_is_a_failed_login_for_the_same_reasons_as_connect() {
+    let other_user = Verdict::Allow {
+        grant: Box::new(Grant::everything()),
+        username: Some("other".into()),
+        user_properties: Vec::new(),
+    };
+    for (verdict, failed) in [
+        (deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), 1),
+        (deny(ReasonCode::NOT_AUTHORIZED), 1),
+        (deny(ReasonCode::SUCCESS), 1),
+        (Verdict::Pass, 1),
+        (other_user, 1),
+        (deny(ReasonCode::SERVER_BUSY), 0),
+        (deny(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR), 0),
+        (deny(ReasonCode::QUOTA_EXCEEDED), 0),
+    ] {
+        let answer = verdict.clone();
+        let again = move |said: &Said| {
+            if said.opening.again {
+                answer.clone()
+            } else {
+                everything(said)
+            }
+        };
+        let broker = start_with(single(), guarded(again));
+        let mut client = let_in(&broker, &hello().username("user"));
+        client.auth(AGAIN, "");
+        client.receive();
+
+        client.auth(CONTINUE, "right");
+        client.until_closed();
+
+        assert_eq!(broker.stats().logins_failed, failed, "{verdict:?}");
+    }
+}
+
+/// Abuse C16: who has too many failures is not asked again, and an answer that comes then lets nobody in.
+#[test]
+fn c16_guesses_of_connected_clients_end_at_the_limit() {
+    let mut config = single();
+    config.failed_logins.per_minute = 2;
+    let broker = start_with(config, guarded(everything));
+    let mut clients =
+        ["a", "b", "c", "d"].map(|id| let_in(&broker, &v5(id).method("m", "").username("user")));
+    let [first, second, waiting, late] = &mut clients;
+    for client in [&mut *first, &mut *second, &mut *waiting] {
+        client.auth(AGAIN, "");
+        assert_eq!(client.receive(), step("who?"));
+    }
+    for client in [first, second] {
+        client.auth(CONTINUE, "wrong");
+        client.until_closed();
+    }
+
+    waiting.auth(CONTINUE, "right");
+    late.auth(AGAIN, "");
+
+    for client in [waiting, late] {
+        let told = client.until_closed();
+        assert_eq!(told, [Received::Disconnect(ReasonCode::NOT_AUTHORIZED)]);
+        assert_eq!(client.reason_string(), "too many failed logins");
+    }
+    assert_eq!(broker.stats().logins_failed, 2);
+    let refused = v5("e").method("m", "").username("user").refused(&broker);
+    assert_eq!(refused, 0x8A);
+}
+
 #[test]
 fn another_exchange_before_the_end_of_one_is_a_protocol_error() {
     let broker = start_with(single(), guarded(everything));

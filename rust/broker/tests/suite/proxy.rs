@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Grant, Network, Peer, PeerIdentity};
+use mqttcore_broker::{Broker, Config, Grant, Network, Peer, PeerIdentity, Verdict};
+use mqttcore_codec::ReasonCode;
 
-use crate::common::{Client, DEADLINE, Plugin, allow, config, start_with, v5};
+use crate::common::{Client, DEADLINE, Plugin, Received, allow, config, start_with, v5};
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.9 56324 1883\r\n";
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\0\0";
@@ -220,4 +221,128 @@ fn limits_by_address_count_the_client_behind_the_proxy() {
     connect(b"PROXY TCP4 192.0.2.8 192.0.2.9 1 1883\r\n", "three").expect_welcome();
     // The proxy's own connections have no share.
     connect(LOCAL, "four").expect_welcome();
+}
+
+/// Lets in who has the password "right", and all whose certificate is verified but "stolen".
+fn guarded(per_minute: u32) -> Broker {
+    let plugin = Plugin::default().authenticate(|login, reply| {
+        let password = login.password.as_ref().map(|password| password.as_bytes());
+        let is_certified = login.is_certified && login.username.as_deref() != Some("stolen");
+        reply.send(if is_certified || password == Some(b"right") {
+            allow(Grant::everything())
+        } else {
+            bad()
+        });
+    });
+    let mut config = proxied();
+    config.listeners[0].identity = Some(PeerIdentity::ProxyCommonName);
+    config.listeners[0].anonymous = None;
+    config.failed_logins.per_minute = per_minute;
+    start_with(config, plugin)
+}
+
+/// What CONNECT behind `header` gets.
+fn log_in(broker: &Broker, header: &[u8], user: &str, password: &str) -> Received {
+    let hello = v5("c").username(user).password(password);
+    let mut client = hello.open(broker.addresses()[0]);
+    client.send_bytes(&[header, &hello.bytes()].concat());
+    client.receive()
+}
+
+fn connack(reason: ReasonCode) -> Received {
+    Received::ConnAck {
+        session_present: false,
+        reason,
+    }
+}
+
+const BAD: ReasonCode = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
+
+fn bad() -> Verdict {
+    Verdict::Deny {
+        reason: BAD,
+        text: None,
+    }
+}
+
+/// Abuse C16: a certificate is no guess, so guesses of a name, or from an address, do not hold it up.
+#[test]
+fn c16_a_client_with_a_verified_certificate_is_neither_counted_nor_held_up() {
+    let broker = guarded(2);
+    for _ in 0..3 {
+        let told = log_in(&broker, &v2(&certified("stolen")), "", "");
+        assert_eq!(told, connack(BAD));
+    }
+    for wanted in [BAD, BAD, ReasonCode::BANNED] {
+        let told = log_in(&broker, &v2(&[]), "truck-1", "wrong");
+        assert_eq!(told, connack(wanted));
+    }
+
+    let told = log_in(&broker, &v2(&certified("truck-1")), "", "");
+
+    assert_eq!(told, connack(ReasonCode::SUCCESS));
+}
+
+/// Abuse C16: the time for which a user is known at an address counts from the end of the connection, under the name that
+/// it had then.
+#[test]
+fn c16_a_client_that_leaves_is_known_at_its_address() {
+    let plugin = Plugin::default().authenticate(|login, reply| {
+        reply.send(match login.username.as_deref() {
+            Some("token") => Verdict::Allow {
+                grant: Box::new(Grant::everything()),
+                username: Some("device 7".into()),
+                user_properties: Vec::new(),
+            },
+            _ => bad(),
+        });
+    });
+    let mut config = proxied();
+    config.failed_logins.per_minute = 2;
+    let broker = start_with(config, plugin);
+    let hello = v5("c").username("token");
+    let mut client = hello.open(broker.addresses()[0]);
+    client.send_bytes(&[V1, &hello.bytes()].concat());
+    client.expect_welcome();
+    client.disconnect();
+    let elsewhere = b"PROXY TCP4 192.0.2.8 192.0.2.9 56324 1883\r\n";
+
+    for wanted in [BAD, BAD, ReasonCode::BANNED] {
+        let told = log_in(&broker, elsewhere, "device 7", "guess");
+        assert_eq!(told, connack(wanted));
+    }
+
+    assert_eq!(log_in(&broker, V1, "device 7", "asked"), connack(BAD));
+}
+
+/// Abuse C16: one device with an old password does not lock out its site.
+#[test]
+fn c16_failures_of_a_user_who_was_let_in_before_hold_up_that_user_only() {
+    let broker = guarded(2);
+    for user in ["old", "fine"] {
+        let told = log_in(&broker, V1, user, "right");
+        assert_eq!(told, connack(ReasonCode::SUCCESS));
+    }
+
+    for wanted in [BAD, BAD, ReasonCode::BANNED] {
+        assert_eq!(log_in(&broker, V1, "old", "wrong"), connack(wanted));
+    }
+
+    for user in ["fine", "new"] {
+        let told = log_in(&broker, V1, user, "right");
+        assert_eq!(told, connack(ReasonCode::SUCCESS), "{user}");
+    }
+}
+
+/// Abuse C16: the proxy shares its address with all, so only names are held up behind it.
+#[test]
+fn c16_guesses_behind_an_exempt_address_hold_up_the_user_name() {
+    let broker = guarded(2);
+
+    for wanted in [BAD, BAD, ReasonCode::BANNED] {
+        assert_eq!(log_in(&broker, LOCAL, "joe", "wrong"), connack(wanted));
+    }
+
+    let told = log_in(&broker, LOCAL, "eve", "right");
+    assert_eq!(told, connack(ReasonCode::SUCCESS));
 }
