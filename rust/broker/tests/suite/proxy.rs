@@ -243,7 +243,7 @@ fn guarded(per_minute: u32) -> Broker {
 
 /// What CONNECT behind `header` gets.
 fn log_in(broker: &Broker, header: &[u8], user: &str, password: &str) -> Received {
-    let hello = v5("c").username(user).password(password);
+    let hello = v5(user).username(user).password(password);
     let mut client = hello.open(broker.addresses()[0]);
     client.send_bytes(&[header, &hello.bytes()].concat());
     client.receive()
