@@ -26,6 +26,7 @@ LISTENER = (
     "path",
     "origins",
     "protocol_versions",
+    "max_connections",
     "mount_point",
     "session",
     "promise",

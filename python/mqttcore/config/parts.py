@@ -115,6 +115,8 @@ class Listener:
     """Certificates; None: nothing is encrypted."""
     protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
+    max_connections: Count = 0
+    """Connections that it may have, beside ``limits.connections``; 0: no limit of its own."""
     mount_point: MountPoint | None = None
     """Levels in front of every topic and filter of its clients, who do not see them; topics that
     begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""

@@ -59,6 +59,7 @@ struct ListenerFields<'py> {
     origins: Vec<String>,
     tls: Option<TlsFields>,
     protocol_versions: Vec<String>,
+    max_connections: usize,
     mount_point: Option<String>,
 }
 
@@ -269,6 +270,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
             .iter()
             .map(|name| version_named(name))
             .collect::<PyResult<_>>()?,
+        max_connections: fields.max_connections,
         queue_policy: fields.queue_policy.map(|policy| policy.0),
         tls,
         websocket: (fields.transport == "websocket").then_some(rules),

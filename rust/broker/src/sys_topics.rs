@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 47] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 48] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -106,6 +106,10 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 47] {
         (
             "connections/refused",
             stats.connections_refused + stats.connects_refused,
+        ),
+        (
+            "connections/refused/listener",
+            stats.connections_refused_listener,
         ),
         (
             "connections/refused/listener_rate",

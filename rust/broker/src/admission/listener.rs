@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::admission::handshake::Accepted;
 use crate::admission::rejection::refuse_connection;
 use crate::admission::unix::{self, SocketFile, bind_unix};
-use crate::clients::connections::ConnectionSlot;
+use crate::clients::connections::{ConnectionSlot, ListenerLimit};
 use crate::config::{ListenAddress, Peer};
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
@@ -196,13 +196,16 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
         return None;
     }
     let policies = shard.listener_policies();
-    let is_proxy = policies
-        .get(listener)
-        .is_some_and(|policy| policy.is_proxy(peer));
+    let policy = policies.get(listener);
+    let is_proxy = policy.is_some_and(|policy| policy.is_proxy(peer));
+    let limit = ListenerLimit {
+        index: listener,
+        connections: policy.map_or(0, |policy| policy.max_connections),
+    };
     // The clients behind a proxy have shares of their own.
     let limited = peer.ip().filter(|_| !is_proxy);
     let connections = &shard.engine.connections;
-    match connections.admit(limited, listener, &shard.config(), now) {
+    match connections.admit(limited, limit, &shard.config(), now) {
         Ok(slot) => Some(slot),
         Err(limit) => {
             refuse_connection(shard, limit, peer, &name_of(shard, listener));

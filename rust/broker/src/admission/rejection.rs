@@ -166,6 +166,11 @@ pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Pee
     metrics.connections_refused.add(1);
     let (category, why) = match limit {
         ConnectionLimit::Full => (LogCategory::Accept, "too many connections"),
+        ConnectionLimit::ListenerConnections => {
+            metrics.connections_refused_listener.add(1);
+            let why = "the listener has too many connections";
+            (LogCategory::ListenerConnections, why)
+        }
         ConnectionLimit::ListenerRate => {
             metrics.connections_refused_listener_rate.add(1);
             (LogCategory::ListenerRate, "too many connections a second")

@@ -18,6 +18,8 @@ const BURST: Duration = Duration::from_secs(5);
 pub(crate) enum ConnectionLimit {
     /// Connections, or connections without CONNACK, of all clients.
     Full,
+    /// Connections of the listener.
+    ListenerConnections,
     /// Connections a second of the listener.
     ListenerRate,
     /// Connections of the address.
@@ -37,9 +39,22 @@ struct Counts {
     connections: usize,
     /// Those without CONNACK.
     pending: usize,
-    /// Connections a second, by listener.
-    listeners: Vec<TokenBucket>,
+    listeners: Vec<ListenerCounts>,
     addresses: BoundedTable<AddressKey, Share>,
+}
+
+/// What one listener has now.
+#[derive(Default)]
+struct ListenerCounts {
+    connections: usize,
+    connects: TokenBucket,
+}
+
+/// A listener, and how many connections it may have; 0 is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenerLimit {
+    pub(crate) index: usize,
+    pub(crate) connections: usize,
 }
 
 /// What a connection counts as, until it is dropped.
@@ -47,6 +62,7 @@ pub(crate) struct ConnectionSlot {
     all: Arc<Connections>,
     /// `None`: the address is exempt from limits.
     address: Option<AddressKey>,
+    listener: u32,
     is_pending: bool,
 }
 
@@ -60,7 +76,7 @@ impl Connections {
     pub(crate) fn admit(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
-        listener: usize,
+        listener: ListenerLimit,
         config: &Config,
         now: Instant,
     ) -> Result<ConnectionSlot, ConnectionLimit> {
@@ -70,6 +86,8 @@ impl Connections {
         Ok(ConnectionSlot {
             all: Arc::clone(self),
             address,
+            // INVARIANT: there are few listeners.
+            listener: u32::try_from(listener.index).expect("a listener"),
             is_pending: true,
         })
     }
@@ -124,7 +142,7 @@ impl Drop for ConnectionSlot {
         if self.is_pending {
             counts.end_pending(self.address, now);
         }
-        counts.end(self.address, now);
+        counts.end(self.address, self.listener as usize, now);
     }
 }
 
@@ -132,16 +150,21 @@ impl Counts {
     fn admit(
         &mut self,
         address: Option<AddressKey>,
-        listener: usize,
+        listener: ListenerLimit,
         config: &Config,
         now: Instant,
     ) -> Result<(), ConnectionLimit> {
         if self.connections >= config.connections || self.pending >= config.pending_connections {
             return Err(ConnectionLimit::Full);
         }
-        if let Some(key) = address {
-            self.take_share(key, listener, config, now)?;
+        let most = listener.connections;
+        if most > 0 && self.listener(listener.index).connections >= most {
+            return Err(ConnectionLimit::ListenerConnections);
         }
+        if let Some(key) = address {
+            self.take_share(key, listener.index, config, now)?;
+        }
+        self.listener(listener.index).connections += 1;
         self.connections += 1;
         self.pending += 1;
         Ok(())
@@ -158,13 +181,14 @@ impl Counts {
         let share = self.addresses.entry(key, now);
         share.check(config, now)?;
         // An address that is refused takes nothing from the listener.
-        spend(
-            listener_bucket(&mut self.listeners, listener),
-            config.connects_per_second,
-            now,
-        )?;
+        let connects = &mut listener_of(&mut self.listeners, listener).connects;
+        spend(connects, config.connects_per_second, now)?;
         share.add(config, now);
         Ok(())
+    }
+
+    fn listener(&mut self, index: usize) -> &mut ListenerCounts {
+        listener_of(&mut self.listeners, index)
     }
 
     fn end_pending(&mut self, address: Option<AddressKey>, now: Instant) {
@@ -174,8 +198,9 @@ impl Counts {
         }
     }
 
-    fn end(&mut self, address: Option<AddressKey>, now: Instant) {
+    fn end(&mut self, address: Option<AddressKey>, listener: usize, now: Instant) {
         self.connections -= 1;
+        self.listener(listener).connections -= 1;
         if let Some(key) = address {
             self.addresses
                 .change(key, now, |share| share.connections -= 1);
@@ -183,11 +208,11 @@ impl Counts {
     }
 }
 
-fn listener_bucket(listeners: &mut Vec<TokenBucket>, listener: usize) -> &mut TokenBucket {
-    if listeners.len() <= listener {
-        listeners.resize_with(listener + 1, TokenBucket::default);
+fn listener_of(listeners: &mut Vec<ListenerCounts>, index: usize) -> &mut ListenerCounts {
+    if listeners.len() <= index {
+        listeners.resize_with(index + 1, ListenerCounts::default);
     }
-    &mut listeners[listener]
+    &mut listeners[index]
 }
 
 /// Takes a connection off the rate of a listener; 0 a second is no limit.
@@ -252,6 +277,11 @@ mod tests {
     use super::*;
     use crate::config::AddressLimits;
 
+    const ANY: ListenerLimit = ListenerLimit {
+        index: 0,
+        connections: 0,
+    };
+
     /// Limits that a test reaches; none of the other limits.
     fn config(change: impl FnOnce(&mut Config)) -> Config {
         let mut config = Config {
@@ -285,7 +315,7 @@ mod tests {
 
         fn admit(&self, peer: &str) -> Result<ConnectionSlot, ConnectionLimit> {
             let peer = peer.parse().unwrap();
-            self.all.admit(Some(peer), 0, &self.config, self.now)
+            self.all.admit(Some(peer), ANY, &self.config, self.now)
         }
 
         /// Connections of `peer` that are admitted one after the other, and why there are no more.
@@ -322,7 +352,9 @@ mod tests {
     fn the_client_of_a_proxy_has_the_share_of_its_own_address() {
         let acceptor = Acceptor::new(|config| config.address_limits.connections = 1);
         let admit = || {
-            let slot = acceptor.all.admit(None, 0, &acceptor.config, acceptor.now);
+            let slot = acceptor
+                .all
+                .admit(None, ANY, &acceptor.config, acceptor.now);
             slot.ok().unwrap()
         };
         let assign = |slot: &mut ConnectionSlot, peer: &str| {
@@ -355,6 +387,30 @@ mod tests {
         drop((slot, of_proxy));
         assert_eq!(acceptor.all.counts().connections, 0);
         assert_eq!(acceptor.fill("192.0.2.1").0.len(), 1);
+    }
+
+    #[test]
+    fn a_listener_has_no_more_connections_than_it_may_and_others_have_theirs() {
+        let acceptor = Acceptor::new(|_| {});
+        let limited = ListenerLimit {
+            index: 1,
+            connections: 2,
+        };
+        let admit = |listener| {
+            let peer = "192.0.2.1".parse().unwrap();
+            let (config, now) = (&acceptor.config, acceptor.now);
+            acceptor.all.admit(Some(peer), listener, config, now)
+        };
+        let first = admit(limited).ok().unwrap();
+        let _second = admit(limited).ok().unwrap();
+
+        assert_eq!(
+            admit(limited).err(),
+            Some(ConnectionLimit::ListenerConnections)
+        );
+        assert!(admit(ANY).is_ok());
+        drop(first);
+        assert!(admit(limited).is_ok());
     }
 
     #[test]
@@ -430,7 +486,9 @@ mod tests {
 
         assert_eq!((local.len(), limit), (3, ConnectionLimit::Full));
         drop(local);
-        let unix = acceptor.all.admit(None, 0, &acceptor.config, acceptor.now);
+        let unix = acceptor
+            .all
+            .admit(None, ANY, &acceptor.config, acceptor.now);
         assert!(unix.is_ok());
     }
 

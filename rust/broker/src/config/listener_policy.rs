@@ -47,6 +47,8 @@ pub(crate) struct ListenerPolicy {
     pub(crate) promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
     pub(crate) protocol_versions: Box<[ProtocolVersion]>,
+    /// How many connections it may have; 0 is no limit.
+    pub(crate) max_connections: usize,
     /// What becomes of what its clients publish for a kept session whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     /// What stands in front of the topics of its clients.
@@ -116,6 +118,7 @@ fn compile(
         anonymous: anonymous.map(Arc::new),
         promise: listener.promise,
         protocol_versions: listener.protocol_versions.as_slice().into(),
+        max_connections: listener.max_connections,
         queue_policy: listener.queue_policy,
         mount_point: listener.mount_point.clone(),
         websocket: listener.websocket.clone().map(Arc::new),
@@ -196,6 +199,7 @@ pub(crate) fn policies_of(
                 || bound.protocol_versions.as_slice().into(),
                 |policy| policy.protocol_versions.clone(),
             ),
+            max_connections: found.map_or(bound.max_connections, |policy| policy.max_connections),
             queue_policy: found.and_then(|policy| policy.queue_policy),
             mount_point: found.map_or_else(
                 || bound.mount_point.clone(),

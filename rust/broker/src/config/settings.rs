@@ -155,6 +155,8 @@ pub struct Listener {
     pub promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
     pub protocol_versions: Vec<ProtocolVersion>,
+    /// How many connections it may have, beside `Config::connections`; 0 is no limit.
+    pub max_connections: usize,
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
     /// `None`: as the broker says.
     pub queue_policy: Option<FullQueuePolicy>,
@@ -175,6 +177,7 @@ impl Listener {
             tls: None,
             promise: None,
             protocol_versions: ProtocolVersion::ALL.to_vec(),
+            max_connections: 0,
             queue_policy: None,
             mount_point: None,
         }

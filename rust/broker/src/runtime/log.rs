@@ -19,6 +19,7 @@ pub(crate) enum LogCategory {
     Denied,
     Stalled,
     Accept,
+    ListenerConnections,
     ListenerRate,
     AddressConnections,
     AddressPending,

@@ -137,6 +137,8 @@ counters! {
     connections_accepted,
     /// Sockets refused because of a limit.
     connections_refused,
+    /// Those of them whose listener had too many connections.
+    connections_refused_listener,
     /// Those of them whose listener had too many connections a second.
     connections_refused_listener_rate,
     /// Those of them whose address had too many connections.

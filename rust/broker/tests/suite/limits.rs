@@ -423,6 +423,26 @@ fn connections_above_the_share_of_their_address_are_closed_counted_and_logged() 
     }
 }
 
+#[test]
+fn a_listener_has_a_limit_of_connections_that_a_reload_changes() {
+    let limited = |max_connections| {
+        let mut config = config();
+        config.listeners[0].max_connections = max_connections;
+        config
+    };
+    let broker = start(limited(1));
+    let mut first = v5("first").connect(&broker);
+
+    let mut second = v5("second").open(broker.addresses()[0]);
+    assert_eq!(second.until_closed(), []);
+    assert_eq!(broker.stats().connections_refused_listener, 1);
+
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+    broker.reload(&limited(2), hooks).expect("it is valid");
+    v5("third").connect(&broker).ping();
+    first.ping();
+}
+
 /// Decision 26: what runs on the machine of the broker has no such limits unless they are asked for.
 #[test]
 fn loopback_has_no_limits_by_address() {
