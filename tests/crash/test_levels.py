@@ -155,7 +155,7 @@ def test_a_grant_says_how_its_client_is_kept(life: Life) -> None:
 def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
     assert life.promise == ("fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#")
     with Wire(life.port) as wire:
-        wire.connect("reader", username="memory", password=b"")
+        wire.connect("restricted", username="memory", password=b"")
         assert wire.subscribe(("$SYS/broker/promise", 0)).reasons == (0x87,)
     with Wire(life.port) as wire:
         wire.connect("reader")
