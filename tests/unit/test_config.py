@@ -62,9 +62,9 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        " group, identity, insecure, mode, mount_point, name, origins, path, promise,"
-        " protocol_versions, proxy_from, queue_policy, session, tls, transport; did you mean"
-        ' "address"?',
+        " group, identity, insecure, max_connections, mode, mount_point, name, origins, path,"
+        " promise, protocol_versions, proxy_from, queue_policy, session, tls, transport;"
+        ' did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or unix: and a path, as"
         " unix:/run/mqttcore/mqtt.sock",
