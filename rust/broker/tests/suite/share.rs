@@ -117,20 +117,27 @@ fn what_would_wait_while_all_queues_together_are_full_is_dropped_and_counted() {
     });
     let (before, waiting) = (broker.stats().dropped_acknowledged, queued(&broker, "one"));
 
-    let acknowledged = writer.publish_acknowledged("one", "!");
-
-    assert_eq!(acknowledged, ReasonCode::SUCCESS);
-    eventually("it is dropped", || {
-        broker.stats().dropped_acknowledged == before + 1
+    // Its shard may hear a moment later than the figure that all queues are full.
+    let mut sent = 0;
+    eventually("one is dropped", || {
+        let acknowledged = writer.publish_acknowledged("one", "!");
+        assert_eq!(acknowledged, ReasonCode::SUCCESS);
+        sent += 1;
+        broker.stats().dropped_acknowledged > before
     });
-    assert_eq!(queued(&broker, "one"), waiting);
+    eventually("each of them waits or is dropped", || {
+        let dropped = broker.stats().dropped_acknowledged - before;
+        queued(&broker, "one") as u64 + dropped == waiting as u64 + sent
+    });
     writer.publish_acknowledged("here", "1");
     assert_eq!(here.take_message().number(), 1);
+    // Which of them has more, depends on the shard that was quicker.
     empty(&broker, "one");
+    empty(&broker, "two");
     eventually("there is room", || percent(&broker) < 80);
-    let (before, waiting) = (broker.stats().dropped_acknowledged, queued(&broker, "two"));
+    let before = broker.stats().dropped_acknowledged;
     writer.publish_acknowledged("two", "!");
-    eventually("it waits", || queued(&broker, "two") == waiting + 1);
+    eventually("it waits", || queued(&broker, "two") == 1);
     assert_eq!(broker.stats().dropped_acknowledged, before);
 }
 
