@@ -57,25 +57,9 @@ pub(crate) struct Greeting {
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
 pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
-    let to = arrival.request.recipient();
-    // Again: it may be banned since, and has the user name that a plugin gave it.
-    if let Some(banned) = refuse_banned(shard, &arrival.login, to) {
-        turn_away(shard, (arrival.transport, arrival.slot), banned);
-        return;
-    }
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
-    if let Some((reason, text)) = refusal(shard, existing.as_ref(), &arrival) {
-        let denied = Denied::new(&arrival.login, arrival.request.recipient(), reason);
-        turn_away(
-            shard,
-            (arrival.transport, arrival.slot),
-            denied.saying(text),
-        );
-        return;
-    }
-    // Those that are refused do not count: they may be somebody else who knows the client identifier.
-    if let Some(banned) = ban_if_flapping(shard, &arrival.login, to) {
-        turn_away(shard, (arrival.transport, arrival.slot), banned);
+    if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {
+        turn_away(shard, (arrival.transport, arrival.slot), denied);
         return;
     }
     let mut terms = terms(shard, &arrival, false);
@@ -128,14 +112,24 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     connection::spawn(shard, &client, &link, (transport, slot), &arrival.unread);
 }
 
+/// The refusal of an authenticated client, if it may not come in.
+fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<Denied> {
+    let (login, to) = (&arrival.login, arrival.request.recipient());
+    let refused = || {
+        let (reason, text) = refusal(shard, existing, arrival)?;
+        Some(Denied::new(login, to, reason).saying(text))
+    };
+    // Again: it may be banned since, and has the user name that a plugin gave it.
+    refuse_banned(shard, login, to)
+        .or_else(refused)
+        // Clients that are refused do not count: they may be somebody else who knows the client identifier.
+        .or_else(|| ban_if_flapping(shard, login, to))
+}
+
 /// Counts a connection of the client, and bans its identifier if it connects too often; returns the refusal then.
 fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<Denied> {
     let (config, now) = (shard.config(), shard.now());
-    if !login
-        .peer
-        .ip()
-        .is_some_and(|peer| config.address_limits.apply_to(peer))
-    {
+    if !config.address_limits.apply_to(login.peer.ip()) {
         return None;
     }
     let key = shard.engine.key_of(&login.client_id);

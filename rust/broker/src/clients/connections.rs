@@ -80,7 +80,7 @@ impl Connections {
         config: &Config,
         now: Instant,
     ) -> Result<ConnectionSlot, ConnectionLimit> {
-        let limited = peer.filter(|peer| config.address_limits.apply_to(*peer));
+        let limited = peer.filter(|peer| config.address_limits.apply_to(Some(*peer)));
         let address = limited.map(AddressKey::of);
         self.counts().admit(address, listener, config, now)?;
         Ok(ConnectionSlot {
@@ -119,7 +119,7 @@ impl ConnectionSlot {
                 share.connections -= 1;
             });
         }
-        if config.address_limits.apply_to(peer) {
+        if config.address_limits.apply_to(Some(peer)) {
             let key = AddressKey::of(peer);
             counts.take_share(key, listener, config, now)?;
             self.address = Some(key);

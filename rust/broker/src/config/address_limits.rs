@@ -70,9 +70,10 @@ impl Default for AddressLimits {
 }
 
 impl AddressLimits {
-    /// Whether the limits hold for `peer`.
-    pub(crate) fn apply_to(&self, peer: IpAddr) -> bool {
-        !self.exempt.iter().any(|network| network.contains(peer))
+    /// Whether the limits hold for `peer`; `None`, a Unix socket, has none.
+    pub(crate) fn apply_to(&self, peer: Option<IpAddr>) -> bool {
+        let is_exempt = |peer| self.exempt.iter().any(|network| network.contains(peer));
+        peer.is_some_and(|peer| !is_exempt(peer))
     }
 }
 
@@ -110,8 +111,9 @@ mod tests {
             ("::1", false),
             ("192.0.2.1", true),
             ("2001:db8::1", true),
+            ("uid:0", false),
         ] {
-            assert_eq!(limits.apply_to(peer.parse().unwrap()), is_limited, "{peer}");
+            assert_eq!(limits.apply_to(peer.parse().ok()), is_limited, "{peer}");
         }
     }
 }

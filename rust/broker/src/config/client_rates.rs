@@ -42,7 +42,7 @@ impl ClientRates {
 
     /// Those of `config` for a client at `peer`; `None` is a Unix socket.
     pub(crate) fn of(config: &Config, peer: Option<IpAddr>) -> Self {
-        if peer.is_some_and(|peer| config.address_limits.apply_to(peer)) {
+        if config.address_limits.apply_to(peer) {
             config.client_rates
         } else {
             Self::NONE

@@ -31,11 +31,11 @@ impl LimitedLogin {
         if config.failed_logins.per_minute == 0 || login.is_certified {
             return None;
         }
-        let has_limits = |ip| config.address_limits.apply_to(ip);
+        let ip = login.peer.ip();
         Some(Self {
             source: LoginSource {
-                address: login.peer.ip().map(AddressKey::of),
-                is_exempt: !login.peer.ip().is_some_and(has_limits),
+                address: ip.map(AddressKey::of),
+                is_exempt: !config.address_limits.apply_to(ip),
                 user: login
                     .username
                     .as_deref()

@@ -64,6 +64,7 @@ pub(crate) fn spawn(
     shard.tasks.set(shard.tasks.get() + 1);
     let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
     link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
+    let rates = ClientRates::of(&shard.config(), link.peer.ip());
     let connection = Connection {
         shard: Rc::clone(shard),
         client: Rc::clone(client),
@@ -73,10 +74,8 @@ pub(crate) fn spawn(
         limits: shard.config().limits.after_connect(),
         version: link.version,
         pause: None,
-        throttle: Throttle::new(&shard.config(), client, link, None),
-        control_packets: ControlPackets::new(
-            ClientRates::of(&shard.config(), link.peer.ip()).control_packets,
-        ),
+        throttle: Throttle::new(rates, client, None),
+        control_packets: ControlPackets::new(rates.control_packets),
         reauthentication: None,
     };
     let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
@@ -280,7 +279,8 @@ impl Connection {
             self.reauthentication = None;
             end?;
             let before = self.throttle.take();
-            self.throttle = Throttle::new(&self.shard.config(), &self.client, &self.link, before);
+            let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
+            self.throttle = Throttle::new(rates, &self.client, before);
             // What it waited for is gone with the old rates.
             wake_after_others(cx);
         }

@@ -11,8 +11,7 @@ use mqttcore_session::Violation;
 use tokio::time::Sleep;
 
 use crate::clients::client::Client;
-use crate::clients::link::Link;
-use crate::config::{ClientRates, Config};
+use crate::config::ClientRates;
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 /// How many seconds' worth a client may send at once.
@@ -63,12 +62,10 @@ impl Allowance {
 impl Throttle {
     /// The allowances of `client`; `None` if nothing limits it. What it spent of its allowances `before` stays spent.
     pub(crate) fn new(
-        config: &Config,
+        rates: ClientRates,
         client: &Client,
-        link: &Link,
         before: Option<Box<Self>>,
     ) -> Option<Box<Self>> {
-        let rates = ClientRates::of(config, link.peer.ip());
         let configured = if client.is_user(None) {
             rates.anonymous_messages
         } else {
