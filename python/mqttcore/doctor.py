@@ -71,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MqttError as error:
         print(f"mqttcore doctor: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        advice = "run it as the user that runs the broker"
+        what = f"cannot look at {error.filename}: {error.strerror}: {advice}"
+        print(f"mqttcore doctor: {what}", file=sys.stderr)
+        return 2
     if options.json:
         print(json.dumps([asdict(risk) for risk in risks], indent=2))
     else:

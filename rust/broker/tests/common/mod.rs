@@ -24,7 +24,7 @@ use mqttcore_session::ServerLimits;
 pub use client::{AuthFields, Client, Message, Received};
 pub use hello::{Hello, bridge, v3, v5};
 pub use home::{HOUR_S, Home, copy, settle};
-pub use plugin::{Plugin, Said, allow, challenge, end, filter};
+pub use plugin::{Plugin, Said, allow, challenge, end, filter, line_about, logged, told_logins};
 
 /// Longer than anything takes on a loaded machine; only a failing test waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -1,13 +1,15 @@
 //! Hooks made of closures.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use mqttcore_broker::{
-    Action, Ask, Conversation, Event, EventKind, Grant, Hooks, Interests, LogLevel, Login, Opening,
-    Reply, Ruling, Secret, Turn, Verdict,
+    Action, Ask, Broker, Config, Conversation, Event, EventKind, Grant, Hooks, Interests, LogLevel,
+    Login, Opening, Reply, Ruling, Secret, Turn, Verdict,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
+
+use super::{DEADLINE, start_with};
 
 type Authenticate = Box<dyn Fn(Arc<Login>, Reply<Verdict>) + Send + Sync>;
 type Converse = Box<dyn Fn(Said, Reply<Turn>) + Send + Sync>;
@@ -206,5 +208,37 @@ pub fn end(verdict: Verdict, data: &str) -> Turn {
     Turn::End {
         verdict,
         data: Some(data.as_bytes().into()),
+    }
+}
+
+/// A plugin that allows everything, and the logins that it was asked about.
+pub fn told_logins() -> (Plugin, Receiver<Arc<Login>>) {
+    let (sender, logins) = channel();
+    let sender = Mutex::new(sender);
+    let plugin = Plugin::default().authenticate(move |login, reply| {
+        let _ = sender.lock().expect("no panic").send(login);
+        reply.send(allow(Grant::everything()));
+    });
+    (plugin, logins)
+}
+
+/// A broker, and the lines of its log.
+pub fn logged(config: Config) -> (Broker, Receiver<String>) {
+    let (sender, lines) = channel();
+    let sender = Mutex::new(sender);
+    let plugin = Plugin::default().log_lines(move |line| {
+        let _ = sender.lock().expect("no panic").send(line);
+    });
+    (start_with(config, plugin), lines)
+}
+
+/// The next line of a log with `part` in it.
+pub fn line_about(lines: &Receiver<String>, part: &str) -> String {
+    loop {
+        let line = lines.recv_timeout(DEADLINE);
+        let line = line.unwrap_or_else(|_| panic!("no line with {part:?}"));
+        if line.contains(part) {
+            return line;
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! PROXY headers in front of connections: who may send them, and what they change.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqttcore_broker::{Broker, Config, Grant, Network, Peer, PeerIdentity, Verdict};
 use mqttcore_codec::ReasonCode;
 
-use crate::common::{Client, DEADLINE, Plugin, Received, allow, config, start_with, v5};
+use crate::common::{
+    Client, DEADLINE, Plugin, Received, allow, config, line_about, logged, start_with, told_logins,
+    v5,
+};
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.9 56324 1883\r\n";
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\0\0";
@@ -21,25 +22,6 @@ fn proxied() -> Config {
 
 fn network(text: &str) -> Network {
     text.parse().expect("a network")
-}
-
-/// A broker, and the lines of its log.
-fn logged(config: Config) -> (Broker, Receiver<String>) {
-    let (sender, lines) = channel();
-    let sender = Mutex::new(sender);
-    let plugin = Plugin::default().log_lines(move |line| {
-        let _ = sender.lock().expect("no panic").send(line);
-    });
-    (start_with(config, plugin), lines)
-}
-
-fn line_about(lines: &Receiver<String>, what: &str) -> String {
-    loop {
-        let line = lines.recv_timeout(DEADLINE).expect("a line");
-        if line.contains(what) {
-            return line;
-        }
-    }
 }
 
 fn open(broker: &Broker) -> Client {
@@ -163,12 +145,7 @@ fn a15_a_header_on_a_listener_without_proxies_is_closed_with_a_hint() {
 
 #[test]
 fn a_certificate_that_the_proxy_has_verified_names_the_user() {
-    let (sender, logins) = channel();
-    let sender = Mutex::new(sender);
-    let plugin = Plugin::default().authenticate(move |login, reply| {
-        sender.lock().unwrap().send(login).unwrap();
-        reply.send(allow(Grant::everything()));
-    });
+    let (plugin, logins) = told_logins();
     let mut config = proxied();
     config.listeners[0].identity = Some(PeerIdentity::ProxyCommonName);
     let broker = start_with(config, plugin);

@@ -3,8 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::tls::rustls::version::{TLS12, TLS13};
@@ -12,14 +11,16 @@ use mqttcore_broker::tls::rustls::{HandshakeKind, ProtocolVersion};
 use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
-use mqttcore_broker::{Broker, Config, Grant, Hooks, Listener, StartError};
+use mqttcore_broker::{Broker, Config, Hooks, Listener, StartError};
 use mqttcore_tls::make_files;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
-use crate::common::{DEADLINE, Plugin, allow, config, eventually, start, start_with, v5};
+use crate::common::{
+    DEADLINE, Plugin, config, eventually, line_about, logged, start, start_with, told_logins, v5,
+};
 use crate::tls_client::{Dial, Files, TlsSocket, certificates, connect_packet, open, tls_config};
 
 const PINGREQ: &[u8] = b"\xC0\x00";
@@ -32,29 +33,9 @@ fn ping(socket: &mut TlsSocket) {
     assert_eq!(answer, *PINGRESP);
 }
 
-/// A broker whose log lines can be read.
-fn logged(config: Config) -> (Broker, Receiver<String>) {
-    let (sender, lines) = channel();
-    let sender = Mutex::new(sender);
-    let plugin = Plugin::default().log_lines(move |line| {
-        let _ = sender.lock().expect("no panic").send(line);
-    });
-    (start_with(config, plugin), lines)
-}
-
 /// What a payload of a test has at a place.
 fn byte_at(place: usize) -> u8 {
     u8::try_from(place % 251).expect("a byte")
-}
-
-fn wait_for_line(lines: &Receiver<String>, part: &str) {
-    loop {
-        let line = lines.recv_timeout(DEADLINE);
-        let line = line.unwrap_or_else(|_| panic!("no line with {part:?}"));
-        if line.contains(part) {
-            return;
-        }
-    }
 }
 
 #[test]
@@ -211,12 +192,7 @@ fn a_client_certificate_names_the_user() {
         (Some(Identity::Subject), Some("CN=truck-1")),
         (None, None),
     ] {
-        let (sender, logins) = channel();
-        let sender = Mutex::new(sender);
-        let plugin = Plugin::default().authenticate(move |login, reply| {
-            sender.lock().unwrap().send(login).unwrap();
-            reply.send(allow(Grant::everything()));
-        });
+        let (plugin, logins) = told_logins();
         let settings = TlsSettings {
             identity,
             ..files.mutual()
@@ -250,7 +226,7 @@ fn a_certificate_without_the_name_that_is_asked_for_lets_nobody_in() {
     let refused = Dial::with(&files).connect(broker.addresses()[0], "c");
 
     assert!(refused.is_err());
-    wait_for_line(&lines, "lacks the name");
+    line_about(&lines, "lacks the name");
 }
 
 #[test]
@@ -379,7 +355,7 @@ fn a_changed_list_is_taken_over_and_ends_resumption() {
     resumed.read_exact(&mut [0; 4]).expect("CONNACK");
 
     ca.write(&[7], 2040);
-    wait_for_line(&lines, "certificates reloaded");
+    line_about(&lines, "certificates reloaded");
 
     let revoked = open(config, "localhost", address);
     let revoked = revoked.and_then(|mut socket| {
@@ -484,10 +460,10 @@ fn changed_files_are_taken_over_once_they_fit_together() {
     let (broker, lines) = logged(tls_config(files.settings()));
 
     fs::copy(&new.made.server, &files.made.server).unwrap();
-    wait_for_line(&lines, "the previous certificates stay in use");
+    line_about(&lines, "the previous certificates stay in use");
     let before = Dial::new(&files.made.ca).open(broker.addresses()[0]);
     fs::copy(&new.made.server_key, &files.made.server_key).unwrap();
-    wait_for_line(&lines, "certificates reloaded");
+    line_about(&lines, "certificates reloaded");
 
     assert!(before.is_ok());
     assert_eq!(
@@ -545,7 +521,7 @@ fn what_is_not_tls_is_closed_and_the_log_says_what_it_is() {
     stream.write_all(&connect_packet("plain")).unwrap();
 
     assert_eq!(rest(&stream), b"");
-    wait_for_line(&lines, "MQTT without TLS on a listener with TLS");
+    line_about(&lines, "MQTT without TLS on a listener with TLS");
 }
 
 /// (abuse A15)
@@ -557,7 +533,7 @@ fn tls_on_a_plain_listener_is_closed_and_the_log_says_so() {
     let refused = Dial::new(&files.made.ca).open(broker.addresses()[0]);
 
     assert!(refused.is_err());
-    wait_for_line(&lines, "TLS on a listener without TLS");
+    line_about(&lines, "TLS on a listener without TLS");
 }
 
 /// (abuse C14)
@@ -608,5 +584,5 @@ fn a_handshake_that_is_too_long_is_ended() {
         }
     }
 
-    wait_for_line(&lines, "longer than 32 KiB");
+    line_about(&lines, "longer than 32 KiB");
 }

@@ -7,17 +7,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mqttcore_broker::{
-    Broker, Config, Grant, Hooks, ListenAddress, Listener, Peer, PeerIdentity, StartError,
-    UnixAddress, WebSocketRules,
+    Broker, Config, Hooks, ListenAddress, Listener, Peer, PeerIdentity, StartError, UnixAddress,
+    WebSocketRules,
 };
 
 use mqttcore_codec::QoS;
 
-use crate::common::{Client, DEADLINE, Hello, Home, Plugin, allow, config, start, start_with, v5};
+use crate::common::{
+    Client, DEADLINE, Hello, Home, Plugin, config, start, start_with, told_logins, v5,
+};
 
 fn address(path: &Path) -> UnixAddress {
     UnixAddress {
@@ -96,12 +97,7 @@ fn a_plugin_sees_the_user_at_the_other_end() {
         (Some(PeerIdentity::Uid), Some(own_uid().to_string())),
         (None, None),
     ] {
-        let (sender, logins) = channel();
-        let sender = Mutex::new(sender);
-        let plugin = Plugin::default().authenticate(move |login, reply| {
-            sender.lock().unwrap().send(login).unwrap();
-            reply.send(allow(Grant::everything()));
-        });
+        let (plugin, logins) = told_logins();
         let mut config = config_at(&path);
         config.listeners[1].anonymous = None;
         config.listeners[1].identity = identity;
@@ -121,12 +117,7 @@ fn a_plugin_sees_the_user_at_the_other_end() {
 fn the_user_at_the_other_end_beats_the_user_name_in_connect() {
     let home = Home::new();
     let path = socket_in(&home);
-    let (sender, logins) = channel();
-    let sender = Mutex::new(sender);
-    let plugin = Plugin::default().authenticate(move |login, reply| {
-        sender.lock().unwrap().send(login).unwrap();
-        reply.send(allow(Grant::everything()));
-    });
+    let (plugin, logins) = told_logins();
     let mut config = config_at(&path);
     config.listeners[1].identity = Some(PeerIdentity::Uid);
     let _broker = start_with(config, plugin);
