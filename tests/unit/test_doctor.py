@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
 import resource
+import types
 from typing import NamedTuple
 
 import pytest
@@ -151,6 +153,37 @@ def test_a_clock_that_is_wrong_or_alone_is_a_risk(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "is_synchronized", lambda: False)
     (alone,) = doctor.clock_risks(doctor.BUILT + 1)
     assert "nothing synchronizes" in alone.what
+
+
+def test_a_broker_that_runs_as_root_is_a_risk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (risk,) = what_of("", tmp_path, "process")
+    assert "would run as root: run it as a user of its own" in risk
+
+
+@pytest.mark.parametrize(("answer", "is_kept"), [(0, True), (doctor.TIME_ERROR, False), (-1, True)])
+def test_the_kernel_is_asked_about_the_clock(
+    monkeypatch: pytest.MonkeyPatch, answer: int, is_kept: bool
+) -> None:
+    monkeypatch.undo()
+    kernel = types.SimpleNamespace(adjtimex=lambda _: answer)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: kernel)
+    assert doctor.is_synchronized() is is_kept
+
+
+def test_a_folder_that_may_not_be_entered_is_told_with_advice(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: os.PathLike[str]) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "statvfs", refuse)
+    path = tmp_path / "mqttcore.toml"
+    path.write_text(f'data = "{tmp_path}/data"\n')
+    assert doctor.main(["-c", str(path)]) == 2
+    assert "Permission denied: run it as the user that runs the broker" in capsys.readouterr().err
 
 
 def test_the_exit_status_says_whether_there_is_a_risk(
