@@ -111,8 +111,13 @@ impl Throttle {
 
     /// Whether the client has to wait before it is read.
     pub(crate) fn is_spent(&self) -> bool {
-        self.now
-            .is_some_and(|now| self.ready_at().is_some_and(|ready_at| ready_at > now))
+        self.wait().is_some()
+    }
+
+    /// Until when it is not read, if it is not read now.
+    fn wait(&self) -> Option<Instant> {
+        let now = self.now?;
+        self.ready_at().filter(|ready_at| *ready_at > now)
     }
 
     /// When everything is allowed again; `None` if nothing was spent yet.
@@ -126,10 +131,7 @@ impl Throttle {
 
     /// Pending until there is an allowance again.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_spent() {
-            return Poll::Ready(());
-        }
-        let Some(ready_at) = self.ready_at() else {
+        let Some(ready_at) = self.wait() else {
             return Poll::Ready(());
         };
         let sleep = self
@@ -177,7 +179,7 @@ impl ControlPackets {
         now: Instant,
         throttle: &mut Option<Box<Throttle>>,
     ) -> Result<(), Violation> {
-        if self.per_second == 0 {
+        if more == 0 || self.per_second == 0 {
             return Ok(());
         }
         let seconds = now.saturating_duration_since(connected_at).as_secs();

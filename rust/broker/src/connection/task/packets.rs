@@ -56,10 +56,7 @@ impl Connection {
         if !matches!(packet, Packet::Publish(_)) {
             // What the packet asks for comes behind the publishes in front of it.
             accept_batch(&self.shard, &self.client, &mut batch.together);
-            let weight = control_weight(&packet);
-            if weight > 0 {
-                self.count_control_packets(weight)?;
-            }
+            self.count_control_packets(control_weight(&packet))?;
         } else if let Some(throttle) = &mut self.throttle {
             throttle.spend_message(self.shard.now());
         }
