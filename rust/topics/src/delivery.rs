@@ -128,13 +128,17 @@ pub trait Visitor {
     /// there are any. Returns whether the member took it; if not, the next member is asked, up to a limit.
     fn shared(&mut self, candidate: Match<'_>) -> bool;
 
-    /// Rates a member that did not take the message, for the case that no member takes it; 0 if it would
-    /// refuse.
-    ///
-    /// Members that are not available are asked if all available ones would refuse it.
+    /// Rates a member for the case that no available member takes the message; 0 if it would refuse. Members
+    /// that are not available are rated if all available ones would refuse, until one would not.
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
         let _ = candidate;
         0
+    }
+
+    /// Whether a member that is not available may keep the message. If none does, they are not searched for
+    /// one that does.
+    fn away_may_keep(&self) -> bool {
+        true
     }
 
     /// The first choice of a shared group in which no member took the message: the first one of those with the highest

@@ -66,15 +66,20 @@ impl<'a> AvailabilityCheck<'a> {
             (true, true) => MemberAvailability::Refused,
             (true, false) if availability.is_full => waits(MemberAvailability::Waits),
             (true, false) => MemberAvailability::Taken,
-            (false, false) if self.would_keep(candidate) => waits(MemberAvailability::Away),
+            (false, false) if self.would_keep(candidate.qos) => waits(MemberAvailability::Away),
             (false, _) => MemberAvailability::None,
         }
     }
 
-    /// Whether a member that is away would keep the message.
-    fn would_keep(self, candidate: &Match<'_>) -> bool {
+    /// Whether a member that is away would keep the message, if it was granted this QoS.
+    fn would_keep(self, granted: QoS) -> bool {
         let limits = &self.shard.config().limits;
-        limits.queue_qos0 || limits.outgoing_qos(self.qos, candidate.qos) > QoS::AtMostOnce
+        limits.queue_qos0 || limits.outgoing_qos(self.qos, granted) > QoS::AtMostOnce
+    }
+
+    /// See [`Visitor::away_may_keep`].
+    pub(crate) fn away_may_keep(self) -> bool {
+        self.would_keep(QoS::ExactlyOnce)
     }
 
     /// Whether a member would take a message at once.
@@ -123,7 +128,12 @@ impl Visitor for NextMember<'_> {
     }
 
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        self.shard.count_steps(1);
         self.judge.standby(&candidate)
+    }
+
+    fn away_may_keep(&self) -> bool {
+        self.judge.away_may_keep()
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {

@@ -110,7 +110,12 @@ impl Visitor for Collector<'_> {
     }
 
     fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        self.steps += 1;
         self.judge.standby(&candidate)
+    }
+
+    fn away_may_keep(&self) -> bool {
+        self.judge.away_may_keep()
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {

@@ -54,7 +54,7 @@ impl Snapshot<'_> {
     }
 
     /// Offers a message to the available members of a group, from `start` on, in a ring;
-    /// if all of those would refuse it, to all members.
+    /// if all of those would refuse it, the first of the others that would keep it gets it.
     fn offer(
         &self,
         (group, cursor): (SharedGroup<'_>, &GroupCursor),
@@ -63,36 +63,53 @@ impl Snapshot<'_> {
         visitor: &mut impl Visitor,
     ) {
         let mut best: Option<(u8, PackedSubscription)> = None;
-        let clients = &self.directory.clients;
-        for (set, asked) in [
-            (group.available, Word::EMPTY),
-            (group.members, group.available),
-        ] {
-            let in_turn = set::ring(set, start.rank(set)).filter(|member| may_be_asked(*member));
-            let alive = in_turn.filter(|member| !clients.is_removed(member.subscriber()));
-            let was_asked =
-                |member: &PackedSubscription| set::of(asked, member.subscriber()).is_some();
-            for member in alive.take(MOST_ASKED).filter(|member| !was_asked(member)) {
-                let answer = self.with_match(member, |candidate| visitor.shared(candidate));
-                if answer == Some(true) {
-                    if visitor.advances_cursor() {
-                        // ORDERING: Relaxed: a preference that orders nothing.
-                        cursor.sticky.store(member.subscriber().0 + 1, Relaxed);
-                    }
-                    return;
+        let is_asked = |member: &PackedSubscription| {
+            may_be_asked(*member) && !self.directory.clients.is_removed(member.subscriber())
+        };
+        let available = set::ring(group.available, start.rank(group.available));
+        for member in available.filter(is_asked).take(MOST_ASKED) {
+            let answer = self.with_match(member, |candidate| visitor.shared(candidate));
+            if answer == Some(true) {
+                if visitor.advances_cursor() {
+                    // ORDERING: Relaxed: a preference that orders nothing.
+                    cursor.sticky.store(member.subscriber().0 + 1, Relaxed);
                 }
-                let standby = self.with_match(member, |candidate| visitor.standby(candidate));
-                let is_better = |standby| best.is_none_or(|(best, _)| standby > best);
-                if let Some(standby) = standby.filter(|standby| is_better(*standby)) {
-                    best = Some((standby, member));
-                }
+                return;
             }
+            self.rate(member, &mut best, visitor);
+        }
+        let most_asked = if visitor.away_may_keep() {
+            MOST_ASKED
+        } else {
+            1
+        };
+        let members = set::ring(group.members, start.rank(group.members));
+        let is_available =
+            |member: &PackedSubscription| set::of(group.available, member.subscriber()).is_some();
+        for member in members.filter(is_asked).take(most_asked) {
             if best.is_some_and(|(standby, _)| standby > 0) {
                 break;
+            }
+            if !is_available(&member) {
+                self.rate(member, &mut best, visitor);
             }
         }
         if let Some((_, member)) = best {
             self.with_match(member, |candidate| visitor.shared_offline(candidate));
+        }
+    }
+
+    /// Makes a member that did not take the message the best one, if none before it has as high a `standby`.
+    fn rate(
+        &self,
+        member: PackedSubscription,
+        best: &mut Option<(u8, PackedSubscription)>,
+        visitor: &mut impl Visitor,
+    ) {
+        let standby = self.with_match(member, |candidate| visitor.standby(candidate));
+        let is_better = |standby: &u8| best.is_none_or(|(best, _)| *standby > best);
+        if let Some(standby) = standby.filter(is_better) {
+            *best = Some((standby, member));
         }
     }
 

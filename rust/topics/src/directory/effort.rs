@@ -285,7 +285,13 @@ fn an_offer_to_the_next_member_costs_the_same_beside_any_number_of_filters_that_
 /// Members of a group that are away cost a message as much if they are thousands as if they are two.
 #[test]
 fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_members() {
-    struct Away;
+    /// Rates each member with this word, and counts how many it rated.
+    struct Away {
+        standby: u8,
+        may_keep: bool,
+        rated: usize,
+        told: usize,
+    }
 
     impl Visitor for Away {
         fn plain(&mut self, _: Match<'_>) {}
@@ -294,10 +300,21 @@ fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_mem
             false
         }
 
-        fn shared_offline(&mut self, _: Match<'_>) {}
+        fn standby(&mut self, _: Match<'_>) -> u8 {
+            self.rated += 1;
+            self.standby
+        }
+
+        fn away_may_keep(&self) -> bool {
+            self.may_keep
+        }
+
+        fn shared_offline(&mut self, _: Match<'_>) {
+            self.told += 1;
+        }
     }
 
-    let visited = |members: u64| {
+    let visited = |members: u64, standby, may_keep| {
         let (directory, _) = directory();
         for handle in 0..members {
             let id = directory.join(handle);
@@ -306,10 +323,25 @@ fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_mem
         }
         let limits = TopicLimits::default();
         let (topic, before) = (TopicName::parse("t", &limits).unwrap(), views());
-        directory.snapshot().match_one(topic, None, 0, &mut Away);
-        views() - before
+        let (rated, told) = (0, 0);
+        let mut away = Away {
+            standby,
+            may_keep,
+            rated,
+            told,
+        };
+        directory.snapshot().match_one(topic, None, 0, &mut away);
+        assert_eq!(away.told, 1);
+        (views() - before, away.rated)
     };
 
-    let (few, many) = (visited(64), visited(5_000));
-    assert!(many <= few + few / 2, "{many} and {few}");
+    // All refuse, the first one keeps it, none may keep it.
+    for (standby, may_keep, rated) in [(0, true, 32), (1, true, 1), (0, false, 1)] {
+        let (few, many) = (
+            visited(64, standby, may_keep),
+            visited(5_000, standby, may_keep),
+        );
+        assert_eq!((few.1, many.1), (rated, rated));
+        assert!(many.0 <= few.0 + few.0 / 2, "{many:?} and {few:?}");
+    }
 }

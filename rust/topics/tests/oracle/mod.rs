@@ -113,6 +113,14 @@ impl Visitor for Receivers {
         self.accepts
     }
 
+    fn standby(&mut self, candidate: Match<'_>) -> u8 {
+        let candidate = candidate.into();
+        if self.asked.last() != Some(&candidate) {
+            self.asked.push(candidate);
+        }
+        u8::from(self.accepts)
+    }
+
     fn shared_offline(&mut self, first_choice: Match<'_>) {
         assert_eq!(self.asked.first(), Some(&first_choice.into()));
         self.offline.push(first_choice.into());
