@@ -14,6 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/reference.md"
+# Where the crates above the engine declare their keys of `Broker.stats()`.
+FIGURES = (
+    "rust/streams/src/row_streams.rs",
+    "rust/streams/src/kafka/producer.rs",
+    "rust/http/src/lib.rs",
+)
 INTRODUCTION = """# Reference
 
 Generated from the code by `python -m tests.reference`; `make check` fails if the two differ.
@@ -58,12 +64,16 @@ def configuration() -> Iterator[tuple[str, ...]]:
 def counters() -> Iterator[tuple[str, ...]]:
     """Each key of `Broker.stats()` with its meaning."""
     text = source("rust/broker/src/runtime/metrics.rs")
-    field = re.compile(r"((?: *///[^\n]*\n)+) *(?:pub )?(\w+)(?:: u64)?,\n")
-    for comment, name in field.findall(text):
+    field = re.compile(r"((?: *///[^\n]*\n)+) *(\w+),\n")
+    for comment, name in field.findall(text[text.index("counters:\n") :]):
         meaning = " ".join(
             part.strip().removeprefix("///").strip() for part in comment.splitlines()
         )
         yield f"`{name}`", meaning
+    figure = re.compile(r'Figure::new\(\s*"(\w+)",\s*"([^"]+)"')
+    for path in FIGURES:
+        for name, meaning in figure.findall(source(path)):
+            yield f"`{name}`", meaning
 
 
 def sys_topics() -> Iterator[tuple[str, ...]]:

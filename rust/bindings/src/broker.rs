@@ -138,13 +138,10 @@ impl PyEngine {
     /// Counters and gauges by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let broker = self.running()?;
-        let stats = py.detach(|| broker.stats());
+        let figures = py.detach(|| broker.figures());
         let dict = PyDict::new(py);
-        for (name, value) in stats.figures() {
+        for (name, value) in figures {
             dict.set_item(name, value)?;
-        }
-        for (name, value) in broker.store_figures() {
-            dict.set_item(format!("store_{name}"), value)?;
         }
         Ok(dict)
     }

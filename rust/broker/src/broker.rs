@@ -258,6 +258,12 @@ impl Broker {
         figures::stats(&self.engine)
     }
 
+    /// All figures by name: [`stats`](Self::stats), those of extensions, and those of the store, which begin with
+    /// `store_`. Never waits.
+    pub fn figures(&self) -> Vec<(String, u64)> {
+        figures::all(&self.engine)
+    }
+
     /// Figures of the store by name, which `$SYS/broker/store/...` has, too; none without a store. Never
     /// waits. `pressure` is 0 while the disk has room, 1 while it has little, 2 while it has none.
     pub fn store_figures(&self) -> Vec<(&'static str, u64)> {

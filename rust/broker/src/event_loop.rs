@@ -109,10 +109,8 @@ async fn run_timers(shard: Rc<Shard>) {
                 };
                 directory.clean(limit);
                 swept = retain::sweep(&shard, swept.take());
-                shard
-                    .engine
-                    .memory
-                    .set_beside(figures::beside(&shard.engine));
+                let tables = figures::table_bytes(&shard.engine);
+                shard.engine.memory.set_tables(tables);
             });
         }
         shard.flush_mailboxes();

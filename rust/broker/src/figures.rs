@@ -26,11 +26,18 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     stats.memory_messages_bytes = used.messages as u64;
     stats.memory_sessions_bytes = used.sessions as u64;
     stats.memory_pending_bytes = used.pending as u64;
-    stats.memory_tables_bytes = used.beside as u64;
-    for figures in &engine.figures {
-        figures.add_figures(&mut stats);
-    }
+    stats.memory_tables_bytes = used.tables as u64;
     stats
+}
+
+/// All figures by name: those of the engine, of its extensions, and of the store, which begin with `store_`.
+pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
+    let extensions = engine.figures.iter().flat_map(|figures| figures.figures());
+    let figures = stats(engine).figures().into_iter().chain(extensions);
+    let figures = figures.map(|figure| (figure.name.to_owned(), figure.value));
+    let store = engine.log.iter().flat_map(|log| log.figures());
+    let store = store.map(|(name, value)| (format!("store_{name}"), value));
+    figures.chain(store).collect()
 }
 
 /// What is in force on `shard`, what an external log promises included.
@@ -40,19 +47,15 @@ pub(crate) fn promises_in_force(shard: &Shard) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Bytes of memory that do not belong to a shard: subscriptions, retained topics, rows that are in no file, the store's
-/// line, and records on their way to Kafka.
-pub(crate) fn beside(engine: &EngineState) -> usize {
-    let mut stats = Stats::default();
-    for figures in &engine.figures {
-        figures.add_figures(&mut stats);
-    }
-    let rows = stats.stream_tail_bytes + stats.kafka_waiting_bytes;
-    let line = engine.log.as_ref().map_or(0, |log| log.waiting_bytes());
+/// Bytes of memory that belong to no shard: subscriptions, retained topics, the queue of the log, and what extensions
+/// hold.
+pub(crate) fn table_bytes(engine: &EngineState) -> usize {
+    let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
+    let log_queue = engine.log.as_ref().map_or(0, |log| log.waiting_bytes());
     let directory = engine.directory.stats();
     let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
-    let bytes = directory.bytes + directory.retired_bytes + retained;
-    bytes + usize::try_from(rows + line).unwrap_or(usize::MAX)
+    let tables = directory.bytes + directory.retired_bytes + retained;
+    tables + extensions.sum::<usize>() + usize::try_from(log_queue).unwrap_or(usize::MAX)
 }
 
 /// What the tree takes for a retained topic, beside the message.

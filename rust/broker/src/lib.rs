@@ -70,7 +70,7 @@ pub use mqttcore_store::Durability as Promise;
 pub use mqttcore_tls as tls;
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
-pub use runtime::metrics::{Figures, Stats};
+pub use runtime::metrics::{Figure, Figures, Stats};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
 pub use startup::StartError;

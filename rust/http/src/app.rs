@@ -54,14 +54,14 @@ impl HttpCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that were answered, that were refused, and connections that found the house full.
+    /// Requests that were answered, that were refused, and connections that found the endpoint full.
     pub(crate) fn values(&self) -> [u64; 3] {
         let counters = [&self.answered, &self.failed, &self.refused];
         // ORDERING: as above.
         counters.map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Counts a connection that found the house full.
+    /// Counts a connection that found the endpoint full.
     pub(super) fn refused(&self) {
         // ORDERING: as above.
         self.refused.fetch_add(1, Ordering::Relaxed);

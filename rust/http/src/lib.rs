@@ -26,7 +26,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc as channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{BrokerHandle, Config, Figures, LogLevel, Service, ServiceError, Stats};
+use mqttcore_broker::{
+    BrokerHandle, Config, Figure, Figures, LogLevel, Service, ServiceError, Stats,
+};
 use mqttcore_streams::{QueryReports, RowStreams, Sink};
 use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
@@ -165,12 +167,21 @@ impl Service for Endpoint {
 }
 
 impl Figures for Endpoint {
-    fn add_figures(&self, stats: &mut Stats) {
-        [
-            stats.http_answered,
-            stats.http_refused,
-            stats.http_connections_refused,
-        ] = self.figures.values();
+    fn figures(&self) -> Vec<Figure> {
+        let [answered, refused, full] = self.figures.values();
+        vec![
+            Figure::new(
+                "http_answered",
+                "Requests to the endpoint of the streams that were answered.",
+                answered,
+            ),
+            Figure::new("http_refused", "Requests that were refused.", refused),
+            Figure::new(
+                "http_connections_refused",
+                "Connections that found the endpoint full.",
+                full,
+            ),
+        ]
     }
 
     fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {

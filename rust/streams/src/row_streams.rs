@@ -5,11 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Figures, RecordOutcomes, RowLog, RowRecord, RowStream, RowSubscription, ServiceError, Stats,
+    Figure, Figures, RecordOutcomes, RowLog, RowRecord, RowStream, RowSubscription, ServiceError,
+    Stats,
 };
 use mqttcore_session::Message;
 use mqttcore_store::files::Files;
-use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamLimits, StreamOptions, Streams};
+use mqttcore_store::stream::{
+    Bounds, Definition, KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams,
+};
 use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
 use mqttcore_topics::TopicName;
 
@@ -165,9 +168,9 @@ impl RowLog for RowStreams {
             .map_or(0, |producer| producer.reserve(message))
     }
 
-    fn release(&self, bytes: usize) {
+    fn settled(&self, bytes: usize, is_kept: bool) {
         if let Some(producer) = self.producer.get() {
-            producer.release(bytes);
+            producer.settled(bytes, is_kept);
         }
     }
 
@@ -185,35 +188,61 @@ impl RowLog for RowStreams {
 }
 
 impl Figures for RowStreams {
-    fn add_figures(&self, stats: &mut Stats) {
+    fn figures(&self) -> Vec<Figure> {
+        let (rows, unsealed) = self.counts().fold((0, 0), |(rows, unsealed), of| {
+            (rows + of.rows, unsealed + of.unsealed)
+        });
+        let figures = self.stored_figures();
+        let stored = [
+            Figure::new(
+                "stream_rows",
+                "Rows of all streams that can be read, in files or not.",
+                rows,
+            ),
+            Figure::new(
+                "stream_rows_unsealed",
+                "Rows that are in no file yet.",
+                unsealed,
+            ),
+            Figure::new(
+                "stream_tail_bytes",
+                "Bytes of rows in memory.",
+                figures.tail_bytes,
+            ),
+            Figure::new(
+                "stream_rows_refused",
+                "Rows that were refused because they were too large.",
+                figures.refused_rows,
+            ),
+        ];
+        let sent = KafkaProducer::figures(self.producer.get());
+        stored.into_iter().chain(sent).collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
         let waiting = self.producer.get().map_or(0, KafkaProducer::waiting_bytes);
-        stats.kafka_waiting_bytes = waiting as u64;
-        let Some(rows) = self.rows() else {
-            return;
-        };
-        for name in rows.streams.names() {
-            let (all, unsealed) = rows_of(rows, name);
-            stats.stream_rows += all;
-            stats.stream_rows_unsealed += unsealed;
-        }
-        let figures = rows.streams.figures();
-        stats.stream_tail_bytes = figures.tail_bytes;
-        stats.stream_rows_refused = figures.refused_rows;
+        let tail = usize::try_from(self.stored_figures().tail_bytes);
+        waiting.saturating_add(tail.unwrap_or(usize::MAX))
     }
 
     /// Of each stream, and of all of them.
     fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)> {
-        let Some(rows) = self.rows() else {
+        if self.rows().is_none() {
             return Vec::new();
-        };
-        let lost = stats.dropped_stream_overload + stats.stream_rows_refused;
+        }
+        let stored = self.stored_figures();
+        let lost = stats.dropped_stream_overload + stored.refused_rows;
         let mut topics = vec![
-            ("streams/tail/bytes".to_owned(), stats.stream_tail_bytes),
+            ("streams/tail/bytes".to_owned(), stored.tail_bytes),
             ("streams/rows/dropped".to_owned(), lost),
         ];
-        for name in rows.streams.names() {
-            let (all, unsealed) = rows_of(rows, name);
-            topics.push((format!("streams/{name}/rows"), all));
+        for StreamCounts {
+            name,
+            rows,
+            unsealed,
+        } in self.counts()
+        {
+            topics.push((format!("streams/{name}/rows"), rows));
             topics.push((format!("streams/{name}/unsealed"), unsealed));
         }
         let topics = topics.into_iter();
@@ -223,14 +252,36 @@ impl Figures for RowStreams {
     }
 }
 
-/// Rows that can be read, and those of them that are in no file.
-fn rows_of(rows: &Rows, name: &str) -> (u64, u64) {
-    let bounds = rows.streams.bounds(name).unwrap_or_default();
-    let sum = |count: fn(&Bounds) -> u64| bounds.iter().map(count).sum();
-    (
-        sum(|bounds| bounds.end - bounds.earliest),
-        sum(|bounds| bounds.end - bounds.sealed_end),
-    )
+/// Rows of one stream that can be read, and those of them that are in no file.
+struct StreamCounts<'s> {
+    name: &'s str,
+    rows: u64,
+    unsealed: u64,
+}
+
+impl RowStreams {
+    /// Counts the rows of each stream in the store.
+    fn counts(&self) -> impl Iterator<Item = StreamCounts<'_>> {
+        let streams = self.rows().map(|rows| &rows.streams).into_iter();
+        let named = streams.flat_map(|streams| {
+            let names = streams.names().into_iter();
+            names.map(move |name| (streams, name))
+        });
+        named.map(|(streams, name)| {
+            let bounds = streams.bounds(name).unwrap_or_default();
+            let sum = |count: fn(&Bounds) -> u64| bounds.iter().map(count).sum();
+            StreamCounts {
+                name,
+                rows: sum(|bounds| bounds.end - bounds.earliest),
+                unsealed: sum(|bounds| bounds.end - bounds.sealed_end),
+            }
+        })
+    }
+
+    fn stored_figures(&self) -> StreamFigures {
+        let rows = self.rows();
+        rows.map_or_else(StreamFigures::default, |rows| rows.streams.figures())
+    }
 }
 
 /// Kept time, as the engine tells it.

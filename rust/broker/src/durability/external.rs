@@ -154,7 +154,8 @@ impl ExternalQueue {
         self.outcomes.take(shard, &mut outcomes);
         for (number, outcome) in outcomes.drain(..) {
             if let Some(pending) = self.take(number) {
-                self.rows.release(pending.bytes);
+                let is_kept = matches!(outcome, RecordOutcome::Kept);
+                self.rows.settled(pending.bytes, is_kept);
                 settle(pending.publisher, outcome);
             }
         }

@@ -75,8 +75,9 @@ pub trait RowLog: Figures {
     /// Counts a record of `message` as waiting; returns its bytes.
     fn reserve(&self, message: &Message) -> usize;
 
-    /// These bytes wait no longer. Wakes all shards through [`RecordOutcomes::has_room`] if there is room again.
-    fn release(&self, bytes: usize);
+    /// A record of these bytes is settled: kept, or lost. Wakes all shards through [`RecordOutcomes::has_room`] if there
+    /// is room again.
+    fn settled(&self, bytes: usize, is_kept: bool);
 
     /// Takes the records of a turn over, in their order. It never waits.
     fn send(&self, records: &mut Vec<RowRecord>);

@@ -165,14 +165,12 @@ pub(crate) fn advance(shard: &Rc<Shard>) {
 fn settle(shard: &Shard, publisher: RecordOrigin, outcome: RecordOutcome) {
     match (outcome, publisher) {
         (RecordOutcome::Kept, publisher) => {
-            shard.metrics().kafka_records.add(1);
             if let RecordOrigin::Asking(asking) = publisher {
                 // Who asked may have gone.
                 let _ = asking.send(Ok(()));
             }
         }
         (RecordOutcome::Lost(lost), publisher) => {
-            shard.metrics().kafka_lost.add(1);
             shard.log.warn(LogCategory::Kafka, shard.now(), || {
                 let (topic, why) = (Escaped(&lost.topic), &lost.why);
                 format!("Kafka did not accept a message on {topic}: {why}")

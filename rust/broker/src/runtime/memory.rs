@@ -59,8 +59,8 @@ impl MemoryLevel {
 pub(crate) struct Memory {
     budget: AtomicUsize,
     level: AtomicU8,
-    /// Bytes that do not belong to a shard, as of the last tick.
-    beside: AtomicUsize,
+    /// Bytes of tables, which belong to no shard, as of the last tick.
+    tables: AtomicUsize,
     shards: Vec<ShardMemory>,
 }
 
@@ -99,12 +99,12 @@ pub(crate) struct MemoryUse {
     pub(crate) messages: usize,
     pub(crate) sessions: usize,
     pub(crate) pending: usize,
-    pub(crate) beside: usize,
+    pub(crate) tables: usize,
 }
 
 impl MemoryUse {
     pub(crate) fn sum(self) -> usize {
-        self.messages + self.sessions + self.pending + self.beside
+        self.messages + self.sessions + self.pending + self.tables
     }
 }
 
@@ -113,7 +113,7 @@ impl Memory {
         Self {
             budget: AtomicUsize::new(budget),
             level: AtomicU8::default(),
-            beside: AtomicUsize::default(),
+            tables: AtomicUsize::default(),
             shards: (0..shards).map(|_| ShardMemory::new()).collect(),
         }
     }
@@ -133,9 +133,9 @@ impl Memory {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Notes what is held beside the shards.
-    pub(crate) fn set_beside(&self, bytes: usize) {
-        self.beside.store(bytes, Ordering::Relaxed);
+    /// Notes the bytes of tables that belong to no shard.
+    pub(crate) fn set_tables(&self, bytes: usize) {
+        self.tables.store(bytes, Ordering::Relaxed);
         self.judge();
     }
 
@@ -158,7 +158,7 @@ impl Memory {
 
     pub(crate) fn used(&self) -> MemoryUse {
         let mut used = MemoryUse {
-            beside: self.beside.load(Ordering::Relaxed),
+            tables: self.tables.load(Ordering::Relaxed),
             ..MemoryUse::default()
         };
         let bytes = |counter: &Counter| usize::try_from(counter.value()).unwrap_or(usize::MAX);
@@ -190,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn what_shards_hold_and_what_is_beside_them_is_one_sum() {
+    fn bytes_of_shards_and_of_tables_are_one_sum() {
         let memory = Memory::new(2, 10_000);
         let account = memory.shard(0).account();
         let chunk = Chunk::new(&[0; 4_000], Some(&account));
         let own = Chunk::new(&[0; 500], Some(&memory.shard(1).own_account));
         memory.shard(1).sessions.add(1_000);
         memory.shard(0).pending.add(100);
-        memory.set_beside(2_000);
+        memory.set_tables(2_000);
 
         let used = memory.used();
         assert_eq!(used.messages, chunk.heap_bytes() + own.heap_bytes());
         assert_eq!(
-            (used.sessions, used.pending, used.beside),
+            (used.sessions, used.pending, used.tables),
             (1_000, 100, 2_000)
         );
         assert_eq!(memory.level(), MemoryLevel::High);
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_new_budget_is_judged_at_once() {
         let memory = Memory::new(1, 1_000);
-        memory.set_beside(500);
+        memory.set_tables(500);
         memory.set_budget(500);
 
         assert_eq!((memory.budget(), memory.level()), (500, MemoryLevel::Full));

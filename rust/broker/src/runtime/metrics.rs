@@ -27,17 +27,48 @@ impl Counter {
     }
 }
 
-/// Figures of what runs beside the shards.
-pub trait Figures: Send + Sync {
-    /// Adds its figures to those of the broker.
-    fn add_figures(&self, stats: &mut Stats);
+/// A number that the broker reports, in `Broker::figures`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Figure {
+    /// Its name: a key of `stats()` in Python.
+    pub name: &'static str,
+    /// What it counts, in a sentence.
+    pub meaning: &'static str,
+    /// Its value now.
+    pub value: u64,
+}
 
-    /// What it publishes below `$SYS/`: topics and values that are due now; `stats` are all figures. An empty value clears the topic.
+impl Figure {
+    /// A figure with its value now.
+    pub const fn new(name: &'static str, meaning: &'static str, value: u64) -> Self {
+        Self {
+            name,
+            meaning,
+            value,
+        }
+    }
+}
+
+/// Reports figures of an extension of the broker.
+pub trait Figures: Send + Sync {
+    /// Its figures, always the same ones; their names differ from those of [`Stats`].
+    fn figures(&self) -> Vec<Figure>;
+
+    /// Bytes of memory that it holds for messages: part of the broker's budget. It is asked ten times a second.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
+    /// What it publishes below `$SYS/`: topics and values that are due now. An empty value clears the topic.
     fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)>;
 }
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+    (
+        counters: $($(#[doc = $doc:literal])+ $name:ident,)+
+        gauges: $($(#[doc = $gauge_doc:literal])+ $gauge:ident,)+
+    ) => {
         /// One shard's counters, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -50,49 +81,7 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
-            /// Sessions that were kept and are still being read, after a start; 1 while nobody knows
-            /// how many.
-            pub sessions_to_come: u64,
-            /// Subscriptions held, shared ones among them.
-            pub subscriptions: u64,
-            /// Blocks of the subscription directory.
-            pub directory_nodes: u64,
-            /// Bytes that it replaced and that wait for readers.
-            pub directory_retired_bytes: u64,
-            /// Changes that gave way to readers because too many of these waited.
-            pub directory_garbage_waits: u64,
-            /// Messages retained, without the broker's own below `$SYS`.
-            pub retained_messages: u64,
-            /// Whole seconds since the broker started.
-            pub uptime_s: u64,
-            /// Bytes of memory that the broker may use: `memory_bytes`.
-            pub memory_budget_bytes: u64,
-            /// Bytes that are used of it.
-            pub memory_used_bytes: u64,
-            /// Those of messages: queued, in flight, retained, being written.
-            pub memory_messages_bytes: u64,
-            /// Those of sessions and connections.
-            pub memory_sessions_bytes: u64,
-            /// Those of connections whose client is not let in yet.
-            pub memory_pending_bytes: u64,
-            /// Those of subscriptions, streams and the store.
-            pub memory_tables_bytes: u64,
-            /// Rows of all streams that can be read, in files or not.
-            pub stream_rows: u64,
-            /// Rows that are in no file yet.
-            pub stream_rows_unsealed: u64,
-            /// Bytes of rows in memory.
-            pub stream_tail_bytes: u64,
-            /// Rows that were refused because they were too large.
-            pub stream_rows_refused: u64,
-            /// Bytes on their way to Kafka.
-            pub kafka_waiting_bytes: u64,
-            /// Requests to the endpoint of the streams that were answered.
-            pub http_answered: u64,
-            /// Requests that were refused.
-            pub http_refused: u64,
-            /// Connections that found the endpoint full.
-            pub http_connections_refused: u64,
+            $($(#[doc = $gauge_doc])+ pub $gauge: u64,)+
         }
 
         impl Stats {
@@ -101,31 +90,11 @@ macro_rules! counters {
                 $(self.$name += metrics.$name.value();)+
             }
 
-            /// Every figure with its name, in declaration order.
-            pub fn figures(&self) -> Vec<(&'static str, u64)> {
+            /// Every figure, in declaration order.
+            pub fn figures(&self) -> Vec<Figure> {
                 vec![
-                    $((stringify!($name), self.$name),)+
-                    ("sessions_to_come", self.sessions_to_come),
-                    ("subscriptions", self.subscriptions),
-                    ("directory_nodes", self.directory_nodes),
-                    ("directory_retired_bytes", self.directory_retired_bytes),
-                    ("directory_garbage_waits", self.directory_garbage_waits),
-                    ("retained_messages", self.retained_messages),
-                    ("uptime_s", self.uptime_s),
-                    ("memory_budget_bytes", self.memory_budget_bytes),
-                    ("memory_used_bytes", self.memory_used_bytes),
-                    ("memory_messages_bytes", self.memory_messages_bytes),
-                    ("memory_sessions_bytes", self.memory_sessions_bytes),
-                    ("memory_pending_bytes", self.memory_pending_bytes),
-                    ("memory_tables_bytes", self.memory_tables_bytes),
-                    ("stream_rows", self.stream_rows),
-                    ("stream_rows_unsealed", self.stream_rows_unsealed),
-                    ("stream_tail_bytes", self.stream_tail_bytes),
-                    ("stream_rows_refused", self.stream_rows_refused),
-                    ("kafka_waiting_bytes", self.kafka_waiting_bytes),
-                    ("http_answered", self.http_answered),
-                    ("http_refused", self.http_refused),
-                    ("http_connections_refused", self.http_connections_refused),
+                    $(Figure::new(stringify!($name), concat!($($doc),+).trim_ascii(), self.$name),)+
+                    $(Figure::new(stringify!($gauge), concat!($($gauge_doc),+).trim_ascii(), self.$gauge),)+
                 ]
             }
         }
@@ -133,6 +102,8 @@ macro_rules! counters {
 }
 
 counters! {
+    counters:
+
     /// Sockets accepted.
     connections_accepted,
     /// Sockets refused because of a limit.
@@ -245,8 +216,34 @@ counters! {
     /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended; and those of shared
     /// subscriptions that came too late for it and that no other member could take.
     dropped_session_ended,
-    /// Records that Kafka has taken.
-    kafka_records,
-    /// Records that it has not, as far as anybody knows.
-    kafka_lost,
+
+    gauges:
+
+    /// Sessions that were kept and are still being read, after a start; 1 while nobody knows
+    /// how many.
+    sessions_to_come,
+    /// Subscriptions held, shared ones among them.
+    subscriptions,
+    /// Blocks of the subscription directory.
+    directory_nodes,
+    /// Bytes that it replaced and that wait for readers.
+    directory_retired_bytes,
+    /// Changes that gave way to readers because too many of these waited.
+    directory_garbage_waits,
+    /// Messages retained, without the broker's own below `$SYS`.
+    retained_messages,
+    /// Whole seconds since the broker started.
+    uptime_s,
+    /// Bytes of memory that the broker may use: `memory_bytes`.
+    memory_budget_bytes,
+    /// Bytes that are used of it.
+    memory_used_bytes,
+    /// Those of messages: queued, in flight, retained, being written.
+    memory_messages_bytes,
+    /// Those of sessions and connections.
+    memory_sessions_bytes,
+    /// Those of connections whose client is not let in yet.
+    memory_pending_bytes,
+    /// Those of subscriptions, streams and the store.
+    memory_tables_bytes,
 }

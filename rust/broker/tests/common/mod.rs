@@ -84,6 +84,13 @@ pub fn queued(broker: &Broker, id: &str) -> usize {
     client.map_or(0, |client| client.queued)
 }
 
+/// A figure of the broker by its name.
+pub fn figure(broker: &Broker, name: &str) -> u64 {
+    let figures = broker.figures();
+    let found = figures.into_iter().find(|(of, _)| of == name);
+    found.expect("a figure of this name").1
+}
+
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,14 +1,19 @@
 //! `stats()` and `clients()` tell the truth, above all after everybody has left.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, ClientInfo, Config, EventKind};
+use mqttcore_broker::{
+    Broker, BrokerHandle, ClientInfo, Config, EventKind, Extensions, Figure, Figures, Hooks,
+    Service, ServiceError, Stats,
+};
 use mqttcore_codec::{Properties, ProtocolVersion, QoS, ReasonCode};
 
 use crate::common::{
-    DEADLINE, Dice, Plugin, Received, config, eventually, start, start_with, v3, v5,
+    DEADLINE, Dice, Plugin, Received, config, eventually, figure, start, start_with, v3, v5,
 };
 
 /// Nothing is left of anybody.
@@ -384,4 +389,54 @@ fn receivers_of_a_hot_topic_are_remembered_until_somebody_subscribes() {
         second.take_message();
     }
     assert_eq!(broker.stats().matches_cached - before, 2);
+}
+
+/// A service that holds 1 MiB, and counts how often it is asked for its figures.
+#[derive(Default)]
+struct Probe {
+    asked: AtomicUsize,
+}
+
+impl Figures for Probe {
+    fn figures(&self) -> Vec<Figure> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        vec![Figure::new("probe_items", "Items of the probe.", 7)]
+    }
+
+    fn memory_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+impl Service for Probe {
+    fn start(&self, _: &BrokerHandle, _: &Config) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    fn begin_to_stop(&self, _: Duration) {}
+
+    fn stop(&self) {}
+}
+
+#[test]
+fn the_budget_asks_a_service_for_its_memory_and_not_for_its_figures() {
+    let probe: Arc<Probe> = Arc::default();
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+    let extensions = Extensions {
+        services: vec![Arc::clone(&probe) as _],
+        ..Extensions::default()
+    };
+    let broker = Broker::start_with(config(), &hooks, extensions).expect("the broker starts");
+
+    eventually("its memory is counted", || {
+        broker.stats().memory_tables_bytes >= 1 << 20
+    });
+
+    assert_eq!(probe.asked.load(Ordering::SeqCst), 0);
+    assert_eq!(figure(&broker, "probe_items"), 7);
+    assert_eq!(probe.asked.load(Ordering::SeqCst), 1);
 }

@@ -9,7 +9,7 @@ use mqttcore_codec::QoS;
 use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
 
 use crate::client::Http;
-use crate::common::{Home, eventually, v5, within};
+use crate::common::{Home, eventually, figure, v5, within};
 use crate::served::{self, Setup, stream};
 
 const TOKEN: &str = "a token of a test, 32 characters";
@@ -313,7 +313,7 @@ impl Served {
             publisher.publish_acknowledged("plant/1", format!("payload {number}"));
         }
         eventually("all rows are there", || {
-            self.broker.stats().stream_rows == 200
+            figure(&self.broker, "stream_rows") == 200
         });
         let sealed = self.unix().request("POST", "/v1/streams/plant/seal", "");
         assert_eq!(sealed.status, 200, "{}", sealed.text());

@@ -1,9 +1,11 @@
 //! The Kafka producer that all shards share: record sender, topics, bytes in flight.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mqttcore_broker::{RecordOutcomes, RowRecord, RowStream, RowSubscription, ServiceError};
+use mqttcore_broker::{
+    Figure, RecordOutcomes, RowRecord, RowStream, RowSubscription, ServiceError,
+};
 use mqttcore_session::Message;
 use mqttcore_store::stream::PartitionKey;
 use mqttcore_topics::{SubscriptionFilter, TopicName};
@@ -20,6 +22,8 @@ pub(crate) struct KafkaProducer {
     outcomes: RecordOutcomes,
     /// Bytes of records in flight.
     waiting_bytes: AtomicUsize,
+    kept: AtomicU64,
+    lost: AtomicU64,
     queue_bytes: usize,
     record_bytes: usize,
 }
@@ -106,6 +110,8 @@ impl KafkaProducer {
             streams,
             outcomes: outcomes.clone(),
             waiting_bytes: AtomicUsize::new(0),
+            kept: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             queue_bytes: config.queue_bytes,
         })
     }
@@ -144,6 +150,32 @@ impl KafkaProducer {
     pub(crate) fn waiting_bytes(&self) -> usize {
         // ORDERING: a hint; a little more or less on the way does no harm.
         self.waiting_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What `stats()` reports of Kafka: zeros without a producer.
+    pub(crate) fn figures(producer: Option<&Self>) -> [Figure; 3] {
+        // ORDERING: as in `waiting_bytes`.
+        let count = |counter: fn(&Self) -> &AtomicU64| {
+            producer.map_or(0, |producer| counter(producer).load(Ordering::Relaxed))
+        };
+        let waiting_bytes = producer.map_or(0, Self::waiting_bytes) as u64;
+        [
+            Figure::new(
+                "kafka_waiting_bytes",
+                "Bytes on their way to Kafka.",
+                waiting_bytes,
+            ),
+            Figure::new(
+                "kafka_records",
+                "Records that Kafka has taken.",
+                count(|producer| &producer.kept),
+            ),
+            Figure::new(
+                "kafka_lost",
+                "Records that it has not, as far as anybody knows.",
+                count(|producer| &producer.lost),
+            ),
+        ]
     }
 
     pub(crate) fn send(&self, records: &mut Vec<RowRecord>) {
@@ -207,9 +239,11 @@ impl KafkaProducer {
         bytes
     }
 
-    /// These bytes wait no longer; wakes every shard when there is room again.
-    pub(crate) fn release(&self, bytes: usize) {
+    /// Counts the outcome of a record of these bytes; wakes every shard when there is room again.
+    pub(crate) fn settled(&self, bytes: usize, is_kept: bool) {
+        let outcome = if is_kept { &self.kept } else { &self.lost };
         // ORDERING: as in `waiting_bytes`.
+        outcome.fetch_add(1, Ordering::Relaxed);
         let before = self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before >= self.queue_bytes && before - bytes < self.queue_bytes {
             self.outcomes.has_room();
