@@ -15,8 +15,8 @@ import sys
 from tests.storm.attacks import FULL
 from tests.storm.run import Outcome, run
 
-LAYOUT = "{:<30} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10}  {:<8} {}"
-HEAD = ("attack", "calm p50", "p99 ms", "storm p50", "p99 ms", "SIGTERM", "publishes")
+LAYOUT = "{:<30} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>8}  {:<8} {}"
+HEAD = ("attack", "calm p50", "p99 ms", "storm p50", "p99 ms", "SIGTERM", "publishes", "CPU us")
 
 
 def parse() -> argparse.Namespace:
@@ -32,10 +32,12 @@ def parse() -> argparse.Namespace:
 def line(outcome: Outcome) -> str:
     """One row of the table."""
     times = (f"{value:,.1f}" for value in outcome.figures.values())
-    sent = f"{outcome.sent['publishes']:,}"
+    sent, cpu = f"{outcome.sent['publishes']:,}", f"{outcome.publish_cpu_us:,.1f}"
     said = ", ".join(f"{name} {value:,}" for name, value in sorted(outcome.counters.items()))
     verdict = "held" if outcome.is_held else "NOT HELD"
-    return LAYOUT.format(outcome.attack, *times, f"{outcome.stop_s:.2f} s", sent, verdict, said)
+    return LAYOUT.format(
+        outcome.attack, *times, f"{outcome.stop_s:.2f} s", sent, cpu, verdict, said
+    )
 
 
 def main() -> int:

@@ -113,7 +113,7 @@ def plain(subscribers: int) -> Attack:
 FULL: Final = (
     *(wildcards(clients, FILTERS_A_CLIENT) for clients in (1, 5, 20)),
     binary(LEVELS_OF_BINARY),
-    *(group(members, qos) for qos in (0, 1) for members in (100, 1_000, 5_000)),
+    *(group(members, qos) for qos in (0, 1) for members in (2, 100, 1_000, 5_000)),
     plain(0),
     plain(10),
 )

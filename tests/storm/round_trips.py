@@ -22,10 +22,11 @@ class RoundTrips:
         self.wire.connect(self.topic)
         self.wire.subscribe((self.topic, 1))
 
-    def measure(self, seconds: float) -> list[float]:
+    def measure(self, seconds: float, *, patience_s: float = 0.0) -> list[float]:
         """Times in ms, from when a round trip was due: an answer that is late delays all behind it.
 
-        A round trip that has no answer at the end counts with the time that it was due by then.
+        A round trip that has no answer `patience_s` after the end is the last one of this client,
+        and counts with the time that it was due by then.
         """
         kinds = itertools.cycle((self._publish_at_qos_0, self._publish_at_qos_1, self._ping))
         began = time.monotonic()
@@ -35,7 +36,7 @@ class RoundTrips:
         for due, round_trip in zip(dues, kinds, strict=False):
             time.sleep(max(due - time.monotonic(), 0.0))
             try:
-                round_trip(end)
+                round_trip(end + patience_s)
             except (TimeoutError, ClosedByPeerError):
                 break
             answered.append(time.monotonic())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,8 @@ class Outcome:
     stop_s: float = STOP_S
     """From SIGTERM, under attack, to the exit."""
     status: int = 0
+    cpu_s: float = 0.0
+    """CPU time of the broker from the first publish of the attack to the exit."""
     sent: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -58,11 +61,17 @@ class Outcome:
         """Whether both goals are met."""
         return self.figures["storm_p99_ms"] <= GOAL_P99_MS and self.stop_s <= GOAL_STOP_S
 
+    @property
+    def publish_cpu_us(self) -> float:
+        """CPU time of the broker for each publish that was sent, in us."""
+        return self.cpu_s * 1e6 / max(1, self.sent["publishes"])
+
     def as_json(self) -> dict[str, Any]:
         """Everything but the single round trips."""
         found = asdict(self)
         del found["calm_ms"], found["storm_ms"]
-        return {**found, **self.figures, "held": self.is_held}
+        figures = {**self.figures, "publish_cpu_us": round(self.publish_cpu_us, 2)}
+        return {**found, **figures, "held": self.is_held}
 
 
 def run(attack: Attack, *, calm_s: float, storm_s: float, core: int | None = None) -> Outcome:
@@ -72,12 +81,14 @@ def run(attack: Attack, *, calm_s: float, storm_s: float, core: int | None = Non
         figures.connect(unique("figures"))
         figures.subscribe("$SYS/broker/#")
         bystander = RoundTrips(beside)
-        outcome.calm_ms = bystander.measure(calm_s)
+        outcome.calm_ms = bystander.measure(calm_s, patience_s=END_S)
         with attacking(attack, port) as attacker:
+            began, of_ended = cpu_s(broker.pid), children_cpu_s()
             begin(attacker)
             outcome.storm_ms = bystander.measure(storm_s)
             outcome.counters = counters(figures)
             outcome.stop_s, outcome.status = stop(broker)
+            outcome.cpu_s = children_cpu_s() - of_ended - began
             outcome.sent = json.loads(attacker.communicate(timeout=END_S)[0])
     return outcome
 
@@ -92,6 +103,20 @@ def stop(broker: subprocess.Popen[str]) -> tuple[float, int]:
         broker.kill()
         broker.wait()
     return time.monotonic() - began, broker.returncode
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has taken."""
+    with open(f"/proc/{pid}/stat") as stat:
+        # utime and stime; the name before them may have blanks.
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def children_cpu_s() -> float:
+    """CPU time that the processes that have ended took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def counters(figures: Wire) -> dict[str, int]:

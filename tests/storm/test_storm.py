@@ -18,6 +18,7 @@ def test_a_bystander_is_answered_beside(attack: Attack) -> None:
     assert outcome.sent["publishes"] > 0
     assert len(outcome.storm_ms) == 30
     assert outcome.status == 0
+    assert outcome.publish_cpu_us > 0
 
 
 def test_a_write_is_64_kib_of_whole_packets() -> None:
