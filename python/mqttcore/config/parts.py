@@ -307,6 +307,10 @@ class ServerLimits:
     """Bytes that are read from one client; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
+    user_sessions: Count = 10_000
+    """Sessions of one user that do not end with their connection; clients without user name count
+    by address, unless it is exempt. A quarter of ``sessions`` is always left to others; 0: no
+    limit."""
     stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0
     """A client that takes no byte for so long is disconnected."""
     retained_messages: Count = 1_000_000

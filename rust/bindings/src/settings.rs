@@ -10,8 +10,8 @@ use mqttcore_broker::tls::{
 };
 use mqttcore_broker::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, FullQueuePolicy,
-    InvalidNetwork, ListenAddress, Listener, Network, PeerIdentity, Promise, TopicPromise,
-    TopicQueuePolicy, UnixAddress, WebSocketRules,
+    InvalidNetwork, ListenAddress, Listener, Network, PeerIdentity, Promise, ShareLimits,
+    TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -137,6 +137,7 @@ struct ServerLimitsFields {
     anonymous_messages_per_second: u32,
     bytes_per_second: u32,
     sessions: usize,
+    user_sessions: usize,
     stall_deadline_s: f64,
     retained_messages: usize,
     retained_bytes: usize,
@@ -183,6 +184,9 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             ban: Duration::try_from_secs_f64(limits.flapping_ban_s)?,
         },
         sessions: limits.sessions,
+        user_limits: ShareLimits {
+            sessions: limits.user_sessions,
+        },
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
         shared_strategy: strategy_named(&fields.shared_strategy)?,
         retained_messages: limits.retained_messages,

@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 48] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 49] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -130,6 +130,10 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 48] {
         (
             "connections/refused/failed_logins",
             stats.connects_refused_failed_logins,
+        ),
+        (
+            "connections/refused/user_sessions",
+            stats.connects_refused_user_sessions,
         ),
         (
             "connections/refused/banned",

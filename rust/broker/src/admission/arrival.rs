@@ -11,6 +11,7 @@ use mqttcore_session::{
 use mqttcore_store::Durability;
 
 use crate::admission::rejection::{Denied, refuse_banned, turn_away};
+use crate::admission::session_share;
 use crate::clients::bans::BanTarget;
 use crate::clients::client::{Client, ClientIdentity, KnownLogin};
 use crate::clients::connections::ConnectionSlot;
@@ -75,18 +76,16 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let resumed = existing.and_then(|old| make_way(shard, &old, &request, &access.grant));
     let is_resumed = resumed.is_some();
     terms.session_present = is_resumed;
-    terms.durable = is_durable(
-        shard,
-        resumed.as_ref(),
-        arrival.promise,
-        terms.session_expiry_s(&request),
-    );
+    let expiry_s = terms.session_expiry_s(&request);
+    terms.durable = is_durable(shard, resumed.as_ref(), arrival.promise, expiry_s);
+    let owner = session_share::owner(shard, &login, expiry_s);
     // What a client is told to be over must not come back.
     let ended_at = stored_at.filter(|_| !terms.durable);
     let keeps_will =
         !terms.durable && session_records::keeps_will(shard, arrival.promise, &access, &request);
     terms.changes_kept = ended_at.is_some() || keeps_will;
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
+    client.set_owner(shard, owner);
     client.promise.set(arrival.promise);
     let link = attach(shard, &client, &request, login, access);
     link.queue_policy.set(arrival.queue_policy);
@@ -122,6 +121,10 @@ fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Op
     // Again: it may be banned since, and has the user name that a plugin gave it.
     refuse_banned(shard, login, to)
         .or_else(refused)
+        .or_else(|| {
+            let expiry_s = terms(shard, arrival, false).session_expiry_s(&arrival.request);
+            session_share::refuse_above_share(shard, existing, arrival, expiry_s)
+        })
         // Clients that are refused do not count: they may be somebody else who knows the client identifier.
         .or_else(|| ban_if_flapping(shard, login, to))
 }
@@ -269,6 +272,11 @@ fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option
 /// A will up to this size is accepted while memory is short.
 const SMALL_WILL_BYTES: usize = 1024;
 
+/// Whether the client goes on with the session that there is.
+pub(crate) fn resumes(request: &ConnectRequest, grant: &Grant) -> bool {
+    !request.clean_start && grant.session.resume
+}
+
 /// Ends the old connection, and the old session too unless it is to be resumed.
 fn make_way(
     shard: &Rc<Shard>,
@@ -276,7 +284,7 @@ fn make_way(
     request: &ConnectRequest,
     grant: &Grant,
 ) -> Option<Rc<Client>> {
-    let resume = !request.clean_start && grant.session.resume;
+    let resume = resumes(request, grant);
     if let Some(link) = old.link() {
         shard.metrics().takeovers.add(1);
         let closing = Closing {

@@ -7,5 +7,6 @@ pub(crate) mod listener;
 pub(crate) mod opening;
 pub(crate) mod proxy;
 pub(crate) mod rejection;
+mod session_share;
 pub(crate) mod tls;
 pub(crate) mod unix;

@@ -44,7 +44,7 @@ impl RejectReason {
     /// Floods of connects that are banned do not hide the others.
     fn category(&self) -> LogCategory {
         match self {
-            Self::Denied(denied) if denied.reason == ReasonCode::BANNED => LogCategory::Banned,
+            Self::Denied(denied) => denied.category,
             _ => LogCategory::Refused,
         }
     }
@@ -70,6 +70,7 @@ pub(crate) struct Denied {
     pub(crate) text: Option<String>,
     /// For the log alone.
     pub(crate) fault: Option<String>,
+    pub(crate) category: LogCategory,
 }
 
 impl Denied {
@@ -81,6 +82,11 @@ impl Denied {
             reason,
             text: None,
             fault: None,
+            category: if reason == ReasonCode::BANNED {
+                LogCategory::Banned
+            } else {
+                LogCategory::Refused
+            },
         }
     }
 

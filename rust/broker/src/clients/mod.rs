@@ -17,5 +17,6 @@ pub(crate) mod outbox;
 pub(crate) mod presence;
 pub(crate) mod registry;
 pub(crate) mod retained;
+pub(crate) mod shares;
 pub(crate) mod sources;
 pub(crate) mod target;

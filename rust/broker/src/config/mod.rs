@@ -12,9 +12,11 @@ pub(crate) mod network;
 pub(crate) mod promise;
 pub(crate) mod queue_policy;
 mod settings;
+mod share_limits;
 
 pub use address::{InvalidPeer, ListenAddress, Peer, UnixAddress};
 pub use address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
 pub use client_rates::ClientRates;
 pub use network::{InvalidNetwork, Network};
 pub use settings::{Config, Data, Listener, PeerIdentity, WebSocketRules};
+pub use share_limits::ShareLimits;

@@ -18,6 +18,7 @@ use crate::config::grants::Grant;
 use crate::config::network::Network;
 use crate::config::promise::TopicPromise;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
+use crate::config::share_limits::ShareLimits;
 
 /// Everything the engine needs to run. The caller checks; the engine trusts.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct Config {
     pub flapping: FlappingLimits,
     /// Sessions held, connected or not.
     pub sessions: usize,
+    /// What one user may have of sessions.
+    pub user_limits: ShareLimits,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
     pub stall_deadline: Duration,
     /// How messages are dealt to the members of a shared subscription.
@@ -112,6 +115,7 @@ impl Default for Config {
             failed_logins: FailedLoginLimits::default(),
             flapping: FlappingLimits::default(),
             sessions: 1_000_000,
+            user_limits: ShareLimits::default(),
             stall_deadline: Duration::from_secs(30),
             shared_strategy: Strategy::RoundRobin,
             retained_messages: 1_000_000,

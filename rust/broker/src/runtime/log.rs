@@ -27,6 +27,7 @@ pub(crate) enum LogCategory {
     FailedLogins,
     Banned,
     Flapping,
+    SessionShare,
     Panic,
     Will,
     Store,

@@ -137,6 +137,8 @@ counters! {
     connects_refused_banned,
     /// Client identifiers that were banned because their clients connected too often.
     flapping_bans,
+    /// CONNECT packets refused because their user, or their address if they have no user name, has too many sessions.
+    connects_refused_user_sessions,
     /// Logins that failed: a plugin knew no such user, or another password.
     logins_failed,
     /// CONNECT packets refused because too many logins of their address, or with their user name, had failed.

@@ -124,6 +124,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     shard.pagings.borrow_mut().stop(client);
     fill::forget(shard, client);
     client.count_out(shard);
+    client.set_owner(shard, None);
     shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {

@@ -242,6 +242,10 @@ fn install_one(shard: &Rc<Shard>, kept: &RestoredSession) {
         )
     });
     client.set_number(&shard.engine, kept.number);
+    // The store does not know the addresses of clients without user name.
+    let owner = kept.username.as_deref().filter(|_| kept.expiry_s > 0);
+    let owner = owner.map(|username| shard.engine.owners.user(username));
+    client.set_owner(shard, owner);
     group::set_online(shard, &client, false);
     fill::watch(shard, &client);
     paging::resume_if_needed(shard, &client);

@@ -19,6 +19,7 @@ use crate::clients::durable::DurableSessions;
 use crate::clients::failed_logins::FailedLogins;
 use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
+use crate::clients::shares::{Owners, Shares};
 use crate::clients::sources::Sources;
 use crate::clients::target::Target;
 use crate::config::Config;
@@ -66,6 +67,9 @@ pub(crate) struct EngineState {
     pub(crate) connections: Arc<Connections>,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) bans: Bans,
+    pub(crate) owners: Owners,
+    /// Sessions that do not end with their connection.
+    pub(crate) session_shares: Shares,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -133,6 +137,8 @@ impl EngineState {
             connections: Arc::default(),
             failed_logins: FailedLogins::default(),
             bans: Bans::default(),
+            owners: Owners::default(),
+            session_shares: Shares::default(),
             started: Instant::now(),
             figures,
             stopping: AtomicBool::new(false),

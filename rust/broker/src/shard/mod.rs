@@ -7,6 +7,7 @@ mod held;
 mod memory;
 mod outcome_events;
 mod outgoing;
+mod session_owners;
 mod state;
 mod store_events;
 

@@ -35,6 +35,7 @@ use crate::runtime::metrics::Metrics;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
+use crate::shard::session_owners::SessionOwners;
 use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 
 /// Bytes that one read takes at most.
@@ -58,6 +59,8 @@ pub(crate) struct Shard {
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
     pub(crate) log: Logger,
+    /// Whom its sessions count for.
+    pub(crate) session_owners: RefCell<SessionOwners>,
     /// How often each client has connected.
     pub(crate) flapping: RefCell<Flapping>,
     /// Serializes the steps of TLS handshakes.
@@ -119,6 +122,7 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             log: Logger::new(Arc::clone(&hooks)),
+            session_owners: RefCell::default(),
             flapping: RefCell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine

@@ -44,4 +44,5 @@ mod stop;
 mod takeover;
 mod tls;
 mod unix;
+mod user_shares;
 mod websocket;

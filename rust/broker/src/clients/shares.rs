@@ -1,0 +1,154 @@
+//! Shares of the tables that all clients use: what each user has of a table, and each address of clients without user name.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::clients::address::AddressKey;
+use crate::config::AddressLimits;
+use crate::config::hooks::Login;
+
+/// Whom an entry of a table counts for: a user, or the address of clients without user name. A hash.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Owner(NonZeroU64);
+
+/// Entries of a table, and their bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Share {
+    pub(crate) entries: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The shares of one table.
+#[derive(Default)]
+pub(crate) struct Shares {
+    /// Owners with at least one entry.
+    held: Mutex<HashMap<Owner, Share>>,
+}
+
+/// Makes [`Owner`]s; constant while the process runs.
+#[derive(Default)]
+pub(crate) struct Owners(RandomState);
+
+impl Owners {
+    /// The user, wherever its clients are.
+    pub(crate) fn user(&self, username: &str) -> Owner {
+        self.hash((Some(username), None))
+    }
+
+    /// The user of this login, or else its address; `None` for clients without user name at a Unix socket, or at an
+    /// address that is exempt from limits.
+    pub(crate) fn of(&self, login: &Login, limits: &AddressLimits) -> Option<Owner> {
+        if let Some(username) = &login.username {
+            return Some(self.user(username));
+        }
+        let address = login.peer.ip();
+        let limited = address.filter(|_| limits.apply_to(address));
+        limited.map(|address| self.hash((None, Some(AddressKey::of(address)))))
+    }
+
+    fn hash(&self, owner: (Option<&str>, Option<AddressKey>)) -> Owner {
+        Owner(NonZeroU64::MIN.saturating_add(self.0.hash_one(owner)))
+    }
+}
+
+impl Shares {
+    /// Whether `owner` may have one entry of `bytes` more, if it may have `most`.
+    pub(crate) fn has_room(&self, owner: Owner, bytes: usize, most: Share) -> bool {
+        let share = self.of(owner);
+        share.entries < most.entries && share.bytes.saturating_add(bytes) <= most.bytes
+    }
+
+    /// What `owner` has now.
+    pub(crate) fn of(&self, owner: Owner) -> Share {
+        self.held().get(&owner).copied().unwrap_or_default()
+    }
+
+    /// Counts one entry more.
+    pub(crate) fn add(&self, owner: Owner, bytes: usize) {
+        let mut held = self.held();
+        let share = held.entry(owner).or_default();
+        share.entries += 1;
+        share.bytes += bytes;
+    }
+
+    /// Counts one entry less.
+    pub(crate) fn remove(&self, owner: Owner, bytes: usize) {
+        if let Entry::Occupied(mut entry) = self.held().entry(owner) {
+            let share = entry.get_mut();
+            share.entries -= 1;
+            share.bytes -= bytes;
+            if share.entries == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Owner, Share>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mqttcore_codec::ProtocolVersion;
+
+    use super::*;
+    use crate::config::Peer;
+
+    fn login(username: Option<&str>, peer: &str) -> Login {
+        Login {
+            client_id: "a".into(),
+            version: ProtocolVersion::V5,
+            username: username.map(Arc::from),
+            password: None,
+            certificate: None,
+            is_certified: false,
+            peer: Peer::Tcp((peer.parse::<std::net::IpAddr>().unwrap(), 1).into()),
+            listener: Arc::default(),
+            clean_start: true,
+            keep_alive_s: 0,
+            session_expiry_interval_s: 0,
+            will_topic: None,
+            user_properties: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_user_is_one_owner_wherever_it_is_and_clients_without_name_count_by_address() {
+        let (owners, limits) = (Owners::default(), AddressLimits::default());
+        let of = |username, peer| owners.of(&login(username, peer), &limits);
+
+        assert_eq!(of(Some("u"), "192.0.2.1"), of(Some("u"), "127.0.0.1"));
+        assert_eq!(of(Some("u"), "192.0.2.1"), Some(owners.user("u")));
+        assert_ne!(of(Some("u"), "192.0.2.1"), of(Some("v"), "192.0.2.1"));
+        assert_eq!(of(None, "2001:db8::1"), of(None, "2001:db8::2"));
+        assert_ne!(of(None, "192.0.2.1"), of(None, "192.0.2.2"));
+        assert_eq!(of(None, "127.0.0.1"), None);
+    }
+
+    #[test]
+    fn a_share_is_what_was_added_and_not_removed() {
+        let (shares, owners) = (Shares::default(), Owners::default());
+        let (one, two) = (owners.user("one"), owners.user("two"));
+        let most = Share {
+            entries: 2,
+            bytes: 10,
+        };
+        shares.add(one, 3);
+        shares.add(one, 4);
+        shares.add(two, 4);
+
+        assert!(!shares.has_room(one, 0, most), "it has two");
+        assert!(shares.has_room(two, 6, most) && !shares.has_room(two, 7, most));
+        shares.remove(one, 3);
+        assert!(shares.has_room(one, 6, most));
+        shares.remove(one, 4);
+        shares.remove(two, 4);
+        assert!(shares.held().is_empty());
+    }
+}

@@ -1,0 +1,50 @@
+//! Whom the sessions of a shard count for (ADR 0039).
+
+use crate::clients::client::Client;
+use crate::clients::shares::Owner;
+use crate::shard::Shard;
+
+/// By slot; most clients have a session that ends with its connection, and none.
+#[derive(Default)]
+pub(crate) struct SessionOwners(Vec<Option<Owner>>);
+
+impl SessionOwners {
+    fn of(&self, slot: usize) -> Option<Owner> {
+        self.0.get(slot).copied().flatten()
+    }
+
+    /// Returns the one before.
+    fn replace(&mut self, slot: usize, owner: Option<Owner>) -> Option<Owner> {
+        if self.0.len() <= slot {
+            owner?;
+            self.0.resize(slot + 1, None);
+        }
+        std::mem::replace(&mut self.0[slot], owner)
+    }
+}
+
+impl Client {
+    /// Whom its session counts for, if for anybody.
+    pub(crate) fn owner(&self, shard: &Shard) -> Option<Owner> {
+        shard
+            .session_owners
+            .borrow()
+            .of(self.handle.slot() as usize)
+    }
+
+    /// Counts its session for `owner` from now on; `None`: for nobody.
+    pub(crate) fn set_owner(&self, shard: &Shard, owner: Option<Owner>) {
+        let slot = self.handle.slot() as usize;
+        let before = shard.session_owners.borrow_mut().replace(slot, owner);
+        if before == owner {
+            return;
+        }
+        let shares = &shard.engine.session_shares;
+        if let Some(before) = before {
+            shares.remove(before, 0);
+        }
+        if let Some(owner) = owner {
+            shares.add(owner, 0);
+        }
+    }
+}
