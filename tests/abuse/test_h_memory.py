@@ -144,6 +144,30 @@ def test_h04_full_queues_of_hundreds_of_sessions_do_not_end_the_process(tmp_path
         assert again < grown + BUDGET // 20, "the memory of the first time is used again"
 
 
+def test_h04_memory_goes_back_to_the_system_when_the_sessions_have_ended(tmp_path: Path) -> None:
+    with limited(made(tmp_path, is_kept=False)) as (life, beside, figures):
+
+        def returns_within(most: int) -> bool:
+            return status_bytes(life, "RssAnon") <= most
+
+        before = status_bytes(life, "RssAnon")
+        leave_sessions(life, beside)
+        assert fill(life, beside) > 0
+        assert not returns_within(before + BUDGET // 2)
+        end_sessions(life)
+        # Tables keep the capacity that the sessions needed.
+        figures.wait(lambda _: returns_within(before + BUDGET // 20))
+
+        before = status_bytes(life, "RssAnon")
+        leave_sessions(life, beside)
+        assert fill(life, beside) > 0
+        assert not returns_within(before + BUDGET // 2)
+        end_sessions(life)
+
+        figures.wait(lambda _: returns_within(before + before // 20))
+        beside.check()
+
+
 def test_h04_with_a_data_folder_full_queues_go_to_the_disk(tmp_path: Path) -> None:
     with limited(made(tmp_path, is_kept=True)) as (life, beside, figures):
         resident = status_bytes(life, "RssAnon")
@@ -152,6 +176,7 @@ def test_h04_with_a_data_folder_full_queues_go_to_the_disk(tmp_path: Path) -> No
         refused = fill(life, beside)
 
         assert refused == 0
+        # The budget bounds all shards together: what one of them has freed, the next one may use.
         assert status_bytes(life, "RssAnon") - resident < BUDGET
         for number in (0, SESSIONS - 1):
             with Wire(life.port) as back:

@@ -2,12 +2,14 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqttcore_panics::may_panic;
+use tokio::task::spawn_blocking;
 
 use crate::figures;
 use crate::routing::{delivery, external, journal, retain};
+use crate::runtime::freed_memory::FreedMemory;
 use crate::sessions::{lifecycle, pressure};
 use crate::shard::guard::{contained, critical};
 use crate::shard::{Shard, ShardMessage};
@@ -26,6 +28,8 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         spawn_critical(&shard, "$SYS", sys);
         let clock = note_clock_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "the clock", clock);
+        let freed = give_back_memory_regularly(Rc::clone(&shard));
+        spawn_critical(&shard, "giving memory back", freed);
     }
     let mut messages = Vec::new();
     let mut ended = std::pin::pin!(shard.ended());
@@ -74,6 +78,26 @@ async fn note_clock_regularly(shard: Rc<Shard>) {
     loop {
         tokio::time::sleep(CLOCK_NOTED_EVERY).await;
         log.note_clock();
+    }
+}
+
+/// How often it is decided whether freed memory goes back to the system.
+const MEMORY_JUDGED_EVERY: Duration = Duration::from_millis(100);
+/// The pause after that, as a multiple of the time that it took.
+const PAUSE: u32 = 20;
+
+/// Gives memory that was freed back to the system, until the broker stops (ADR 0038). A thread beside the shards does it.
+async fn give_back_memory_regularly(shard: Rc<Shard>) {
+    let memory = &shard.engine.memory;
+    let mut freed = FreedMemory::new(Instant::now());
+    loop {
+        tokio::time::sleep(MEMORY_JUDGED_EVERY).await;
+        let start = Instant::now();
+        if freed.is_due(start, memory.used().sum(), memory.budget()) {
+            // Without a thread the memory stays where it is.
+            let _ = spawn_blocking(mqttcore_slab::give_back_freed).await;
+            tokio::time::sleep(start.elapsed() * PAUSE).await;
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 //! The crate refuses to be an allocator for everything: no resizing, no alignment above [`ALIGNMENT`], and whoever
 //! releases a piece has to know its size.
 //!
+//! One function is about the allocator of the program instead: [`give_back_freed`] (`docs/adr/0038`).
+//!
 //! Under Miri each piece is an allocation of its own, so that Miri finds pieces that are used after their release. With
 //! `--cfg pooled` Miri runs the allocator itself (`make miri` does both).
 //!
@@ -19,9 +21,11 @@
 #![warn(missing_docs)]
 
 mod chunks;
+mod freed;
 mod pages;
 mod pool;
 
+pub use freed::give_back_freed;
 pub use pages::prefer_huge;
 pub use pool::{ALIGNMENT, allocate, release, rounded, trim, used_bytes};
 

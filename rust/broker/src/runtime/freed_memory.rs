@@ -1,0 +1,104 @@
+//! Decides when memory that was freed goes back to the system: the allocator keeps it for the thread that had it, so
+//! without that each shard could keep as much as it ever used (ADR 0038).
+
+use std::time::{Duration, Instant};
+
+/// Memory in use has fallen by this part of the budget: the freed memory goes back at once ...
+const PART: usize = 16;
+/// ... or by as much as this: giving back takes about 0.2 ms a MiB, and keeps threads from allocating meanwhile.
+const LARGE_BYTES: usize = 64 << 20;
+/// Freed memory below this stays with the allocator, which needs it again.
+const SMALL_BYTES: usize = 1 << 20;
+/// If memory in use has been lower for so long, smaller amounts go back, too.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How far memory in use has fallen.
+#[derive(Debug)]
+pub(crate) struct FreedMemory {
+    /// The most that was in use since freed memory went back.
+    most: usize,
+    /// The same since `since`.
+    recent_most: usize,
+    since: Instant,
+}
+
+impl FreedMemory {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            most: 0,
+            recent_most: 0,
+            since: now,
+        }
+    }
+
+    /// Whether to give freed memory back now that `used` bytes of `budget` are in use.
+    pub(crate) fn is_due(&mut self, now: Instant, used: usize, budget: usize) -> bool {
+        self.most = self.most.max(used);
+        self.recent_most = self.recent_most.max(used);
+        let is_quiet = now.duration_since(self.since) >= QUIET;
+        let step = (budget / PART).clamp(SMALL_BYTES, LARGE_BYTES);
+        let is_due =
+            self.most - used >= step || is_quiet && self.most - self.recent_most >= SMALL_BYTES;
+        if is_due {
+            self.most = used;
+        }
+        if is_due || is_quiet {
+            (self.recent_most, self.since) = (used, now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+    const BUDGET: usize = 160 * MIB;
+
+    #[test]
+    fn a_fall_by_a_sixteenth_of_the_budget_is_due_at_once() {
+        let now = Instant::now();
+        let mut freed = FreedMemory::new(now);
+
+        assert!(!freed.is_due(now, 100 * MIB, BUDGET));
+        assert!(!freed.is_due(now, 91 * MIB, BUDGET));
+        assert!(freed.is_due(now, 90 * MIB, BUDGET));
+        assert!(!freed.is_due(now, 81 * MIB, BUDGET), "it was given back");
+        assert!(freed.is_due(now, 80 * MIB, BUDGET));
+    }
+
+    #[test]
+    fn of_a_large_budget_a_fall_by_64_mib_is_enough() {
+        let now = Instant::now();
+        let mut freed = FreedMemory::new(now);
+
+        assert!(!freed.is_due(now, 1_000 * MIB, 16_000 * MIB));
+        assert!(!freed.is_due(now, 937 * MIB, 16_000 * MIB));
+        assert!(freed.is_due(now, 936 * MIB, 16_000 * MIB));
+    }
+
+    #[test]
+    fn a_smaller_fall_is_due_when_it_lasts() {
+        let start = Instant::now();
+        let mut freed = FreedMemory::new(start);
+        let mut is_due = |after, used| freed.is_due(start + after, used, BUDGET);
+
+        assert!(!is_due(Duration::ZERO, 5 * MIB));
+        assert!(!is_due(QUIET, 2 * MIB), "there was more until now");
+        assert!(!is_due(QUIET * 3 / 2, 3 * MIB));
+        assert!(is_due(QUIET * 2, 2 * MIB));
+        assert!(!is_due(QUIET * 3, 2 * MIB), "it was given back");
+    }
+
+    #[test]
+    fn use_that_comes_and_goes_keeps_its_memory() {
+        let start = Instant::now();
+        let mut freed = FreedMemory::new(start);
+
+        for step in 0..100_u32 {
+            let used = if step % 2 == 0 { 9 * MIB } else { MIB };
+            assert!(!freed.is_due(start + QUIET / 3 * step, used, BUDGET));
+        }
+    }
+}

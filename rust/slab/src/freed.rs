@@ -1,0 +1,46 @@
+//! Memory that the program's allocator keeps after it was freed.
+
+/// Gives memory that was freed, and that the allocator of the program keeps, back to the system; true if there was some.
+///
+/// glibc keeps freed memory in an arena for each thread, and gives back by itself only what lies at the end of one. The
+/// arenas are locked in turn, each for about 0.2 ms a MiB that goes back, and threads that allocate from it wait. Other
+/// allocators decide by themselves: nothing is done.
+pub fn give_back_freed() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+    // SAFETY: it takes the allocator's own locks, and touches no memory that is in use.
+    let is_given_back = unsafe { libc::malloc_trim(0) == 1 };
+    #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri))))]
+    let is_given_back = false;
+    is_given_back
+}
+
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 8 << 10;
+    const BLOCKS: usize = 8 << 10;
+
+    /// Bytes of memory that the process has to itself.
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+        let kib = line.and_then(|line| line.split_ascii_whitespace().nth(1));
+        kib.unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    #[test]
+    fn freed_blocks_below_one_that_is_in_use_go_back() {
+        let blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| vec![1; BLOCK]).collect();
+        let above = vec![1_u8; BLOCK];
+        drop(blocks);
+        let kept = resident();
+
+        assert!(give_back_freed());
+
+        let freed = kept.saturating_sub(resident());
+        assert!(freed >= BLOCK * BLOCKS * 9 / 10, "{} KiB", freed >> 10);
+        drop(above);
+    }
+}
