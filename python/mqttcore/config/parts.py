@@ -317,6 +317,11 @@ class ServerLimits:
     """Retained messages kept."""
     retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
     """Bytes of retained messages kept."""
+    user_retained_messages: Count = 10_000
+    """Retained messages of one user; clients without user name count by address, unless it is
+    exempt. A quarter of ``retained_messages`` is always left to others; 0: no limit."""
+    user_retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 256 << 20
+    """Bytes of them. A quarter of ``retained_bytes`` is always left to others; 0: no limit."""
     memory_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
     """Bytes of memory for messages, sessions, buffers and tables together. 0: 60 % of the limit of
     the control group, or of the machine's memory if that is less."""

@@ -141,6 +141,8 @@ struct ServerLimitsFields {
     stall_deadline_s: f64,
     retained_messages: usize,
     retained_bytes: usize,
+    user_retained_messages: usize,
+    user_retained_bytes: usize,
     check_retain_source: bool,
     memory_bytes: usize,
 }
@@ -186,6 +188,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         sessions: limits.sessions,
         user_limits: ShareLimits {
             sessions: limits.user_sessions,
+            retained_messages: limits.user_retained_messages,
+            retained_bytes: limits.user_retained_bytes,
         },
         stall_deadline: Duration::try_from_secs_f64(limits.stall_deadline_s)?,
         shared_strategy: strategy_named(&fields.shared_strategy)?,

@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 49] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 50] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -102,6 +102,10 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 49] {
         ("directory/bytes/retired", stats.directory_retired_bytes),
         ("directory/waits", stats.directory_garbage_waits),
         ("retained messages/count", stats.retained_messages),
+        (
+            "retained messages/refused/user",
+            stats.refused_user_retained,
+        ),
         ("connections/accepted", stats.connections_accepted),
         (
             "connections/refused",

@@ -8,6 +8,7 @@ use mqttcore_codec::QoS;
 use mqttcore_session::{AckToken, Message, SubscribeEntry};
 use mqttcore_topics::{RetainedCursor, SubscriptionFilter, TopicFilter};
 
+use crate::clients::shares::Owner;
 use crate::clients::sources::Source;
 
 /// The retained message of a topic.
@@ -20,16 +21,24 @@ pub(crate) struct RetainedMessage {
     pub(crate) is_own: bool,
     /// Who published it, if that is known.
     pub(crate) source: Option<Arc<Source>>,
+    /// Whom it counts for.
+    pub(crate) owner: Option<Owner>,
 }
 
 impl RetainedMessage {
     /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
-    pub(crate) fn new(message: Message, is_stored: bool, source: Option<Arc<Source>>) -> Self {
+    pub(crate) fn new(
+        message: Message,
+        is_stored: bool,
+        source: Option<Arc<Source>>,
+        owner: Option<Owner>,
+    ) -> Self {
         Self {
             message,
             is_stored,
             is_own: false,
             source,
+            owner,
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Config {
     pub flapping: FlappingLimits,
     /// Sessions held, connected or not.
     pub sessions: usize,
-    /// What one user may have of sessions.
+    /// What one user may have of sessions and retained messages.
     pub user_limits: ShareLimits,
     /// A client that takes no byte for this long while bytes wait for it is disconnected.
     pub stall_deadline: Duration,

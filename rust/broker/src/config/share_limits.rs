@@ -6,10 +6,18 @@
 pub struct ShareLimits {
     /// Sessions that do not end with their connection.
     pub sessions: usize,
+    /// Topics with a retained message.
+    pub retained_messages: usize,
+    /// Bytes of retained messages.
+    pub retained_bytes: usize,
 }
 
 impl Default for ShareLimits {
     fn default() -> Self {
-        Self { sessions: 10_000 }
+        Self {
+            sessions: 10_000,
+            retained_messages: 10_000,
+            retained_bytes: 256 << 20,
+        }
     }
 }

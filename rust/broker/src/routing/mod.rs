@@ -18,6 +18,7 @@ pub(crate) mod publication;
 pub(crate) mod queue_policy;
 mod records;
 pub(crate) mod retain;
+mod retain_share;
 pub(crate) mod router;
 pub(crate) mod rows;
 pub(crate) mod session_records;

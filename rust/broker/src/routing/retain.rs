@@ -17,7 +17,7 @@ use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::publication::{Publication, Retaining, Retention};
-use crate::routing::{delivery, message_records, session_records};
+use crate::routing::{delivery, message_records, retain_share, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EngineState, Shard};
 
@@ -156,14 +156,33 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         }
         return (Retention::Refused, None);
     }
+    let owner = publication
+        .publisher
+        .and_then(|client| retain_share::owner_of(shard, client));
+    if owner.is_some_and(|owner| retain_share::is_exceeded(shard, owner, topic, bytes)) {
+        retain_share::refuse(shard, publication);
+        return (Retention::Refused, None);
+    }
     let is_stored = message_records::durability_of(shard, publication) > Durability::Memory;
     let publisher = publication.publisher;
     let source = publisher
         .filter(|_| config.check_retain_source)
         .and_then(|client| source_of(engine, client));
-    let kept = RetainedMessage::new(message, is_stored, source);
-    let old = engine.retained.set(topic, kept);
-    (Retention::Kept, uncounted(engine, old))
+    let kept = RetainedMessage::new(message, is_stored, source, owner);
+    (Retention::Kept, set(engine, topic, kept))
+}
+
+/// Keeps a message as the one of its topic; returns the one before.
+pub(crate) fn set(
+    engine: &EngineState,
+    topic: TopicName<'_>,
+    kept: RetainedMessage,
+) -> Option<RetainedMessage> {
+    if let Some(owner) = kept.owner {
+        let bytes = kept.message.heap_bytes();
+        engine.retained_shares.add(owner, bytes);
+    }
+    uncounted(engine, engine.retained.set(topic, kept))
 }
 
 /// The publisher of what is retained, if it has a user name.
@@ -199,6 +218,7 @@ pub(crate) fn set_own(engine: &EngineState, topic: TopicName<'_>, message: &Mess
             is_stored: false,
             is_own: true,
             source: None,
+            owner: None,
         };
         engine.retained.set(topic, kept)
     };
@@ -210,6 +230,10 @@ fn uncounted(engine: &EngineState, old: Option<RetainedMessage>) -> Option<Retai
     if old.as_ref().is_some_and(|old| old.is_own) {
         // ORDERING: see `count`.
         engine.own_retained.fetch_sub(1, Ordering::Relaxed);
+    }
+    if let Some((old, owner)) = old.as_ref().and_then(|old| Some((old, old.owner?))) {
+        let bytes = old.message.heap_bytes();
+        engine.retained_shares.remove(owner, bytes);
     }
     old
 }

@@ -28,6 +28,7 @@ pub(crate) enum LogCategory {
     Banned,
     Flapping,
     SessionShare,
+    RetainedShare,
     Panic,
     Will,
     Store,

@@ -209,6 +209,8 @@ counters! {
     store_damaged,
     /// Retained messages refused because the store is full.
     dropped_retained_full,
+    /// Retained messages refused because their user, or their address if they have no user name, has too many.
+    refused_user_retained,
     /// Retained messages withheld from a new subscription: their publisher may not publish them any more.
     retained_withheld,
     /// Wills that were not published because their client may not.

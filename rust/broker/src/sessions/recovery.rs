@@ -17,7 +17,7 @@ use crate::config::grants::{Access, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::DurableLog;
-use crate::routing::{fill, group, session_records};
+use crate::routing::{fill, group, retain, session_records};
 use crate::sessions::{lifecycle, paging};
 use crate::shard::{EngineState, Shard};
 
@@ -98,8 +98,9 @@ impl<'s> SessionReader<'s> {
                 let record = stored.message();
                 let name = record.source.zip(record.username);
                 let named = |(id, name)| engine.sources.named(&Arc::from(id), &Arc::from(name));
-                let kept = RetainedMessage::new(message.clone(), true, name.map(named));
-                engine.retained.set(message.topic_name(), kept);
+                let owner = record.username.map(|name| engine.owners.user(name));
+                let kept = RetainedMessage::new(message.clone(), true, name.map(named), owner);
+                retain::set(engine, message.topic_name(), kept);
             }
         }
         Ok(())

@@ -70,6 +70,8 @@ pub(crate) struct EngineState {
     pub(crate) owners: Owners,
     /// Sessions that do not end with their connection.
     pub(crate) session_shares: Shares,
+    /// Retained messages.
+    pub(crate) retained_shares: Shares,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -139,6 +141,7 @@ impl EngineState {
             bans: Bans::default(),
             owners: Owners::default(),
             session_shares: Shares::default(),
+            retained_shares: Shares::default(),
             started: Instant::now(),
             figures,
             stopping: AtomicBool::new(false),
