@@ -294,17 +294,20 @@ class ServerLimits:
     flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
     """How long it is."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
-    """Addresses without these limits and the four below, such as those of a load balancer."""
+    """Addresses without these limits and the five below, such as those of a load balancer."""
     control_packets_per_second: Rate = 1_000
     """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; AUTH counts as a
     hundred. It is read more slowly then, and disconnected if it sends too many for five seconds; 0:
-    no limit. These four are for connections that come after a reload."""
+    no limit. These five are for connections that come after a reload."""
     messages_per_second: Rate = 0
     """PUBLISH packets that are read from one client, where its grant does not say; 0: no limit."""
     anonymous_messages_per_second: Rate = 1_000
     """The same for clients without a user name."""
     bytes_per_second: Rate = 0
     """Bytes that are read from one client; 0: no limit."""
+    retained_bytes_per_second: Rate = 8 << 20
+    """Bytes of retained messages that are sent to one client for its subscriptions; those of four
+    seconds come at once; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
     user_sessions: Count = 10_000

@@ -136,6 +136,7 @@ struct ServerLimitsFields {
     messages_per_second: u32,
     anonymous_messages_per_second: u32,
     bytes_per_second: u32,
+    retained_bytes_per_second: u32,
     sessions: usize,
     user_sessions: usize,
     stall_deadline_s: f64,
@@ -176,6 +177,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             messages: limits.messages_per_second,
             anonymous_messages: limits.anonymous_messages_per_second,
             bytes: limits.bytes_per_second,
+            retained_bytes: limits.retained_bytes_per_second,
         },
         failed_logins: FailedLoginLimits {
             per_minute: limits.failed_logins_per_minute,

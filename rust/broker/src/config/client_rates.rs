@@ -1,4 +1,4 @@
-//! How fast one client is read.
+//! How fast one client is read, and gets retained messages.
 
 use std::net::IpAddr;
 
@@ -18,6 +18,9 @@ pub struct ClientRates {
     pub anonymous_messages: u32,
     /// Bytes a second.
     pub bytes: u32,
+    /// Bytes a second of retained messages that are sent because of its SUBSCRIBE packets; those of four seconds are sent
+    /// at once.
+    pub retained_bytes: u32,
 }
 
 impl Default for ClientRates {
@@ -27,6 +30,7 @@ impl Default for ClientRates {
             messages: 0,
             anonymous_messages: 1_000,
             bytes: 0,
+            retained_bytes: 8 << 20,
         }
     }
 }
@@ -38,6 +42,7 @@ impl ClientRates {
         messages: 0,
         anonymous_messages: 0,
         bytes: 0,
+        retained_bytes: 0,
     };
 
     /// Those of `config` for a client at `peer`; `None` is a Unix socket.

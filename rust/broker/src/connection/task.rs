@@ -140,7 +140,7 @@ impl Connection {
             self.authenticate_again(cx)?;
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
-        retain::replay(&self.shard, &self.client);
+        let is_held_anew = self.replay_retained();
         // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
         self.shard.flush_mailboxes();
         self.write(cx)?;
@@ -153,10 +153,28 @@ impl Connection {
             }
         }
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
-        if more || drained || retain::can_replay(&self.shard, &self.client) {
+        let can_replay = !self.is_throttled() && retain::can_replay(&self.shard, &self.client);
+        if more || drained || can_replay || is_held_anew {
             wake_after_others(cx);
         }
         Ok(())
+    }
+
+    /// Sends retained messages that the client subscribed to; true if it has to wait for more of them from now on.
+    fn replay_retained(&mut self) -> bool {
+        if self.is_throttled() {
+            return false;
+        }
+        let bytes = retain::replay(&self.shard, &self.client);
+        if bytes == 0 {
+            return false;
+        }
+        let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
+        if rates.retained_bytes > 0 {
+            let throttle = self.throttle.get_or_insert_default();
+            throttle.spend_retained(rates.retained_bytes, bytes, self.shard.now());
+        }
+        self.is_throttled()
     }
 
     fn outbox_len(&self) -> usize {

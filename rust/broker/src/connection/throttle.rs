@@ -1,4 +1,5 @@
-//! How fast one client is read: messages, bytes and control packets a second (abuse A16, D21, E12, I11).
+//! How fast one client is read: messages, bytes and control packets a second (abuse A16, D21, E12, I11), and how fast it
+//! gets retained messages (abuse E16).
 //!
 //! A client that is too fast is not read for a while, so that its own socket holds it back. Nothing is thrown away.
 
@@ -16,6 +17,8 @@ use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 /// How many seconds' worth a client may send at once.
 const BURST: Duration = Duration::from_secs(1);
+/// How many seconds' worth of retained messages it gets at once.
+const RETAINED_BURST: Duration = Duration::from_secs(4);
 /// After so many seconds in a row with too many control packets, a client is disconnected.
 const FLOOD_SECONDS: u32 = 5;
 const FLOOD: Violation = Violation::limit(
@@ -29,6 +32,8 @@ const FLOOD: Violation = Violation::limit(
 pub(crate) struct Throttle {
     messages: Option<Allowance>,
     bytes: Option<Allowance>,
+    /// Retained messages that it subscribed to; there with the first of them.
+    retained: Option<Allowance>,
     /// It sent too many control packets, and is not read until then.
     held_until: Option<Instant>,
     now: Option<Instant>,
@@ -83,7 +88,7 @@ impl Throttle {
         self.bytes = Allowance::new(bytes, self.bytes.take());
         // The wait for the old rates.
         self.sleep = None;
-        let is_limited = self.messages.is_some() || self.bytes.is_some();
+        let is_limited = self.messages.is_some() || self.bytes.is_some() || self.retained.is_some();
         (is_limited || self.held_until.is_some()).then_some(self)
     }
 
@@ -101,6 +106,16 @@ impl Throttle {
         if let Some(bytes) = &mut self.bytes {
             bytes.spend(count, now);
         }
+    }
+
+    /// Takes `count` bytes of retained messages off the allowance of `per_second`.
+    pub(crate) fn spend_retained(&mut self, per_second: u32, count: usize, now: Instant) {
+        self.now = Some(now);
+        let retained = self.retained.get_or_insert_with(|| Allowance {
+            rate: Rate::new(per_second, RETAINED_BURST),
+            bucket: TokenBucket::default(),
+        });
+        retained.spend(count, now);
     }
 
     /// Nothing more is read until `until`.
@@ -122,7 +137,9 @@ impl Throttle {
 
     /// When everything is allowed again; `None` if nothing was spent yet.
     fn ready_at(&self) -> Option<Instant> {
-        let allowances = [&self.messages, &self.bytes].into_iter().flatten();
+        let allowances = [&self.messages, &self.bytes, &self.retained]
+            .into_iter()
+            .flatten();
         allowances
             .filter_map(Allowance::ready_at)
             .chain(self.held_until)
@@ -265,6 +282,22 @@ mod tests {
         assert!(throttle.is_spent());
         let wait = throttle.ready_at().expect("a wait") - now;
         assert_eq!(wait.as_secs(), 3);
+    }
+
+    #[test]
+    fn e16_retained_messages_of_four_seconds_come_at_once_and_more_of_them_wait() {
+        let now = Instant::now();
+        let mut throttle = Throttle::default();
+        throttle.spend_retained(1_000, 3_999, now);
+        assert!(!throttle.is_spent());
+
+        throttle.spend_retained(1_000, 3_001, now);
+
+        assert!(throttle.is_spent());
+        let wait = throttle.ready_at().expect("a wait") - now;
+        assert_eq!(wait.as_secs(), 3);
+        let after = Box::new(throttle).limited_to(0, 0).expect("a limit");
+        assert!(after.is_spent(), "other rates forgive nothing");
     }
 
     #[test]

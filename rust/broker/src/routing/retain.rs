@@ -285,16 +285,19 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
     }
 }
 
-/// Sends the next retained messages to `client`, as long as there is room for them.
-pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
-    let Some(link) = client.link() else { return };
+/// Sends the next retained messages to `client`, as long as there is room for them; returns their bytes.
+pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
+    let mut bytes = 0;
+    let Some(link) = client.link() else {
+        return bytes;
+    };
     for _ in 0..REPLAYED_A_TURN {
         if !can_replay(shard, client) {
-            return;
+            return bytes;
         }
         let mut replays = link.replays.borrow_mut();
         let Some(replay) = replays.front_mut() else {
-            return;
+            return bytes;
         };
         let (next, qos, id) = (next_of(replay, shard), replay.qos, replay.id);
         if matches!(next, ReplayStep::Nothing) {
@@ -315,9 +318,11 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) {
                 key: message_records::write_replayed(shard, client, &kept, qos, id),
                 room: QueueRoom::Limits,
             };
+            bytes += message.heap_bytes();
             delivery::deliver(shard, client, message, delivery);
         }
     }
+    bytes
 }
 
 /// Whether [`replay`] has something to do now.

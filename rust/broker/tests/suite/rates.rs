@@ -14,6 +14,7 @@ const NONE: ClientRates = ClientRates {
     messages: 0,
     anonymous_messages: 0,
     bytes: 0,
+    retained_bytes: 0,
 };
 
 /// With these rates, for clients on this machine too.
@@ -109,6 +110,7 @@ fn exempt_addresses_have_no_rates() {
             messages: 1,
             anonymous_messages: 1,
             bytes: 1,
+            retained_bytes: 1,
         },
         ..config()
     });
@@ -156,4 +158,64 @@ fn a_flood_of_control_packets_ends_with_0x96() {
     );
     assert!(answers.len() <= 60, "{} answers", answers.len());
     assert_eq!(broker.stats().violations, 1);
+}
+
+/// Retains `count` messages of `bytes` each below `kept`.
+fn retain(broker: &Broker, count: usize, bytes: usize) {
+    let mut publisher = v5("publisher").connect(broker);
+    for number in 0..count {
+        let topic = format!("kept/{number}");
+        publisher.publish_retained(&topic, vec![b'x'; bytes], QoS::AtMostOnce);
+    }
+    publisher.ping();
+    publisher.disconnect();
+}
+
+/// How long it takes until a client that subscribes `times` in a row has got `count` retained messages each time.
+fn time_of_replays(client: &mut Client, times: usize, count: usize) -> Duration {
+    let start = Instant::now();
+    for _ in 0..times {
+        client.subscribe("kept/+", QoS::AtMostOnce);
+        (0..count).for_each(|_| drop(client.take_message()));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn e16_a_client_that_subscribes_again_and_again_gets_retained_messages_at_its_rate() {
+    let broker = start(rated(ClientRates {
+        retained_bytes: 50_000,
+        ..NONE
+    }));
+    retain(&broker, 10, 10_000);
+    let mut greedy = v5("greedy").connect(&broker);
+
+    // Those of four seconds are free, and a turn may take more than is left.
+    assert!(time_of_replays(&mut greedy, 5, 10) >= Duration::from_secs(4));
+
+    // What others publish does not wait for them.
+    greedy.send_subscribe(&["kept/+"], QoS::AtMostOnce);
+    let mut other = v5("other").connect(&broker);
+    other.publish("kept/live", "live", QoS::AtMostOnce);
+    while greedy.take_message().text() != "live" {}
+    other.ping();
+}
+
+#[test]
+fn e16_each_client_has_a_rate_of_its_own() {
+    let rates = ClientRates {
+        retained_bytes: 100,
+        ..NONE
+    };
+    let broker = start(rated(rates));
+    retain(&broker, 1, 100);
+    let start = Instant::now();
+
+    for number in 0..100 {
+        let mut client = v5(&format!("c{number}")).connect(&broker);
+        time_of_replays(&mut client, 1, 1);
+    }
+
+    // With one rate for all they take 96 s.
+    assert!(start.elapsed() < Duration::from_secs(60));
 }

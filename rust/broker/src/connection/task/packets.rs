@@ -78,7 +78,7 @@ impl Connection {
         self.pause.is_some() || self.is_throttled() || self.shard.is_turn_over()
     }
 
-    fn is_throttled(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         self.throttle.as_deref().is_some_and(Throttle::is_spent)
     }
 
