@@ -1,6 +1,7 @@
 """`mqttcore.Broker` inside of a program."""
 
 import asyncio
+import logging
 import os
 import pathlib
 import subprocess
@@ -350,3 +351,33 @@ def test_a_listener_with_another_name_lets_clients_in(caplog: pytest.LogCaptureF
             wire.connect("c")
             assert broker.clients()[0].listener == "renamed"
     assert "reloaded; changed: listener renamed: name" in caplog.text
+
+
+def test_stop_waits_for_the_last_lines_of_the_log() -> None:
+    is_free, lines = threading.Event(), list[str]()
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            is_free.wait(30)
+            lines.append(record.getMessage())
+
+    engine_log, handler = logging.getLogger("mqttcore.engine"), Slow()
+    engine_log.addHandler(handler)
+    try:
+        broker = Broker(Settings(listeners=(LISTENER,)))
+        broker.start()
+        with Wire(broker.port) as odd:
+            odd.send(b"GET / HTTP/1.1\r\n\r\n")
+            odd.expect_close()
+        stopping = threading.Thread(target=broker.stop)
+        stopping.start()
+
+        stopping.join(0.5)
+        assert stopping.is_alive()
+        is_free.set()
+        stopping.join(30)
+
+        assert any("HTTP on a listener" in line for line in lines)
+    finally:
+        is_free.set()
+        engine_log.removeHandler(handler)

@@ -13,7 +13,6 @@ from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.plugin_workers import PluginWorkers
 from mqttcore.plugin.stats import HookStats
-from mqttcore.plugin.workers import JOIN_S
 from mqttcore.sessions.policy import SessionPolicy
 
 log = logging.getLogger("mqttcore.plugins")
@@ -22,6 +21,8 @@ engine_log = logging.getLogger("mqttcore.engine")
 DRAIN_S = 5.0
 """For hooks that run while their plugins are replaced; the default timeout of a hook."""
 DRAIN_CHECK_S = 0.01
+LOG_JOIN_S = 5.0
+"""Seconds that `stop` waits for the last lines of the log; a handler may block for ever."""
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ class PluginHost:
         """Refuses queued questions, stops the plugins, ends the threads that are not blocked."""
         self.close()
         self._stop_workers()
-        self._watch.join(JOIN_S)
+        self._watch.join(LOG_JOIN_S)
 
     def _start(self, workers: PluginWorkers, *, may_skip: bool) -> None:
         try:
