@@ -47,15 +47,14 @@ pub(crate) fn promises_in_force(shard: &Shard) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Bytes of memory that belong to no shard: subscriptions, retained topics, the queue of the log, and what extensions
-/// hold.
+/// Bytes of memory that belong to no shard: subscriptions, retained topics, the store, and what extensions hold.
 pub(crate) fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
-    let log_queue = engine.log.as_ref().map_or(0, |log| log.waiting_bytes());
+    let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
     let directory = engine.directory.stats();
     let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
     let tables = directory.bytes + directory.retired_bytes + retained;
-    tables + extensions.sum::<usize>() + usize::try_from(log_queue).unwrap_or(usize::MAX)
+    tables + extensions.sum::<usize>() + usize::try_from(store).unwrap_or(usize::MAX)
 }
 
 /// What the tree takes for a retained topic, beside the message.

@@ -102,6 +102,11 @@ impl App {
         Arc::clone(&self.sink).resume()
     }
 
+    /// Bytes of memory of requests' batches.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.sink.memory_bytes()
+    }
+
     pub(super) fn figures(&self) -> &HttpCounters {
         &self.figures
     }

@@ -184,6 +184,11 @@ impl Figures for Endpoint {
         ]
     }
 
+    fn memory_bytes(&self) -> usize {
+        let serving = self.serving.get();
+        serving.map_or(0, |serving| serving.app.memory_bytes())
+    }
+
     fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
         let news = self.reports.news(Instant::now()).into_iter();
         news.map(|(query, report)| (format!("spark/{query}"), report.unwrap_or_default()))

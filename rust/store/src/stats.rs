@@ -25,6 +25,8 @@ pub struct LogStats {
     pub durable_lsn: u64,
     /// Bytes in the log queue.
     pub waiting_bytes: u64,
+    /// Bytes of memory that its groups take: queued, being written or applied, or empty.
+    pub memory_bytes: u64,
     /// Segment files.
     pub segments: u64,
     /// Bytes of the segment files.

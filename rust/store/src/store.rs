@@ -185,6 +185,8 @@ pub struct StoreStats {
     pub applied_lsn: u64,
     /// Changed rows of the index that are not in the checkpoint.
     pub pending_rows: u64,
+    /// Bytes of memory that these rows and the cached pages of the checkpoint take.
+    pub index_memory_bytes: u64,
     /// Bytes of live messages, in the log and in the checkpoint.
     pub live_bytes: u64,
     /// Checkpoints written since the store was opened.

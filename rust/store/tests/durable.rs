@@ -697,3 +697,87 @@ fn the_last_note_of_a_key_comes_back_from_the_log_and_from_the_checkpoint() {
     let (store, _) = open(&folder).unwrap();
     assert_eq!(notes(&store), expected[..2]);
 }
+
+/// Waits for what another thread does.
+fn wait_until(holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// So many sessions in one batch; returns when the index has them.
+fn sessions(store: &dyn Store, count: u64) {
+    let first = store.numbers(count);
+    let names: Vec<String> = (0..count).map(|number| format!("meter-{number}")).collect();
+    let opened = (first..).zip(&names).map(|(session, client_id)| {
+        Record::Opened(SessionOpened {
+            session,
+            at_ms: 1,
+            version: 5,
+            expiry_s: 60,
+            client_id,
+            username: None,
+        })
+    });
+    append(store, &opened.collect::<Vec<_>>());
+    store.queue(first, 0, 1).unwrap();
+}
+
+#[test]
+fn rows_take_memory_until_the_checkpoint_has_them() {
+    const SESSIONS: u64 = 30_000;
+    let folder = Temporary::new("weight");
+    let (store, _) = open(&folder).unwrap();
+    let empty = store.stats().index_memory_bytes;
+
+    sessions(&store, SESSIONS);
+
+    let full = store.stats().index_memory_bytes;
+    assert!((60..300).contains(&((full - empty) / SESSIONS)), "{full}");
+    store.checkpoint().unwrap();
+    let cached = store.stats().index_memory_bytes;
+    assert!(cached <= OPTIONS.cache_bytes as u64, "{cached}");
+}
+
+#[test]
+fn rows_that_take_much_memory_bring_a_checkpoint() {
+    let folder = Temporary::new("row-bytes");
+    let options = StoreOptions {
+        checkpoint_row_bytes: 1 << 20,
+        ..OPTIONS
+    };
+    let files: Arc<dyn Files> = Arc::new(Folder::open(folder.path()).unwrap());
+    let (store, _) = DurableStore::open(&files, &options).unwrap();
+
+    for _ in 0..4 {
+        sessions(&store, 8_000);
+    }
+
+    wait_until(|| store.stats().checkpoints > 0);
+}
+
+#[test]
+fn a_store_takes_parts_of_a_small_budget_of_memory() {
+    let of = |memory_bytes| {
+        let options = StoreOptions::within(memory_bytes);
+        let parts = [options.cache_bytes, options.checkpoint_row_bytes];
+        (parts, options.wal.queue_bytes)
+    };
+
+    assert_eq!(of(64 << 20), ([4 << 20, 8 << 20], 16 << 20));
+    assert_eq!(of(1 << 20), ([1 << 20, 1 << 20], 1 << 20));
+    assert_eq!(of(16 << 30), ([16 << 20, 512 << 20], 32 << 20));
+}
+
+#[test]
+fn groups_of_the_log_take_memory_until_nothing_is_written() {
+    let folder = Temporary::new("groups");
+    let (store, _) = open(&folder).unwrap();
+
+    sessions(&store, 8_000);
+
+    assert!(store.stats().log.memory_bytes > 200_000);
+    wait_until(|| store.stats().log.memory_bytes == 0);
+}

@@ -22,6 +22,7 @@ const OPTIONS: StoreOptions = StoreOptions {
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
     checkpoint_rows: usize::MAX,
+    checkpoint_row_bytes: usize::MAX,
     segments_kept: 1,
 };
 const SESSIONS: u64 = 2;

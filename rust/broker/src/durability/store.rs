@@ -12,7 +12,7 @@ use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
 use mqttcore_store::{
     Batch, Durability, DurableStore, LogObserver, Pressure, Recovery, SpacePolicy, Store,
-    StoreError, StoreOptions, Ticket,
+    StoreError, StoreOptions, StoreStats, Ticket,
 };
 
 use crate::config::{Config, Data};
@@ -22,6 +22,7 @@ use crate::durability::page::QueuePage;
 use crate::durability::row_log::RowLog;
 use crate::durability::share::{self, Share};
 use crate::runtime::log::LogCategory;
+use crate::runtime::memory_limit::memory_budget;
 
 /// Under which key the store has the seed of hashes.
 const SEED: &str = "seed";
@@ -67,7 +68,7 @@ impl DurableLog {
             .and_then(|folder| folder.check_private().map(|()| folder))
             .map_err(io_error("open the folder", path))?;
         let files: Arc<dyn Files> = Arc::new(folder);
-        let options = StoreOptions::default();
+        let options = StoreOptions::within(memory_budget(config.memory_bytes));
         let (store, recovery) = if let Some(rows) = rows {
             rows.open_store(&files, &options)?
         } else {
@@ -261,13 +262,13 @@ impl DurableLog {
         &self.kept[usize::from(durability == Durability::Fsync)]
     }
 
-    /// Bytes that wait for the thread that writes them.
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.store.stats().log.waiting_bytes
+    /// Bytes of memory that the store takes: the queue of the log, changed rows, cached pages.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        memory_bytes(&self.store.stats())
     }
 
     /// Figures by name; times in microseconds where they do not say seconds. Never waits.
-    pub(crate) fn figures(&self) -> [(&'static str, u64); 14] {
+    pub(crate) fn figures(&self) -> [(&'static str, u64); 15] {
         let stats = self.store.stats();
         let log = &stats.log;
         let micros = |share| u64::try_from(log.syncs.quantile(share).as_micros()).unwrap_or(0);
@@ -280,6 +281,7 @@ impl DurableLog {
                 log.last_lsn.saturating_sub(log.durable_lsn),
             ),
             ("waiting_bytes", log.waiting_bytes),
+            ("memory_bytes", memory_bytes(&stats)),
             ("syncs", log.syncs.count()),
             ("sync_p50_us", micros(0.5)),
             ("sync_p99_us", micros(0.99)),
@@ -328,6 +330,10 @@ impl DurableLog {
             events.failed(error.clone());
         }
     }
+}
+
+fn memory_bytes(stats: &StoreStats) -> u64 {
+    stats.log.memory_bytes + stats.index_memory_bytes
 }
 
 fn io_error(doing: &'static str, file: String) -> impl FnOnce(io::Error) -> StoreError {

@@ -3,6 +3,7 @@
 //! The allocator's own rounding, and the tables whose size nobody asks for, make the difference that is allowed.
 
 use super::*;
+use crate::common::Home;
 
 /// Bytes that may be missing, or be too much, whatever the load.
 const SLACK: usize = MIB / 2;
@@ -156,18 +157,44 @@ fn backlogs_of_clients_that_do_not_read_are_counted() {
     });
 }
 
+fn keep_sessions(broker: &Broker) -> Vec<Client> {
+    for number in 0..10_000 {
+        let mut client = v3(&format!("kept-{number}"))
+            .keeping_session_s(60)
+            .connect(broker);
+        client.subscribe(&format!("fleet/{number}/command"), QoS::AtLeastOnce);
+        client.disconnect();
+    }
+    Vec::new()
+}
+
 #[test]
 fn sessions_are_counted() {
     let alone = Heap::alone();
     let broker = start(deep());
-    assert_counted(&alone, &broker, || {
-        for number in 0..10_000 {
-            let mut client = v3(&format!("kept-{number}"))
-                .keeping_session_s(60)
-                .connect(&broker);
-            client.subscribe(&format!("fleet/{number}/command"), QoS::AtLeastOnce);
-            client.disconnect();
-        }
-        Vec::new()
+    assert_counted(&alone, &broker, || keep_sessions(&broker));
+}
+
+/// The store has a row for each session and its subscriptions, and for each message and its delivery.
+#[test]
+fn rows_of_the_store_are_counted() {
+    let alone = Heap::alone();
+    let home = Home::new();
+    let broker = start(Config {
+        data: Some(home.data(0)),
+        spill_after: std::time::Duration::ZERO,
+        ..deep()
     });
+    assert_counted(&alone, &broker, || {
+        keep_sessions(&broker);
+        queue(&broker, 20, 60_000)
+    });
+    let rows = store_figure(&broker, "memory_bytes");
+    assert!(rows > MIB as u64, "{rows}");
+}
+
+fn store_figure(broker: &Broker, name: &str) -> u64 {
+    let figures = broker.store_figures();
+    let found = figures.iter().find(|(found, _)| *found == name);
+    found.expect("a figure of the store").1
 }

@@ -51,6 +51,10 @@ impl Http {
         self.0.write_all(text.as_bytes()).expect("sent");
     }
 
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("sent");
+    }
+
     /// Whether the other side still takes something.
     pub(crate) fn try_send(&mut self, text: &str) -> bool {
         self.0.write_all(text.as_bytes()).is_ok()

@@ -57,6 +57,28 @@ impl Served {
     }
 }
 
+/// Of an Arrow IPC stream: metadata of 1 MiB follow, which are no batch before they are whole.
+#[test]
+fn a_batch_that_is_being_received_counts_as_memory() {
+    const SENT: usize = 500_000;
+    let served = Served::new();
+    let tables = || usize::try_from(served.broker.stats().memory_tables_bytes).expect("it fits");
+    let before = tables();
+    let mut http = served.unix();
+    let length = SENT + 1;
+
+    http.send(&format!(
+        "POST /v1/sink/stage?query=q&batch=0&stage=s HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n"
+    ));
+    let mut metadata = [[0xff; 4], (1_u32 << 20).to_le_bytes()].concat();
+    metadata.resize(SENT, 0);
+    http.send_bytes(&metadata);
+
+    eventually("the bytes are counted", || tables() >= before + SENT);
+    drop(http);
+    eventually("they are gone", || tables() < before + SENT / 2);
+}
+
 #[test]
 fn streams_are_listed_on_the_unix_socket_which_is_its_users_alone() {
     let served = Served::new();

@@ -138,17 +138,22 @@ impl IndexThread {
             index.apply_group(&group.bytes, &written)?;
         }
         let (bytes, rows) = (index.pending_bytes, index.pending_rows());
+        let row_bytes = index.pending_row_bytes();
         let wanted = index.wanted_bytes();
         drop(index);
         self.shared.wanted(wanted);
         self.shared.recycle(group);
         let limits = &self.options;
-        upkeep.is_due |= bytes >= limits.checkpoint_bytes || rows >= limits.checkpoint_rows;
+        upkeep.is_due |= bytes >= limits.checkpoint_bytes
+            || rows >= limits.checkpoint_rows
+            || row_bytes >= limits.checkpoint_row_bytes;
         if self.is_pressed(bytes, upkeep) {
             (upkeep.is_pressed, upkeep.is_due) = (true, true);
         }
         // If the disk is too slow, new batches wait in the log queue.
-        let is_late = bytes / 2 >= limits.checkpoint_bytes || rows / 2 >= limits.checkpoint_rows;
+        let is_late = bytes / 2 >= limits.checkpoint_bytes
+            || rows / 2 >= limits.checkpoint_rows
+            || row_bytes / 2 >= limits.checkpoint_row_bytes;
         if is_late { self.finish(upkeep) } else { Ok(()) }
     }
 

@@ -46,6 +46,8 @@ pub struct StoreOptions {
     pub checkpoint_bytes: u64,
     /// Changed rows in memory after which a checkpoint is written.
     pub checkpoint_rows: usize,
+    /// Bytes of memory that changed rows take after which a checkpoint is written.
+    pub checkpoint_row_bytes: usize,
     /// Full segments with live messages that are kept; older ones are compacted.
     pub segments_kept: usize,
 }
@@ -57,8 +59,24 @@ impl Default for StoreOptions {
             cache_bytes: 16 << 20,
             checkpoint_bytes: 256 << 20,
             checkpoint_rows: 1_000_000,
+            checkpoint_row_bytes: 512 << 20,
             segments_kept: 16,
         }
+    }
+}
+
+impl StoreOptions {
+    /// The default options, with less memory where the whole process may use only `memory_bytes`.
+    pub fn within(memory_bytes: usize) -> Self {
+        const LEAST: usize = 1 << 20;
+        let mut options = Self::default();
+        let limit = |bytes: &mut usize, part: usize| {
+            *bytes = (*bytes).min((memory_bytes / part).max(LEAST));
+        };
+        limit(&mut options.cache_bytes, 16);
+        limit(&mut options.checkpoint_row_bytes, 8);
+        limit(&mut options.wal.queue_bytes, 4);
+        options
     }
 }
 

@@ -178,6 +178,7 @@ impl Store for DurableStore {
         if let Ok(index) = self.index.try_lock() {
             seen.applied_lsn = index.applied_lsn;
             seen.pending_rows = index.pending_rows() as u64;
+            seen.index_memory_bytes = index.memory_bytes() as u64;
             seen.live_bytes = index.wanted_bytes();
         }
         seen.log = self.wal.stats();

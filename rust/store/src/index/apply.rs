@@ -149,6 +149,7 @@ impl Index {
             self.forget_if_unwanted(message);
         }
         self.changes.messages.pack();
+        self.weigh_if_due();
     }
 
     fn add_message(

@@ -7,6 +7,7 @@ use crate::index::chunk::DeliveryChunk;
 use crate::index::messages::ChangedMessages;
 use crate::index::paged::Paged;
 use crate::index::rows::{SessionRow, StoredDelivery};
+use crate::index::weight::tree_bytes;
 use crate::wire::BodyError;
 
 /// A row as it is now: changed, or known to be as the checkpoint has it.
@@ -45,6 +46,13 @@ impl CachedSession {
         match self {
             Self::Packed(bytes) => SessionRow::client_id_of(bytes),
             Self::Open(row) => Ok(&row.client_id),
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Packed(bytes) => bytes.len(),
+            Self::Open(row) => size_of::<SessionRow>() + row.heap_bytes(),
         }
     }
 
@@ -102,6 +110,22 @@ impl Changes {
     pub(crate) fn rows(&self) -> usize {
         let rows = self.sessions.len() + self.subscriptions.len() + self.retained.len();
         rows + self.deliveries + self.messages.len()
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let sessions = |session: &Cached<CachedSession>| {
+            let row = session.row.as_ref();
+            row.map_or(0, CachedSession::heap_bytes)
+        };
+        let subscriptions = |held: &Cached<Box<[u8]>>| held.row.as_ref().map_or(0, |row| row.len());
+        let retained = self.retained.keys().map(String::capacity);
+        self.sessions.heap_bytes(sessions)
+            + self.subscriptions.heap_bytes(subscriptions)
+            + self.queues.heap_bytes(QueueChange::heap_bytes)
+            + self.messages.heap_bytes()
+            + self.retained.len() * tree_bytes::<(String, Option<u64>)>()
+            + retained.sum::<usize>()
     }
 
     pub(crate) fn queue(&self, session: u64) -> Option<&QueueChange> {
@@ -165,6 +189,13 @@ pub(crate) struct QueueChange {
 impl QueueChange {
     fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let added = self.added.iter().map(DeliveryChunk::heap_bytes);
+        self.added.capacity() * size_of::<DeliveryChunk>()
+            + added.sum::<usize>()
+            + self.removed.len() * tree_bytes::<u64>()
     }
 
     /// Whether the checkpoint has this one, but it is not waiting any more.

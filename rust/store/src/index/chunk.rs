@@ -75,6 +75,11 @@ impl DeliveryChunk {
         true
     }
 
+    /// Bytes of heap, itself left out.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.refs.capacity()
+    }
+
     pub(crate) fn deliveries(&self) -> Deliveries<'_> {
         Deliveries {
             reader: RecordReader(&self.refs),

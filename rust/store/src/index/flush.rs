@@ -53,6 +53,7 @@ impl Index {
         debug_assert!(self.frozen.is_none(), "one at a time");
         debug_assert!(self.unwanted.is_empty(), "between two groups");
         self.live.retain(|_, live| *live > 0);
+        self.weigh_frozen(self.changes.heap_bytes());
         let frozen = Arc::new(CheckpointDraft {
             changes: std::mem::take(&mut self.changes),
             notes: self.notes.take_changed(),
@@ -75,6 +76,7 @@ impl Index {
     pub(crate) fn thaw(&mut self, frozen: &CheckpointDraft) -> Result<(), StoreError> {
         self.tables.refresh()?;
         self.frozen = None;
+        self.forget_frozen();
         self.checkpoint_lsn = frozen.meta.applied_lsn;
         Ok(())
     }

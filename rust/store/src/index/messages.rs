@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::index::numbered::Numbered;
+use crate::index::numbered::{Numbered, slot_bytes};
 use crate::index::paged::low;
 pub(crate) use crate::index::paged::page_of;
 use crate::wal::LogPosition;
@@ -212,6 +212,15 @@ impl ChangedMessages {
                 self.pages.insert(number, Page::Packed(bytes.into()));
             }
         }
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let pages = self.pages.values().map(|page| match page {
+            Page::Open(changed) => changed.capacity() * size_of::<ChangedMessage>(),
+            Page::Packed(bytes) => bytes.len(),
+        });
+        slot_bytes(&self.pages) + pages.sum::<usize>()
     }
 
     /// The pages with changes, in their order.

@@ -29,6 +29,7 @@ pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod streams;
 pub(crate) mod tables;
+mod weight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use crate::index::notes::Notes;
 use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::index::streams::StreamTable;
 use crate::index::tables::{RETAINED, SEGMENT, Tables, checkpoint, wrong};
+use crate::index::weight::Weight;
 use crate::wal::LogPosition;
 use crate::wal::frame;
 use crate::wal::identity::Meta;
@@ -75,6 +77,7 @@ pub(crate) struct Index {
     reading: Option<(u64, Arc<dyn File>)>,
     /// Bytes of records since the checkpoint.
     pub(crate) pending_bytes: u64,
+    weight: Weight,
 }
 
 /// Room that the first words of a checkpoint take, generously.
@@ -177,6 +180,7 @@ impl Index {
             live,
             reading: None,
             pending_bytes: 0,
+            weight: Weight::default(),
         };
         Ok((index, meta))
     }

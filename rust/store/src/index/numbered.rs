@@ -7,6 +7,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by session or message number.
 pub(crate) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
 
+/// Bytes of heap that the slots of a map take; how full it may become before it grows is known.
+pub(crate) fn slot_bytes<T>(map: &Numbered<T>) -> usize {
+    map.capacity() * 8 / 7 * (size_of::<(u64, T)>() + 1)
+}
+
 /// Spreads consecutive numbers over all bits.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);

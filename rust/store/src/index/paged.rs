@@ -1,7 +1,7 @@
 //! Values by numbers that are given one after the other: 256 consecutive ones share a place in a
 //! hash table, and a full page has no room to spare.
 
-use crate::index::numbered::Numbered;
+use crate::index::numbered::{Numbered, slot_bytes};
 
 /// A map by session number.
 #[derive(Debug)]
@@ -77,6 +77,15 @@ impl<T> Paged<T> {
                 self.pages.remove(&page_of(number));
             }
         }
+    }
+
+    /// Bytes of heap; `bytes_of` says what a value takes beside itself.
+    pub(crate) fn heap_bytes(&self, bytes_of: impl Fn(&T) -> usize) -> usize {
+        let pages = self.pages.values().map(|page| {
+            let values: usize = page.values.iter().map(&bytes_of).sum();
+            page.lows.capacity() + page.values.capacity() * size_of::<T>() + values
+        });
+        slot_bytes(&self.pages) + pages.sum::<usize>()
     }
 
     /// All of them, those of a page together and in order.

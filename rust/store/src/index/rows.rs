@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::index::weight::tree_bytes;
 use crate::record::{MessageRecord, Record, SessionOpened, WillSet, qos};
 use crate::wire::{
     BodyError, RecordReader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint,
@@ -51,6 +52,21 @@ pub struct SessionRow {
     pub maybe_sent_below: u64,
 }
 
+impl SessionRow {
+    /// Bytes of heap, itself left out.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let publishes = self.publishes.iter();
+        let ids = publishes.map(|(_, delivery)| delivery.subscription_ids.capacity() * 4);
+        self.client_id.capacity()
+            + self.username.as_ref().map_or(0, String::capacity)
+            + self.gates.len() * tree_bytes::<u16>()
+            + self.publishes.capacity() * size_of::<(u16, StoredDelivery)>()
+            + ids.sum::<usize>()
+            + self.releases.capacity() * 2
+            + self.will.as_ref().map_or(0, StoredWill::heap_bytes)
+    }
+}
+
 /// A will that was kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredWill {
@@ -66,6 +82,12 @@ pub struct StoredWill {
     pub properties: Vec<u8>,
     /// Payload.
     pub payload: Vec<u8>,
+}
+
+impl StoredWill {
+    fn heap_bytes(&self) -> usize {
+        self.topic.capacity() + self.properties.capacity() + self.payload.capacity()
+    }
 }
 
 /// A message on its way to a session.

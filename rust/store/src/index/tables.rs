@@ -125,6 +125,11 @@ impl Tables {
         Ok(tables)
     }
 
+    /// Bytes of its pages in memory.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        self.database.cache_stats().used_bytes()
+    }
+
     /// The file named the older of its two last commits as the one that counts, and was corrected.
     pub(crate) fn is_righted(&self) -> bool {
         self.is_righted

@@ -146,6 +146,7 @@ impl Store for SimulatedStore {
         StoreStats {
             applied_lsn: inner.index.applied_lsn,
             pending_rows: inner.index.pending_rows() as u64,
+            index_memory_bytes: inner.index.memory_bytes() as u64,
             live_bytes: inner.index.wanted_bytes(),
             ..StoreStats::default()
         }

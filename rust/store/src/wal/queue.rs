@@ -61,6 +61,8 @@ pub(crate) struct CommitGroup {
     pub(crate) last_ticket: u64,
     /// Bytes of its frames in the queue.
     pub(crate) queued_bytes: usize,
+    /// [`CommitGroup::heap_bytes`] when it left the queue.
+    weight: usize,
 }
 
 impl CommitGroup {
@@ -68,6 +70,10 @@ impl CommitGroup {
         self.batches.is_empty()
             || self.bytes.len() + batch.bytes.len() <= GROUP_BYTES
                 && self.records.saturating_add(batch.records) <= GROUP_RECORDS
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.batches.capacity() * size_of::<BatchMark>()
     }
 
     fn push(&mut self, batch: &Batch, ticket: Ticket, space: SpacePolicy) {
@@ -139,6 +145,8 @@ pub(crate) struct LogQueue {
     /// Empty groups, kept for their memory.
     spare: Vec<CommitGroup>,
     pub(crate) bytes: usize,
+    /// Memory of the groups that left the queue and are not back.
+    away: usize,
     pub(crate) last_ticket: u64,
     pub(crate) is_closed: bool,
 }
@@ -175,13 +183,28 @@ impl LogQueue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<CommitGroup> {
-        self.groups.pop_front()
+        let mut group = self.groups.pop_front()?;
+        group.weight = group.heap_bytes();
+        self.away += group.weight;
+        Some(group)
+    }
+
+    /// Bytes of heap: groups that are queued, being written or applied, and empty ones.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let groups = self.groups.iter().chain(&self.spare);
+        self.away + groups.map(CommitGroup::heap_bytes).sum::<usize>()
+    }
+
+    /// Frees the empty groups, since nothing is written.
+    pub(crate) fn trim(&mut self) {
+        self.spare.clear();
     }
 
     /// Takes a group back after it was processed, for its memory.
     pub(crate) fn recycle(&mut self, mut group: CommitGroup) {
         const SPARE: usize = 2;
         self.bytes -= group.queued_bytes;
+        self.away -= group.weight;
         group.clear();
         if self.spare.len() < SPARE && group.bytes.capacity() <= 2 * GROUP_BYTES {
             self.spare.push(group);

@@ -192,7 +192,10 @@ impl LogShared {
     pub(crate) fn stats(&self) -> LogStats {
         let mut stats = self.lock_stats().clone();
         stats.durable_lsn = self.durable_lsn();
-        stats.waiting_bytes = self.lock_queue().bytes as u64;
+        let queue = self.lock_queue();
+        stats.waiting_bytes = queue.bytes as u64;
+        stats.memory_bytes = queue.heap_bytes() as u64;
+        drop(queue);
         stats
     }
 

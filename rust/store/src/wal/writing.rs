@@ -180,6 +180,7 @@ impl Writing {
         self.committer.writer.sync()?;
         self.committer.restore()?;
         self.note_pressure();
+        self.shared.lock_queue().trim();
         Ok(())
     }
 

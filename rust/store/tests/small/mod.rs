@@ -12,5 +12,6 @@ pub(crate) const OPTIONS: StoreOptions = StoreOptions {
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
     checkpoint_rows: usize::MAX,
+    checkpoint_row_bytes: usize::MAX,
     segments_kept: 2,
 };

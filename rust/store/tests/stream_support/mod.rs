@@ -29,6 +29,7 @@ pub const STORE: StoreOptions = StoreOptions {
     cache_bytes: 1 << 20,
     checkpoint_bytes: u64::MAX,
     checkpoint_rows: usize::MAX,
+    checkpoint_row_bytes: usize::MAX,
     segments_kept: 2,
 };
 

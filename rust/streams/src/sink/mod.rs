@@ -7,6 +7,7 @@
 //! lost and nothing comes twice. The number of a query's last batch stays, so that a repeat is none.
 
 mod error;
+mod held_bytes;
 mod message;
 mod publish;
 mod replace;
@@ -25,6 +26,7 @@ use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 
 pub use error::SinkError;
+use held_bytes::HeldTotal;
 pub use stage::Staging;
 
 /// Queries whose last batch is remembered; beyond it the oldest is forgotten.
@@ -42,6 +44,7 @@ pub struct Sink {
     broker: BrokerHandle,
     limits: Arc<ServerLimits>,
     queries: Mutex<BTreeMap<String, LastCommit>>,
+    held: HeldTotal,
     /// One commit at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -139,8 +142,14 @@ impl Sink {
             broker: broker.clone(),
             limits: Arc::clone(limits),
             queries: Mutex::new(queries),
+            held: HeldTotal::default(),
             turn: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// Bytes of memory that batches take which are being received, published or replaced.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.bytes()
     }
 
     /// Begins to keep the rows of a stage.

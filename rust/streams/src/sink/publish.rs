@@ -11,6 +11,7 @@ use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use tokio::sync::mpsc;
 
+use super::held_bytes::HeldBytes;
 use super::message::message;
 use super::{LastCommit, NOTE, Sink, SinkError, filter, remove, replace};
 
@@ -48,8 +49,8 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         .map(|file| sink.folder.join(file))
         .collect();
     let (sender, mut pieces) = mpsc::channel(2);
-    let (skipped, read) = (last.rows, files.clone());
-    let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender));
+    let (skipped, read, held) = (last.rows, files.clone(), sink.held.part());
+    let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender, held));
     while let Some(piece) = pieces.recv().await {
         while sink.check_room().is_err() {
             tokio::time::sleep(REST).await;
@@ -93,6 +94,7 @@ fn read_all(
     files: &[PathBuf],
     mut skipped: u64,
     pieces: &mpsc::Sender<Vec<Message>>,
+    mut held: HeldBytes,
 ) -> Result<(), SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let limits = ServerLimits {
@@ -105,6 +107,7 @@ fn read_all(
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
+            held.set_batch(&batch);
             let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             for row in 0..columns.rows() {
                 if skipped > 0 {

@@ -9,6 +9,7 @@ use arrow_ipc::reader::StreamReader;
 use mqttcore_publisher::MessageColumns;
 use mqttcore_topics::TopicFilter;
 
+use super::held_bytes::HeldBytes;
 use super::{Sink, SinkError};
 
 /// Clears the retained messages that match `filter` and are no row of `files`. It may be done again.
@@ -17,19 +18,21 @@ pub(super) async fn clear(
     filter: &TopicFilter,
     files: Vec<PathBuf>,
 ) -> Result<(), SinkError> {
-    let read = tokio::task::spawn_blocking(move || retained_in(&files)).await;
+    let held = sink.held.part();
+    let read = tokio::task::spawn_blocking(move || retained_in(&files, held)).await;
     let kept = read.map_err(|_| SinkError::Stopped)??;
     Ok(sink.broker.clear_retained(filter, kept).await?)
 }
 
 /// The topics of all rows that are retained.
-fn retained_in(files: &[PathBuf]) -> Result<HashSet<String>, SinkError> {
+fn retained_in(files: &[PathBuf], mut held: HeldBytes) -> Result<HashSet<String>, SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let mut topics = HashSet::new();
     for file in files {
         let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
         for batch in reader.map_err(|error| wrong(error.to_string()))? {
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
+            held.set_batch(&batch);
             let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
             topics.extend(columns.retained_topics().map(str::to_owned));
         }

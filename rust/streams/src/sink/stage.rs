@@ -10,6 +10,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use mqttcore_publisher::MessageColumns;
 
+use super::held_bytes::HeldBytes;
 use super::message::message;
 use super::{Sink, SinkError, StageId, remove};
 
@@ -25,13 +26,14 @@ pub struct Staging {
     decoder: StreamDecoder,
     rows: u64,
     /// Bytes since the last whole batch.
-    pending: usize,
+    pending: HeldBytes,
 }
 
 impl Staging {
     pub(super) fn begin(sink: Arc<Sink>, id: StageId) -> Result<Self, SinkError> {
         let unborn = sink.folder.join(format!("_{}", id.file()));
         let file = File::create(&unborn)?;
+        let pending = sink.held.part();
         date(&file, &sink);
         Ok(Self {
             sink,
@@ -40,7 +42,7 @@ impl Staging {
             file: Some(file),
             decoder: StreamDecoder::new(),
             rows: 0,
-            pending: 0,
+            pending,
         })
     }
 
@@ -50,8 +52,8 @@ impl Staging {
     ///
     /// The bytes are not rows, a row is not a valid message, or the file cannot be written.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
-        self.pending += bytes.len();
-        if self.pending > BATCH_BYTES {
+        self.pending.set(self.pending.bytes() + bytes.len());
+        if self.pending.bytes() > BATCH_BYTES {
             let text = format!("a batch is larger than {BATCH_BYTES} bytes: send smaller ones");
             return Err(SinkError::Rows(text));
         }
@@ -60,7 +62,6 @@ impl Staging {
             let decoded = self.decoder.decode(&mut buffer);
             let decoded = decoded.map_err(|error| SinkError::Rows(error.to_string()))?;
             let Some(batch) = decoded else { continue };
-            self.pending = 0;
             let columns = MessageColumns::of(&batch);
             let columns = columns.map_err(|error| SinkError::Rows(error.to_string()))?;
             let now = Instant::now();
@@ -72,6 +73,7 @@ impl Staging {
                 })?;
                 self.rows += 1;
             }
+            self.pending.set(buffer.len());
         }
         // INVARIANT: taken out at the end alone.
         let file = self.file.as_mut().expect("a file");
