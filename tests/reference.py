@@ -25,7 +25,7 @@ INTRODUCTION = """# Reference
 Generated from the code by `python -m tests.reference`; `make check` fails if the two differ.
 
 [Configuration](#configuration) · [Counters](#counters) · [$SYS topics](#sys-topics) ·
-[HTTP routes](#http-routes) · [Spark options](#spark-options)
+[Metrics](#metrics) · [HTTP routes](#http-routes) · [Spark options](#spark-options)
 """
 
 
@@ -103,12 +103,28 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
 
 
 def routes() -> Iterator[tuple[str, ...]]:
-    """Each route of the streams' endpoint: method, path."""
+    """Each route of the endpoint: method, path."""
+    for path in ("livez", "healthz", "readyz", "metrics"):
+        yield "`GET`", f"`/{path}`"
     text = source("rust/http/src/app.rs")
     for steps, method in re.findall(r"\[(\"v1\",[^\]]+)\] => \{\s*is\(Method::(\w+)", text):
         parts = [part.strip() for part in steps.split(",")]
         path = "/".join(part.strip('"') if '"' in part else f"{{{part}}}" for part in parts)
         yield f"`{method}`", f"`/{path}`"
+
+
+def metrics() -> Iterator[tuple[str, ...]]:
+    """Each metric family: name as a scrape has it, kind, label, meaning."""
+    text = source("rust/http/src/metrics/families.rs")
+    family = re.compile(
+        r'family\("(\w+)", (\w+), "([^"]+)",\s*(.*?)\n?(?=\n    family|\n\n|\n\];)', re.DOTALL
+    )
+    for name, kind, meaning, values in family.findall(text):
+        suffix = {"Counter": "_total", "Info": "_info"}.get(kind, "")
+        label = re.match(r'(?:By|Each)\("(\w+)"', values)
+        texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
+        labels = f"`{label[1]}`" + (f": {texts}" if texts else "") if label else ""
+        yield f"`{name}{suffix}`", kind.lower(), labels, meaning
 
 
 def options(path: str) -> str:
@@ -124,7 +140,9 @@ def page() -> str:
         "Configuration": table(("table", "key", "default", "meaning"), configuration()),
         "Counters": "Keys of `Broker.stats()`.\n\n" + table(("key", "meaning"), counters()),
         "$SYS topics": table(("topic", "value"), sys_topics()),
-        "HTTP routes": "Of the streams' endpoint.\n\n" + table(("method", "path"), routes()),
+        "Metrics": "Families of `/metrics`, of [http].\n\n"
+        + table(("family", "kind", "label", "meaning"), metrics()),
+        "HTTP routes": "Of [http] and of streams.\n\n" + table(("method", "path"), routes()),
         "Spark options": "For reading:\n\n"
         + options("python/mqttcore/spark/options.py")
         + "\n\nFor writing:\n\n"

@@ -300,7 +300,7 @@ class Engine:
         """What readers are told of each stream, as JSON."""
 
     def http_address(self) -> tuple[str, int] | None:
-        """Where streams are read over TCP, as (host, port)."""
+        """Where HTTP is served over TCP, as (host, port)."""
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges by name."""

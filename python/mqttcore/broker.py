@@ -312,7 +312,7 @@ class Broker:
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Where streams are read over TCP; None: over the Unix socket alone, if there are any."""
+        """Where HTTP is served over TCP; None: over Unix sockets alone, if at all."""
         return self._started().http_address()
 
     @property

@@ -148,10 +148,15 @@ def listener_risks(listener: Listener) -> Iterator[Risk]:
 
 
 def http_risks(http: HttpListener) -> Iterator[Risk]:
-    """The endpoint of the streams."""
-    if http.tls is None and not is_loopback(http.address):
+    """The HTTP endpoint."""
+    if not http.address or is_loopback(http.address):
+        return
+    if http.tls is None:
         what = f"http {http.address}: the token and the rows are not encrypted"
         yield Risk("http", what, "add [http.tls]")
+    if http.metrics_access == "open":
+        what = f"http {http.address}: metrics can be read without a token"
+        yield Risk("http", what, 'set metrics = "token"')
 
 
 def plugin_risks(name: str, table: Table) -> Iterator[Risk]:

@@ -1,6 +1,7 @@
 """Configuration of streams: every fault with its place, and what the engine gets."""
 
 import grp
+import ipaddress
 import os
 import pathlib
 import textwrap
@@ -199,10 +200,54 @@ def test_a_token_file_that_is_missing_is_a_fault(write: Write) -> None:
     ]
 
 
-def test_an_endpoint_without_streams_is_a_fault(write: Write) -> None:
-    path = write('[http]\naddress = "127.0.0.1:0"\ntoken_file = "token"\n')
+def test_an_endpoint_needs_no_streams_and_no_token(write: Write) -> None:
+    http = load(write('[http]\naddress = "127.0.0.1:8090"\n')).http
 
-    assert faults(path) == ["s.toml:1:1: http: has no effect without [[streams]]"]
+    assert http is not None
+    assert http.host_port == (ipaddress.IPv4Address("127.0.0.1"), 8090)
+    assert http.token is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "access"),
+    [
+        ('address = "127.0.0.1:0"', "open"),
+        ('address = "127.0.0.1:0"\ntoken_file = "token"', "token"),
+        ('address = "127.0.0.1:0"\ntoken_file = "token"\nmetrics = "open"', "open"),
+        ('address = "127.0.0.1:0"\nmetrics = "off"', "off"),
+        ('address = "192.0.2.1:8090"\ninsecure = true', "off"),
+        ('address = "192.0.2.1:8090"\ninsecure = true\nmetrics = "open"', "open"),
+        ("", "off"),
+    ],
+)
+def test_metrics_are_open_without_a_token_on_this_machine_alone(
+    write: Write, keys: str, access: str
+) -> None:
+    http = load(write(f'data = "data"\n[http]\n{keys}\n')).http
+
+    assert http is not None
+    assert http.metrics_access == access
+
+
+def test_metrics_for_a_token_need_one(write: Write) -> None:
+    path = write('[http]\naddress = "127.0.0.1:0"\nmetrics = "token"\n')
+
+    assert faults(path) == [
+        "s.toml:3:11: http.metrics: 'token' needs http.token_file; allowed: open, off"
+    ]
+
+
+def test_an_endpoint_needs_a_place(write: Write) -> None:
+    assert faults(write("[http]\n")) == [
+        "s.toml:1:1: http: needs an address, or a data folder for its Unix socket"
+    ]
+    assert load(write('data = "data"\n[http]\n')).http is not None
+
+
+def test_an_endpoint_without_an_address_has_no_use_for_certificates(write: Write) -> None:
+    text = 'data = "data"\n[http.tls]\ncertificate = "a.pem"\nkey = "a.key"\n'
+
+    assert faults(write(text)) == ["s.toml:2:1: http.tls: has no effect without http.address"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,14 @@ def test_rows_over_plain_http_are_a_risk(tmp_path: pathlib.Path) -> None:
     assert "http 0.0.0.0:0: the token and the rows are not encrypted" in risk
 
 
+def test_metrics_for_everybody_are_a_risk(tmp_path: pathlib.Path) -> None:
+    text = '[http]\naddress = "0.0.0.0:0"\ninsecure = true\nmetrics = "open"\n'
+    _, risk = what_of(text, tmp_path, "http")
+    assert "http 0.0.0.0:0: metrics can be read without a token" in risk
+
+    assert what_of('[http]\naddress = "127.0.0.1:0"\n', tmp_path, "http") == []
+
+
 def test_a_key_for_all_is_a_risk(tmp_path: pathlib.Path) -> None:
     assert certs.main(["dev", str(tmp_path)]) == 0
     settings = config.load(tmp_path / "mqttcore.toml", listen=["127.0.0.1:0"])

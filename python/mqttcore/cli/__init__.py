@@ -8,6 +8,7 @@ from mqttcore._schema import did_you_mean
 
 TOOLS = {
     "serve": "runs the broker",
+    "healthcheck": "asks a running broker whether it works",
     "doctor": "prints the risks of a configuration on this machine",
     "certs": "makes certificates for trying TLS",
     "passwd": "writes password files",
@@ -32,7 +33,7 @@ def main() -> int:
         return 0
     print("usage: mqttcore TOOL [ARGUMENTS]\n")
     for tool_name, purpose in TOOLS.items():
-        print(f"  {tool_name:10}{purpose}")
+        print(f"  {tool_name:13}{purpose}")
     if name in ("-h", "--help"):
         return 0
     print(f"\nmqttcore: unknown tool {name!r} {did_you_mean(name, TOOLS)}", file=sys.stderr)

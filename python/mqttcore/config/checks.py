@@ -27,8 +27,9 @@ def check_together(
         check_http(http, place, faults)
         if not has_streams:
             faults.add(place("http"), "http", BUILD)
-        elif not any(stream.log == "mqttcore" for stream in streams):
-            faults.add(place("http"), "http", "has no effect without [[streams]]")
+        if not http.address and not values.get("data"):
+            what = "needs an address, or a data folder for its Unix socket"
+            faults.add(place("http"), "http", what)
 
 
 def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
@@ -38,13 +39,21 @@ def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults
         if http.tls.identity is not None:
             what = "does nothing here: requests name no user"
             faults.add(place("http.tls.identity"), "http.tls.identity", what)
-    if http.tls is None and not http.insecure and not is_loopback(http.address):
+    if http.tls is not None and not http.address:
+        faults.add(place("http.tls"), "http.tls", "has no effect without http.address")
+    is_local = not http.address or is_loopback(http.address)
+    if http.tls is None and not http.insecure and not is_local:
         faults.add(
             place("http.address"),
             "http.address",
             f"{http.address} can be reached by other machines, and tokens are not encrypted",
             "allowed: a loopback address, http.tls, or http.insecure = true",
         )
+    if http.metrics == "token" and http.token_file is None:
+        what = "'token' needs http.token_file"
+        faults.add(place("http.metrics"), "http.metrics", what, "allowed: open, off")
+    if http.token_file is None:
+        return
     try:
         read_token(http.token_file)
     except ValueError as error:

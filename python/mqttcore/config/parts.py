@@ -11,9 +11,9 @@ from mqttcore.config.values import (
     BUILT_IN_ADDRESS,
     SOCKET_MODE,
     WEBSOCKET_PATH,
-    Address,
     Filter,
     GrantRule,
+    HttpAddress,
     ListenAddress,
     MountPoint,
     Network,
@@ -21,6 +21,7 @@ from mqttcore.config.values import (
     ProtocolVersion,
     SocketMode,
     UrlPath,
+    is_loopback,
     socket_mode,
     split_address,
     unix_path,
@@ -161,30 +162,46 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpListener:
-    """Where the streams are served over TCP, beside the Unix socket in the folder of the data."""
+    """Where health, metrics and streams are served, beside sockets in the folder of the data."""
 
-    address: Address
-    """Port 0 takes a free one."""
-    token_file: pathlib.Path
-    """A file with the token that requests bring."""
+    address: HttpAddress = ""
+    """Port 0 takes a free one; empty: the Unix sockets alone."""
+    token_file: pathlib.Path | None = None
+    """A file with the token that requests bring; None: over TCP nothing is served that needs it."""
+    metrics: Literal["token", "open", "off"] | None = None
+    """Who may read metrics over TCP; None: those with the token, or without ``token_file``
+    everybody if only this machine reaches the address, else nobody."""
     insecure: bool = False
     """Lets it stand without TLS on an address that other machines can reach."""
     tls: Tls | None = None
     """Certificates; None: nothing is encrypted."""
 
     @property
-    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-        """The address in two parts."""
+    def host_port(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int] | None:
+        """The address in two parts; None: Unix sockets alone."""
+        if not self.address:
+            return None
         host, port = split_address(self.address)
         return ipaddress.ip_address(host), port
 
     @property
-    def token(self) -> str:
-        """What the file holds now.
+    def metrics_access(self) -> Literal["token", "open", "off"]:
+        """Who may read metrics over TCP."""
+        if self.metrics is not None:
+            return self.metrics
+        if self.token_file is not None:
+            return "token"
+        return "open" if self.address and is_loopback(self.address) else "off"
+
+    @property
+    def token(self) -> str | None:
+        """What the file holds now; None: there is none.
 
         Raises:
             ConfigError: no token can be read.
         """
+        if self.token_file is None:
+            return None
         try:
             return read_token(self.token_file)
         except ValueError as error:

@@ -48,7 +48,7 @@ class Settings:
     streams: tuple[Stream, ...] = ()
     """What becomes rows."""
     http: HttpListener | None = None
-    """Where the rows can be read over TCP; None: over the Unix socket alone."""
+    """Where health, metrics and streams are served; None: streams over a Unix socket alone."""
     kafka: Kafka | None = None
     """Where streams go whose log is Kafka."""
 

@@ -78,6 +78,21 @@ Address = Annotated[
     str, Parsed(split_address, "IP address or localhost, and port, as 127.0.0.1:1883 or [::1]:1883")
 ]
 
+
+def check_http_address(text: str) -> None:
+    """Refuses what is neither an address nor empty."""
+    if text:
+        split_address(text)
+
+
+HttpAddress = Annotated[
+    str,
+    Parsed(
+        check_http_address,
+        "IP address or localhost, and port, as 127.0.0.1:8090; or empty: Unix sockets only",
+    ),
+]
+
 ListenAddress = Annotated[
     str,
     Parsed(

@@ -128,7 +128,7 @@ impl PyEngine {
         Ok(py.detach(|| self.rows.described()))
     }
 
-    /// Where streams are read over TCP, as (host, port).
+    /// Where HTTP is served over TCP, as (host, port).
     fn http_address(&self) -> Result<Option<(String, u16)>, CoreError> {
         self.running()?;
         let address = self.rows.address();

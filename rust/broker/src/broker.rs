@@ -158,6 +158,8 @@ impl Broker {
                 let engine = Arc::clone(&shard.engine);
                 tokio::task::spawn_local(critical(engine, "the acceptor", accept));
             }
+            // ORDERING: a figure.
+            shard.engine.is_listening.store(true, Ordering::Relaxed);
             if has_tls {
                 let engine = Arc::clone(&shard.engine);
                 let watch = tls::watch_files(Rc::clone(shard));

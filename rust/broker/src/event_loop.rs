@@ -113,6 +113,7 @@ async fn run_timers(shard: Rc<Shard>) {
         let next = shard.wheel.borrow().next_tick();
         tokio::time::sleep_until(next.into()).await;
         let now = shard.refresh_now();
+        shard.engine.last_turns.note(shard.index, now);
         shard.wheel.borrow_mut().advance(now, &mut fired);
         for slot in fired.drain(..) {
             contained(&shard, "a timer", || {

@@ -35,6 +35,7 @@ mod connection;
 mod durability;
 mod event_loop;
 mod figures;
+mod health;
 mod routing;
 mod runtime;
 mod service;
@@ -66,8 +67,10 @@ pub use config::{
 };
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
+pub use health::Health;
 pub use mqttcore_session::Secret;
 pub use mqttcore_store::Durability as Promise;
+pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;

@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::config::hooks::LogLevel;
 use crate::durability::row_log::RowLog;
+use crate::figures;
+use crate::health::{self, Health};
 use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
@@ -72,6 +74,24 @@ pub struct BrokerHandle(Weak<EngineState>);
 impl BrokerHandle {
     pub(crate) fn new(engine: &Arc<EngineState>) -> Self {
         Self(Arc::downgrade(engine))
+    }
+
+    /// All figures by name, as `Broker::figures` has them. Never waits; empty once the broker has ended.
+    pub fn figures(&self) -> Vec<(String, u64)> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| figures::all(&engine))
+    }
+
+    /// Connections of each listener that had one so far, in the order of the configuration.
+    pub fn connections(&self) -> Vec<usize> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| engine.connections.by_listener())
+    }
+
+    /// Whether the broker works, and whether clients may come. Never waits. `None`: the broker has ended.
+    pub fn health(&self) -> Option<Health> {
+        let engine = self.0.upgrade()?;
+        Some(health::health(&engine, Instant::now()))
     }
 
     /// Reads all notes in the store: keys and values.

@@ -117,6 +117,11 @@ impl HttpError {
         }
     }
 
+    /// Nobody may ask for it here.
+    pub(super) fn forbidden(text: &'static str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", text).closing()
+    }
+
     pub(super) fn unauthorized() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,

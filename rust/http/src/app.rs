@@ -1,4 +1,4 @@
-//! HTTP routes and their handlers.
+//! HTTP routes of streams, sink and reports, and their handlers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::BrokerHandle;
 use mqttcore_store::stream::{Bounds, StreamError};
 use mqttcore_streams::{QueryReports, ReportError, Rows, Sink};
 use serde::Deserialize;
@@ -23,14 +22,12 @@ use super::{files, rows, sink};
 /// Media type of an Arrow IPC stream.
 const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
 
-/// What the endpoint serves.
+/// The streams of a broker, as the endpoint serves them.
 pub(crate) struct App {
     rows: Rows,
     sink: Arc<Sink>,
     /// The folder of the streams, as other processes find it.
     folder: PathBuf,
-    broker: BrokerHandle,
-    figures: Arc<HttpCounters>,
     reports: Arc<QueryReports>,
 }
 
@@ -80,21 +77,18 @@ struct HoldRequest {
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
-    pub(crate) fn new(
-        rows: Rows,
-        sink: Sink,
-        folder: PathBuf,
-        broker: BrokerHandle,
-        (figures, reports): (Arc<HttpCounters>, Arc<QueryReports>),
-    ) -> Self {
+    pub(crate) fn new(rows: Rows, sink: Sink, folder: PathBuf, reports: Arc<QueryReports>) -> Self {
         Self {
             rows,
             sink: Arc::new(sink),
             folder,
-            broker,
-            figures,
             reports,
         }
+    }
+
+    /// The Unix socket that readers of rows look for.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("endpoint.sock")
     }
 
     /// What goes on without being asked for.
@@ -105,14 +99,6 @@ impl App {
     /// Bytes of memory of requests' batches.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sink.memory_bytes()
-    }
-
-    pub(super) fn figures(&self) -> &HttpCounters {
-        &self.figures
-    }
-
-    pub(super) fn broker(&self) -> &BrokerHandle {
-        &self.broker
     }
 
     /// Answers one request of somebody who may ask.

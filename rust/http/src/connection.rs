@@ -22,9 +22,9 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
-use super::answer::{HttpError, HttpResponse};
-use super::app::App;
-use super::socket::AccessToken;
+use super::answer::HttpResponse;
+use super::routes::Routes;
+use super::socket::Access;
 use super::stall_timeout::StallTimeout;
 
 /// Bytes that a connection holds unread.
@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// cannot shut the other.
 pub(super) struct HttpConnections {
     limits: Arc<HttpLimits>,
-    app: Arc<App>,
+    routes: Arc<Routes>,
     stopping: watch::Receiver<Option<Duration>>,
     alive: mpsc::Sender<Infallible>,
     inside: Cell<usize>,
@@ -43,13 +43,13 @@ pub(super) struct HttpConnections {
 impl HttpConnections {
     pub(super) fn new(
         limits: Arc<HttpLimits>,
-        app: Arc<App>,
+        routes: Arc<Routes>,
         stopping: watch::Receiver<Option<Duration>>,
         alive: mpsc::Sender<Infallible>,
     ) -> Self {
         Self {
             limits,
-            app,
+            routes,
             stopping,
             alive,
             inside: Cell::new(0),
@@ -74,20 +74,20 @@ impl HttpConnections {
     pub(super) fn serve<S>(
         self: &Rc<Self>,
         opening: impl Future<Output = io::Result<S>> + 'static,
-        token: AccessToken,
+        access: Access,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         if self.inside.get() >= self.limits.connections {
-            self.app.figures().refused();
+            self.routes.figures().refused();
             return;
         }
         self.inside.set(self.inside.get() + 1);
         let connection = HttpConnection(Rc::clone(self), self.alive.clone());
-        let broker = self.app.broker().clone();
+        let broker = self.routes.broker().clone();
         let served = caught(
             "a connection of the endpoint",
-            connection.serve(opening, token),
+            connection.serve(opening, access),
         );
         tokio::task::spawn_local(async move {
             if let Err(panicked) = served.await {
@@ -110,7 +110,7 @@ impl Drop for HttpConnection {
 }
 
 impl HttpConnection {
-    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, token: AccessToken)
+    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, access: Access)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -121,7 +121,7 @@ impl HttpConnection {
             return;
         };
         let io = TokioIo::new(StallTimeout::new(stream, limits.stall_deadline));
-        let service = service_fn(|request| self.answer(request, &token));
+        let service = service_fn(|request| self.answer(request, &access));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_deadline)
@@ -139,15 +139,11 @@ impl HttpConnection {
     async fn answer(
         &self,
         request: Request<Incoming>,
-        token: &AccessToken,
+        access: &Access,
     ) -> Result<HttpResponse, Infallible> {
-        let app = &self.0.app;
-        let answered = if token.admits(request.headers()) {
-            app.answer(request, &self.0.limits).await
-        } else {
-            Err(HttpError::unauthorized())
-        };
-        app.figures().answered(answered.is_ok());
+        let routes = &self.0.routes;
+        let answered = routes.answer(request, &self.0.limits, access).await;
+        routes.figures().answered(answered.is_ok());
         Ok(answered.unwrap_or_else(HttpResponse::from))
     }
 }

@@ -1,8 +1,8 @@
-//! The HTTP endpoint of streams: HTTP/1.1 on a Unix socket, and on TCP with an access token.
+//! The HTTP endpoint: health, metrics and streams, by HTTP/1.1 on Unix sockets and on TCP.
 //!
-//! It runs on its own thread, which exists only if streams are configured (decision 21), so that readers of
-//! rows take no time from MQTT clients. The Unix socket is accessible to the broker's user and root; TCP needs
-//! the token.
+//! It runs on its own thread, which exists only if `[http]` or streams are configured (decision 21), so that HTTP
+//! clients take no time from MQTT clients. The Unix sockets are accessible to the broker's user and root. On TCP
+//! health is open to all, metrics are as configured, and the rest needs the token.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -11,7 +11,10 @@ mod app;
 mod body;
 mod connection;
 mod files;
+mod health;
+mod metrics;
 mod options;
+mod routes;
 mod rows;
 mod sink;
 mod socket;
@@ -20,7 +23,7 @@ mod target;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc as channel};
 use std::thread::JoinHandle;
@@ -29,16 +32,20 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::{
     BrokerHandle, Config, Figure, Figures, LogLevel, Service, ServiceError, Stats,
 };
-use mqttcore_streams::{QueryReports, RowStreams, Sink};
+use mqttcore_streams::{QueryReports, RowStreams, Rows, Sink};
 use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
 use app::{App, HttpCounters};
-pub use options::{HttpLimits, HttpListener, HttpOptions};
+pub use options::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
+use routes::Routes;
 use socket::HttpSocket;
 
-/// The endpoint that serves streams, on a thread of its own; none is there if the broker has no stream.
+/// The name of the endpoint's Unix socket in the folder of the data.
+const SOCKET: &str = "http";
+
+/// Health, metrics and streams over HTTP, on a thread of its own; there is none if neither is configured.
 pub struct Endpoint {
     streams: Arc<RowStreams>,
     options: HttpOptions,
@@ -47,17 +54,17 @@ pub struct Endpoint {
     serving: OnceLock<Serving>,
 }
 
-/// The thread that serves streams.
+/// The thread of the endpoint.
 struct Serving {
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: watch::Sender<Option<Duration>>,
     address: Option<SocketAddr>,
-    app: Arc<App>,
+    routes: Arc<Routes>,
 }
 
 /// An address of the endpoint cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("streams: cannot serve HTTP on {place}: {error}")]
+#[error("http: cannot serve on {place}: {error}")]
 struct BindError {
     /// A path, an address, or the thread.
     place: String,
@@ -99,24 +106,45 @@ impl Endpoint {
 
     /// Description of each stream as JSON, the response of `GET /v1/streams/NAME`.
     pub fn streams(&self) -> Vec<String> {
-        let serving = self.serving.get();
-        serving.map_or_else(Vec::new, |serving| serving.app.streams())
+        self.app_in_service().map_or_else(Vec::new, App::streams)
     }
 
-    /// Binds both sockets and serves them on a new thread.
-    fn serve(&self, socket: &Path, app: Arc<App>) -> Result<Serving, BindError> {
+    /// The streams, once they are served.
+    fn app_in_service(&self) -> Option<&App> {
+        self.serving.get()?.routes.streams()
+    }
+
+    /// The streams in the data `folder`.
+    fn app(
+        &self,
+        folder: &Path,
+        rows: Rows,
+        broker: &BrokerHandle,
+        config: &Config,
+    ) -> Result<App, ServiceError> {
+        let of_streams = folder.join("streams");
+        let absolute = std::path::absolute(&of_streams);
+        let absolute = absolute.map_err(|error| BindError::at(&of_streams, error))?;
+        let sink = Sink::open(folder.join(mqttcore_store::NOTED), broker, &config.limits);
+        let sink = sink.map_err(|error| format!("data: {error}"))?;
+        Ok(App::new(rows, sink, absolute, Arc::clone(&self.reports)))
+    }
+
+    /// Binds all sockets and serves them on a new thread.
+    fn serve(&self, unix: &[PathBuf], routes: Arc<Routes>) -> Result<Serving, BindError> {
         let mut warnings = Vec::new();
-        let sockets = socket::bind(socket, self.options.tcp.as_ref(), &mut warnings)?;
+        let sockets = socket::bind(unix, self.options.tcp.as_ref(), &mut warnings)?;
         for line in warnings {
-            app.broker().log(LogLevel::Warning, format!("http: {line}"));
+            let line = format!("http: {line}");
+            routes.broker().log(LogLevel::Warning, line);
         }
         let address = sockets.iter().find_map(HttpSocket::address);
         let (stop, stopping) = watch::channel(None);
         let limits = Arc::new(self.options.limits);
         let (sender, started) = channel::sync_channel(1);
-        let serving = Arc::clone(&app);
+        let serving = Arc::clone(&routes);
         let serve = move || run(sockets, &limits, &serving, stopping, &sender);
-        let on_panic = app.broker().fail_on_panic();
+        let on_panic = routes.broker().fail_on_panic();
         let thread = mqttcore_panics::spawn("mqttcore-http", on_panic, serve);
         let thread = thread.map_err(BindError::no_thread)?;
         let failed = || Err(io::Error::other("the thread ended before it began"));
@@ -126,7 +154,7 @@ impl Endpoint {
             thread: Mutex::new(Some(thread)),
             stop,
             address,
-            app,
+            routes,
         })
     }
 }
@@ -136,20 +164,19 @@ impl Service for Endpoint {
     ///
     /// A socket cannot be bound, the thread cannot be started, or the sink cannot be opened.
     fn start(&self, broker: &BrokerHandle, config: &Config) -> Result<(), ServiceError> {
-        let (Some(data), Some(rows)) = (&config.data, self.streams.rows().cloned()) else {
-            return Ok(());
+        let folder = config.data.as_ref().map(|data| data.folder.as_path());
+        let streams = match (folder, self.streams.rows().cloned()) {
+            (Some(folder), Some(rows)) => Some(self.app(folder, rows, broker, config)?),
+            _ if !self.options.is_enabled => return Ok(()),
+            _ => None,
         };
-        let folder = data.folder.join("streams");
-        let absolute = std::path::absolute(&folder);
-        let folder = absolute.map_err(|error| BindError::at(&folder, error))?;
-        let noted = data.folder.join(mqttcore_store::NOTED);
-        let sink = Sink::open(noted, broker, &config.limits);
-        let sink = sink.map_err(|error| format!("data: {error}"))?;
-        let socket = folder.join("endpoint.sock");
-        let shared = (Arc::clone(&self.figures), Arc::clone(&self.reports));
-        let app = App::new(rows, sink, folder, broker.clone(), shared);
+        let own = folder.map(|folder| folder.join(SOCKET));
+        let of_streams = streams.as_ref().map(App::socket);
+        let unix: Vec<_> = own.into_iter().chain(of_streams).collect();
+        let figures = Arc::clone(&self.figures);
+        let routes = Routes::new(broker, config, streams, figures);
         // A service starts once.
-        let _ = self.serving.set(self.serve(&socket, Arc::new(app))?);
+        let _ = self.serving.set(self.serve(&unix, Arc::new(routes))?);
         Ok(())
     }
 
@@ -172,21 +199,20 @@ impl Figures for Endpoint {
         vec![
             Figure::new(
                 "http_answered",
-                "Requests to the endpoint of the streams that were answered.",
+                "HTTP requests that were answered.",
                 answered,
             ),
-            Figure::new("http_refused", "Requests that were refused.", refused),
+            Figure::new("http_refused", "HTTP requests that were refused.", refused),
             Figure::new(
                 "http_connections_refused",
-                "Connections that found the endpoint full.",
+                "HTTP connections that found the endpoint full.",
                 full,
             ),
         ]
     }
 
     fn memory_bytes(&self) -> usize {
-        let serving = self.serving.get();
-        serving.map_or(0, |serving| serving.app.memory_bytes())
+        self.app_in_service().map_or(0, App::memory_bytes)
     }
 
     fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
@@ -247,7 +273,7 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
 fn run(
     sockets: Vec<HttpSocket>,
     limits: &Arc<HttpLimits>,
-    app: &Arc<App>,
+    routes: &Arc<Routes>,
     mut stopping: watch::Receiver<Option<Duration>>,
     started: &channel::SyncSender<io::Result<()>>,
 ) {
@@ -262,7 +288,7 @@ fn run(
             return;
         }
     };
-    let broker = app.broker();
+    let broker = routes.broker();
     runtime.block_on(async {
         // Each connection holds a sender: when the channel closes, all connections have ended.
         let (alive, mut all_gone) = mpsc::channel(1);
@@ -280,7 +306,7 @@ fn run(
         for socket in sockets.into_iter().flatten() {
             let connections = connection::HttpConnections::new(
                 Arc::clone(limits),
-                Arc::clone(app),
+                Arc::clone(routes),
                 stopping.clone(),
                 alive.clone(),
             );
@@ -289,8 +315,10 @@ fn run(
             tokio::task::spawn_local(accept);
         }
         drop(alive);
-        let upkeep = broker.critical("the endpoint's upkeep", app.work());
-        tokio::task::spawn_local(upkeep);
+        if let Some(streams) = routes.streams() {
+            let upkeep = broker.critical("the endpoint's upkeep", streams.work());
+            tokio::task::spawn_local(upkeep);
+        }
         let deadline = match stopping.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,

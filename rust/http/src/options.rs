@@ -5,27 +5,43 @@ use std::time::Duration;
 
 use mqttcore_tls::TlsSettings;
 
-/// Where rows can be read, beside the Unix socket in the folder of the data, and by whom.
+/// Where the endpoint listens, beside the Unix sockets in the folder of the data, and who may ask.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
-    /// Where rows can be read over TCP.
+    /// Serves health and metrics, even if the broker has no streams.
+    pub is_enabled: bool,
+    /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
     /// What a peer may use.
     pub limits: HttpLimits,
 }
 
-/// A TCP address of the endpoint that serves streams.
+/// Who may read metrics over TCP.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MetricsAccess {
+    /// Those with the access token.
+    #[default]
+    Token,
+    /// Whoever reaches the address.
+    Open,
+    /// Nobody.
+    Off,
+}
+
+/// A TCP address of the endpoint.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HttpListener {
     /// Port 0 takes a free one.
     pub address: SocketAddr,
-    /// The access token that requests send.
-    pub token: String,
+    /// The access token that requests send; `None`: only health, and metrics if they are open, are served.
+    pub token: Option<String>,
+    /// Who may read metrics.
+    pub metrics: MetricsAccess,
     /// Certificates and what is asked of clients; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,
 }
 
-/// What a peer of the streams' endpoint may use.
+/// What a peer of the endpoint may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HttpLimits {
     /// Connections at once, a socket.
@@ -57,6 +73,6 @@ impl Default for HttpLimits {
 
 impl std::fmt::Debug for HttpListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "HttpListener({}, a token)", self.address)
+        write!(f, "HttpListener({}, {:?})", self.address, self.metrics)
     }
 }

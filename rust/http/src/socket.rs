@@ -5,7 +5,7 @@ use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,9 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
+use crate::answer::HttpError;
 use crate::connection::HttpConnections;
-use crate::{BindError, HttpListener};
+use crate::{BindError, HttpListener, MetricsAccess};
 
 /// How long the acceptor rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
@@ -28,31 +29,38 @@ const REST: Duration = Duration::from_millis(100);
 /// A bound socket.
 pub(super) enum HttpSocket {
     Unix(StdUnixListener),
-    Tcp(std::net::TcpListener, String, Option<Arc<TlsServer>>),
+    Tcp(std::net::TcpListener, Access, Option<Arc<TlsServer>>),
 }
 
-/// What a connection has to show with every request.
+/// Who may ask over a socket, and for what.
 #[derive(Clone)]
-pub(super) enum AccessToken {
-    /// Nothing: the system has told who it is.
+pub(super) enum Access {
+    /// Everything: the system has told who it is.
     Known,
-    /// This token.
-    Token(Rc<str>),
+    /// Whoever sends the token, everything; others, health and what `metrics` says.
+    Token {
+        /// `None`: nobody has one.
+        token: Option<Arc<str>>,
+        metrics: MetricsAccess,
+    },
 }
 
-/// Binds the Unix socket, in the place of an old one, and the address of `tcp`; what an operator should know of its
+/// Binds the Unix sockets, in the place of old ones, and the address of `tcp`; what an operator should know of its
 /// certificates is added to `warnings`.
 ///
 /// # Errors
 ///
 /// The place, and what the system says about it.
 pub(super) fn bind(
-    path: &Path,
+    paths: &[PathBuf],
     tcp: Option<&HttpListener>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<HttpSocket>, BindError> {
-    let unix = bind_own(path).map_err(|error| BindError::at(path, error))?;
-    let mut sockets = vec![HttpSocket::Unix(unix)];
+    let mut sockets = Vec::new();
+    for path in paths {
+        let unix = bind_own(path).map_err(|error| BindError::at(path, error))?;
+        sockets.push(HttpSocket::Unix(unix));
+    }
     if let Some(tcp) = tcp {
         let socket = bind_tcp(tcp.address).map_err(|error| BindError {
             place: tcp.address.to_string(),
@@ -70,7 +78,11 @@ pub(super) fn bind(
             .map(|loaded| (Arc::new(loaded.server), loaded.warnings))
             .unzip();
         warnings.extend(lines.unwrap_or_default());
-        sockets.push(HttpSocket::Tcp(socket, tcp.token.clone(), server));
+        let access = Access::Token {
+            token: tcp.token.as_deref().map(Arc::from),
+            metrics: tcp.metrics,
+        };
+        sockets.push(HttpSocket::Tcp(socket, access, server));
     }
     Ok(sockets)
 }
@@ -109,8 +121,8 @@ impl HttpSocket {
     pub(super) fn open(self) -> io::Result<HttpAcceptor> {
         Ok(match self {
             Self::Unix(socket) => HttpAcceptor::Unix(UnixListener::from_std(socket)?),
-            Self::Tcp(socket, token, tls) => {
-                HttpAcceptor::Tcp(TcpListener::from_std(socket)?, token.as_str().into(), tls)
+            Self::Tcp(socket, access, tls) => {
+                HttpAcceptor::Tcp(TcpListener::from_std(socket)?, access, tls)
             }
         })
     }
@@ -119,7 +131,7 @@ impl HttpSocket {
 /// A socket that is watched.
 pub(super) enum HttpAcceptor {
     Unix(UnixListener),
-    Tcp(TcpListener, Rc<str>, Option<Arc<TlsServer>>),
+    Tcp(TcpListener, Access, Option<Arc<TlsServer>>),
 }
 
 impl HttpAcceptor {
@@ -145,17 +157,18 @@ impl HttpAcceptor {
                 let (stream, _) = socket.accept().await?;
                 let peer = stream.peer_cred().map(|peer| peer.uid());
                 if is_trusted(peer, geteuid().as_raw()) {
-                    connections.serve(ready(Ok(stream)), AccessToken::Known);
+                    connections.serve(ready(Ok(stream)), Access::Known);
                 }
             }
-            Self::Tcp(socket, token, tls) => {
+            Self::Tcp(socket, access, tls) => {
                 let (stream, _) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                let token = AccessToken::Token(Rc::clone(token));
+                let access = access.clone();
                 match tls {
-                    None => connections.serve(ready(Ok(stream)), token),
+                    None => connections.serve(ready(Ok(stream)), access),
                     Some(server) => {
-                        connections.serve(TlsAcceptor::from(server.config()).accept(stream), token);
+                        connections
+                            .serve(TlsAcceptor::from(server.config()).accept(stream), access);
                     }
                 }
             }
@@ -170,13 +183,17 @@ fn is_trusted(peer: io::Result<u32>, own: u32) -> bool {
     peer.is_ok_and(|user| user == 0 || user == own)
 }
 
-impl AccessToken {
-    /// Whether a request with `headers` may be answered.
+impl Access {
+    /// Whether the sender of a request with `headers` may ask for everything.
     ///
     /// The comparison takes as long for a wrong token as for the right one of the same length.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
-        let Self::Token(token) = self else {
-            return true;
+        let token = match self {
+            Self::Known => return true,
+            Self::Token { token: None, .. } => return false,
+            Self::Token {
+                token: Some(token), ..
+            } => token,
         };
         let mut brought = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (brought.next(), brought.next()) else {
@@ -186,6 +203,26 @@ impl AccessToken {
         scheme_and_token.is_some_and(|(scheme, brought)| {
             scheme.eq_ignore_ascii_case(SCHEME) && brought.ct_eq(token.as_bytes()).into()
         })
+    }
+}
+
+impl Access {
+    /// Who may read metrics.
+    pub(super) fn metrics(&self) -> MetricsAccess {
+        match self {
+            Self::Known => MetricsAccess::Token,
+            Self::Token { metrics, .. } => *metrics,
+        }
+    }
+
+    /// The answer to those who are not admitted.
+    pub(super) fn refusal(&self) -> HttpError {
+        match self {
+            Self::Token { token: None, .. } => HttpError::forbidden(
+                "this address has no token: set http.token_file, or use a Unix socket in the data folder",
+            ),
+            _ => HttpError::unauthorized(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod served;
 use std::time::Duration;
 
 use mqttcore_broker::{BrokerFailure, Config, Listener};
-use mqttcore_http::{HttpListener, HttpOptions};
+use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
 use mqttcore_panics::panic_in;
 use mqttcore_tls::{TlsSettings, make_files};
 
@@ -32,7 +32,8 @@ fn everything(home: &Home) -> Setup {
     };
     let endpoint = HttpListener {
         address: ([127, 0, 0, 1], 0).into(),
-        token: "0123456789abcdef".to_owned(),
+        token: Some("0123456789abcdef".to_owned()),
+        metrics: MetricsAccess::Token,
         tls: Some(certificates(home)),
     };
     let http = HttpOptions {

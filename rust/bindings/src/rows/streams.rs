@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::Extensions;
-use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions};
+use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions, MetricsAccess};
 use mqttcore_streams::{ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -62,8 +62,9 @@ struct ColumnFields {
 
 #[derive(FromPyObject)]
 struct HttpFields {
-    host_port: (IpAddr, u16),
-    token: String,
+    host_port: Option<(IpAddr, u16)>,
+    token: Option<String>,
+    metrics_access: String,
     tls: Option<TlsFields>,
 }
 
@@ -78,7 +79,8 @@ impl Rows {
             kafka: kafka(fields.kafka, &outside)?,
         }));
         let http = HttpOptions {
-            tcp: fields.http.map(http_listener).transpose()?,
+            is_enabled: fields.http.is_some(),
+            tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };
         let endpoint = Arc::new(Endpoint::new(Arc::clone(&streams), http));
@@ -98,18 +100,32 @@ impl Rows {
         self.endpoint.streams()
     }
 
-    /// Where streams are read over TCP.
+    /// Where the endpoint listens on TCP.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
 }
 
-fn http_listener(fields: HttpFields) -> PyResult<HttpListener> {
-    Ok(HttpListener {
-        address: fields.host_port.into(),
+/// The TCP address; `None`: Unix sockets alone.
+fn http_listener(fields: HttpFields) -> PyResult<Option<HttpListener>> {
+    let Some(address) = fields.host_port else {
+        return Ok(None);
+    };
+    Ok(Some(HttpListener {
+        address: address.into(),
         token: fields.token,
+        metrics: metrics_access(&fields.metrics_access)?,
         tls: fields.tls.map(tls_settings).transpose()?,
-    })
+    }))
+}
+
+fn metrics_access(name: &str) -> PyResult<MetricsAccess> {
+    match name {
+        "token" => Ok(MetricsAccess::Token),
+        "open" => Ok(MetricsAccess::Open),
+        "off" => Ok(MetricsAccess::Off),
+        _ => Err(PyValueError::new_err(format!("unknown access {name:?}"))),
+    }
 }
 
 fn stream(fields: StreamFields) -> PyResult<Stream> {

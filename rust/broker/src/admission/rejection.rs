@@ -171,7 +171,10 @@ pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Pee
     let metrics = shard.metrics();
     metrics.connections_refused.add(1);
     let (category, why) = match limit {
-        ConnectionLimit::Full => (LogCategory::Accept, "too many connections"),
+        ConnectionLimit::Full => {
+            metrics.connections_refused_full.add(1);
+            (LogCategory::Accept, "too many connections")
+        }
         ConnectionLimit::ListenerConnections => {
             metrics.connections_refused_listener.add(1);
             let why = "the listener has too many connections";

@@ -92,6 +92,13 @@ impl Connections {
         })
     }
 
+    /// Connections of each listener that had one so far, by its index.
+    pub(crate) fn by_listener(&self) -> Vec<usize> {
+        let counts = self.counts();
+        let listeners = counts.listeners.iter();
+        listeners.map(|listener| listener.connections).collect()
+    }
+
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -108,6 +108,8 @@ counters! {
     connections_accepted,
     /// Sockets refused because of a limit.
     connections_refused,
+    /// Those of them that found the broker full: connections, or connections without CONNACK.
+    connections_refused_full,
     /// Those of them whose listener had too many connections.
     connections_refused_listener,
     /// Those of them whose listener had too many connections a second.

@@ -29,6 +29,7 @@ use crate::durability::outcomes::RecordOutcomes;
 use crate::durability::row_log::RowLog;
 use crate::durability::store;
 use crate::runtime::failure::{BrokerFailure, FailureCell};
+use crate::runtime::last_turns::LastTurns;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::memory::Memory;
 use crate::runtime::memory_limit::memory_budget;
@@ -75,6 +76,10 @@ pub(crate) struct EngineState {
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
+    /// When each shard ran its timers last.
+    pub(crate) last_turns: LastTurns,
+    /// All listeners accept connections.
+    pub(crate) is_listening: AtomicBool,
     pub(crate) stopping: AtomicBool,
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
@@ -117,6 +122,7 @@ impl EngineState {
             external,
             figures,
         } = kept;
+        let started = Instant::now();
         let boxes = || (0..shards).map(|_| Mailbox::default()).collect();
         Self {
             directory: Directory::new(seed, config.shared_strategy),
@@ -142,8 +148,10 @@ impl EngineState {
             owners: Owners::default(),
             session_shares: Shares::default(),
             retained_shares: Shares::default(),
-            started: Instant::now(),
+            started,
             figures,
+            last_turns: LastTurns::new(started, shards),
+            is_listening: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),

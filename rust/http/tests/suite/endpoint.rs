@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mqttcore_codec::QoS;
-use mqttcore_http::{HttpLimits, HttpListener, HttpOptions};
+use mqttcore_http::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
 
 use crate::client::Http;
 use crate::common::{Home, eventually, figure, v5, within};
@@ -33,11 +33,16 @@ impl Served {
         let home = Home::new();
         let tcp = Some(HttpListener {
             address: ([127, 0, 0, 1], 0).into(),
-            token: TOKEN.into(),
+            token: Some(TOKEN.into()),
+            metrics: MetricsAccess::Token,
             tls: None,
         });
         let setup = Setup {
-            http: HttpOptions { tcp, limits },
+            http: HttpOptions {
+                tcp,
+                limits,
+                ..HttpOptions::default()
+            },
             ..plant(&home)
         };
         let broker = setup.start();

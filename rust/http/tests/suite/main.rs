@@ -8,5 +8,6 @@ mod common;
 mod client;
 mod endpoint;
 mod kept_clock;
+mod operations;
 mod served;
 mod streams;

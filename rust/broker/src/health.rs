@@ -1,0 +1,83 @@
+//! Health of the broker: whether its shards turn, whether its store works, and whether clients may come.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mqttcore_store::Pressure;
+
+use crate::shard::EngineState;
+
+/// A shard that has not turned for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// The state of a broker, for those who watch it from outside.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Health {
+    /// How long ago each shard had its last turn; a running shard turns each 100 ms.
+    pub turns: Vec<Duration>,
+    /// The shards that have not turned for 10 s. None while the broker stops.
+    pub stuck: Vec<usize>,
+    /// The store or a thread of the broker has failed: the broker disconnects its clients and stops.
+    pub has_failed: bool,
+    /// The broker accepts connections on all listeners.
+    pub is_listening: bool,
+    /// Sessions that are still being loaded after a start; `None` while nobody knows how many.
+    pub sessions_to_come: Option<u64>,
+    /// Space on the disk of the store.
+    pub pressure: Pressure,
+    /// The external log of streams takes records.
+    pub has_room_for_rows: bool,
+}
+
+/// The health of the broker at `now`.
+pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
+    let turns = engine.last_turns.ages(now);
+    let is_stopping = engine.is_stopping();
+    let late = turns.iter().map(|age| *age >= STUCK_AFTER && !is_stopping);
+    let stuck = late.enumerate().filter(|(_, is_late)| *is_late);
+    let log = engine.log.as_ref();
+    Health {
+        stuck: stuck.map(|(shard, _)| shard).collect(),
+        has_failed: engine.failing.has_failed(),
+        // ORDERING: a figure; nothing else is read because of it.
+        is_listening: engine.is_listening.load(Ordering::Relaxed) && !is_stopping,
+        sessions_to_come: engine.loading.remaining(),
+        pressure: log.map_or(Pressure::None, |log| log.store.pressure()),
+        has_room_for_rows: engine.rows.as_ref().is_none_or(|rows| rows.has_room()),
+        turns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::shard::Kept;
+
+    #[test]
+    fn a_shard_that_has_not_turned_for_10_s_is_stuck() {
+        let engine = EngineState::new(&Config::default(), 2, 1, Kept::default());
+        let later = engine.started + STUCK_AFTER;
+
+        assert_eq!(health(&engine, later).stuck, [0, 1]);
+
+        engine
+            .last_turns
+            .note(0, engine.started + Duration::from_secs(1));
+        assert_eq!(health(&engine, later).stuck, [1]);
+    }
+
+    #[test]
+    fn a_shard_of_a_broker_that_stops_is_not_stuck() {
+        let engine = EngineState::new(&Config::default(), 1, 1, Kept::default());
+        engine.is_listening.store(true, Ordering::Relaxed);
+        assert!(health(&engine, engine.started).is_listening);
+
+        engine.stopping.store(true, Ordering::Release);
+
+        let health = health(&engine, engine.started + STUCK_AFTER);
+        assert!(health.stuck.is_empty());
+        assert!(!health.is_listening);
+    }
+}

@@ -1,0 +1,58 @@
+//! When each shard ran its timers last: a shard that stops doing so is stuck.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time of each shard's last turn. Each entry is written by its shard only, and read by all.
+#[derive(Debug)]
+pub(crate) struct LastTurns {
+    start: Instant,
+    /// Milliseconds since `start`.
+    turns: Vec<AtomicU64>,
+}
+
+impl LastTurns {
+    /// All shards count as having turned at `start`.
+    pub(crate) fn new(start: Instant, shards: usize) -> Self {
+        let turns = (0..shards).map(|_| AtomicU64::new(0)).collect();
+        Self { start, turns }
+    }
+
+    /// Records a turn of `shard`.
+    pub(crate) fn note(&self, shard: usize, now: Instant) {
+        // ORDERING: one writer; readers want some recent value.
+        self.turns[shard].store(self.millis(now), Ordering::Relaxed);
+    }
+
+    /// How long ago each shard had its last turn.
+    pub(crate) fn ages(&self, now: Instant) -> Vec<Duration> {
+        let now = self.millis(now);
+        // ORDERING: as in `note`.
+        let turned = self.turns.iter().map(|turn| turn.load(Ordering::Relaxed));
+        turned
+            .map(|turn| Duration::from_millis(now.saturating_sub(turn)))
+            .collect()
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.start);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_as_old_as_its_last_turn() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let turns = LastTurns::new(start, 2);
+
+        turns.note(1, after(7));
+
+        assert_eq!(turns.ages(after(9)), [9, 2].map(Duration::from_secs));
+        assert_eq!(turns.ages(after(6)), [6, 0].map(Duration::from_secs));
+    }
+}

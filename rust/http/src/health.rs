@@ -1,0 +1,228 @@
+//! `GET /livez`, `/healthz` and `/readyz`: health of the broker for supervisors and load balancers.
+//!
+//! Whoever reaches the address may ask; the answers have no version.
+
+use hyper::StatusCode;
+use mqttcore_broker::{Health, Pressure};
+use serde_json::{Value, json};
+
+use super::answer::{HttpResponse, json};
+
+/// Which question is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Probe {
+    /// Whether the process makes progress: a supervisor restarts it if not.
+    Live,
+    /// Whether it also keeps its promises.
+    Healthy,
+    /// Whether clients should come.
+    Ready,
+}
+
+/// One condition of an answer.
+#[derive(Debug)]
+struct Check {
+    name: &'static str,
+    is_ok: bool,
+    /// What is wrong, for people.
+    detail: Option<String>,
+}
+
+impl Probe {
+    /// The probe of a path.
+    pub(super) fn of(path: &str) -> Option<Self> {
+        match path {
+            "/livez" => Some(Self::Live),
+            "/healthz" => Some(Self::Healthy),
+            "/readyz" => Some(Self::Ready),
+            _ => None,
+        }
+    }
+
+    /// Status 200 if all checks hold, else 503; the body lists the checks. `health` is `None` once the broker has ended.
+    pub(super) fn answer(self, health: Option<&Health>) -> HttpResponse {
+        let checks = health.map_or_else(Vec::new, |health| self.checks(health));
+        let is_ok = health.is_some() && checks.iter().all(|check| check.is_ok);
+        let status = match (self, is_ok) {
+            (Self::Live, true) => "alive",
+            (Self::Healthy, true) => "healthy",
+            (Self::Ready, true) => "ready",
+            (Self::Live, false) => "stuck",
+            (Self::Healthy, false) => "failed",
+            (Self::Ready, false) => "not ready",
+        };
+        let checks = checks.into_iter().map(Value::from).collect::<Vec<_>>();
+        let mut answer = json(&json!({"status": status, "checks": checks}));
+        if !is_ok {
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        answer
+    }
+
+    fn checks(self, health: &Health) -> Vec<Check> {
+        match self {
+            Self::Live => vec![shards(health)],
+            Self::Healthy => vec![shards(health), store(health)],
+            Self::Ready => vec![
+                shards(health),
+                store(health),
+                Check::new("listeners", health.is_listening, || {
+                    "the listeners do not accept connections".into()
+                }),
+                sessions(health),
+                Check::new("disk", health.pressure < Pressure::Hard, || {
+                    "the disk of the data folder is full".into()
+                }),
+                Check::new("rows", health.has_room_for_rows, || {
+                    "Kafka does not take records".into()
+                }),
+            ],
+        }
+    }
+}
+
+fn shards(health: &Health) -> Check {
+    Check::new("shards", health.stuck.is_empty(), || {
+        let stuck = health.stuck.iter().map(|shard| {
+            let age = health.turns.get(*shard).copied().unwrap_or_default();
+            format!("shard {shard} has not turned for {} s", age.as_secs())
+        });
+        stuck.collect::<Vec<_>>().join("; ")
+    })
+}
+
+fn store(health: &Health) -> Check {
+    Check::new("broker", !health.has_failed, || {
+        "the store or a thread of the broker has failed; the log says why".into()
+    })
+}
+
+fn sessions(health: &Health) -> Check {
+    Check::new(
+        "sessions",
+        health.sessions_to_come == Some(0),
+        || match health.sessions_to_come {
+            Some(count) => format!("{count} sessions are still being loaded"),
+            None => "the sessions are still being counted".into(),
+        },
+    )
+}
+
+impl Check {
+    fn new(name: &'static str, is_ok: bool, detail: impl FnOnce() -> String) -> Self {
+        Self {
+            name,
+            is_ok,
+            detail: (!is_ok).then(detail),
+        }
+    }
+}
+
+impl From<Check> for Value {
+    fn from(check: Check) -> Self {
+        match check.detail {
+            None => json!({"name": check.name, "ok": check.is_ok}),
+            Some(detail) => json!({"name": check.name, "ok": check.is_ok, "detail": detail}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Of a broker with two shards that has started.
+    fn well() -> Health {
+        let mut health = Health::default();
+        health.turns = vec![Duration::ZERO, Duration::ZERO];
+        health.is_listening = true;
+        health.has_room_for_rows = true;
+        health.sessions_to_come = Some(0);
+        health
+    }
+
+    /// The names and details of the checks that do not hold.
+    fn failing(probe: Probe, health: &Health) -> Vec<(&'static str, String)> {
+        let checks = probe.checks(health).into_iter();
+        checks
+            .filter(|check| !check.is_ok)
+            .map(|check| (check.name, check.detail.unwrap_or_default()))
+            .collect()
+    }
+
+    #[test]
+    fn a_broker_that_works_passes_all_probes() {
+        for probe in [Probe::Live, Probe::Healthy, Probe::Ready] {
+            assert_eq!(probe.answer(Some(&well())).status(), StatusCode::OK);
+        }
+    }
+
+    #[test]
+    fn a_stuck_shard_is_named() {
+        let mut health = well();
+        health.turns[1] = Duration::from_secs(12);
+        health.stuck = vec![1];
+
+        for probe in [Probe::Live, Probe::Healthy, Probe::Ready] {
+            let found = failing(probe, &health);
+            assert_eq!(
+                found,
+                [("shards", "shard 1 has not turned for 12 s".to_owned())]
+            );
+            let status = probe.answer(Some(&health)).status();
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
+
+    #[test]
+    fn a_failed_broker_is_alive_and_not_healthy() {
+        let mut health = well();
+        health.has_failed = true;
+
+        assert!(failing(Probe::Live, &health).is_empty());
+        assert_eq!(failing(Probe::Healthy, &health)[0].0, "broker");
+        assert_eq!(failing(Probe::Ready, &health)[0].0, "broker");
+    }
+
+    #[test]
+    fn clients_should_not_come_before_all_is_there() {
+        for (change, name) in [
+            (
+                (|health| health.is_listening = false) as fn(&mut Health),
+                "listeners",
+            ),
+            (|health| health.sessions_to_come = None, "sessions"),
+            (|health| health.sessions_to_come = Some(7), "sessions"),
+            (|health| health.pressure = Pressure::Hard, "disk"),
+            (|health| health.has_room_for_rows = false, "rows"),
+        ] {
+            let mut health = well();
+            change(&mut health);
+
+            assert!(failing(Probe::Healthy, &health).is_empty(), "{name}");
+            let found = failing(Probe::Ready, &health);
+            assert_eq!(
+                found.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+                [name]
+            );
+            assert!(!found[0].1.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_disk_with_little_space_still_takes_clients() {
+        let mut health = well();
+        health.pressure = Pressure::Soft;
+
+        assert!(failing(Probe::Ready, &health).is_empty());
+    }
+
+    #[test]
+    fn a_broker_that_has_ended_passes_no_probe() {
+        let answer = Probe::Live.answer(None);
+
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -1,0 +1,290 @@
+//! The metric families: name, kind, help and where the values come from.
+//!
+//! Label sets are closed: none grows with clients or topics. `python -m tests.reference` reads this table.
+
+use std::sync::Arc;
+
+use super::Scrape;
+
+/// A metric family.
+pub(super) struct Family {
+    /// Without `_total`, which the encoding adds to counters.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    pub(super) values: Values,
+}
+
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    /// The label is what it says.
+    Info,
+}
+
+/// The values of a family. A broker that does not have their figures does not have the family.
+pub(super) enum Values {
+    /// The figure of this name.
+    One(&'static str),
+    /// One value, if there is any.
+    Maybe(fn(&Scrape) -> Option<f64>),
+    /// A figure for each text of a label.
+    By(&'static str, &'static [Part]),
+    /// A value for each text of a label; the scrape has the texts.
+    Each(&'static str, fn(&Scrape) -> Labelled),
+}
+
+/// Texts of a label, and their values.
+pub(super) type Labelled = Vec<(Arc<str>, f64)>;
+
+/// One value of a family with a label.
+pub(super) struct Part {
+    /// The text of the label.
+    pub(super) text: &'static str,
+    pub(super) figure: &'static str,
+    /// Gauges that are taken off it. Not for counters: they move between two reads, and a counter must not sink.
+    pub(super) less: &'static [&'static str],
+}
+
+use Kind::{Counter, Gauge, Info};
+use Values::{By, Each, Maybe, One};
+
+const fn family(name: &'static str, kind: Kind, help: &'static str, values: Values) -> Family {
+    Family {
+        name,
+        kind,
+        help,
+        values,
+    }
+}
+
+const fn part(text: &'static str, figure: &'static str) -> Part {
+    less(text, figure, &[])
+}
+
+const fn less(text: &'static str, figure: &'static str, less: &'static [&'static str]) -> Part {
+    Part { text, figure, less }
+}
+
+#[rustfmt::skip]
+pub(super) const FAMILIES: &[Family] = &[
+    family("mqttcore_build", Info, "The version; only in answers to peers with a token or on the Unix socket.",
+        Each("version", |s| s.version.iter().map(|version| ((*version).into(), 1.0)).collect())),
+    family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
+
+    family("mqttcore_connections", Gauge, "Connections now, those without CONNACK among them.",
+        Each("listener", |s| s.connections.iter().map(|(name, count)| (Arc::clone(name), figure(*count))).collect())),
+    family("mqttcore_connections_accepted", Counter, "Sockets accepted.", One("connections_accepted")),
+    family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", By("reason", &[
+        part("connections", "connections_refused_full"),
+        part("listener_connections", "connections_refused_listener"),
+        part("listener_rate", "connections_refused_listener_rate"),
+        part("address_connections", "connections_refused_address"),
+        part("address_pending", "connections_refused_address_pending"),
+        part("address_rate", "connections_refused_address_rate"),
+        part("banned", "connections_refused_banned"),
+    ])),
+    family("mqttcore_connects_refused", Counter, "CONNECT packets refused, for whatever reason.", One("connects_refused")),
+    family("mqttcore_connects_limited", Counter, "CONNECT packets refused for another reason than the login itself.", By("reason", &[
+        part("protocol_version", "connects_refused_protocol_version"),
+        part("banned", "connects_refused_banned"),
+        part("failed_logins", "connects_refused_failed_logins"),
+        part("session_share", "connects_refused_user_sessions"),
+    ])),
+    family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
+    family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
+    family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", One("violations")),
+    family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client was silent for too long.", One("keep_alive_timeouts")),
+    family("mqttcore_stalled", Counter, "Connections closed because the client took no bytes for too long.", One("stalled")),
+
+    family("mqttcore_sessions", Gauge, "Sessions now: with a connection, without one, and still to be loaded after a start.", By("state", &[
+        part("online", "clients_connected"),
+        less("away", "sessions", &["clients_connected"]),
+        part("loading", "sessions_to_come"),
+    ])),
+    family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
+    family("mqttcore_subscriptions", Gauge, "Subscriptions now, shared ones among them.", One("subscriptions")),
+    family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
+    family("mqttcore_directory_retired_bytes", Gauge, "Bytes that the directory replaced and that wait for readers.", One("directory_retired_bytes")),
+    family("mqttcore_directory_waits", Counter, "Changes of the directory that gave way to readers.", One("directory_garbage_waits")),
+
+    family("mqttcore_packets", Counter, "MQTT packets.", By("direction", &[
+        part("in", "packets_received"), part("out", "packets_sent")])),
+    family("mqttcore_bytes", Counter, "Bytes of MQTT packets.", By("direction", &[
+        part("in", "bytes_received"), part("out", "bytes_sent")])),
+    family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", By("direction", &[
+        part("in", "messages_received"), part("out", "messages_sent")])),
+    family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers the shard knew from an earlier one.", One("matches_cached")),
+    family("mqttcore_shared_handed_on", Counter, "Messages of shared subscriptions that went to another member.", One("shared_handed_on")),
+    family("mqttcore_messages_dropped", Counter, "Messages that a subscriber did not get.", By("reason", &[
+        part("backlog", "dropped_qos0_backlog"),
+        part("queue_full", "dropped_queue_full"),
+        part("expired", "dropped_expired"),
+        part("too_large", "dropped_too_large"),
+        part("offline", "dropped_offline"),
+        part("denied", "dropped_denied"),
+        part("session_ended", "dropped_session_ended"),
+        part("memory", "dropped_memory"),
+        part("will_denied", "dropped_will"),
+        part("stream_overload", "dropped_stream_overload"),
+    ])),
+    family("mqttcore_messages_dropped_acknowledged", Counter, "Messages that were acknowledged to their publisher, dropped because the queue of a kept session was full.", One("dropped_acknowledged")),
+    family("mqttcore_messages_rejected", Counter, "Publishes that the broker refused.", By("reason", &[
+        part("disk", "refused_no_room"),
+        part("queue_full", "refused_queue_full"),
+        part("too_many_filters", "refused_too_many_filters"),
+        part("memory", "refused_memory"),
+    ])),
+    family("mqttcore_denied", Counter, "Publishes and subscribes refused by permissions.", One("denied")),
+    family("mqttcore_queues_nearly_full", Gauge, "Sessions whose queue takes more than 80 % of its limit.", One("queues_nearly_full")),
+    family("mqttcore_retained_messages", Gauge, "Messages retained, without the broker's own.", One("retained_messages")),
+    family("mqttcore_retained_refused", Counter, "Retained messages that were delivered and not retained.", By("reason", &[
+        part("limit", "dropped_retained_full"), part("share", "refused_user_retained"), part("memory", "refused_memory_retained")])),
+    family("mqttcore_retained_withheld", Counter, "Retained messages withheld from a new subscription: their publisher may not publish them any more.", One("retained_withheld")),
+
+    family("mqttcore_memory_budget_bytes", Gauge, "Memory that the broker may use.", One("memory_budget_bytes")),
+    family("mqttcore_memory_used_bytes", Gauge, "Memory that is used of the budget.", By("owner", &[
+        part("messages", "memory_messages_bytes"),
+        part("sessions", "memory_sessions_bytes"),
+        part("pending", "memory_pending_bytes"),
+        part("tables", "memory_tables_bytes"),
+    ])),
+    family("mqttcore_memory_limited", Counter, "What was refused or slowed because memory was short, beside messages.", By("action", &[
+        part("session_refused", "refused_memory_sessions"),
+        part("packet_refused", "refused_memory_packets"),
+        part("client_slowed", "slowed_memory"),
+    ])),
+
+    family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard ran its timers last; below 0.2 unless it is stuck.",
+        Each("shard", |s| s.health.turns.iter().enumerate().map(|(shard, age)| (shard.to_string().into(), age.as_secs_f64())).collect())),
+    family("mqttcore_panics", Counter, "Tasks that panicked; each ended one connection and nothing else.", One("panics")),
+
+    family("mqttcore_store_log_bytes", Gauge, "Bytes of the log.", One("store_log_bytes")),
+    family("mqttcore_store_live_bytes", Gauge, "Bytes of the log that are still needed.", One("store_live_bytes")),
+    family("mqttcore_store_segments", Gauge, "Segments of the log.", One("store_segments")),
+    family("mqttcore_store_records", Counter, "Records written.", One("store_records")),
+    family("mqttcore_store_records_not_synced", Gauge, "Records that no sync covers yet.", One("store_records_not_synced")),
+    family("mqttcore_store_waiting_bytes", Gauge, "Bytes that wait to be written.", One("store_waiting_bytes")),
+    family("mqttcore_store_syncs", Counter, "Syncs of the log.", One("store_syncs")),
+    family("mqttcore_store_sync_seconds", Gauge, "Quantiles of the time of a sync.", Each("quantile", |s| {
+        let seconds = |text: &str, name| Some((text.into(), s.figure(name)? / 1e6));
+        [seconds("0.5", "store_sync_p50_us"), seconds("0.99", "store_sync_p99_us")].into_iter().flatten().collect()
+    })),
+    family("mqttcore_store_queues_ratio", Gauge, "Kept messages in relation to their share of the disk.", Maybe(|s| s.figure("store_queues_percent").map(|percent| percent / 100.0))),
+    family("mqttcore_store_pending_rows", Gauge, "Rows of the index that wait for the next checkpoint.", One("store_pending_rows")),
+    family("mqttcore_store_checkpoints", Counter, "Checkpoints written.", One("store_checkpoints")),
+    family("mqttcore_store_checkpoint_age_seconds", Gauge, "Age of the last checkpoint.", One("store_checkpoint_age_s")),
+    family("mqttcore_store_pressure", Gauge, "Space on the disk: 0 enough, 1 little, 2 none.", One("store_pressure")),
+    family("mqttcore_store_segments_scrubbed", Counter, "Old segments that were read again.", One("store_scrubbed")),
+    family("mqttcore_store_segments_damaged", Counter, "Segments that were damaged when they were read again.", One("store_damaged")),
+
+    family("mqttcore_stream_rows", Gauge, "Rows of all streams that can be read.", One("stream_rows")),
+    family("mqttcore_stream_unsealed_rows", Gauge, "Rows of all streams that are in no file yet.", One("stream_rows_unsealed")),
+    family("mqttcore_stream_tail_bytes", Gauge, "Bytes of rows in memory.", One("stream_tail_bytes")),
+    family("mqttcore_stream_rows_refused", Counter, "Messages that became no row because they were too large.", One("stream_rows_refused")),
+    family("mqttcore_kafka_waiting_bytes", Gauge, "Bytes on their way to Kafka.", One("kafka_waiting_bytes")),
+    family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[
+        part("taken", "kafka_records"), part("lost", "kafka_lost")])),
+
+    family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
+        part("answered", "http_answered"), part("refused", "http_refused")])),
+    family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond the limit.", One("http_connections_refused")),
+
+    family("process_cpu_seconds", Counter, "CPU time of the process, in user and kernel mode.", Maybe(|s| s.process.cpu_s)),
+    family("process_resident_memory_bytes", Gauge, "Resident memory of the process.", Maybe(|s| s.process.resident_bytes)),
+    family("process_open_fds", Gauge, "Open files of the process.", Maybe(|s| s.process.open_files)),
+    family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
+];
+
+#[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
+fn figure(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use mqttcore_broker::Stats;
+
+    use super::*;
+
+    /// Sums of other figures, and the age: families have the parts, and the time of the start.
+    const NOT_SHOWN: [&str; 3] = ["connections_refused", "memory_used_bytes", "uptime_s"];
+
+    /// The figures that families show, and how often.
+    fn shown() -> BTreeMap<&'static str, usize> {
+        let mut shown = BTreeMap::new();
+        for family in FAMILIES {
+            let names = match family.values {
+                One(name) => vec![name],
+                By(_, parts) => parts.iter().map(|part| part.figure).collect(),
+                Maybe(_) | Each(..) => Vec::new(),
+            };
+            for name in names {
+                *shown.entry(name).or_default() += 1;
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn every_figure_of_the_engine_is_shown_once() {
+        let shown = shown();
+        let figures = Stats::default().figures().into_iter();
+        let figures: BTreeSet<_> = figures.map(|figure| figure.name).collect();
+
+        for name in &figures {
+            let expected = usize::from(!NOT_SHOWN.contains(name));
+            assert_eq!(
+                shown.get(name).copied().unwrap_or_default(),
+                expected,
+                "{name}"
+            );
+        }
+        for name in shown.keys().filter(|name| !figures.contains(**name)) {
+            let of_extension = ["store_", "stream_", "kafka_", "http_"];
+            assert!(
+                of_extension.iter().any(|prefix| name.starts_with(prefix)),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_prometheus() {
+        let names: BTreeSet<_> = FAMILIES.iter().map(|family| family.name).collect();
+        assert_eq!(names.len(), FAMILIES.len());
+        for family in FAMILIES {
+            let name = family.name;
+            assert!(
+                name.starts_with("mqttcore_") || name.starts_with("process_"),
+                "{name}"
+            );
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+                "{name}"
+            );
+            assert!(!name.ends_with("_total"), "{name}");
+            assert!(family.help.ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn counters_are_read_and_not_computed() {
+        for family in FAMILIES
+            .iter()
+            .filter(|family| matches!(family.kind, Counter))
+        {
+            if let By(_, parts) = family.values {
+                assert!(
+                    parts.iter().all(|part| part.less.is_empty()),
+                    "{}",
+                    family.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `GET /metrics`: the figures of the broker as OpenMetrics text.
+//!
+//! A scrape reads counters. It asks no shard, walks no table of clients or topics, and runs no Python.
+
+mod families;
+mod process;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mqttcore_broker::{BrokerHandle, Config, Health};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use families::{FAMILIES, Family, Kind, Part, Values};
+use process::Process;
+
+/// Media type of the page.
+pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Reads the figures of a broker.
+pub(super) struct Metrics {
+    broker: BrokerHandle,
+    /// Names of the listeners, as they were at the start.
+    listeners: Vec<Arc<str>>,
+    started_unix_s: f64,
+}
+
+/// The figures of one scrape.
+#[derive(Debug, Default)]
+struct Scrape {
+    /// The broker's figures by name.
+    figures: HashMap<String, u64>,
+    health: Health,
+    /// Name and connections of each listener.
+    connections: Vec<(Arc<str>, u64)>,
+    process: Process,
+    started_unix_s: f64,
+    /// The version of the broker, for those who may know it.
+    version: Option<&'static str>,
+}
+
+impl Metrics {
+    pub(super) fn new(broker: &BrokerHandle, config: &Config) -> Self {
+        let names = config.listeners.iter();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            broker: broker.clone(),
+            listeners: names
+                .map(|listener| listener.name.as_str().into())
+                .collect(),
+            started_unix_s: since.map_or(0.0, |since| since.as_secs_f64()),
+        }
+    }
+
+    /// The page; `None` once the broker has ended. The version is for those who have shown who they are.
+    pub(super) fn page(&self, is_admitted: bool) -> Option<String> {
+        let counts = self
+            .broker
+            .connections()
+            .into_iter()
+            .map(|count| count as u64);
+        let counts = counts.chain(std::iter::repeat(0));
+        let scrape = Scrape {
+            health: self.broker.health()?,
+            figures: self.broker.figures().into_iter().collect(),
+            connections: self.listeners.iter().cloned().zip(counts).collect(),
+            process: Process::read(),
+            started_unix_s: self.started_unix_s,
+            version: is_admitted.then_some(env!("CARGO_PKG_VERSION")),
+        };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(scrape));
+        let mut page = String::with_capacity(PAGE_BYTES);
+        // INVARIANT: writing to a string does not fail.
+        encode(&mut page, &registry).expect("a string takes all");
+        Some(page)
+    }
+}
+
+/// About the size of a page.
+const PAGE_BYTES: usize = 24 << 10;
+
+impl Scrape {
+    /// The figure of this name; `None` if the broker has none, as one of the store without a store.
+    #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
+    fn figure(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).map(|value| *value as f64)
+    }
+
+    fn part(&self, part: &Part) -> Option<f64> {
+        let less = part.less.iter().filter_map(|name| self.figure(name));
+        // Counters move between two reads.
+        Some((self.figure(part.figure)? - less.sum::<f64>()).max(0.0))
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in FAMILIES {
+            family.encode(self, &mut encoder)?;
+        }
+        Ok(())
+    }
+}
+
+impl Family {
+    /// Writes the family, unless it has no values now.
+    fn encode(&self, scrape: &Scrape, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Info => MetricType::Info,
+        };
+        let values = self.values(scrape);
+        if values.is_empty() {
+            return Ok(());
+        }
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        for (labels, value) in values {
+            let labels = labels.iter().map(|(name, text)| (*name, &**text));
+            let labels: Vec<_> = labels.collect();
+            match self.kind {
+                Kind::Info => family.encode_info(&labels)?,
+                _ if labels.is_empty() => self.encode_value(&mut family, value)?,
+                _ => self.encode_value(&mut family.encode_family(&labels)?, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_value(&self, encoder: &mut MetricEncoder<'_>, value: f64) -> fmt::Result {
+        match self.kind {
+            Kind::Counter => encoder.encode_counter::<[(&str, &str); 0], _, f64>(&value, None),
+            Kind::Gauge | Kind::Info => encoder.encode_gauge(&value),
+        }
+    }
+
+    /// Its values and their labels.
+    fn values(&self, scrape: &Scrape) -> Vec<(Labels, f64)> {
+        let alone = |value| (Vec::new(), value);
+        match self.values {
+            Values::One(name) => scrape.figure(name).map(alone).into_iter().collect(),
+            Values::Maybe(read) => read(scrape).map(alone).into_iter().collect(),
+            Values::By(label, parts) => {
+                let labels = |part: &Part| vec![(label, Arc::from(part.text))];
+                let parts = parts.iter();
+                parts
+                    .filter_map(|part| Some((labels(part), scrape.part(part)?)))
+                    .collect()
+            }
+            Values::Each(label, read) => {
+                let values = read(scrape).into_iter();
+                values
+                    .map(|(text, value)| (vec![(label, text)], value))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The labels of one value.
+type Labels = Vec<(&'static str, Arc<str>)>;

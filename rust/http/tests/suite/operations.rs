@@ -1,0 +1,166 @@
+//! Health and metrics: who may ask, and what they get.
+
+use mqttcore_codec::QoS;
+use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
+
+use crate::client::{Http, Response};
+use crate::common::{Home, eventually, v5};
+use crate::served::{Served, Setup, stream};
+
+const TOKEN: &str = "a token of a test, 32 characters";
+
+/// A broker without streams.
+fn start(home: &Home, token: Option<&str>, metrics: MetricsAccess) -> Served {
+    let setup = Setup::new(home, Vec::new());
+    let http = HttpOptions {
+        is_enabled: true,
+        tcp: Some(HttpListener {
+            address: ([127, 0, 0, 1], 0).into(),
+            token: token.map(str::to_owned),
+            metrics,
+            tls: None,
+        }),
+        ..HttpOptions::default()
+    };
+    Setup { http, ..setup }.start()
+}
+
+fn tcp(served: &Served) -> Http {
+    Http::tcp(served.endpoint.address().expect("a TCP address"))
+}
+
+fn get(served: &Served, path: &str) -> Response {
+    tcp(served).get(path)
+}
+
+fn get_with_token(served: &Served, path: &str) -> Response {
+    let mut http = tcp(served);
+    http.send(&format!(
+        "GET {path} HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    ));
+    http.response().expect("a response")
+}
+
+#[test]
+fn whoever_reaches_the_address_may_ask_for_health_and_learns_no_version() {
+    let home = Home::new();
+    let served = start(&home, None, MetricsAccess::Off);
+    eventually("all is there", || get(&served, "/readyz").status == 200);
+
+    for (path, status, checks) in [
+        ("/livez", "alive", 1),
+        ("/healthz", "healthy", 2),
+        ("/readyz", "ready", 6),
+    ] {
+        let answer = get(&served, path);
+
+        let text = answer.text();
+        assert_eq!(answer.status, 200, "{text}");
+        assert!(text.contains(&format!(r#""status":"{status}""#)), "{text}");
+        assert_eq!(text.matches(r#""ok":true"#).count(), checks, "{text}");
+        assert!(!text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+        assert!(!answer.headers.contains("server:"), "{}", answer.headers);
+    }
+}
+
+#[test]
+fn health_is_read_and_takes_no_parameter() {
+    let home = Home::new();
+    let served = start(&home, None, MetricsAccess::Open);
+    let mut http = tcp(&served);
+
+    for path in ["/livez", "/metrics"] {
+        let answer = http.request("POST", path, "{}");
+        assert_eq!(
+            (answer.status, answer.header("allow")),
+            (405, Some("get, head"))
+        );
+        assert_eq!(http.request("GET", &format!("{path}?all"), "").status, 400);
+    }
+}
+
+#[test]
+fn metrics_are_for_those_with_the_token_unless_they_are_open() {
+    let home = Home::new();
+    let served = start(&home, Some(TOKEN), MetricsAccess::Token);
+
+    assert_eq!(get(&served, "/metrics").status, 401);
+    let page = get_with_token(&served, "/metrics");
+
+    assert_eq!(page.status, 200);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(page.header("content-type"), Some(kind));
+    assert!(page.text().ends_with("# EOF\n"));
+    let version = format!(
+        "mqttcore_build_info{{version=\"{}\"}} 1",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert!(page.text().contains(&version));
+}
+
+#[test]
+fn open_metrics_have_no_version_and_open_nothing_else() {
+    let home = Home::new();
+    let served = start(&home, None, MetricsAccess::Open);
+
+    let page = get(&served, "/metrics");
+
+    assert_eq!(page.status, 200);
+    assert!(
+        page.text()
+            .contains("\nmqttcore_connections{listener=\"test\"} 0")
+    );
+    assert!(!page.text().contains("mqttcore_build"));
+    let streams = get(&served, "/v1/streams");
+    assert_eq!(streams.status, 403);
+    assert!(streams.text().contains("http.token_file"));
+}
+
+#[test]
+fn metrics_that_are_off_are_off_for_the_token_too() {
+    let home = Home::new();
+    let served = start(&home, Some(TOKEN), MetricsAccess::Off);
+
+    assert_eq!(get(&served, "/metrics").status, 404);
+    assert_eq!(get_with_token(&served, "/metrics").status, 404);
+    assert_eq!(get_with_token(&served, "/v1/streams").status, 404);
+}
+
+#[test]
+fn the_data_folder_has_a_socket_for_all_of_it() {
+    let home = Home::new();
+    let without_streams = start(&home, None, MetricsAccess::Off);
+    let socket = home.life(0).join("http");
+
+    let mut http = Http::unix(&socket);
+    assert_eq!(http.get("/livez").status, 200);
+    assert!(http.get("/metrics").text().contains("mqttcore_build_info"));
+
+    drop(without_streams);
+    let with_streams = Setup::new(&home, vec![stream("plant", "plant/#")]).start();
+    let mut http = Http::unix(&socket);
+    assert_eq!(http.get("/v1/streams").status, 200);
+    assert_eq!(http.get("/livez").status, 200);
+    drop(with_streams);
+}
+
+#[test]
+fn figures_move_with_the_broker() {
+    let home = Home::new();
+    let served = start(&home, None, MetricsAccess::Open);
+    let value = |sample: &str| {
+        let page = get(&served, "/metrics");
+        let mut lines = page.text().lines();
+        let found = lines.find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        found.and_then(|value| value.parse::<f64>().ok())
+    };
+    let mut client = v5("c").connect(&served);
+
+    client.subscribe("a/#", QoS::AtLeastOnce);
+
+    assert_eq!(value("mqttcore_connections{listener=\"test\"}"), Some(1.0));
+    assert_eq!(value("mqttcore_sessions{state=\"online\"}"), Some(1.0));
+    assert_eq!(value("mqttcore_subscriptions"), Some(1.0));
+    assert_eq!(value("mqttcore_packets_total{direction=\"in\"}"), Some(2.0));
+    assert!(value("mqttcore_shard_turn_age_seconds{shard=\"0\"}") < Some(10.0));
+}

@@ -1,0 +1,344 @@
+"""`/metrics`: OpenMetrics that a foreign parser reads, in which every family moves."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+import pytest
+from mqttcore import Broker, Settings, _core
+from mqttcore.config import Access, HttpListener, Listener, ServerLimits
+from mqttcore.plugin import Deny, Login, Plugin, hook
+from mqttcore.streams.settings import Stream
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.wire import Wire, publish
+
+pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+
+ROOT = pathlib.Path(__file__).parents[2]
+FAMILIES = ROOT / "rust/http/src/metrics/families.rs"
+
+Page = dict[str, Metric]
+
+OPEN = HttpListener(address="127.0.0.1:0")
+LISTENER = Listener(address="127.0.0.1:0", name="main", anonymous=True)
+
+
+def scrape(broker: Broker) -> str:
+    address = broker.http_address
+    assert address is not None
+    with closing(http.client.HTTPConnection(*address, timeout=10)) as connection:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    assert answer.status == 200
+    return text
+
+
+def parsed(text: str) -> Page:
+    families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call] # has no types
+    return {family.name: family for family in families}
+
+
+def values(page: Page, family: str) -> dict[tuple[str, ...], float]:
+    samples = page[family].samples if family in page else []
+    return {(sample.name, *sample.labels.values()): sample.value for sample in samples}
+
+
+class Doorkeeper(Plugin):
+    """Knows one user."""
+
+    @hook.authenticate()
+    async def login(self, login: Login) -> Deny | None:
+        """Refuses strangers."""
+        return Deny("bad_credentials") if login.username == "stranger" else None
+
+
+def settings(folder: str, **changes: object) -> Settings:
+    limits = ServerLimits(
+        queue_messages=3,
+        queue_disk_bytes=4_096,
+        queues_disk_bytes=65_536,
+        retained_messages=2,
+        flapping_connects_per_minute=3,
+        exempt_addresses=(),
+        address_connects_per_second=0,
+    )
+    given = {"listeners": (LISTENER,), "limits": limits, "http": OPEN, "data": folder, **changes}
+    stream = Stream(name="rows", filter=("rows/#",))
+    return Settings(streams=(stream,), sys_interval_s=0.0, shards=2, **given)  # type: ignore[arg-type] # by name
+
+
+@contextmanager
+def running(**changes: object) -> Iterator[Broker]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker(settings(folder, **changes), plugins=[Doorkeeper()]) as broker,
+    ):
+        yield broker
+
+
+class Scene:
+    """A broker and its clients, whose connections end with it."""
+
+    def __init__(self, broker: Broker, stack: ExitStack) -> None:
+        self.broker = broker
+        self._stack = stack
+
+    def dial(self, *, version: int = 5) -> Wire:
+        """A connection."""
+        return self._stack.enter_context(Wire(self.broker.port, version=version))
+
+    def client(self, client_id: str, **given: object) -> Wire:
+        """A connection with CONNACK."""
+        wire = self.dial()
+        wire.connect(client_id, **given)  # type: ignore[arg-type] # by name
+        return wire
+
+    def leaver(self) -> None:
+        """A client with a kept session and a subscription goes away."""
+        with Wire(self.broker.port) as wire:
+            wire.connect("away", props={"session_expiry_interval": 600})
+            wire.subscribe(("q/#", 1))
+
+
+Mover = Callable[[Scene], None]
+
+
+# --- what moves families --------------------------------------------------------------------------
+
+
+def traffic(scene: Scene) -> None:
+    """A kept session with a subscription gets messages, which are retained as well."""
+    subscriber = scene.client("subscriber", props={"session_expiry_interval": 600})
+    subscriber.subscribe(("a/#", 1))
+    publisher = scene.client("publisher")
+    for number in range(3):
+        publisher.publish("a/b", b"x" * 100, qos=1, packet_id=number + 1, retain=number == 0)
+        subscriber.receive_publish()
+    publisher.send(publish("elsewhere", version=5) * 600)
+    publisher.publish("rows/1", b"a row", qos=1)
+
+
+def takeover(scene: Scene) -> None:
+    scene.client("same")
+    scene.client("same")
+
+
+def violation(scene: Scene) -> None:
+    wire = scene.client("bad")
+    wire.send(b"\xf0\xff\xff\xff\xff")
+    wire.receive_until_close()
+
+
+def wrong_login(scene: Scene) -> None:
+    scene.dial().connect("c", username="stranger", password=b"x", reason=0x86)
+
+
+def flapping(scene: Scene) -> None:
+    for _ in range(3):
+        with Wire(scene.broker.port) as wire:
+            wire.connect("restless")
+    scene.dial().connect("restless", reason=0x8A)
+
+
+def crowd(scene: Scene) -> None:
+    """One connection too many of a listener."""
+    scene.client("first")
+    scene.dial().receive_until_close()
+
+
+def silence(scene: Scene) -> None:
+    scene.client("silent", keep_alive=1).receive_until_close()
+
+
+def expiry(scene: Scene) -> None:
+    with Wire(scene.broker.port) as wire:
+        wire.connect("short", props={"session_expiry_interval": 1})
+    until(scene.broker, "mqttcore_sessions_expired")
+
+
+def full_queue(scene: Scene) -> None:
+    """The queue of a kept session that is away takes so much and no more."""
+    scene.leaver()
+    publisher = scene.client("publisher")
+    for number in range(20):
+        publisher.publish("q/1", b"x" * 512, qos=1, packet_id=number + 1)
+
+
+def refused_queue(scene: Scene) -> None:
+    scene.leaver()
+    publisher = scene.client("publisher")
+    answers = (
+        publisher.publish("q/1", b"x" * 512, qos=1, packet_id=number + 1) for number in range(20)
+    )
+    assert 0x97 in [answer.reason for answer in answers]
+
+
+def denied(scene: Scene) -> None:
+    assert scene.client("publisher").publish("private/1", b"x", qos=1).reason == 0x87
+
+
+def too_many_retained(scene: Scene) -> None:
+    publisher = scene.client("publisher")
+    for number in range(4):
+        publisher.publish(f"r/{number}", b"x", qos=1, packet_id=number + 1, retain=True)
+
+
+def old_version(scene: Scene) -> None:
+    scene.dial(version=4).connect("old", reason=1)
+
+
+def until(broker: Broker, family: str) -> None:
+    """Scrapes until the counter has moved."""
+    for _ in range(2_000):
+        if any(values(parsed(scrape(broker)), family).values()):
+            return
+    raise AssertionError(f"{family} has not moved in 2,000 pages")
+
+
+NEW_ONLY = replace(LISTENER, protocol_versions=("5.0",))
+NARROW = replace(LISTENER, max_connections=1)
+GUARDED = replace(LISTENER, anonymous=Access(publish=("a/#",)))
+REFUSING = ServerLimits(queue_messages=3, queue_disk_bytes=4_096, queue_policy="refuse")
+
+SETTINGS: dict[Mover, dict[str, object]] = {
+    old_version: {"listeners": (NEW_ONLY,)},
+    crowd: {"listeners": (NARROW,)},
+    denied: {"listeners": (GUARDED,)},
+    refused_queue: {"limits": REFUSING},
+}
+
+MOVERS: dict[str, Mover] = {
+    "mqttcore_connections": traffic,
+    "mqttcore_connections_accepted": traffic,
+    "mqttcore_connections_refused": crowd,
+    "mqttcore_connects_refused": wrong_login,
+    "mqttcore_connects_limited": old_version,
+    "mqttcore_logins_failed": wrong_login,
+    "mqttcore_flapping_bans": flapping,
+    "mqttcore_takeovers": takeover,
+    "mqttcore_violations": violation,
+    "mqttcore_keep_alive_timeouts": silence,
+    "mqttcore_sessions": traffic,
+    "mqttcore_sessions_expired": expiry,
+    "mqttcore_subscriptions": traffic,
+    "mqttcore_directory_nodes": traffic,
+    "mqttcore_directory_retired_bytes": traffic,
+    "mqttcore_packets": traffic,
+    "mqttcore_bytes": traffic,
+    "mqttcore_messages": traffic,
+    "mqttcore_matches_cached": traffic,
+    "mqttcore_messages_dropped": full_queue,
+    "mqttcore_messages_dropped_acknowledged": full_queue,
+    "mqttcore_messages_rejected": refused_queue,
+    "mqttcore_denied": denied,
+    "mqttcore_queues_nearly_full": full_queue,
+    "mqttcore_retained_messages": traffic,
+    "mqttcore_retained_refused": too_many_retained,
+    "mqttcore_memory_used_bytes": traffic,
+    "mqttcore_shard_turn_age_seconds": traffic,
+    "mqttcore_store_records": traffic,
+    "mqttcore_store_syncs": traffic,
+    "mqttcore_store_sync_seconds": traffic,
+    "mqttcore_store_queues_ratio": full_queue,
+    "mqttcore_store_pending_rows": traffic,
+    "mqttcore_stream_rows": traffic,
+    "mqttcore_stream_unsealed_rows": traffic,
+    "mqttcore_stream_tail_bytes": traffic,
+    "mqttcore_http_requests": traffic,
+    "process_cpu_seconds": traffic,
+    "process_open_fds": traffic,
+}
+
+UNMOVED: dict[str, str] = {
+    "mqttcore_build": "only peers with a token get it: rust/http/tests/suite/operations.rs",
+    "mqttcore_start_time_seconds": "does not move while a broker runs",
+    "mqttcore_memory_budget_bytes": "does not move while a broker runs",
+    "process_max_fds": "does not move while a broker runs",
+    "process_resident_memory_bytes": "moves when the system likes",
+    "mqttcore_stalled": "takes a long time: rust/broker/tests/suite/slow.rs",
+    "mqttcore_shared_handed_on": "a race of shards: rust/broker/tests/suite/groups.rs",
+    "mqttcore_directory_waits": "a race of threads: rust/topics/tests/garbage_and_the_dead.rs",
+    "mqttcore_retained_withheld": "a reload: rust/broker/tests/suite/retain_source.rs",
+    "mqttcore_memory_limited": "little memory: rust/broker/tests/suite/memory_budget.rs",
+    "mqttcore_panics": "a fault: rust/broker/tests/suite/aftermath.rs",
+    "mqttcore_stream_rows_refused": "64 MiB: tests/streams/test_broker.py",
+    "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",
+    "mqttcore_kafka_waiting_bytes": "a cluster: rust/streams/tests/suite/kafka.rs",
+    "mqttcore_kafka_records": "a cluster: rust/streams/tests/suite/kafka.rs",
+    "mqttcore_store_log_bytes": "a full segment",
+    "mqttcore_store_live_bytes": "a full segment",
+    "mqttcore_store_segments": "a full segment",
+    "mqttcore_store_segments_scrubbed": "a week, or rust/broker/tests/suite/scrub.rs",
+    "mqttcore_store_segments_damaged": "damage",
+    "mqttcore_store_checkpoints": "a checkpoint",
+    "mqttcore_store_checkpoint_age_seconds": "a checkpoint",
+    "mqttcore_store_pressure": "a full disk: rust/broker/tests/suite/full.rs",
+    "mqttcore_store_records_not_synced": "0 again before a scrape",
+    "mqttcore_store_waiting_bytes": "0 again before a scrape",
+}
+"""Families that no client moves here, and why. Their wiring is proved by the test
+`every_figure_of_the_engine_is_shown_once` of the table, as that of all."""
+
+
+@functools.cache
+def pages(mover: Mover) -> tuple[Page, Page]:
+    """What a broker says before and after."""
+    with running(**SETTINGS.get(mover, {})) as broker, ExitStack() as stack:
+        before = parsed(scrape(broker))
+        mover(Scene(broker, stack))
+        after = parsed(scrape(broker))
+    return before, after
+
+
+def declared() -> list[str]:
+    return re.findall(r'^    family\("(\w+)"', FAMILIES.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("family", [name for name in declared() if name not in UNMOVED])
+def test_each_family_moves(family: str) -> None:
+    assert family in MOVERS, f"{family} has no mover: add one to MOVERS"
+
+    before, after = pages(MOVERS[family])
+
+    assert values(before, family) != values(after, family)
+
+
+def test_there_are_no_movers_of_families_that_are_gone() -> None:
+    assert set(MOVERS) | set(UNMOVED) <= set(declared())
+    assert not set(MOVERS) & set(UNMOVED)
+
+
+def test_the_page_is_open_metrics_with_closed_labels() -> None:
+    with running() as broker, ExitStack() as stack:
+        text = scrape(broker)
+        first = parsed(text)
+        scene = Scene(broker, stack)
+        for number in range(4):
+            scene.client(f"client-{number}").subscribe((f"topic/{number}/#", 1))
+        second = parsed(scrape(broker))
+
+    assert text.endswith("# EOF\n")
+    kafka = {"mqttcore_kafka_waiting_bytes", "mqttcore_kafka_records"}
+    assert set(declared()) - set(first) <= kafka | {"mqttcore_build"}
+    for name in first:
+        assert first[name].documentation.endswith(".")
+        assert values(first, name).keys() == values(second, name).keys()
+
+
+def test_a_broker_without_a_store_has_no_families_of_one() -> None:
+    with Broker(Settings(listeners=(LISTENER,), http=OPEN)) as broker:
+        page = parsed(scrape(broker))
+
+    assert "mqttcore_connections" in page
+    figures = {"mqttcore_store_segments_scrubbed", "mqttcore_store_segments_damaged"}
+    assert {name for name in page if name.startswith("mqttcore_store_")} == figures
