@@ -57,7 +57,7 @@ fn publish(shard: &Rc<Shard>) {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them.
-fn topics(stats: &Stats) -> [(&'static str, u64); 50] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 51] {
     let dropped = stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
@@ -144,6 +144,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 50] {
             stats.connections_refused_banned + stats.connects_refused_banned,
         ),
         ("clients/flapping_bans", stats.flapping_bans),
+        ("clients/wills_delayed", stats.wills_delayed),
         ("logins/failed", stats.logins_failed),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),

@@ -17,5 +17,6 @@ pub(crate) mod throttle;
 pub(crate) mod tls;
 pub(crate) mod transport;
 pub(crate) mod websocket;
+mod will_turn;
 
 pub(crate) use task::spawn;

@@ -3,6 +3,7 @@
 //! One task, woken by the socket, by its outbox, or to be closed. A turn reads until the socket
 //! is empty or its budget is spent, then writes once.
 
+mod ending;
 mod packets;
 
 use std::future::poll_fn;
@@ -12,22 +13,19 @@ use std::task::{Context, Poll};
 use mqttcore_codec::{Limits, ProtocolVersion, ReasonCode};
 use mqttcore_session::Cause;
 
-use crate::clients::client::{Client, KeptWill, QueueLevel};
+use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Link, Pace};
 use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Batch, Input, TORN_BYTES};
-use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
-use crate::connection::linger::linger;
-use crate::connection::login_limits::LimitedLogin;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
 use crate::connection::throttle::{ControlPackets, Throttle};
 use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
-use crate::routing::{fill, group, journal, retain};
+use crate::routing::{fill, group, retain};
 use crate::sessions::lifecycle::{self, detach};
 use crate::sessions::{loading, paging};
 use crate::shard::Shard;
@@ -86,19 +84,18 @@ pub(crate) fn spawn(
             }
         });
     };
-    let task = guarded(Rc::clone(shard), CONNECTION, connection.run(), on_panic);
+    let task = guarded(Rc::clone(shard), CONNECTION, connection.run(slot), on_panic);
     let counted = Rc::clone(shard);
     tokio::task::spawn_local(async move {
         task.await;
-        drop(slot);
         counted.task_ended();
     });
 }
 
 impl Connection {
-    async fn run(mut self) {
+    async fn run(mut self, slot: ConnectionSlot) {
         let end = poll_fn(|cx| self.poll_turn(cx)).await;
-        self.finish(end).await;
+        self.finish(end, slot).await;
     }
 
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<DisconnectCause> {
@@ -334,41 +331,6 @@ impl Connection {
             self.link.blocked_since.set(Some(self.shard.now()));
             lifecycle::arm(&self.shard, &self.client);
         }
-    }
-
-    /// Tells the client why, parts it from its session, and closes.
-    async fn finish(mut self, end: DisconnectCause) {
-        self.reauthentication = None;
-        if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
-            login.succeed(&self.shard);
-        }
-        if !self.shard.held.is_loaded() {
-            // Its will may go to a session that is not there yet.
-            Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
-        }
-        let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
-        if self.client.has_link(&self.link) {
-            let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
-            send_disconnect(&self.shard, &self.client, farewell);
-            let had_kept_will = self.client.kept_will.get() != KeptWill::None;
-            let was_kept = had_kept_will || self.client.number(&self.shard.engine).is_some();
-            detach(&self.shard, &self.client, cause);
-            self.shard.flush_mailboxes();
-            if was_kept && matches!(end, DisconnectCause::Left(_)) {
-                // The client hears no other answer to its DISCONNECT than the end of the connection.
-                Box::pin(journal::all_safe(&self.shard)).await;
-            }
-        }
-        let is_owed_more = send_rest(&self.shard, &self.link).await || self.transport.owes_close();
-        let outbox = self.link.outbox.take();
-        if matches!(end, DisconnectCause::Lost) && !is_owed_more {
-            return;
-        }
-        let last = leaving(&outbox, self.transport.begun(&outbox));
-        drop(outbox);
-        let (stream, last) = self.transport.into_last(last);
-        // Boxed, so that no living connection carries the space that its end will need.
-        Box::pin(linger(&self.shard, stream, last)).await;
     }
 }
 

@@ -46,3 +46,4 @@ mod tls;
 mod unix;
 mod user_shares;
 mod websocket;
+mod wills;

@@ -1,0 +1,84 @@
+//! The end of a connection: the last bytes to the client, and the session that learns of it.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use mqttcore_session::Cause;
+
+use super::Connection;
+use crate::clients::client::KeptWill;
+use crate::clients::connections::ConnectionSlot;
+use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
+use crate::connection::linger::linger;
+use crate::connection::login_limits::LimitedLogin;
+use crate::connection::will_turn;
+use crate::routing::journal;
+use crate::sessions::lifecycle::detach;
+use crate::sessions::loading;
+
+impl Connection {
+    /// Tells the client why, parts it from its session, and closes.
+    pub(super) async fn finish(mut self, end: DisconnectCause, slot: ConnectionSlot) {
+        self.reauthentication = None;
+        if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
+            login.succeed(&self.shard);
+        }
+        if !self.shard.held.is_loaded() {
+            // Its will may go to a session that is not there yet.
+            Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
+        }
+        let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
+        if let Some(turn) = will_turn::turn_of(&self.shard, &self.client, &self.link, cause) {
+            let is_lost = matches!(end, DisconnectCause::Lost) && !self.owes();
+            if is_lost {
+                return self.end_later(turn, cause, slot).await;
+            }
+            Box::pin(will_turn::wait(&self.shard, &self.client, &self.link, turn)).await;
+        }
+        if self.client.has_link(&self.link) {
+            let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
+            send_disconnect(&self.shard, &self.client, farewell);
+            let had_kept_will = self.client.kept_will.get() != KeptWill::None;
+            let was_kept = had_kept_will || self.client.number(&self.shard.engine).is_some();
+            detach(&self.shard, &self.client, cause);
+            self.shard.flush_mailboxes();
+            if was_kept && matches!(end, DisconnectCause::Left(_)) {
+                // The client hears no other answer to its DISCONNECT than the end of the connection.
+                Box::pin(journal::all_safe(&self.shard)).await;
+            }
+        }
+        let is_owed_more = send_rest(&self.shard, &self.link).await || self.transport.owes_close();
+        let outbox = self.link.outbox.take();
+        if matches!(end, DisconnectCause::Lost) && !is_owed_more {
+            return;
+        }
+        let last = leaving(&outbox, self.transport.begun(&outbox));
+        drop(outbox);
+        let (stream, last) = self.transport.into_last(last);
+        // Boxed, so that no living connection carries the space that its end will need.
+        Box::pin(linger(&self.shard, stream, last)).await;
+    }
+
+    /// Closes the socket, and parts the client from its session when it is the turn of its will.
+    async fn end_later(self, turn: Instant, cause: Cause, slot: ConnectionSlot) {
+        let Self {
+            shard,
+            client,
+            link,
+            ..
+        } = self;
+        drop(slot);
+        Box::pin(will_turn::wait(&shard, &client, &link, turn)).await;
+        if client.has_link(&link) {
+            detach(&shard, &client, cause);
+            shard.flush_mailboxes();
+        }
+    }
+
+    /// Whether a client that sends nothing more may still be sent something.
+    fn owes(&self) -> bool {
+        let transport = &self.transport;
+        self.outbox_len() > 0 || transport.has_output() || transport.owes_close()
+    }
+}
