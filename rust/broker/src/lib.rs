@@ -48,6 +48,7 @@ mod sys_topics;
 pub use admission::listener::{bind, is_one_sockets_fault};
 pub use admission::unix::bind_unix;
 pub use broker::{Broker, PublishError};
+pub use clients::address::AddressKey;
 pub use clients::bans::{Ban, BanTarget};
 pub use clients::handle::RowStream;
 pub use config::grants::{

@@ -37,6 +37,7 @@ pub(crate) struct HttpCounters {
     answered: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
+    refused_address: AtomicU64,
 }
 
 impl HttpCounters {
@@ -51,9 +52,15 @@ impl HttpCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that were answered, that were refused, and connections that found the endpoint full.
-    pub(crate) fn values(&self) -> [u64; 3] {
-        let counters = [&self.answered, &self.failed, &self.refused];
+    /// Requests that were answered, that were refused, connections that found the endpoint full, and those whose address
+    /// had too many.
+    pub(crate) fn values(&self) -> [u64; 4] {
+        let counters = [
+            &self.answered,
+            &self.failed,
+            &self.refused,
+            &self.refused_address,
+        ];
         // ORDERING: as above.
         counters.map(|counter| counter.load(Ordering::Relaxed))
     }
@@ -62,6 +69,12 @@ impl HttpCounters {
     pub(super) fn refused(&self) {
         // ORDERING: as above.
         self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection whose address had too many.
+    pub(super) fn refused_address(&self) {
+        // ORDERING: as above.
+        self.refused_address.fetch_add(1, Ordering::Relaxed);
     }
 }
 

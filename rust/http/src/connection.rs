@@ -1,20 +1,24 @@
 //! Serves one HTTP connection, and the state that connections share.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use mqttcore_broker::{AddressKey, LogLevel};
 use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
@@ -29,6 +33,8 @@ use super::stall_timeout::StallTimeout;
 
 /// Bytes that a connection holds unread.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// At most one log line about refused connections within so long.
+const LOGGED_EVERY: Duration = Duration::from_secs(1);
 
 /// The connections of one socket. Each socket has a cap of its own, so that strangers at the TCP one
 /// cannot shut the other.
@@ -38,6 +44,9 @@ pub(super) struct HttpConnections {
     stopping: watch::Receiver<Option<Duration>>,
     alive: mpsc::Sender<Infallible>,
     inside: Cell<usize>,
+    /// Those of each address that has any.
+    addresses: RefCell<HashMap<AddressKey, usize>>,
+    logged_at: Cell<Option<Instant>>,
 }
 
 impl HttpConnections {
@@ -53,6 +62,8 @@ impl HttpConnections {
             stopping,
             alive,
             inside: Cell::new(0),
+            addresses: RefCell::default(),
+            logged_at: Cell::default(),
         }
     }
 
@@ -70,20 +81,56 @@ impl HttpConnections {
         .await
     }
 
+    /// Counts a connection that is not one too many, of all or of its address.
+    fn admit(self: &Rc<Self>, peer: Option<IpAddr>) -> Option<HttpConnection> {
+        if self.inside.get() >= self.limits.connections {
+            self.routes.figures().refused();
+            self.log_refused(peer, "too many connections");
+            return None;
+        }
+        let address = peer.map(AddressKey::of);
+        if let Some(address) = address {
+            let mut addresses = self.addresses.borrow_mut();
+            let inside = addresses.entry(address).or_default();
+            if *inside >= self.limits.address_connections {
+                self.routes.figures().refused_address();
+                self.log_refused(peer, "its address has too many connections");
+                return None;
+            }
+            *inside += 1;
+        }
+        self.inside.set(self.inside.get() + 1);
+        Some(HttpConnection {
+            all: Rc::clone(self),
+            address,
+            _alive: self.alive.clone(),
+        })
+    }
+
+    fn log_refused(&self, peer: Option<IpAddr>, why: &str) {
+        let now = Instant::now();
+        let last = self.logged_at.get();
+        if last.is_some_and(|last| now < last + LOGGED_EVERY) {
+            return;
+        }
+        self.logged_at.set(Some(now));
+        let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
+        let line = format!("http: {peer} refused: {why}");
+        self.routes.broker().log(LogLevel::Warning, line);
+    }
+
     /// Serves a connection once it is open, if there are not too many.
     pub(super) fn serve<S>(
         self: &Rc<Self>,
         opening: impl Future<Output = io::Result<S>> + 'static,
+        peer: Option<IpAddr>,
         access: Access,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        if self.inside.get() >= self.limits.connections {
-            self.routes.figures().refused();
+        let Some(connection) = self.admit(peer) else {
             return;
-        }
-        self.inside.set(self.inside.get() + 1);
-        let connection = HttpConnection(Rc::clone(self), self.alive.clone());
+        };
         let broker = self.routes.broker().clone();
         let served = caught(
             "a connection of the endpoint",
@@ -98,14 +145,22 @@ impl HttpConnections {
 }
 
 /// A connection that counts.
-struct HttpConnection(
-    Rc<HttpConnections>,
-    #[expect(dead_code, reason = "held, never used")] mpsc::Sender<Infallible>,
-);
+struct HttpConnection {
+    all: Rc<HttpConnections>,
+    address: Option<AddressKey>,
+    _alive: mpsc::Sender<Infallible>,
+}
 
 impl Drop for HttpConnection {
     fn drop(&mut self) {
-        self.0.inside.set(self.0.inside.get() - 1);
+        self.all.inside.set(self.all.inside.get() - 1);
+        let mut addresses = self.all.addresses.borrow_mut();
+        if let Some(Entry::Occupied(mut inside)) = self.address.map(|key| addresses.entry(key)) {
+            *inside.get_mut() -= 1;
+            if *inside.get() == 0 {
+                inside.remove();
+            }
+        }
     }
 }
 
@@ -114,10 +169,10 @@ impl HttpConnection {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let limits = &self.0.limits;
+        let limits = &self.all.limits;
         // A TLS handshake has as long as the head of a request.
         let opening = timeout(limits.header_deadline, opening);
-        let Some(Ok(Ok(stream))) = self.0.unless_stopped(opening).await else {
+        let Some(Ok(Ok(stream))) = self.all.unless_stopped(opening).await else {
             return;
         };
         let io = TokioIo::new(StallTimeout::new(stream, limits.stall_deadline));
@@ -129,7 +184,7 @@ impl HttpConnection {
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(io, service);
         let mut connection = pin!(connection);
-        if self.0.unless_stopped(connection.as_mut()).await.is_none() {
+        if self.all.unless_stopped(connection.as_mut()).await.is_none() {
             connection.as_mut().graceful_shutdown();
             // The error is not reported: the connection has ended.
             let _ = connection.await;
@@ -141,8 +196,8 @@ impl HttpConnection {
         request: Request<Incoming>,
         access: &Access,
     ) -> Result<HttpResponse, Infallible> {
-        let routes = &self.0.routes;
-        let answered = routes.answer(request, &self.0.limits, access).await;
+        let routes = &self.all.routes;
+        let answered = routes.answer(request, &self.all.limits, access).await;
         routes.figures().answered(answered.is_ok());
         Ok(answered.unwrap_or_else(HttpResponse::from))
     }

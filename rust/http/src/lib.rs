@@ -195,7 +195,7 @@ impl Service for Endpoint {
 
 impl Figures for Endpoint {
     fn figures(&self) -> Vec<Figure> {
-        let [answered, refused, full] = self.figures.values();
+        let [answered, refused, full, share] = self.figures.values();
         vec![
             Figure::new(
                 "http_answered",
@@ -207,6 +207,11 @@ impl Figures for Endpoint {
                 "http_connections_refused",
                 "HTTP connections that found the endpoint full.",
                 full,
+            ),
+            Figure::new(
+                "http_connections_refused_address",
+                "Connections to the endpoint whose address had too many.",
+                share,
             ),
         ]
     }

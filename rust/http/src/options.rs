@@ -46,6 +46,8 @@ pub struct HttpListener {
 pub struct HttpLimits {
     /// Connections at once, a socket.
     pub connections: usize,
+    /// Connections at once of one address at a TCP socket: an IPv4 address, or the first 64 bits of an IPv6 address.
+    pub address_connections: usize,
     /// Bytes of a request line and its headers.
     pub header_bytes: usize,
     /// Bytes of a body that is read as a whole.
@@ -62,6 +64,8 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 128,
+            // A quarter is left for others.
+            address_connections: 96,
             header_bytes: 16 << 10,
             body_bytes: 256 << 10,
             header_deadline: Duration::from_secs(10),

@@ -157,18 +157,19 @@ impl HttpAcceptor {
                 let (stream, _) = socket.accept().await?;
                 let peer = stream.peer_cred().map(|peer| peer.uid());
                 if is_trusted(peer, geteuid().as_raw()) {
-                    connections.serve(ready(Ok(stream)), Access::Known);
+                    connections.serve(ready(Ok(stream)), None, Access::Known);
                 }
             }
             Self::Tcp(socket, access, tls) => {
-                let (stream, _) = socket.accept().await?;
+                let (stream, peer) = socket.accept().await?;
+                let peer = Some(peer.ip());
                 stream.set_nodelay(true)?;
                 let access = access.clone();
                 match tls {
-                    None => connections.serve(ready(Ok(stream)), access),
+                    None => connections.serve(ready(Ok(stream)), peer, access),
                     Some(server) => {
-                        connections
-                            .serve(TlsAcceptor::from(server.config()).accept(stream), access);
+                        let opening = TlsAcceptor::from(server.config()).accept(stream);
+                        connections.serve(opening, peer, access);
                     }
                 }
             }

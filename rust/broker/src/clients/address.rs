@@ -6,11 +6,12 @@ use std::num::NonZeroU64;
 /// What limits count as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one client
 /// is given.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct AddressKey(NonZeroU64);
+pub struct AddressKey(NonZeroU64);
 
 impl AddressKey {
     /// The numbers of IPv4 are those of `::/32`, which no client has.
-    pub(crate) fn of(address: IpAddr) -> Self {
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
             // The upper half of the bits fits.

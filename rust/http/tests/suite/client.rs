@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use socket2::{Domain, Socket, Type};
+
 use crate::common::DEADLINE;
 
 /// One connection to an endpoint.
@@ -43,6 +45,19 @@ impl Http {
 
     pub(crate) fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the endpoint listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        Self(Box::new(stream))
+    }
+
+    /// From an address of this machine.
+    pub(crate) fn tcp_from(source: [u8; 4], address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let source = SocketAddr::from((source, 0));
+        socket.bind(&source.into()).expect("an own address");
+        socket
+            .connect(&address.into())
+            .expect("the endpoint listens");
+        let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         Self(Box::new(stream))
     }

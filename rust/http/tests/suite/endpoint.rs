@@ -57,6 +57,13 @@ impl Served {
         Http::unix(&self.socket())
     }
 
+    fn tcp_from(&self, source: [u8; 4]) -> Http {
+        Http::tcp_from(
+            source,
+            self.broker.endpoint.address().expect("a TCP address"),
+        )
+    }
+
     fn tcp(&self) -> Http {
         Http::tcp(self.broker.endpoint.address().expect("a TCP address"))
     }
@@ -311,6 +318,36 @@ fn one_door_takes_so_many_and_the_other_stays_open() {
         http.send(ask);
         http.send("\r\n");
         http.response().is_some()
+    });
+}
+
+#[test]
+fn one_address_cannot_take_the_places_of_others() {
+    let served = Served::with_limits(HttpLimits {
+        connections: 4,
+        address_connections: 3,
+        ..HttpLimits::default()
+    });
+    let ask = format!("GET /v1/streams HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {TOKEN}\r\n");
+    let mut greedy: Vec<Http> = (0..3).map(|_| served.tcp_from([127, 0, 0, 2])).collect();
+    for http in &mut greedy {
+        http.send(&ask);
+    }
+
+    assert!(served.tcp_from([127, 0, 0, 2]).is_closed());
+
+    let mut honest = served.tcp_from([127, 0, 0, 3]);
+    honest.send(&format!("{ask}\r\n"));
+    assert_eq!(honest.response().expect("a response").status, 200);
+    assert_eq!(
+        figure(&served.broker, "http_connections_refused_address"),
+        1
+    );
+    assert_eq!(figure(&served.broker, "http_connections_refused"), 0);
+    greedy.pop();
+    eventually("a place of its share is free again", || {
+        let mut http = served.tcp_from([127, 0, 0, 2]);
+        http.try_send(&format!("{ask}\r\n")) && http.response().is_some()
     });
 }
 
