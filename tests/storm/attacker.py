@@ -139,11 +139,11 @@ def main() -> None:
     port, name = int(sys.argv[1]), sys.argv[2]
     attack = next(each for each in (*FULL, *SMALL) if each.name == name)
     os.nice(NICENESS)
+    publisher = Publisher(attack, port)  # its descriptor is low enough for select()
     subscribers = subscribe(attack, port)
-    publisher = Publisher(attack, port)
     print("ready", flush=True)
     sys.stdin.readline()
-    flood(publisher, subscribers)
+    flood(publisher, subscribers if attack.is_read else [])
     publishes = publisher.bytes // publisher.packet_bytes
     sent = {"publishes": publishes, "bytes": publisher.bytes, "reconnects": publisher.reconnects}
     print(json.dumps(sent), flush=True)

@@ -33,6 +33,8 @@ class Attack:
     qos: int = 0
     is_offline: bool = False
     """The subscribers leave before the flood, and their sessions are kept."""
+    is_read: bool = True
+    """The subscribers read what comes."""
 
     @property
     def packet_bytes(self) -> int:
@@ -110,13 +112,33 @@ def plain(subscribers: int) -> Attack:
     )
 
 
+def unread(subscribers: int) -> Attack:
+    """One hot topic, and subscribers that read nothing."""
+    return Attack(
+        name=f"flood, {subscribers:,} slow readers",
+        subscribers=subscribers,
+        filters=lambda _: ["hot"],
+        topic="hot",
+        is_read=False,
+    )
+
+
 FULL: Final = (
     *(wildcards(clients, FILTERS_A_CLIENT) for clients in (1, 5, 20)),
     binary(LEVELS_OF_BINARY),
     *(group(members, qos) for qos in (0, 1) for members in (2, 100, 1_000, 5_000)),
     plain(0),
     plain(10),
+    unread(10_000),
 )
 """What `make storm` runs."""
-SMALL: Final = (wildcards(1, 20), binary(4), group(3, 0), group(3, 1), plain(0), plain(2))
+SMALL: Final = (
+    wildcards(1, 20),
+    binary(4),
+    group(3, 0),
+    group(3, 1),
+    plain(0),
+    plain(2),
+    unread(5),
+)
 """The same kinds, for a test of the harness."""

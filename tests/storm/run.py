@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -15,16 +17,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tests.storm.attacks import Attack
+from tests.storm.crowd import Crowd
 from tests.storm.round_trips import RoundTrips, percentile
-from tests.wire import Wire, unique
+from tests.tls import Files
+from tests.wire import Wire, WireError, unique
 
 GOAL_P99_MS: Final = 20.0
 GOAL_STOP_S: Final = 2.0
+GOAL_CONNECT_MS: Final = 50.0
+NEWCOMERS: Final = 20
 # Bounds, not goals: what takes longer is ended.
 STOP_S: Final = 60.0
 END_S: Final = 10.0
 # Everything else keeps its default.
 SETTINGS: Final = {"MQTTCORE__SHARDS": "1", "MQTTCORE__SYS_INTERVAL_S": "1"}
+LISTENER: Final = '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
 COUNTERS: Final = ("dropped", "refused", "violations", "panics", "denied")
 
 
@@ -39,6 +46,10 @@ class Outcome:
     attack: str
     calm_ms: list[float] = field(default_factory=list)
     storm_ms: list[float] = field(default_factory=list)
+    connect_ms: list[float] = field(default_factory=list)
+    """From the socket of a newcomer to its CONNACK; after the crowd, if that takes all places."""
+    refused: int = 0
+    """Newcomers that were not let in."""
     stop_s: float = STOP_S
     """From SIGTERM, under attack, to the exit."""
     status: int = 0
@@ -50,47 +61,85 @@ class Outcome:
     @property
     def figures(self) -> dict[str, float]:
         """Times of the bystander without and with the attack, in ms."""
-        return {
+        times = {
             f"{when}_{name}_ms": round(percentile(values, share), 3)
             for when, values in (("calm", self.calm_ms), ("storm", self.storm_ms))
             for name, share in (("p50", 0.5), ("p99", 0.99))
         }
+        return {**times, "connect_ms": round(max(self.connect_ms, default=0.0), 3)}
 
     @property
     def is_held(self) -> bool:
-        """Whether both goals are met."""
-        return self.figures["storm_p99_ms"] <= GOAL_P99_MS and self.stop_s <= GOAL_STOP_S
+        """Whether all goals are met."""
+        is_quick = self.figures["storm_p99_ms"] <= GOAL_P99_MS
+        is_open = self.figures["connect_ms"] <= GOAL_CONNECT_MS and not self.refused
+        return is_quick and is_open and self.stop_s <= GOAL_STOP_S
 
     @property
-    def publish_cpu_us(self) -> float:
-        """CPU time of the broker for each publish that was sent, in us."""
-        return self.cpu_s * 1e6 / max(1, self.sent["publishes"])
+    def count(self) -> int:
+        """Publishes of the attacker, or its connections."""
+        return self.sent.get("publishes") or self.sent.get("opened", 0)
+
+    @property
+    def cpu_us(self) -> float:
+        """CPU time of the broker for each of them, in us."""
+        return self.cpu_s * 1e6 / max(1, self.count)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the single round trips."""
         found = asdict(self)
         del found["calm_ms"], found["storm_ms"]
-        figures = {**self.figures, "publish_cpu_us": round(self.publish_cpu_us, 2)}
+        figures = {**self.figures, "cpu_us": round(self.cpu_us, 2)}
         return {**found, **figures, "held": self.is_held}
 
 
-def run(attack: Attack, *, calm_s: float, storm_s: float, core: int | None = None) -> Outcome:
+def run(
+    attack: Attack | Crowd, *, calm_s: float, storm_s: float, core: int | None = None
+) -> Outcome:
     """A broker, a bystander without and then with the attack, and SIGTERM in the middle of it."""
     outcome = Outcome(attack=attack.name)
-    with serving(core) as (broker, port), Wire(port) as figures, Wire(port, version=4) as beside:
+    crowd = attack if isinstance(attack, Crowd) else None
+    with (
+        serving(crowd, core) as (broker, port, attacked),
+        Wire(port) as figures,
+        Wire(port, version=4) as beside,
+    ):
         figures.connect(unique("figures"))
         figures.subscribe("$SYS/broker/#")
         bystander = RoundTrips(beside)
         outcome.calm_ms = bystander.measure(calm_s, patience_s=END_S)
-        with attacking(attack, port) as attacker:
+        with attacking(attack, attacked) as attacker:
             began, of_ended = cpu_s(broker.pid), children_cpu_s()
             begin(attacker)
             outcome.storm_ms = bystander.measure(storm_s)
             outcome.counters = counters(figures)
+            if crowd is not None and crowd.descriptors is not None:
+                outcome.sent = sent_by(attacker)
+            outcome.connect_ms, outcome.refused = newcomers(port)
             outcome.stop_s, outcome.status = stop(broker)
             outcome.cpu_s = children_cpu_s() - of_ended - began
-            outcome.sent = json.loads(attacker.communicate(timeout=END_S)[0])
+            outcome.sent = outcome.sent or sent_by(attacker)
     return outcome
+
+
+def newcomers(port: int) -> tuple[list[float], int]:
+    """Connects clients, one after the other; returns their times in ms, and how many failed."""
+    times, refused = [], 0
+    for _ in range(NEWCOMERS):
+        began = time.monotonic()
+        try:
+            with Wire(port) as one:
+                one.connect()
+        except (OSError, WireError):
+            refused += 1
+        times.append((time.monotonic() - began) * 1_000)
+    return times, refused
+
+
+def sent_by(attacker: subprocess.Popen[str]) -> dict[str, int]:
+    """Ends the attack; returns what the attacker has counted."""
+    found: dict[str, int] = json.loads(attacker.communicate(timeout=END_S)[0])
+    return found
 
 
 def stop(broker: subprocess.Popen[str]) -> tuple[float, int]:
@@ -130,18 +179,32 @@ def counters(figures: Wire) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def serving(core: int | None) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`mqttcore.serve` with one shard and default limits, perhaps on one core, and its port."""
-    command = [sys.executable, "-m", "mqttcore.serve", "--listen", "127.0.0.1:0"]
-    with tempfile.TemporaryFile("w+") as log:
+def serving(
+    crowd: Crowd | None, core: int | None
+) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """A broker with one shard and default limits, its port, and the port that is attacked.
+
+    An attack on TLS has a listener of its own.
+    """
+    command = [sys.executable, "-m", "mqttcore.serve", "--log-level", "error", "-c", "storm.toml"]
+
+    def prepare() -> None:
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        if crowd is not None and crowd.descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (crowd.descriptors, crowd.descriptors))
+
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
+        (pathlib.Path(folder) / "storm.toml").write_text(configuration(crowd, folder))
         process = subprocess.Popen(  # noqa: S603 -- our own command
-            [*command, "--log-level", "error"],
+            command,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
             env={**os.environ, **SETTINGS},
-            preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
+            preexec_fn=prepare,
         )
         try:
             assert process.stdout is not None
@@ -149,17 +212,29 @@ def serving(core: int | None) -> Iterator[tuple[subprocess.Popen[str], int]]:
             if "listening on " not in banner:
                 log.seek(0)
                 raise StormError(f"the broker does not start: {banner}{log.read().strip()}")
-            place = banner.split("listening on ")[1].split(";")[0]
-            yield process, int(place.rpartition(":")[2])
+            ports = [int(port) for port in re.findall(r":([0-9]+)\b", banner.split(";")[0])]
+            yield process, ports[0], ports[-1]
         finally:
             end(process)
 
 
+def configuration(crowd: Crowd | None, folder: str) -> str:
+    """What the broker is told beside `SETTINGS`."""
+    text = LISTENER
+    if crowd is not None and crowd.is_encrypted:
+        Files.make(pathlib.Path(folder))
+        text += f'{LISTENER}[listeners.tls]\ncertificate = "server.pem"\nkey = "server.key"\n'
+    if crowd is not None:
+        text += f"[limits]\n{crowd.limits}\n"
+    return text
+
+
 @contextlib.contextmanager
-def attacking(attack: Attack, port: int) -> Iterator[subprocess.Popen[str]]:
+def attacking(attack: Attack | Crowd, port: int) -> Iterator[subprocess.Popen[str]]:
     """An attacker whose subscribers are there."""
+    module = "tests.storm.attacker" if isinstance(attack, Attack) else "tests.storm.crowd"
     process = subprocess.Popen(  # noqa: S603 -- our own command
-        [sys.executable, "-m", "tests.storm.attacker", str(port), attack.name],
+        [sys.executable, "-m", module, str(port), attack.name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
