@@ -221,7 +221,7 @@ fn refusal(
     }
     if let Some(shortage) = lacks_memory(shard, existing.is_none(), request) {
         let login = &arrival.login;
-        memory::report(shard, shortage, &login.client_id, Some(login.peer));
+        memory::report(shard, shortage, &login.client_id, login.peer);
         return Some((ReasonCode::QUOTA_EXCEEDED, shortage.text()));
     }
     let Some(old) = existing else {

@@ -79,10 +79,6 @@ pub(super) fn count_drop(
     key: u64,
     reason: DropCause,
 ) {
-    if matches!(reason, DropCause::Memory) {
-        memory::report_of(shard, Shortage::Delivery, Some(client));
-        return shard.tell(EventKind::Dropped, client, of_topic(message));
-    }
     let (counter, why) = drop_counter(shard, reason);
     counter.add(1);
     let is_acknowledged = key != 0 && message.qos() > QoS::AtMostOnce;
@@ -94,6 +90,9 @@ pub(super) fn count_drop(
         return;
     }
     shard.tell(EventKind::Dropped, client, of_topic(message));
+    if matches!(reason, DropCause::Memory) {
+        return memory::log_of(shard, Shortage::Delivery, Some(client));
+    }
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
         format!("message for client {id} on {topic} dropped: {why}")
@@ -107,13 +106,16 @@ fn of_topic(message: &Message) -> EventDetails<'_> {
     }
 }
 
-pub(super) fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
+fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
     let metrics = shard.metrics();
     match reason {
         DropCause::Backlog => (&metrics.dropped_qos0_backlog, "the client reads too slowly"),
         DropCause::Denied => (&metrics.dropped_denied, "its grant denies the topic"),
         DropCause::Ended => (&metrics.dropped_session_ended, "its session ended"),
-        DropCause::Memory => (&metrics.dropped_memory, Shortage::Delivery.text()),
+        DropCause::Memory => {
+            let shortage = Shortage::Delivery;
+            (memory::counter(metrics, shortage), shortage.text())
+        }
         DropCause::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")
         }

@@ -4,6 +4,7 @@ use crate::clients::client::Client;
 use crate::config::Peer;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::memory::MemoryLevel;
+use crate::runtime::metrics::{Counter, Metrics};
 use crate::shard::Shard;
 
 /// Bytes that may wait in memory for a client that is here, whatever the level.
@@ -55,21 +56,45 @@ impl Shortage {
 }
 
 /// Counts what is refused to the client `id` at `peer`, and logs it, one line a second for each reason.
-pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Option<Peer>) {
-    let metrics = shard.metrics();
-    let counter = match shortage {
+pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
+    counter(shard.metrics(), shortage).add(1);
+    log(shard, shortage, || {
+        format!("client {} at {peer}", Escaped(id))
+    });
+}
+
+/// The same for `client`; `None` is the broker itself.
+pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
+    counter(shard.metrics(), shortage).add(1);
+    log_of(shard, shortage, client);
+}
+
+/// What counts it.
+pub(super) fn counter(metrics: &Metrics, shortage: Shortage) -> &Counter {
+    match shortage {
         Shortage::Publish => &metrics.refused_memory,
         Shortage::Session | Shortage::Will => &metrics.refused_memory_sessions,
         Shortage::Retained => &metrics.refused_memory_retained,
         Shortage::Packet => &metrics.refused_memory_packets,
         Shortage::Delivery => &metrics.dropped_memory,
         Shortage::Sender => &metrics.slowed_memory,
-    };
-    counter.add(1);
+    }
+}
+
+/// Logs it, without the address of a client that was not here since the start.
+pub(super) fn log_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
+    log(shard, shortage, || match client {
+        None => "the broker".to_owned(),
+        Some(client) if client.was_here() => {
+            format!("client {} at {}", Escaped(&client.id), client.login().peer)
+        }
+        Some(client) => format!("client {}", Escaped(&client.id)),
+    });
+}
+
+fn log(shard: &Shard, shortage: Shortage, who: impl FnOnce() -> String) {
     shard.log.warn(shortage.category(), shard.now(), || {
-        let (what, why) = (what(shortage), shortage.text());
-        let from = peer.map_or_else(|| "the broker".to_owned(), |peer| peer.to_string());
-        format!("{what} of client {} at {from}: {why}", Escaped(id))
+        format!("{} of {}: {}", what(shortage), who(), shortage.text())
     });
 }
 
@@ -82,15 +107,6 @@ fn what(shortage: Shortage) -> &'static str {
         Shortage::Delivery => "QoS 0 message dropped",
         Shortage::Sender => "sender slowed down",
     }
-}
-
-/// The same for `client`; `None` is the broker itself.
-pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
-    let login = client.map(Client::login);
-    let (id, peer) = login.map_or(("".into(), None), |login| {
-        (login.client_id.clone(), Some(login.peer))
-    });
-    report(shard, shortage, &id, peer);
 }
 
 /// Whether nothing is taken that stays in memory. Before something is refused, the sum is looked at again.

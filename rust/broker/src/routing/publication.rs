@@ -109,7 +109,7 @@ impl Unroutable {
     pub(crate) fn count(self, metrics: &Metrics) {
         let counter = match self {
             Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
-            Self::NoMemory => &metrics.refused_memory,
+            Self::NoMemory => memory::counter(metrics, Shortage::Publish),
             Self::QueueFull => &metrics.refused_queue_full,
             Self::TooManyFilters => &metrics.refused_too_many_filters,
         };
@@ -119,11 +119,11 @@ impl Unroutable {
 
 /// Counts and logs a message that is not routed.
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
+    why.count(shard.metrics());
     if why == Unroutable::NoMemory {
         let publisher = publication.publisher.map(|client| &**client);
-        return memory::report_of(shard, Shortage::Publish, publisher);
+        return memory::log_of(shard, Shortage::Publish, publisher);
     }
-    why.count(shard.metrics());
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
         let (topic, why) = (Escaped(publication.topic.as_str()), why.text());
         match publication.publisher {

@@ -7,8 +7,8 @@ use mqttcore_broker::{Broker, Config, PublishError};
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 
 use crate::common::{
-    Client, HOUR_S, Home, Plugin, Received, back, config, config_with_limits, eventually, queued,
-    start, start_with, v3, v5,
+    Client, HOUR_S, Home, Plugin, Received, back, config, config_with_limits, eventually,
+    line_about, logged, queued, start, start_with, v3, v5,
 };
 
 const MIB: usize = 1 << 20;
@@ -460,4 +460,34 @@ fn a_reload_changes_the_budget() {
     eventually("the new budget is in force", || {
         broker.stats().memory_budget_bytes == 2 * BUDGET as u64
     });
+}
+
+/// Nobody knows the address of a client that was not here since the start.
+#[test]
+fn drops_for_clients_of_an_earlier_life_are_logged_without_an_address() {
+    let home = Home::new();
+    let config = || Config {
+        memory_bytes: BUDGET,
+        data: Some(home.data(0)),
+        ..config_with_limits(|limits| limits.queue_qos0 = true)
+    };
+    let first = start(config());
+    away(&first, "away", "lossy");
+    drop(first);
+    let (broker, lines) = logged(config());
+    let mut writer = v5("writer").connect(&broker);
+    for number in 0..BUDGET / LARGE * 4 / 5 {
+        writer.publish_retained(&format!("kept/{number}"), [0; LARGE], QoS::AtMostOnce);
+    }
+    writer.ping();
+
+    eventually("a message is dropped", || {
+        writer.publish("lossy", "0", QoS::AtMostOnce);
+        broker.stats().dropped_memory > 0
+    });
+
+    line_about(
+        &lines,
+        "QoS 0 message dropped of client away: memory is short",
+    );
 }
