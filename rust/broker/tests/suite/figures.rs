@@ -199,15 +199,14 @@ fn packets_messages_and_bytes_are_counted_exactly() {
         client.message();
     }
 
-    let received = |stats: mqttcore_broker::Stats| {
+    let received = |stats: Stats| {
         (
             stats.packets_received,
             stats.messages_received,
             stats.bytes_received,
         )
     };
-    let sent =
-        |stats: mqttcore_broker::Stats| (stats.packets_sent, stats.messages_sent, stats.bytes_sent);
+    let sent = |stats: Stats| (stats.packets_sent, stats.messages_sent, stats.bytes_sent);
     let (a, b) = (received(before), received(broker.stats()));
     assert_eq!((b.0 - a.0, b.1 - a.1, b.2 - a.2), (3, 3, 18));
     let a = sent(before);
