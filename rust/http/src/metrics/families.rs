@@ -93,6 +93,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_wills_delayed", Counter, "Lost connections whose wills were published later, because too many clients were lost at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
     family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", One("violations")),
     family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client was silent for too long.", One("keep_alive_timeouts")),
@@ -189,7 +190,8 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
         part("answered", "http_answered"), part("refused", "http_refused")])),
-    family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond the limit.", One("http_connections_refused")),
+    family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond a limit.", By("reason", &[
+        part("connections", "http_connections_refused"), part("address_connections", "http_connections_refused_address")])),
 
     family("process_cpu_seconds", Counter, "CPU time of the process, in user and kernel mode.", Maybe(|s| s.process.cpu_s)),
     family("process_resident_memory_bytes", Gauge, "Resident memory of the process.", Maybe(|s| s.process.resident_bytes)),
