@@ -121,9 +121,11 @@ def metrics() -> Iterator[tuple[str, ...]]:
     )
     for name, kind, meaning, values in family.findall(text):
         suffix = {"Counter": "_total", "Info": "_info"}.get(kind, "")
-        label = re.match(r'(?:By|Each)\("(\w+)"', values)
+        label = re.match(r'By\("(\w+)"', values)
+        several = re.match(r"Each\(&\[([^]]+)\]", values)
         texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
-        labels = f"`{label[1]}`" + (f": {texts}" if texts else "") if label else ""
+        labels = several[1].replace('"', "`") if several else ""
+        labels = f"`{label[1]}`: {texts}" if label else labels
         yield f"`{name}{suffix}`", kind.lower(), labels, meaning
 
 

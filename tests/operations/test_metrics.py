@@ -139,6 +139,12 @@ def violation(scene: Scene) -> None:
     wire.receive_until_close()
 
 
+def noise(scene: Scene) -> None:
+    wire = scene.dial()
+    wire.send(b"GET / HTTP/1.1\r\n\r\n")
+    wire.receive_until_close()
+
+
 def wrong_login(scene: Scene) -> None:
     scene.dial().connect("c", username="stranger", password=b"x", reason=0x86)
 
@@ -221,7 +227,9 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_connections": traffic,
     "mqttcore_connections_accepted": traffic,
     "mqttcore_connections_refused": crowd,
-    "mqttcore_connects_refused": wrong_login,
+    "mqttcore_connects": wrong_login,
+    "mqttcore_connects_unanswered": noise,
+    "mqttcore_disconnects": takeover,
     "mqttcore_connects_limited": old_version,
     "mqttcore_logins_failed": wrong_login,
     "mqttcore_flapping_bans": flapping,
@@ -334,6 +342,38 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()
+
+
+def test_packets_and_ends_are_counted_by_type_and_by_reason() -> None:
+    with running() as broker, ExitStack() as stack:
+        scene = Scene(broker, stack)
+        takeover(scene)
+        wrong_login(scene)
+        polite = scene.client("polite")
+        polite.subscribe(("a", 0))
+        polite.disconnect(4)
+        rude = scene.client("rude")
+        rude.close()
+        for _ in range(2_000):
+            page = parsed(scrape(broker))
+            ends = values(page, "mqttcore_disconnects")
+            if ends["mqttcore_disconnects_total", "network", "Connection lost"]:
+                break
+
+    packets = values(page, "mqttcore_packets")
+    assert packets["mqttcore_packets_total", "in", "connect"] == 5
+    assert packets["mqttcore_packets_total", "in", "subscribe"] == 1
+    assert packets["mqttcore_packets_total", "out", "suback"] == 1
+    connects = {name: value for name, value in values(page, "mqttcore_connects").items() if value}
+    assert connects == {
+        ("mqttcore_connects_total", "Success"): 4,
+        ("mqttcore_connects_total", "Bad User Name or Password"): 1,
+    }
+    assert {name[1:]: value for name, value in ends.items() if value} == {
+        ("network", "Connection lost"): 1,
+        ("broker", "Session taken over"): 1,
+        ("client", "Disconnect with Will Message"): 1,
+    }
 
 
 def test_a_broker_without_a_store_has_no_families_of_one() -> None:

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::routing::retain;
 use crate::runtime::metrics::Stats;
+use crate::runtime::tallies::Tallies;
 use crate::shard::{EngineState, Shard};
 
 /// Sums the counters of all shards.
@@ -11,6 +12,8 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     let mut stats = Stats::default();
     for metrics in &engine.metrics {
         stats.add(metrics);
+        stats.packets_received += metrics.tallies.packets_received.sum();
+        stats.packets_sent += metrics.tallies.packets_sent.sum();
     }
     stats.sessions_to_come = engine.loading.remaining().unwrap_or(1);
     let directory = engine.directory.stats();
@@ -38,6 +41,12 @@ pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
     let store = engine.log.iter().flat_map(|log| log.figures());
     let store = store.map(|(name, value)| (format!("store_{name}"), value));
     figures.chain(store).collect()
+}
+
+/// Counts by packet type and by reason, of all shards.
+pub(crate) fn tallies(engine: &EngineState) -> Tallies {
+    let shards = engine.metrics.iter().map(|metrics| &metrics.tallies);
+    Tallies::sum(&shards.collect::<Vec<_>>())
 }
 
 /// What is in force on `shard`, what an external log promises included.

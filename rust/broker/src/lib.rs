@@ -76,6 +76,7 @@ pub use mqttcore_tls as tls;
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Stats};
+pub use runtime::tallies::{Tallies, Tally};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
 pub use startup::StartError;

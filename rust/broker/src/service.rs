@@ -21,6 +21,7 @@ use crate::health::{self, Health};
 use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
+use crate::runtime::tallies::Tallies;
 use crate::sessions::loading;
 use crate::shard::guard::vital_or;
 use crate::shard::{EngineState, Shard};
@@ -80,6 +81,12 @@ impl BrokerHandle {
     pub fn figures(&self) -> Vec<(String, u64)> {
         let engine = self.0.upgrade();
         engine.map_or_else(Vec::new, |engine| figures::all(&engine))
+    }
+
+    /// Counts by packet type and by reason. Never waits; empty once the broker has ended.
+    pub fn tallies(&self) -> Tallies {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Tallies::default, |engine| figures::tallies(&engine))
     }
 
     /// Connections of each listener that had one so far, in the order of the configuration.

@@ -186,6 +186,7 @@ fn attach(
     client.set_link(Some(Rc::clone(&link)));
     group::set_online(shard, client, true);
     shard.metrics().clients_connected.add(1);
+    shard.metrics().tallies.connects.count(ReasonCode::SUCCESS);
     link
 }
 

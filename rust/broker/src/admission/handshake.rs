@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use mqttcore_codec::{ReasonCode, decode_connect};
+use mqttcore_codec::{PacketType, ReasonCode, decode_connect};
 use mqttcore_session::{ConnAckFormat, ConnectRequest, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
@@ -215,7 +215,8 @@ impl Handshake<'_> {
             match decoded {
                 Some((connect, len)) => {
                     let to = ConnAckFormat::of(&connect);
-                    self.shard.metrics().packets_received.add(1);
+                    let packets = &self.shard.metrics().tallies.packets_received;
+                    packets.count(PacketType::Connect);
                     if !self.policy.protocol_versions.contains(&connect.version) {
                         return Err(RejectReason::Violation(to, Violation::protocol_version()));
                     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use mqttcore_codec::{ProtocolVersion, ReasonCode, decode};
+use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode, decode};
 use mqttcore_session::{AuthStep, Authentication, ConnAckFormat, ConnectRequest, Details, Secret};
 use tokio::sync::oneshot;
 
@@ -306,7 +306,7 @@ impl Handshake<'_> {
             metrics.bytes_sent.add(written.raw as u64);
             outbox.advance(written.payload);
         }
-        metrics.packets_sent.add(1);
+        metrics.tallies.packets_sent.count(PacketType::Auth);
         Ok(())
     }
 
@@ -327,7 +327,8 @@ impl Handshake<'_> {
                 self.read().await?;
                 continue;
             };
-            self.shard.metrics().packets_received.add(1);
+            let packets = &self.shard.metrics().tallies.packets_received;
+            packets.count(packet.packet_type());
             let step = authentication
                 .handle_packet(&packet)
                 .map_err(|violation| RejectReason::Violation(to, violation))?;

@@ -49,6 +49,16 @@ impl RejectReason {
         }
     }
 
+    /// The reason code of CONNACK; `None`: the connection is closed without one.
+    fn reason(&self) -> Option<ReasonCode> {
+        match self {
+            Self::Malformed(error, answer) => (!answer.is_empty()).then(|| error.reason_code()),
+            Self::Violation(_, violation) => Some(violation.reason),
+            Self::Denied(denied) => Some(denied.reason),
+            _ => None,
+        }
+    }
+
     /// Whether the client asked for a version of MQTT that it does not get.
     fn is_about_version(&self) -> bool {
         match self {
@@ -156,6 +166,10 @@ pub(crate) fn refuse(
         }
     };
     shard.metrics().connects_refused.add(1);
+    match refusal.reason() {
+        Some(reason) => shard.metrics().tallies.connects.count(reason),
+        None => shard.metrics().connects_unanswered.add(1),
+    }
     if refusal.is_about_version() {
         let metrics = shard.metrics();
         metrics.connects_refused_protocol_version.add(1);

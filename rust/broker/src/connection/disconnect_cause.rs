@@ -45,6 +45,7 @@ impl DisconnectCause {
         client: &Client,
         link: &Link,
     ) -> (Cause, Option<Farewell>) {
+        self.count(shard);
         match self {
             Self::Lost => (Cause::ConnectionLost, None),
             Self::Left(cause) => (*cause, None),
@@ -71,6 +72,24 @@ impl DisconnectCause {
                 let text = violation.what;
                 (Cause::Violation, Some((violation.reason, text.into())))
             }
+        }
+    }
+
+    /// Counts the end of a connection by who ended it, and why.
+    fn count(&self, shard: &Shard) {
+        let metrics = shard.metrics();
+        let closed = |reason| metrics.tallies.closed.count(reason);
+        match self {
+            Self::Lost => metrics.connections_lost.add(1),
+            Self::Left(Cause::ClientDisconnectWithWill) => {
+                metrics.tallies.left.count(ReasonCode::DISCONNECT_WITH_WILL);
+            }
+            Self::Left(_) => metrics.tallies.left.count(ReasonCode::NORMAL_DISCONNECTION),
+            Self::Closed(closing) => closed(closing.reason),
+            Self::Refused { reason, .. } => closed(*reason),
+            Self::Malformed(error) => closed(error.reason_code()),
+            Self::Unframed(_) => closed(ReasonCode::MALFORMED_PACKET),
+            Self::Violation(violation) => closed(violation.reason),
         }
     }
 }

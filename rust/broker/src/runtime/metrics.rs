@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::runtime::tallies::TallyCounters;
+
 /// A counter with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -74,6 +76,8 @@ macro_rules! counters {
         #[repr(align(128))]
         pub(crate) struct Metrics {
             $($(#[doc = $doc])+ pub(crate) $name: Counter,)+
+            /// Counters by packet type and by reason.
+            pub(crate) tallies: TallyCounters,
         }
 
         /// What the broker has done and holds: the sum over all shards.
@@ -128,6 +132,10 @@ counters! {
     sessions_expired,
     /// Connections taken over by another one with the same client identifier.
     takeovers,
+    /// Connections closed before CONNACK, without one.
+    connects_unanswered,
+    /// Connections of clients that ended without DISCONNECT: the client closed, or the network failed.
+    connections_lost,
     /// CONNECT packets refused.
     connects_refused,
     /// Those of them that asked for a protocol version that is unknown or that the listener does not
@@ -145,10 +153,6 @@ counters! {
     logins_failed,
     /// CONNECT packets refused because too many logins of their address, or with their user name, had failed.
     connects_refused_failed_logins,
-    /// Packets received.
-    packets_received,
-    /// Packets sent.
-    packets_sent,
     /// Bytes received.
     bytes_received,
     /// Bytes sent.
@@ -227,6 +231,10 @@ counters! {
 
     gauges:
 
+    /// Packets received.
+    packets_received,
+    /// Packets sent.
+    packets_sent,
     /// Sessions that were kept and are still being read, after a start; 1 while nobody knows
     /// how many.
     sessions_to_come,

@@ -11,5 +11,6 @@ pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod memory_limit;
 pub(crate) mod metrics;
+pub(crate) mod tallies;
 pub(crate) mod token_bucket;
 pub(crate) mod wheel;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mqttcore_codec::{PropertiesBuf, ProtocolVersion};
+use mqttcore_codec::{PacketType, PropertiesBuf, ProtocolVersion};
 use mqttcore_session::{Control, PublishTransmit, Transmit};
 
 use crate::clients::client::Client;
@@ -34,10 +34,10 @@ impl Link {
     /// Puts one packet into the outbox.
     pub(crate) fn push(&self, shard: &Shard, transmit: &Transmit) {
         let metrics = shard.metrics();
-        metrics.packets_sent.add(1);
         let mut outbox = self.outbox.borrow_mut();
         match transmit {
             Transmit::Publish(publish) => {
+                metrics.tallies.packets_sent.count(PacketType::Publish);
                 metrics.messages_sent.add(1);
                 let mut scratch = shard.properties.borrow_mut();
                 push_publish(
@@ -49,6 +49,7 @@ impl Link {
                 );
             }
             Transmit::Control(control) => {
+                metrics.tallies.packets_sent.count(control.packet_type());
                 outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
             }
         }
@@ -56,7 +57,8 @@ impl Link {
 
     /// Puts a packet that is not the session's turn into the outbox.
     pub(crate) fn push_control(&self, shard: &Shard, control: &Control) {
-        shard.metrics().packets_sent.add(1);
+        let packets = &shard.metrics().tallies.packets_sent;
+        packets.count(control.packet_type());
         let mut outbox = self.outbox.borrow_mut();
         outbox.push_with(|out| control.encode(self.version, self.packet_bytes, out));
     }

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use mqttcore_broker::Tally;
+
 use super::Scrape;
 
 /// A metric family.
@@ -30,12 +32,12 @@ pub(super) enum Values {
     Maybe(fn(&Scrape) -> Option<f64>),
     /// A figure for each text of a label.
     By(&'static str, &'static [Part]),
-    /// A value for each text of a label; the scrape has the texts.
-    Each(&'static str, fn(&Scrape) -> Labelled),
+    /// A value for each combination of texts of these labels; the scrape has the texts.
+    Each(&'static [&'static str], fn(&Scrape) -> Labelled),
 }
 
-/// Texts of a label, and their values.
-pub(super) type Labelled = Vec<(Arc<str>, f64)>;
+/// Texts of labels, and their values.
+pub(super) type Labelled = Vec<(Vec<Arc<str>>, f64)>;
 
 /// One value of a family with a label.
 pub(super) struct Part {
@@ -69,11 +71,11 @@ const fn less(text: &'static str, figure: &'static str, less: &'static [&'static
 #[rustfmt::skip]
 pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_build", Info, "The version; only in answers to peers with a token or on the Unix socket.",
-        Each("version", |s| s.version.iter().map(|version| ((*version).into(), 1.0)).collect())),
+        Each(&["version"], |s| s.version.iter().map(|version| (vec![(*version).into()], 1.0)).collect())),
     family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
 
     family("mqttcore_connections", Gauge, "Connections now, those without CONNACK among them.",
-        Each("listener", |s| s.connections.iter().map(|(name, count)| (Arc::clone(name), figure(*count))).collect())),
+        Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], figure(*count))).collect())),
     family("mqttcore_connections_accepted", Counter, "Sockets accepted.", One("connections_accepted")),
     family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", By("reason", &[
         part("connections", "connections_refused_full"),
@@ -84,7 +86,9 @@ pub(super) const FAMILIES: &[Family] = &[
         part("address_rate", "connections_refused_address_rate"),
         part("banned", "connections_refused_banned"),
     ])),
-    family("mqttcore_connects_refused", Counter, "CONNECT packets refused, for whatever reason.", One("connects_refused")),
+    family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
+        Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
+    family("mqttcore_connects_unanswered", Counter, "Connections closed before CONNACK, without one.", One("connects_unanswered")),
     family("mqttcore_connects_limited", Counter, "CONNECT packets refused for another reason than the login itself.", By("reason", &[
         part("protocol_version", "connects_refused_protocol_version"),
         part("banned", "connects_refused_banned"),
@@ -95,6 +99,12 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
     family("mqttcore_wills_delayed", Counter, "Lost connections whose wills were published later, because too many clients were lost at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
+    family("mqttcore_disconnects", Counter, "Connections of clients that ended, by who ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
+        let lost = vec![(vec!["network".into(), "Connection lost".into()], s.figure("connections_lost").unwrap_or_default())];
+        let closed = by_name(&s.tallies.closed, &["broker"]);
+        let left = by_name(&s.tallies.left, &["client"]);
+        [lost, closed, left].into_iter().flatten().collect()
+    })),
     family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", One("violations")),
     family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client was silent for too long.", One("keep_alive_timeouts")),
     family("mqttcore_stalled", Counter, "Connections closed because the client took no bytes for too long.", One("stalled")),
@@ -110,8 +120,10 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes that the directory replaced and that wait for readers.", One("directory_retired_bytes")),
     family("mqttcore_directory_waits", Counter, "Changes of the directory that gave way to readers.", One("directory_garbage_waits")),
 
-    family("mqttcore_packets", Counter, "MQTT packets.", By("direction", &[
-        part("in", "packets_received"), part("out", "packets_sent")])),
+    family("mqttcore_packets", Counter, "MQTT packets.", Each(&["direction", "type"], |s| {
+        let received = by_name(&s.tallies.packets_received, &["in"]);
+        received.into_iter().chain(by_name(&s.tallies.packets_sent, &["out"])).collect()
+    })),
     family("mqttcore_bytes", Counter, "Bytes of MQTT packets.", By("direction", &[
         part("in", "bytes_received"), part("out", "bytes_sent")])),
     family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", By("direction", &[
@@ -158,7 +170,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
 
     family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard ran its timers last; below 0.2 unless it is stuck.",
-        Each("shard", |s| s.health.turns.iter().enumerate().map(|(shard, age)| (shard.to_string().into(), age.as_secs_f64())).collect())),
+        Each(&["shard"], |s| s.health.turns.iter().enumerate().map(|(shard, age)| (vec![shard.to_string().into()], age.as_secs_f64())).collect())),
     family("mqttcore_panics", Counter, "Tasks that panicked; each ended one connection and nothing else.", One("panics")),
 
     family("mqttcore_store_log_bytes", Gauge, "Bytes of the log.", One("store_log_bytes")),
@@ -168,8 +180,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_store_records_not_synced", Gauge, "Records that no sync covers yet.", One("store_records_not_synced")),
     family("mqttcore_store_waiting_bytes", Gauge, "Bytes that wait to be written.", One("store_waiting_bytes")),
     family("mqttcore_store_syncs", Counter, "Syncs of the log.", One("store_syncs")),
-    family("mqttcore_store_sync_seconds", Gauge, "Quantiles of the time of a sync.", Each("quantile", |s| {
-        let seconds = |text: &str, name| Some((text.into(), s.figure(name)? / 1e6));
+    family("mqttcore_store_sync_seconds", Gauge, "Quantiles of the time of a sync.", Each(&["quantile"], |s| {
+        let seconds = |text: &str, name| Some((vec![text.into()], s.figure(name)? / 1e6));
         [seconds("0.5", "store_sync_p50_us"), seconds("0.99", "store_sync_p99_us")].into_iter().flatten().collect()
     })),
     family("mqttcore_store_queues_ratio", Gauge, "Kept messages in relation to their share of the disk.", Maybe(|s| s.figure("store_queues_percent").map(|percent| percent / 100.0))),
@@ -199,6 +211,15 @@ pub(super) const FAMILIES: &[Family] = &[
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];
 
+/// A value for each name of a tally, behind the `first` texts.
+fn by_name(tally: &Tally, first: &[&str]) -> Labelled {
+    let labels = |name: &str| first.iter().copied().chain([name]).map(Arc::from).collect();
+    let counts = tally.iter();
+    counts
+        .map(|(name, count)| (labels(name), figure(*count)))
+        .collect()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
 fn figure(value: u64) -> f64 {
     value as f64
@@ -212,8 +233,16 @@ mod tests {
 
     use super::*;
 
-    /// Sums of other figures, and the age: families have the parts, and the time of the start.
-    const NOT_SHOWN: [&str; 3] = ["connections_refused", "memory_used_bytes", "uptime_s"];
+    /// Sums of what families have in parts, the age beside the time of the start, and what a tally shows.
+    const NOT_SHOWN: [&str; 7] = [
+        "connections_refused",
+        "connects_refused",
+        "connections_lost",
+        "packets_received",
+        "packets_sent",
+        "memory_used_bytes",
+        "uptime_s",
+    ];
 
     /// The figures that families show, and how often.
     fn shown() -> BTreeMap<&'static str, usize> {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::{BrokerHandle, Config, Health};
+use mqttcore_broker::{BrokerHandle, Config, Health, Tallies};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -37,6 +37,7 @@ struct Scrape {
     /// The broker's figures by name.
     figures: HashMap<String, u64>,
     health: Health,
+    tallies: Tallies,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
     process: Process,
@@ -69,6 +70,7 @@ impl Metrics {
         let scrape = Scrape {
             health: self.broker.health()?,
             figures: self.broker.figures().into_iter().collect(),
+            tallies: self.broker.tallies(),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
             started_unix_s: self.started_unix_s,
@@ -154,10 +156,10 @@ impl Family {
                     .filter_map(|part| Some((labels(part), scrape.part(part)?)))
                     .collect()
             }
-            Values::Each(label, read) => {
+            Values::Each(names, read) => {
                 let values = read(scrape).into_iter();
                 values
-                    .map(|(text, value)| (vec![(label, text)], value))
+                    .map(|(texts, value)| (names.iter().copied().zip(texts).collect(), value))
                     .collect()
             }
         }

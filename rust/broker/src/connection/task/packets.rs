@@ -60,7 +60,8 @@ impl Connection {
         } else if let Some(throttle) = &mut self.throttle {
             throttle.spend_message(self.shard.now());
         }
-        self.shard.metrics().packets_received.add(1);
+        let packets = &self.shard.metrics().tallies.packets_received;
+        packets.count(packet.packet_type());
         let frame = batch.pass(len);
         let request = self
             .client
