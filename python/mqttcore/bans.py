@@ -1,6 +1,8 @@
 """Bans, as `Broker.ban` makes them and `Broker.bans` lists them."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -8,23 +10,54 @@ class Ban:
     """A ban in force."""
 
     kind: str
-    """What is banned: ``client_id``, ``user`` or ``address``."""
+    """What is banned: ``client_id``, ``client_id_regex``, ``user`` or ``address``."""
     value: str
-    """The client identifier, the user name, or the address or network."""
+    """The client identifier, the regular expression, the user name, or the address or network."""
     reason: str
     """For operators; clients are not told."""
     remaining_s: float | None
     """Seconds until it ends; None: it has to be lifted."""
 
 
-def target_of(client_id: str | None, user: str | None, address: str | None) -> tuple[str, str]:
+def target_of(
+    client_id: str | None, client_id_regex: str | None, user: str | None, address: str | None
+) -> tuple[str, str]:
     """Kind and value of the one target that is given.
 
     Raises:
         ValueError: none is given, or more than one.
     """
-    named = {"client_id": client_id, "user": user, "address": address}
+    named = {
+        "client_id": client_id,
+        "client_id_regex": client_id_regex,
+        "user": user,
+        "address": address,
+    }
     given = [(kind, value) for kind, value in named.items() if value is not None]
     if len(given) != 1:
-        raise ValueError("name one of client_id, user and address")
+        raise ValueError("name one of client_id, client_id_regex, user and address")
     return given[0]
+
+
+def ban_actions(
+    ban: Callable[..., int], unban: Callable[..., bool], bans: Callable[[], list[Ban]]
+) -> dict[str, Callable[[str], object]]:
+    """What the control socket does about bans: each takes a JSON object of keywords."""
+    return {
+        "ban": lambda asked: called(ban, asked),
+        "unban": lambda asked: called(unban, asked),
+        "bans": lambda _: [asdict(one) for one in bans()],
+    }
+
+
+def called(action: Callable[..., int], asked: str) -> int:
+    """Calls `action` with the keywords that are asked for.
+
+    Raises:
+        ValueError: they are not those of the action.
+    """
+    keywords = json.loads(asked)
+    try:
+        return action(**keywords)
+    except TypeError as error:
+        raise ValueError(f"a request about bans has wrong keywords: {error}") from error

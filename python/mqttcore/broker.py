@@ -12,7 +12,7 @@ from typing import Self
 
 from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
-from mqttcore.bans import Ban, target_of
+from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, changes
 from mqttcore.config import Listener, Settings
 from mqttcore.control import Control
@@ -260,6 +260,7 @@ class Broker:
         self,
         *,
         client_id: str | None = None,
+        client_id_regex: str | None = None,
         user: str | None = None,
         address: str | None = None,
         reason: str = "",
@@ -267,26 +268,36 @@ class Broker:
     ) -> int:
         """Bans a client identifier, a user name, or an IP address or network such as 10.0.0.0/8.
 
+        ``client_id_regex`` bans all clients whose whole identifier it matches: a regular expression
+        without look-around and back-references, compared with each login in linear time.
+
         Clients that it covers are disconnected, and their wills are not published; returns how
         many. New connections get 0x8A (Banned); those of an address are closed at once. It lasts
-        for ``seconds``, or until `unban`, but not longer than this broker runs. It replaces a ban
-        of the same target.
+        for ``seconds``, or until `unban`. With a data folder it outlives the broker, and the time
+        that the broker is down counts; else it ends with it. It replaces a ban of the same target.
 
         Raises:
-            ValueError: not exactly one of the three is given, or ``address`` is none.
+            ValueError: not exactly one target is given, ``address`` or ``client_id_regex`` is none,
+                or ``seconds`` is negative.
         """
-        kind, value = target_of(client_id, user, address)
+        kind, value = target_of(client_id, client_id_regex, user, address)
         return self._started().ban(kind, value, reason=reason, seconds=seconds)
 
     def unban(
-        self, *, client_id: str | None = None, user: str | None = None, address: str | None = None
+        self,
+        *,
+        client_id: str | None = None,
+        client_id_regex: str | None = None,
+        user: str | None = None,
+        address: str | None = None,
     ) -> bool:
         """Lifts a ban; False: there is none of this target.
 
         Raises:
-            ValueError: not exactly one of the three is given, or ``address`` is none.
+            ValueError: not exactly one target is given, or ``address`` or ``client_id_regex`` is
+                none.
         """
-        return self._started().unban(*target_of(client_id, user, address))
+        return self._started().unban(*target_of(client_id, client_id_regex, user, address))
 
     def bans(self) -> list[Ban]:
         """The bans in force, those for flapping among them."""
@@ -378,7 +389,10 @@ class Broker:
         if not self._settings.data:
             return None
         try:
-            return Control(pathlib.Path(self._settings.data), {"backup": self.backup})
+            return Control(
+                pathlib.Path(self._settings.data),
+                {"backup": self.backup, **ban_actions(self.ban, self.unban, self.bans)},
+            )
         except OSError as error:
             log.warning("tools such as `mqttcore store` cannot reach this broker: %s", error)
             return None

@@ -27,7 +27,8 @@ BEAT_S: Final = 1.0
 SILENCE_S: Final = 30.0
 """A broker that says nothing for so long does not answer any more."""
 
-Actions = Mapping[str, Callable[[str], int]]
+Actions = Mapping[str, Callable[[str], object]]
+"""What each request does; its answer has to fit into JSON."""
 
 
 class NobodyThereError(MqttError):
@@ -98,7 +99,7 @@ class Control:
         line.sendall(json.dumps(answer).encode() + b"\n")
 
     @staticmethod
-    def _do(action: Callable[[str], int], argument: str) -> dict[str, object]:
+    def _do(action: Callable[[str], object], argument: str) -> dict[str, object]:
         try:
             return {"done": action(argument)}
         except (MqttError, OSError, ValueError) as error:
@@ -125,6 +126,14 @@ def beating(line: socket.socket) -> Iterator[None]:
 
 
 def ask(folder: pathlib.Path, action: str, argument: str) -> int:
+    """As `request`, for what is answered with a number."""
+    done = request(folder, action, argument)
+    if not isinstance(done, int):
+        raise StoreError(f"{folder}: its broker gave an answer that is no number")
+    return done
+
+
+def request(folder: pathlib.Path, action: str, argument: str) -> object:
     """Has the broker that runs on `folder` do something; waits until it is done.
 
     Raises:
@@ -153,7 +162,8 @@ def ask(folder: pathlib.Path, action: str, argument: str) -> int:
     found = json.loads(answer)
     if "error" in found:
         raise StoreError(found["error"])
-    return int(found["done"])
+    done: object = found["done"]
+    return done
 
 
 @contextlib.contextmanager

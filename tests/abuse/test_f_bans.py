@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mqttcore import ban
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
 from tests import wire as mqtt
@@ -127,3 +130,42 @@ def test_c25_a_ban_names_one_target(fresh_broker: Broker) -> None:
         fresh_broker.ban(user="a", client_id="b")
     with pytest.raises(ValueError, match="not an IP address"):
         fresh_broker.ban(address="not one")
+    with pytest.raises(ValueError, match="not a regular expression"):
+        fresh_broker.ban(client_id_regex="(")
+    with pytest.raises(ValueError, match="a ban cannot last -1"):
+        fresh_broker.ban(user="a", seconds=-1)
+
+
+def test_c25_an_operator_bans_at_the_control_socket_and_the_ban_outlives_the_broker(
+    tmp_path: Path, start_broker: Start, wire: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "data")
+    broker = start_broker(data=folder)
+    bot = wire(port=broker.port)
+    bot.connect("bot-1")
+
+    target = ["--client-id-regex", r"bot-\d+"]
+    assert ban.main(["add", folder, *target, "--reason", "bots", "--seconds", "3600"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {"disconnected": 1}
+    assert bot.expect(mqtt.DISCONNECT).reason == 0x98
+    broker.stop()
+    broker = start_broker(data=folder)
+    refused = wire(port=broker.port)
+    refused.send(mqtt.connect("bot-2"))
+    assert refused.expect(mqtt.CONNACK).reason == 0x8A
+    assert ban.main(["list", folder]) == 0
+    [listed] = json.loads(capsys.readouterr().out)["bans"]
+    assert (listed["kind"], listed["value"], listed["reason"]) == (
+        "client_id_regex",
+        r"bot-\d+",
+        "bots",
+    )
+    assert ban.main(["add", folder, "--client-id-regex", "("]) == 1
+    assert "not a regular expression" in capsys.readouterr().err
+    assert ban.main(["lift", folder, *target]) == 0
+    assert ban.main(["lift", folder, *target]) == 1
+    assert wire(port=broker.port).connect("bot-2").reason == 0
+    broker.stop()
+    assert ban.main(["list", folder]) == 1
+    assert "no broker runs" in capsys.readouterr().err

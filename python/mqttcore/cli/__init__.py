@@ -9,6 +9,7 @@ from mqttcore._schema import did_you_mean
 TOOLS = {
     "serve": "runs the broker",
     "healthcheck": "asks a running broker whether it works",
+    "ban": "bans clients of a running broker, and lists and lifts bans",
     "doctor": "prints the risks of a configuration on this machine",
     "certs": "makes certificates for trying TLS",
     "passwd": "writes password files",

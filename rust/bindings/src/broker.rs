@@ -22,6 +22,10 @@ type BanFields = (&'static str, String, String, Option<f64>);
 fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
     match kind {
         "client_id" => Ok(BanTarget::ClientId(value.into())),
+        "client_id_regex" => match value.parse() {
+            Ok(pattern) => Ok(BanTarget::ClientIdPattern(pattern)),
+            Err(error) => Err(PyValueError::new_err(format!("{value:?}: {error}"))),
+        },
         "user" => Ok(BanTarget::Username(value.into())),
         "address" => match value.parse() {
             Ok(network) => Ok(BanTarget::Network(network)),
@@ -31,6 +35,15 @@ fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
             "unknown kind of ban {kind:?}"
         ))),
     }
+}
+
+/// How long a ban lasts.
+fn ban_duration(seconds: f64) -> PyResult<Duration> {
+    let duration = Duration::try_from_secs_f64(seconds);
+    duration.map_err(|_| {
+        let text = format!("a ban cannot last {seconds} seconds: give 0 or more, or None");
+        PyValueError::new_err(text)
+    })
 }
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
@@ -165,7 +178,7 @@ impl PyEngine {
     ) -> PyResult<usize> {
         let broker = self.running()?;
         let target = ban_target(kind, value)?;
-        let duration = seconds.map(Duration::try_from_secs_f64).transpose()?;
+        let duration = seconds.map(ban_duration).transpose()?;
         Ok(py.detach(|| broker.ban(target, reason, duration)))
     }
 
@@ -181,6 +194,7 @@ impl PyEngine {
         let fields = bans.map(|ban| {
             let (kind, value) = match ban.target {
                 BanTarget::ClientId(id) => ("client_id", id.into_string()),
+                BanTarget::ClientIdPattern(pattern) => ("client_id_regex", pattern.to_string()),
                 BanTarget::Username(name) => ("user", name.into_string()),
                 BanTarget::Network(network) => ("address", network.to_string()),
             };

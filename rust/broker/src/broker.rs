@@ -283,15 +283,24 @@ impl Broker {
     }
 
     /// Bans clients, for `duration` or until [`unban`](Self::unban); replaces a ban of the same target. Returns how many
-    /// were connected: they are disconnected, and their wills are not published. A ban ends with the broker.
+    /// were connected: they are disconnected, and their wills are not published. With a data folder, a ban outlives the
+    /// broker; else it ends with it.
     pub fn ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) -> usize {
-        let bans = &self.engine.bans;
-        bans.add(target, reason, duration, Instant::now());
+        let now = Instant::now();
+        // Longer than the clock counts is without end.
+        let until = duration.and_then(|duration| now.checked_add(duration));
+        if let Some(log) = &self.engine.log {
+            log.keep_ban(&target, &reason, until);
+        }
+        self.engine.bans.add(target, reason, until, now);
         self.ask_all(listing::disconnect_banned).iter().sum()
     }
 
     /// Lifts a ban. False if there is none of this target.
     pub fn unban(&self, target: &BanTarget) -> bool {
+        if let Some(log) = &self.engine.log {
+            log.forget_ban(target);
+        }
         self.engine.bans.remove(target, Instant::now())
     }
 

@@ -50,6 +50,7 @@ pub use admission::unix::bind_unix;
 pub use broker::{Broker, PublishError};
 pub use clients::address::AddressKey;
 pub use clients::bans::{Ban, BanTarget};
+pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,

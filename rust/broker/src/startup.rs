@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use mqttcore_store::StoreError;
 use mqttcore_tls::TlsError;
@@ -122,6 +122,9 @@ pub(crate) fn open_state(
     };
     let engine = Arc::new(EngineState::new(config, shards, seed, kept));
     if let Some(log) = &engine.log {
+        let now = Instant::now();
+        log.read_bans(&engine.bans, now)
+            .map_err(StartError::Store)?;
         let events: Arc<dyn StoreEvents> = Arc::clone(&engine) as _;
         log.serve(&events);
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use crate::clients::client_id_pattern::ClientIdPattern;
 use crate::config::Network;
 use crate::config::hooks::Login;
 
@@ -16,6 +17,8 @@ const AUTOMATIC_MAX: usize = 65_536;
 pub enum BanTarget {
     /// Clients with this identifier.
     ClientId(Box<str>),
+    /// Clients whose whole identifier this regular expression matches.
+    ClientIdPattern(ClientIdPattern),
     /// Clients with this user name.
     Username(Box<str>),
     /// Clients with an address in this network.
@@ -43,6 +46,8 @@ struct Table {
     names: HashMap<BanTarget, Entry>,
     /// Few: each is compared with each new connection.
     networks: Vec<(Network, Entry)>,
+    /// Few, too: each is compared with each login.
+    patterns: Vec<(ClientIdPattern, Entry)>,
 }
 
 struct Entry {
@@ -59,16 +64,14 @@ impl Entry {
 }
 
 impl Bans {
-    /// Bans `target`, for `duration` if there is one; replaces a ban of the same target.
+    /// Bans `target`, to its end if it has one; replaces a ban of the same target.
     pub(crate) fn add(
         &self,
         target: BanTarget,
         reason: String,
-        duration: Option<Duration>,
+        until: Option<Instant>,
         now: Instant,
     ) {
-        // Longer than the clock counts is without end.
-        let until = duration.and_then(|duration| now.checked_add(duration));
         let entry = Entry {
             reason,
             until,
@@ -106,10 +109,16 @@ impl Bans {
         let table = self.read();
         let networks = table.networks.iter();
         let networks = networks.map(|(network, entry)| (BanTarget::Network(*network), entry));
+        let patterns = table.patterns.iter();
+        let patterns = patterns.map(|(pattern, entry)| {
+            let target = BanTarget::ClientIdPattern(pattern.clone());
+            (target, entry)
+        });
         let names = table.names.iter();
         let all = names
             .map(|(target, entry)| (target.clone(), entry))
-            .chain(networks);
+            .chain(networks)
+            .chain(patterns);
         all.filter(|(_, entry)| entry.is_in_force(now))
             .map(|(target, entry)| Ban {
                 target,
@@ -137,7 +146,7 @@ impl Bans {
 
     fn covers_if(&self, login: &Login, counts: impl Fn(&Entry) -> bool) -> bool {
         let table = self.read();
-        if table.names.is_empty() && table.networks.is_empty() {
+        if table.is_empty() {
             return false;
         }
         let client_id = BanTarget::ClientId(login.client_id.as_ref().into());
@@ -148,6 +157,7 @@ impl Bans {
             .iter()
             .flatten()
             .any(|target| table.names.get(target).is_some_and(&counts))
+            || table.covers_client_id(&login.client_id, &counts)
             || address.is_some_and(|address| table.covers_address(address, counts))
     }
 
@@ -160,11 +170,21 @@ impl Bans {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.names.retain(|_, entry| entry.is_in_force(now));
         table.networks.retain(|(_, entry)| entry.is_in_force(now));
+        table.patterns.retain(|(_, entry)| entry.is_in_force(now));
         table
     }
 }
 
 impl Table {
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.networks.is_empty() && self.patterns.is_empty()
+    }
+
+    fn covers_client_id(&self, client_id: &str, counts: impl Fn(&Entry) -> bool) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|(pattern, entry)| counts(entry) && pattern.matches(client_id))
+    }
+
     fn covers_address(&self, address: IpAddr, counts: impl Fn(&Entry) -> bool) -> bool {
         let mut networks = self.networks.iter();
         networks.any(|(network, entry)| network.contains(address) && counts(entry))
@@ -175,15 +195,22 @@ impl Table {
         self.remove(&target);
         match target {
             BanTarget::Network(network) => self.networks.push((network, entry)),
+            BanTarget::ClientIdPattern(pattern) => self.patterns.push((pattern, entry)),
             target => drop(self.names.insert(target, entry)),
         }
     }
 
     fn remove(&mut self, target: &BanTarget) -> bool {
-        let networks = self.networks.len();
-        self.networks
-            .retain(|(network, _)| *target != BanTarget::Network(*network));
-        self.names.remove(target).is_some() || self.networks.len() < networks
+        let count = |table: &Self| table.networks.len() + table.patterns.len();
+        let before = count(self);
+        match target {
+            BanTarget::Network(lifted) => self.networks.retain(|(network, _)| network != lifted),
+            BanTarget::ClientIdPattern(lifted) => {
+                self.patterns.retain(|(pattern, _)| pattern != lifted);
+            }
+            target => return self.names.remove(target).is_some(),
+        }
+        count(self) < before
     }
 }
 
@@ -204,7 +231,7 @@ mod tests {
     fn a_ban_of_a_network_covers_its_addresses_until_it_ends() {
         let (bans, now) = (Bans::default(), Instant::now());
         let hour = Duration::from_secs(3_600);
-        bans.add(network("10.0.0.0/8"), "scans".into(), Some(hour), now);
+        bans.add(network("10.0.0.0/8"), "scans".into(), Some(now + hour), now);
 
         for (address, at, is_covered) in [
             ("10.1.2.3", now, true),
@@ -252,7 +279,8 @@ mod tests {
         let (bans, now) = (Bans::default(), Instant::now());
         let joe = || BanTarget::Username("joe".into());
         bans.add(joe(), "first".into(), None, now);
-        bans.add(joe(), "second".into(), Some(Duration::from_secs(9)), now);
+        let end = now + Duration::from_secs(9);
+        bans.add(joe(), "second".into(), Some(end), now);
 
         let ban = Ban {
             target: joe(),

@@ -6,6 +6,7 @@ pub(crate) mod ack_order;
 pub(crate) mod address;
 pub(crate) mod bans;
 pub(crate) mod client;
+pub(crate) mod client_id_pattern;
 pub(crate) mod connections;
 pub(crate) mod durable;
 pub(crate) mod failed_logins;

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod events;
 pub(crate) mod external;
 pub(crate) mod journal;
+mod kept_bans;
 pub(crate) mod loading;
 pub(crate) mod outcomes;
 pub(crate) mod page;

@@ -10,6 +10,7 @@ mod tls_client;
 mod aftermath;
 mod authenticate;
 mod authorize;
+mod bans;
 mod clock;
 mod costly;
 mod durable;

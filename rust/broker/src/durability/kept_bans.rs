@@ -1,0 +1,94 @@
+//! Bans by operators, in notes of the store, so that they outlive the broker.
+
+use std::time::Instant;
+
+use mqttcore_store::record::Record;
+use mqttcore_store::{Batch, Durability, StoreError};
+
+use crate::clients::bans::{BanTarget, Bans};
+use crate::durability::store::DurableLog;
+
+/// What the keys of these notes begin with.
+const BAN: &str = "ban/";
+/// A ban without end.
+const FOR_EVER: u64 = u64::MAX;
+
+/// Which note has a ban: its kind is one letter, so that the longest name fits.
+fn key_of(target: &BanTarget) -> String {
+    match target {
+        BanTarget::ClientId(id) => format!("{BAN}c/{id}"),
+        BanTarget::ClientIdPattern(pattern) => format!("{BAN}r/{pattern}"),
+        BanTarget::Username(name) => format!("{BAN}u/{name}"),
+        BanTarget::Network(network) => format!("{BAN}n/{network}"),
+    }
+}
+
+fn target_of(key: &str) -> Option<BanTarget> {
+    let (kind, name) = key.strip_prefix(BAN)?.split_once('/')?;
+    match kind {
+        "c" => Some(BanTarget::ClientId(name.into())),
+        "r" => name.parse().ok().map(BanTarget::ClientIdPattern),
+        "u" => Some(BanTarget::Username(name.into())),
+        "n" => name.parse().ok().map(BanTarget::Network),
+        _ => None,
+    }
+}
+
+impl DurableLog {
+    /// Writes a ban, in the place of one of the same target.
+    pub(crate) fn keep_ban(&self, target: &BanTarget, reason: &str, until: Option<Instant>) {
+        let until_ms = until.map_or(FOR_EVER, |until| self.clock.unix_ms(until));
+        let mut value = until_ms.to_le_bytes().to_vec();
+        value.extend_from_slice(reason.as_bytes());
+        self.note_ban(&key_of(target), &value);
+    }
+
+    /// Writes that a ban is over.
+    pub(crate) fn forget_ban(&self, target: &BanTarget) {
+        self.note_ban(&key_of(target), &[]);
+    }
+
+    fn note_ban(&self, key: &str, value: &[u8]) {
+        if key.len() > usize::from(u16::MAX) {
+            // No client has such a name.
+            return;
+        }
+        let mut batch = Batch::default();
+        batch.push(&Record::Note { key, value });
+        self.append(&mut batch, Durability::Fsync);
+    }
+
+    /// Puts the bans of earlier brokers into `bans`, and removes those that have ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) fn read_bans(&self, bans: &Bans, now: Instant) -> Result<(), StoreError> {
+        let mut ended = Vec::new();
+        let now_ms = self.clock.unix_ms(now);
+        self.store.notes(&mut |key, value| {
+            let Some((target, (until_ms, reason))) = target_of(key).zip(decode(value)) else {
+                return;
+            };
+            if until_ms <= now_ms {
+                ended.push(target);
+                return;
+            }
+            let until = (until_ms != FOR_EVER).then(|| self.clock.instant(until_ms));
+            bans.add(target, reason, until, now);
+        })?;
+        for target in &ended {
+            self.forget_ban(target);
+        }
+        Ok(())
+    }
+}
+
+/// When a ban ends, and its reason.
+fn decode(value: &[u8]) -> Option<(u64, String)> {
+    let (until_ms, reason) = value.split_first_chunk()?;
+    Some((
+        u64::from_le_bytes(*until_ms),
+        String::from_utf8_lossy(reason).into_owned(),
+    ))
+}

@@ -1,0 +1,106 @@
+//! Bans by operators outlive the broker.
+
+use std::time::{Duration, SystemTime};
+
+use mqttcore_broker::{Ban, BanTarget, Broker, Config};
+
+use crate::common::{Home, config, start, v5};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn id(text: &str) -> BanTarget {
+    BanTarget::ClientId(text.into())
+}
+
+/// The bans in force, by target.
+fn bans(broker: &Broker) -> Vec<Ban> {
+    let mut bans = broker.bans();
+    bans.sort_by_key(|ban| format!("{:?}", ban.target));
+    bans
+}
+
+#[test]
+fn bans_outlive_the_broker_with_their_reasons_and_their_ends() {
+    let home = Home::new();
+    let first = home.start(0);
+    first.ban(id("a/b"), "hostile".into(), None);
+    first.ban(BanTarget::Username("joe".into()), "left".into(), Some(HOUR));
+    let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
+    first.ban(network.clone(), String::new(), None);
+    let pattern = BanTarget::ClientIdPattern(r"bot-\d+".parse().expect("a pattern"));
+    first.ban(pattern.clone(), "bots".into(), None);
+    first.ban(id("lifted"), "by mistake".into(), None);
+    assert!(first.unban(&id("lifted")));
+
+    let second = home.crash(first, 0);
+
+    let [of_id, of_ids, of_network, of_user] = bans(&second).try_into().expect("four bans");
+    assert_eq!((of_ids.target, of_ids.reason.as_str()), (pattern, "bots"));
+    assert_eq!(v5("bot-7").refused(&second), 0x8A);
+    v5("no bot-7").connect(&second).ping();
+    assert_eq!(
+        (of_id.target, of_id.reason.as_str()),
+        (id("a/b"), "hostile")
+    );
+    assert_eq!((of_network.target, of_network.remaining), (network, None));
+    assert_eq!(of_user.target, BanTarget::Username("joe".into()));
+    let remaining = of_user.remaining.expect("an end");
+    assert!(remaining <= HOUR && remaining > HOUR / 2, "{remaining:?}");
+    assert_eq!(v5("a/b").refused(&second), 0x8A);
+    v5("lifted").connect(&second).ping();
+    assert!(second.unban(&id("a/b")));
+    let third = home.crash(second, 1);
+    v5("a/b").connect(&third).ping();
+    assert_eq!(bans(&third).len(), 3);
+}
+
+fn in_half_an_hour() -> SystemTime {
+    SystemTime::now() + HOUR / 2
+}
+
+#[test]
+fn the_time_that_the_broker_is_down_counts() {
+    let home = Home::new();
+    let first = home.start(0);
+    first.ban(id("short"), String::new(), Some(HOUR / 4));
+    first.ban(id("long"), String::new(), Some(HOUR));
+
+    let later = Config {
+        system_time: in_half_an_hour,
+        ..config()
+    };
+    let second = home.crash_with(first, 0, later);
+
+    let [long] = bans(&second).try_into().expect("one ban");
+    assert_eq!(long.target, id("long"));
+    assert!(long.remaining.expect("an end") <= HOUR / 2);
+    v5("short").connect(&second).ping();
+}
+
+#[test]
+fn a_ban_by_regular_expression_disconnects_replaces_and_is_lifted() {
+    let broker = start(config());
+    let bots = || BanTarget::ClientIdPattern(r"bot-\d+".parse().expect("a pattern"));
+    let mut bot = v5("bot-1").connect(&broker);
+    let mut other = v5("robot-1").connect(&broker);
+
+    assert_eq!(broker.ban(bots(), "first".into(), None), 1);
+    assert_eq!(bot.until_closed().len(), 1);
+    broker.ban(bots(), "second".into(), None);
+
+    other.ping();
+    assert_eq!(bans(&broker).len(), 1);
+    assert!(broker.unban(&bots()) && !broker.unban(&bots()));
+    v5("bot-1").connect(&broker).ping();
+}
+
+#[test]
+fn without_a_data_folder_bans_end_with_the_broker() {
+    let first = start(config());
+    first.ban(id("a"), String::new(), None);
+    drop(first);
+
+    let second = start(config());
+
+    assert!(second.bans().is_empty());
+}
