@@ -164,6 +164,7 @@ impl From<TextError> for CoreError {
 }
 
 impl From<CoreError> for PyErr {
+    /// Longer than other functions: the one table of errors and their Python classes.
     fn from(error: CoreError) -> Self {
         match error {
             CoreError::Filter(error) => TopicFilterError::new_err(error.to_string()),

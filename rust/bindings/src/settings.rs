@@ -156,7 +156,7 @@ pub(crate) fn memory_budget(memory_bytes: usize) -> usize {
     mqttcore_broker::memory_budget(memory_bytes)
 }
 
-/// Reads a `Settings` object.
+/// Reads a `Settings` object. Longer than other functions: one line for each field.
 pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
     let fields: SettingsFields<'_> = settings.extract()?;
     let sys_interval = Duration::try_from_secs_f64(fields.sys_interval_s)?;

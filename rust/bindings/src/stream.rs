@@ -27,6 +27,7 @@ pub(crate) struct PyStreamOptions(ReadOptions);
 
 #[pymethods]
 impl PyStreamOptions {
+    /// Longer than other functions: one line for each option.
     #[new]
     #[pyo3(signature = (*, filter=None, start_us=None, end_us=None, columns=None, batch_rows=None, decode=None,
         payload_schema=None, on_error="null", typed=None, typed_decode=None, aliases=None, descriptor=None, message=None))]

@@ -152,6 +152,12 @@ impl Broker {
             let started = service.start(&BrokerHandle::new(&engine), &config);
             started.map_err(StartError::Service)?;
         }
+        broker.start_listeners(sockets, has_tls);
+        Ok(broker)
+    }
+
+    /// Accepts connections, on the first shard; with TLS, watches the files of certificates, too.
+    fn start_listeners(&self, sockets: Vec<BoundSocket>, has_tls: bool) {
         let accept = move |shard: &Rc<Shard>| {
             for (index, socket) in sockets.into_iter().enumerate() {
                 let accept = listener::accept(Rc::clone(shard), socket, index);
@@ -166,8 +172,7 @@ impl Broker {
                 tokio::task::spawn_local(critical(engine, "the watch over certificates", watch));
             }
         };
-        engine.run_on(0, Box::new(accept));
-        Ok(broker)
+        self.engine.run_on(0, Box::new(accept));
     }
 
     /// Starts the shards, and what reads the sessions that were kept.

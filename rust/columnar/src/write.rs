@@ -43,12 +43,7 @@ pub fn write_parquet<'a, W: Write + Send>(
 ) -> Result<FileMeta, ColumnarError> {
     let mut needed = Needed::default();
     let mut batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
-    let Some(first) = batches.next() else {
-        return Err(ColumnarError::NotDense {
-            partition: 0,
-            problem: "no row to write".to_owned(),
-        });
-    };
+    let first = batches.next().ok_or_else(no_row)?;
     let columns = first.num_columns();
     let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
     let mut meta = Extent::of(first, None)?.into_meta(origin);
@@ -75,6 +70,13 @@ pub fn write_parquet<'a, W: Write + Send>(
     }
     writer.close()?;
     Ok(meta)
+}
+
+fn no_row() -> ColumnarError {
+    ColumnarError::NotDense {
+        partition: 0,
+        problem: "no row to write".to_owned(),
+    }
 }
 
 fn properties() -> Result<WriterProperties, ColumnarError> {
@@ -132,21 +134,14 @@ impl Extent {
         if base < 0 || is_null != [0; 3] {
             return Err(not_dense("a row without an offset or a time".to_owned()));
         }
-        if let Some(other) = partitions
-            .values()
-            .iter()
-            .find(|other| **other != partition)
-        {
+        let mut partitions = partitions.values().iter();
+        if let Some(other) = partitions.find(|other| **other != partition) {
             return Err(not_dense(format!("a row of partition {other}")));
         }
-        let expected = (base..).zip(offsets.values());
-        if let Some((expected, found)) = expected
-            .clone()
-            .find(|(expected, found)| expected != *found)
-        {
-            return Err(not_dense(format!(
-                "found offset {found}, expected {expected}"
-            )));
+        let mut pairs = (base..).zip(offsets.values());
+        if let Some((expected, found)) = pairs.find(|(expected, found)| expected != *found) {
+            let problem = format!("found offset {found}, expected {expected}");
+            return Err(not_dense(problem));
         }
         Ok(Self {
             partition,

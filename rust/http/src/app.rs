@@ -114,7 +114,7 @@ impl App {
         self.sink.memory_bytes()
     }
 
-    /// Answers one request of somebody who may ask.
+    /// Answers one request of somebody who may ask. Longer than other functions: the table of routes.
     ///
     /// # Errors
     ///

@@ -38,16 +38,7 @@ pub(super) async fn answer(
     if !is_name(name) {
         return Err(gone(name));
     }
-    let path = folder.join(name);
-    let opened = spawn_blocking(move || {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        io::Result::Ok((file, metadata))
-    });
-    let (file, metadata) = match opened.await.map_err(|error| broken(&error))? {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(gone(name)),
-        other => other.map_err(|error| broken(&error))?,
-    };
+    let (file, metadata) = open(folder.join(name), name).await?;
     let (tag, bytes) = (tag(&metadata), metadata.len());
     if headers.get(IF_MATCH).is_some_and(|wanted| *wanted != tag) {
         let text = format!("{name} has changed");
@@ -57,16 +48,7 @@ pub(super) async fn answer(
             text,
         ));
     }
-    let wanted = headers.get(RANGE).and_then(|range| range.to_str().ok());
-    let (range, status) = match wanted.and_then(|text| part_of(text, bytes)) {
-        None => (0..bytes, StatusCode::OK),
-        Some(range) if range.is_empty() => {
-            let text = format!("{name} has {bytes} bytes");
-            let status = StatusCode::RANGE_NOT_SATISFIABLE;
-            return Err(HttpError::new(status, "range", text));
-        }
-        Some(range) => (range, StatusCode::PARTIAL_CONTENT),
-    };
+    let (range, status) = requested_range(name, bytes, headers)?;
     let told = format!(
         "bytes {}-{}/{bytes}",
         range.start,
@@ -82,6 +64,37 @@ pub(super) async fn answer(
         headers.insert(CONTENT_RANGE, told);
     }
     Ok(answer)
+}
+
+/// Opens a file; `name` is for the error.
+async fn open(path: PathBuf, name: &str) -> Result<(File, Metadata), HttpError> {
+    let opened = spawn_blocking(move || {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        io::Result::Ok((file, metadata))
+    });
+    match opened.await.map_err(|error| broken(&error))? {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone(name)),
+        other => other.map_err(|error| broken(&error)),
+    }
+}
+
+/// The bytes of a file that the header `Range` asks for, and the status of the answer.
+fn requested_range(
+    name: &str,
+    bytes: u64,
+    headers: &HeaderMap,
+) -> Result<(Range<u64>, StatusCode), HttpError> {
+    let wanted = headers.get(RANGE).and_then(|range| range.to_str().ok());
+    match wanted.and_then(|text| part_of(text, bytes)) {
+        None => Ok((0..bytes, StatusCode::OK)),
+        Some(range) if range.is_empty() => {
+            let text = format!("{name} has {bytes} bytes");
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            Err(HttpError::new(status, "range", text))
+        }
+        Some(range) => Ok((range, StatusCode::PARTIAL_CONTENT)),
+    }
 }
 
 /// Bytes of a file that are still to leave.

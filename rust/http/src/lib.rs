@@ -297,28 +297,11 @@ fn run(
     runtime.block_on(async {
         // Each connection holds a sender: when the channel closes, all connections have ended.
         let (alive, mut all_gone) = mpsc::channel(1);
-        for server in sockets.iter().filter_map(HttpSocket::tls) {
-            let watch = watch_files(broker.clone(), server);
-            let watch = broker.critical("the watch over the endpoint's certificates", watch);
-            tokio::task::spawn_local(watch);
-        }
-        let sockets: io::Result<Vec<_>> = sockets.into_iter().map(HttpSocket::open).collect();
-        let is_open = sockets
-            .as_ref()
-            .map(|_| ())
-            .map_err(|error| io::Error::new(error.kind(), error.to_string()));
-        let _ = started.send(is_open);
-        for socket in sockets.into_iter().flatten() {
-            let connections = connection::HttpConnections::new(
-                Arc::clone(limits),
-                Arc::clone(routes),
-                stopping.clone(),
-                alive.clone(),
-            );
-            let accept = socket.accept(Rc::new(connections));
-            let accept = broker.critical("the endpoint's acceptor", accept);
-            tokio::task::spawn_local(accept);
-        }
+        let connections = || {
+            let (limits, routes) = (Arc::clone(limits), Arc::clone(routes));
+            connection::HttpConnections::new(limits, routes, stopping.clone(), alive.clone())
+        };
+        let _ = started.send(spawn_acceptors(sockets, broker, connections));
         drop(alive);
         if let Some(streams) = routes.streams() {
             let upkeep = broker.critical("the endpoint's upkeep", streams.work());
@@ -331,4 +314,29 @@ fn run(
         // Connections that are still open then are closed.
         let _ = tokio::time::timeout(deadline, all_gone.recv()).await;
     });
+}
+
+/// Opens all sockets, then accepts on each and watches its certificates.
+///
+/// # Errors
+///
+/// That of the first socket that cannot be opened; nothing is accepted then.
+fn spawn_acceptors(
+    sockets: Vec<HttpSocket>,
+    broker: &BrokerHandle,
+    connections: impl Fn() -> connection::HttpConnections,
+) -> io::Result<()> {
+    let servers: Vec<_> = sockets.iter().filter_map(HttpSocket::tls).collect();
+    let sockets: io::Result<Vec<_>> = sockets.into_iter().map(HttpSocket::open).collect();
+    for socket in sockets? {
+        let accept = socket.accept(Rc::new(connections()));
+        let accept = broker.critical("the endpoint's acceptor", accept);
+        tokio::task::spawn_local(accept);
+    }
+    for server in servers {
+        let watch = watch_files(broker.clone(), server);
+        let watch = broker.critical("the watch over the endpoint's certificates", watch);
+        tokio::task::spawn_local(watch);
+    }
+    Ok(())
 }

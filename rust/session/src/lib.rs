@@ -73,6 +73,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod acknowledged;
 mod alias;
 mod auth;
 mod cause;

@@ -223,11 +223,7 @@ fn verifier(
             "client_ca: does nothing unless client_certificates is optional or required",
         ));
     }
-    let mut roots = RootCertStore::empty();
-    for root in certificates("client_ca", ca)? {
-        let added = roots.add(root);
-        added.map_err(|error| content("client_ca", ca, error.to_string()))?;
-    }
+    let roots = trusted_roots(ca)?;
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(path) = &settings.crl {
         // A list that has ended says nothing about today: fail closed (abuse I04).
@@ -246,6 +242,16 @@ fn verifier(
     built
         .map(Some)
         .map_err(|error| content(place.0, place.1, error.to_string()))
+}
+
+/// The CAs that issue certificates of clients.
+fn trusted_roots(ca: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates("client_ca", ca)? {
+        let added = roots.add(root);
+        added.map_err(|error| content("client_ca", ca, error.to_string()))?;
+    }
+    Ok(roots)
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {

@@ -62,7 +62,8 @@ impl<'py> Maker<'py> {
         self.module.getattr(class)?.call((), Some(fields))
     }
 
-    /// Sets the fields of a packet; answers with the name of its class.
+    /// Sets the fields of a packet; answers with the name of its class. Longer than other functions: one arm for each
+    /// packet.
     fn fill(&self, packet: &Packet<'_>, fields: &Bound<'py, PyDict>) -> PyResult<&'static str> {
         let properties = match packet {
             Packet::Connect(connect) => return self.connect(connect, fields),

@@ -198,6 +198,15 @@ pub(crate) struct PyHookQueues {
     classes: Arc<AnswerClasses>,
 }
 
+/// An `authorize` hook: action, filter and worker.
+fn rule((action, filter, worker): &(String, String, usize)) -> Result<Rule, CoreError> {
+    Ok(Rule {
+        action: action_named(action)?,
+        filter: parse_filter(filter)?,
+        worker: *worker,
+    })
+}
+
 #[pymethods]
 impl PyHookQueues {
     /// ``workers``: of each worker, whether its hooks are `async def`. ``logins``: the worker of the first
@@ -220,21 +229,13 @@ impl PyHookQueues {
         events: Vec<Vec<String>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
-        let rules = rules.iter().map(|(action, filter, worker)| {
-            Ok(Rule {
-                action: action_named(action)?,
-                filter: parse_filter(filter)?,
-                worker: *worker,
-            })
-        });
-        let rules = rules.collect::<Result<_, CoreError>>()?;
         let methods = methods.into_iter();
         let wanted = Wanted {
             login_worker: logins,
             methods: methods
                 .map(|(name, worker)| (name.into(), worker))
                 .collect(),
-            rules,
+            rules: rules.iter().map(rule).collect::<Result<_, _>>()?,
         };
         let queues = workers.into_iter().map(QuestionQueue::new);
         let observers = events.iter().map(|kinds| {

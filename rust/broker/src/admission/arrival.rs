@@ -69,21 +69,21 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     };
     let slot = arrival.slot;
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
-    let stored_at = existing
-        .as_ref()
-        .filter(|old| old.number(&shard.engine).is_some())
-        .map(|old| old.kept_at());
+    let stored = |old: &&Rc<Client>| old.number(&shard.engine).is_some();
+    let stored_at = existing.as_ref().filter(stored).map(|old| old.kept_at());
     let resumed = existing.and_then(|old| make_way(shard, &old, &request, &access.grant));
     let is_resumed = resumed.is_some();
-    terms.session_present = is_resumed;
     let expiry_s = terms.session_expiry_s(&request);
+    terms.session_present = is_resumed;
     terms.durable = is_durable(shard, resumed.as_ref(), arrival.promise, expiry_s);
     let owner = session_share::owner(shard, &login, expiry_s);
-    // What a client is told to be over must not come back.
-    let ended_at = stored_at.filter(|_| !terms.durable);
-    let keeps_will =
-        !terms.durable && session_records::keeps_will(shard, arrival.promise, &access, &request);
-    terms.changes_kept = ended_at.is_some() || keeps_will;
+    let changes = StoreChanges {
+        // What a client is told to be over must not come back.
+        ended_at: stored_at.filter(|_| !terms.durable),
+        keeps_will: !terms.durable
+            && session_records::keeps_will(shard, arrival.promise, &access, &request),
+    };
+    terms.changes_kept = changes.ended_at.is_some() || changes.keeps_will;
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
     client.promise.set(arrival.promise);
@@ -95,27 +95,45 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
     }
-    let is_new = session_records::keep(shard, &client, terms.durable);
-    let mut session = client.session.borrow_mut();
-    session.connect(shard.now(), &request, terms);
-    drop(session);
-    handle_events(shard, &client);
-    session_records::opened(shard, &client, &request, keeps_will);
-    if is_new && is_resumed {
-        session_records::write_adopted_session(shard, &client);
-    }
-    if let Some((level, journal)) = ended_at.zip(shard.journal.as_ref()) {
-        journal.hold_acknowledgement(&client, level);
-    }
+    open_session(shard, &client, (&request, terms), &changes);
     welcome(shard, &client, is_resumed);
     connection::spawn(shard, &client, &link, (transport, slot), &arrival.unread);
+}
+
+/// What a connection changes in the store, although its session is not kept.
+struct StoreChanges {
+    /// The durability of the stored session that ends.
+    ended_at: Option<Durability>,
+    keeps_will: bool,
+}
+
+/// Connects the session to its client, and writes what the store keeps of it.
+fn open_session(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    (request, terms): (&ConnectRequest, Terms),
+    changes: &StoreChanges,
+) {
+    let is_resumed = terms.session_present;
+    let is_new = session_records::keep(shard, client, terms.durable);
+    let mut session = client.session.borrow_mut();
+    session.connect(shard.now(), request, terms);
+    drop(session);
+    handle_events(shard, client);
+    session_records::opened(shard, client, request, changes.keeps_will);
+    if is_new && is_resumed {
+        session_records::write_adopted_session(shard, client);
+    }
+    if let Some((durability, journal)) = changes.ended_at.zip(shard.journal.as_ref()) {
+        journal.hold_acknowledgement(client, durability);
+    }
 }
 
 /// The refusal of an authenticated client, if it may not come in.
 fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<Denied> {
     let (login, to) = (&arrival.login, arrival.request.recipient());
     let refused = || {
-        let (reason, text) = refusal(shard, existing, arrival)?;
+        let (reason, text) = session_denied(shard, existing, arrival)?;
         Some(Denied::new(login, to, reason).saying(text))
     };
     // Again: it may be banned since, and has the user name that a plugin gave it.
@@ -206,12 +224,15 @@ fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     shard.tell(EventKind::Connected, client, EventDetails::default());
 }
 
+/// Why a session is denied: the reason code and the text for the client.
+type SessionDenial = (ReasonCode, &'static str);
+
 /// Returns the reason if an authenticated client may not have this session.
-fn refusal(
+fn session_denied(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
     arrival: &Arrival,
-) -> Option<(ReasonCode, &'static str)> {
+) -> Option<SessionDenial> {
     if shard.engine.is_stopping() {
         return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
     }
@@ -225,26 +246,32 @@ fn refusal(
         memory::report(shard, shortage, &login.client_id, login.peer);
         return Some((ReasonCode::QUOTA_EXCEEDED, shortage.text()));
     }
-    let Some(old) = existing else {
-        let is_to_be_kept =
-            arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
-        if is_to_be_kept && shard.is_short_of_room() {
-            return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
-        }
-        let held: u64 = shard
-            .engine
-            .metrics
-            .iter()
-            .map(|m| m.sessions.value())
-            .sum();
-        let sessions = held + shard.engine.loading.remaining().unwrap_or(0);
-        let full = sessions >= shard.config().sessions as u64;
-        // The new session is refused; existing ones are never evicted (abuse F12).
-        return full.then_some((
-            ReasonCode::QUOTA_EXCEEDED,
-            "the limit of sessions is reached",
-        ));
-    };
+    match existing {
+        None => new_session_denied(shard, arrival),
+        Some(old) => takeover_denied(old, arrival),
+    }
+}
+
+/// Why there is no room for one more session.
+fn new_session_denied(shard: &Shard, arrival: &Arrival) -> Option<SessionDenial> {
+    let is_to_be_kept =
+        arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
+    if is_to_be_kept && shard.is_short_of_room() {
+        return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+    }
+    let metrics = shard.engine.metrics.iter();
+    let held: u64 = metrics.map(|metrics| metrics.sessions.value()).sum();
+    let sessions = held + shard.engine.loading.remaining().unwrap_or(0);
+    let full = sessions >= shard.config().sessions as u64;
+    // The new session is refused; existing ones are never evicted (abuse F12).
+    full.then_some((
+        ReasonCode::QUOTA_EXCEEDED,
+        "the limit of sessions is reached",
+    ))
+}
+
+/// Why the client may not have the session of `old`.
+fn takeover_denied(old: &Client, arrival: &Arrival) -> Option<SessionDenial> {
     let same_user = old.is_user(arrival.login.username.as_deref());
     let allowed = match arrival.access.grant.session.takeover {
         Takeover::Anyone => true,

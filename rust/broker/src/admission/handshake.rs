@@ -95,72 +95,70 @@ impl Drop for Pending {
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let pending = Pending::new(&shard);
     let deadline = Instant::now() + shard.config().connect_deadline;
-    let Accepted {
-        socket,
-        peer,
-        listener,
-        mut slot,
-    } = accepted;
+    let (peer, mut slot) = (accepted.peer, accepted.slot);
     let listener_policies = shard.listener_policies();
+    let policy = listener_policies.get(accepted.listener);
     // A listener that a reload removed from the configuration accepts no clients.
-    let (Some(policy), Ok(stream)) = (listener_policies.get(listener), TcpStream::from_std(socket))
-    else {
+    let (Some(policy), Ok(stream)) = (policy, TcpStream::from_std(accepted.socket)) else {
         return;
     };
     if policy.tls.is_some() {
         pending.note_bytes(TLS_BYTES);
     }
-    let Some(Connected {
-        peer,
-        proxied,
-        mut transport,
-        opened,
-    }) = connected(
-        &shard,
-        stream,
-        peer,
-        (policy, listener),
-        &mut slot,
-        deadline,
-    )
-    .await
-    else {
+    let connecting = connected(&shard, stream, peer, policy, &mut slot, deadline);
+    let Some((mut connected, opened)) = connecting.await else {
         return;
     };
-    let mut unread = Vec::new();
     let outcome = match opened {
-        Err(refusal) => Err(refusal),
-        Ok(Opened {
-            certificate,
-            bytes: buffer,
-        }) => {
-            let mut handshake = Handshake {
-                shard: &shard,
-                transport: &mut transport,
-                peer,
-                policy,
-                certificate,
-                proxied,
-                pending: &pending,
-                buffer,
-            };
-            let admitted = timeout_at(deadline, handshake.admit()).await;
-            unread = handshake.buffer;
-            admitted.unwrap_or(Err(RejectReason::Silent(
-                "not authenticated before the deadline",
-            )))
+        Ok(opened) => {
+            let admission = connected.admit(opened, (&shard, &pending), policy, deadline);
+            admission.await
         }
+        Err(refusal) => Err(refusal),
     };
     drop(pending);
     slot.end_pending();
+    let Connected {
+        peer, transport, ..
+    } = connected;
     match outcome {
-        Ok(admitted) => send_home(&shard, (transport, slot), unread, *admitted, policy),
+        Ok((admitted, unread)) => {
+            send_home(&shard, (transport, slot), unread, *admitted, policy);
+        }
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &policy.name, &refusal);
             // It may hold a password, and the client may take its time.
             drop(refusal);
             Box::pin(part(&shard, transport, farewell)).await;
         }
+    }
+}
+
+impl Connected {
+    /// Authenticates the client; returns the bytes behind CONNECT, too.
+    async fn admit(
+        &mut self,
+        opened: Opened,
+        (shard, pending): (&Rc<Shard>, &Pending),
+        policy: &ListenerPolicy,
+        deadline: Instant,
+    ) -> Result<(Box<Admitted>, Vec<u8>), RejectReason> {
+        let Opened { certificate, bytes } = opened;
+        let mut handshake = Handshake {
+            shard,
+            transport: &mut self.transport,
+            peer: self.peer,
+            policy,
+            certificate,
+            proxied: self.proxied.take(),
+            pending,
+            buffer: bytes,
+        };
+        let admitted = timeout_at(deadline, handshake.admit()).await;
+        let admitted = admitted.unwrap_or(Err(RejectReason::Silent(
+            "not authenticated before the deadline",
+        )))?;
+        Ok((admitted, handshake.buffer))
     }
 }
 

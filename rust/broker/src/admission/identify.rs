@@ -15,7 +15,7 @@ use crate::admission::rejection::{Denied, RejectReason};
 use crate::clients::outbox::Outbox;
 use crate::config::PeerIdentity;
 use crate::config::grants::Access;
-use crate::config::hooks::{Login, Opening, Reply, Turn, Verdict, refusing};
+use crate::config::hooks::{Conversation, Login, Opening, Reply, Turn, Verdict, refusing};
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
 
@@ -248,21 +248,9 @@ impl Handshake<'_> {
         mut authentication: Authentication,
     ) -> Result<Identified, RejectReason> {
         let to = request.recipient();
-        let method = authentication.method();
-        if !self.shard.interests().offers(method) {
-            // [MQTT-4.12.0-1]
-            let denied = Denied::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
-            let text = "no plugin offers this authentication method";
-            return Err(denied.saying(text).into());
-        }
-        let opening = Opening {
-            login: Arc::clone(login),
-            method: method.into(),
-            data: request.authentication_data.take(),
-            again: false,
-        };
-        let (reply, mut answer) = Reply::new();
-        let mut conversation = self.shard.hooks().converse(opening, reply);
+        let data = request.authentication_data.take();
+        let (mut conversation, mut answer) =
+            self.begin_exchange(login, to, authentication.method(), data)?;
         loop {
             match self.while_connected(answer).await? {
                 Some(Turn::Challenge { data, text }) => {
@@ -271,8 +259,7 @@ impl Handshake<'_> {
                     let step = authentication.continue_with(data, to.allowed(details));
                     let mut packet = Vec::new();
                     if !to.tell(&step, &mut packet) {
-                        let denied = Denied::new(login, to, ReasonCode::PACKET_TOO_LARGE);
-                        return Err(denied.saying("AUTH is too large for the client").into());
+                        return Err(auth_too_large(login, to));
                     }
                     self.send(&packet).await?;
                     let data = self.receive_step(to, &mut authentication).await?;
@@ -294,6 +281,31 @@ impl Handshake<'_> {
         }
     }
 
+    /// Asks the plugin that offers `method`; its first reply comes to the receiver.
+    fn begin_exchange(
+        &self,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+        method: &str,
+        data: Option<Secret>,
+    ) -> Result<(Box<dyn Conversation>, oneshot::Receiver<Turn>), RejectReason> {
+        if !self.shard.interests().offers(method) {
+            // [MQTT-4.12.0-1]
+            let denied = Denied::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
+            let text = "no plugin offers this authentication method";
+            return Err(denied.saying(text).into());
+        }
+        let opening = Opening {
+            login: Arc::clone(login),
+            method: method.into(),
+            data,
+            again: false,
+        };
+        let (reply, answer) = Reply::new();
+        Ok((self.shard.hooks().converse(opening, reply), answer))
+    }
+
+    /// Writes a packet, with what the transport still has to write.
     async fn send(&mut self, packet: &[u8]) -> Result<(), RejectReason> {
         let metrics = self.shard.metrics();
         let mut outbox = Outbox::default();
@@ -366,6 +378,11 @@ impl Handshake<'_> {
         })
         .await
     }
+}
+
+fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
+    let denied = Denied::new(login, to, ReasonCode::PACKET_TOO_LARGE);
+    denied.saying("AUTH is too large for the client").into()
 }
 
 /// What a verdict makes of a client.

@@ -23,7 +23,6 @@ pub(crate) struct Connected {
     pub(crate) peer: Peer,
     pub(crate) proxied: Option<ProxiedCertificate>,
     pub(crate) transport: Transport,
-    pub(crate) opened: Result<Opened, RejectReason>,
 }
 
 /// Takes the PROXY header and what else is in front of the packets; `None` if the client behind a proxy is above a
@@ -32,37 +31,37 @@ pub(crate) async fn connected(
     shard: &Rc<Shard>,
     mut tcp: TcpStream,
     peer: Peer,
-    (policy, listener): (&ListenerPolicy, usize),
+    policy: &ListenerPolicy,
     slot: &mut ConnectionSlot,
     deadline: Instant,
-) -> Option<Connected> {
+) -> Option<(Connected, Result<Opened, RejectReason>)> {
     // Boxed, so that no other handshake carries the space that it needs.
     let proxied = match Box::pin(proxy::accept(shard, &mut tcp, peer, policy, deadline)).await {
         Ok(proxied) => proxied,
         Err(refusal) => {
-            return Some(Connected {
+            let connected = Connected {
                 peer,
                 proxied: None,
                 transport: Transport::Stream(Socket::Plain(tcp)),
-                opened: Err(refusal),
-            });
+            };
+            return Some((connected, Err(refusal)));
         }
     };
     let peer = proxied.source.map_or(peer, Peer::Tcp);
     if let Some(source) = proxied.source {
         let now = shard.refresh_now();
-        if let Err(limit) = slot.assign(source.ip(), listener, &shard.config(), now) {
+        if let Err(limit) = slot.assign(source.ip(), &shard.config(), now) {
             refuse_connection(shard, limit, peer, &policy.name);
             return None;
         }
     }
     let (transport, opened) = open(shard, tcp, policy, deadline).await;
-    Some(Connected {
+    let connected = Connected {
         peer,
         proxied: proxied.certificate,
         transport,
-        opened,
-    })
+    };
+    Some((connected, opened))
 }
 
 /// What is known of a connection that may carry packets.

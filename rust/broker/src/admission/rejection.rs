@@ -59,6 +59,43 @@ impl RejectReason {
         }
     }
 
+    /// The reason, for the log.
+    fn text(&self) -> String {
+        match self {
+            Self::Silent(why) => (*why).to_owned(),
+            Self::Malformed(error, _) => error.to_string(),
+            Self::Upgrade(refused) => refused.why.to_owned(),
+            Self::Unframed(fault) => fault.to_string(),
+            Self::Proxy(error) => error.to_string(),
+            Self::Tls(error) => format!("TLS: {error}"),
+            Self::Violation(_, violation) => violation.to_string(),
+            Self::Denied(denied) => reason_text(denied),
+        }
+    }
+
+    /// The bytes that the client may still get.
+    fn reply(&self) -> Vec<u8> {
+        let mut reply = Vec::new();
+        match self {
+            Self::Silent(_) | Self::Unframed(_) | Self::Proxy(_) | Self::Tls(_) => {}
+            Self::Malformed(_, bytes) => reply.extend_from_slice(bytes),
+            Self::Upgrade(refused) => reply.extend_from_slice(&refused.answer),
+            Self::Violation(to, violation) => {
+                to.refuse(
+                    violation.reason,
+                    Details::reason(violation.what),
+                    &mut reply,
+                );
+            }
+            Self::Denied(denied) => {
+                let text = denied.text.as_deref();
+                let details = text.map_or_else(Details::none, Details::reason);
+                denied.to.refuse(denied.reason, details, &mut reply);
+            }
+        }
+        reply
+    }
+
     /// Whether the client asked for a version of MQTT that it does not get.
     fn is_about_version(&self) -> bool {
         match self {
@@ -135,36 +172,9 @@ pub(crate) fn refuse(
     refusal: &RejectReason,
 ) -> Vec<u8> {
     let now = shard.refresh_now();
-    let mut farewell = Vec::new();
-    let why = match refusal {
-        RejectReason::Silent(why) => (*why).to_owned(),
-        RejectReason::Malformed(error, bytes) => {
-            farewell.extend_from_slice(bytes);
-            error.to_string()
-        }
-        RejectReason::Upgrade(refused) => {
-            farewell.extend_from_slice(&refused.answer);
-            refused.why.to_owned()
-        }
-        RejectReason::Unframed(fault) => fault.to_string(),
-        RejectReason::Proxy(error) => error.to_string(),
-        RejectReason::Tls(error) => format!("TLS: {error}"),
-        RejectReason::Violation(to, violation) => {
-            to.refuse(
-                violation.reason,
-                Details::reason(violation.what),
-                &mut farewell,
-            );
-            violation.to_string()
-        }
-        RejectReason::Denied(denied) => {
-            let text = denied.text.as_deref();
-            let details = text.map_or_else(Details::none, Details::reason);
-            denied.to.refuse(denied.reason, details, &mut farewell);
-            tell_refused(shard, denied);
-            reason_text(denied)
-        }
-    };
+    if let RejectReason::Denied(denied) = refusal {
+        tell_refused(shard, denied);
+    }
     shard.metrics().connects_refused.add(1);
     match refusal.reason() {
         Some(reason) => shard.metrics().tallies.connects.count(reason),
@@ -175,9 +185,10 @@ pub(crate) fn refuse(
         metrics.connects_refused_protocol_version.add(1);
     }
     shard.log.warn(refusal.category(), now, || {
+        let why = refusal.text();
         format!("listener {listener}: {peer} refused: {why}")
     });
-    farewell
+    refusal.reply()
 }
 
 /// Counts and logs a connection that is above a limit; nothing is sent.

@@ -113,7 +113,6 @@ impl ConnectionSlot {
     pub(crate) fn assign(
         &mut self,
         peer: IpAddr,
-        listener: usize,
         config: &Config,
         now: Instant,
     ) -> Result<(), ConnectionLimit> {
@@ -128,7 +127,7 @@ impl ConnectionSlot {
         }
         if config.address_limits.apply_to(Some(peer)) {
             let key = AddressKey::of(peer);
-            counts.take_share(key, listener, config, now)?;
+            counts.take_share(key, self.listener as usize, config, now)?;
             self.address = Some(key);
         }
         Ok(())
@@ -365,7 +364,7 @@ mod tests {
             slot.ok().unwrap()
         };
         let assign = |slot: &mut ConnectionSlot, peer: &str| {
-            slot.assign(peer.parse().unwrap(), 0, &acceptor.config, acceptor.now)
+            slot.assign(peer.parse().unwrap(), &acceptor.config, acceptor.now)
         };
         let (mut first, mut second, mut other) = (admit(), admit(), admit());
 
@@ -387,7 +386,7 @@ mod tests {
         let mut slot = acceptor.admit("192.0.2.9").ok().unwrap();
 
         let client = "192.0.2.1".parse().unwrap();
-        let assigned = slot.assign(client, 0, &acceptor.config, acceptor.now);
+        let assigned = slot.assign(client, &acceptor.config, acceptor.now);
 
         assert_eq!(assigned, Ok(()));
         let of_proxy = acceptor.admit("192.0.2.9").ok().unwrap();

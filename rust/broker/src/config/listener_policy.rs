@@ -175,6 +175,8 @@ pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Opt
 /// to anonymous clients of one that the configuration no longer has. What is spoken there stays, TLS
 /// too, with the certificates of `current` if `config` names none; who may ask for it need not.
 ///
+/// Longer than other functions: one entry for each field.
+///
 /// # Errors
 ///
 /// As [`listener_policies`].

@@ -116,12 +116,38 @@ fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
     client.session.borrow_mut().auth_continue(data, details);
 }
 
+/// Applies the plugin's verdict: a new grant, or the end of the connection.
 fn conclude(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     verdict: Verdict,
     data: Option<&Secret>,
 ) -> Result<(), DisconnectCause> {
+    let (access, user_properties) = new_access(shard, client, verdict)?;
+    change_grant(shard, client, access);
+    let details = Details {
+        reason_string: None,
+        user_properties,
+    };
+    let data = data.map(Secret::as_bytes);
+    client.session.borrow_mut().auth_succeed(data, details);
+    confirm(shard, client);
+    client.flush_session(shard);
+    handle_events(shard, client);
+    arm(shard, client);
+    Ok(())
+}
+
+/// What a verdict allows the client, and the user properties of the answer.
+///
+/// # Errors
+///
+/// The verdict refuses the client, or makes it another user.
+fn new_access(
+    shard: &Shard,
+    client: &Client,
+    verdict: Verdict,
+) -> Result<(Access, UserProperties), DisconnectCause> {
     // As at CONNECT: of many guesses at once, those that are answered after the limit was reached tell nothing.
     refuse_paused(shard, client)?;
     let (grant, username, user_properties) = match verdict {
@@ -154,25 +180,22 @@ fn conclude(
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         return Err(failed(shard, client, reason, ""));
     };
+    Ok((access, user_properties))
+}
+
+/// Names and values that a plugin adds to AUTH.
+type UserProperties = Vec<(Box<str>, Box<str>)>;
+
+/// Replaces the grant of a client, and takes away what the new one does not allow.
+fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: Access) {
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
-    identify(shard, client, login, Arc::new(access));
+    identify(shard, client, client.login(), Arc::new(access));
     if let Some(link) = client.link() {
         link.clear_allows();
         link.grant_ends.set(ends);
     }
     revoke_lost_rights(client, shard, None);
-    let details = Details {
-        reason_string: None,
-        user_properties,
-    };
-    let data = data.map(Secret::as_bytes);
-    client.session.borrow_mut().auth_succeed(data, details);
-    confirm(shard, client);
-    client.flush_session(shard);
-    handle_events(shard, client);
-    arm(shard, client);
-    Ok(())
 }
 
 /// Refuses a client that has guessed too often itself.

@@ -117,16 +117,7 @@ fn offer(
     let delivered = client.session.borrow_mut().deliver(now, message, delivery);
     let refusal = match delivered {
         Delivered::Sent => {
-            if client.session.borrow().is_full() {
-                group::mark_full(shard, client);
-            }
-            if memory::is_short(shard) {
-                fill::watch(shard, client);
-            }
-            if shard.journal.is_some() {
-                handle_message_events(shard, client);
-            }
-            client.flush_session(shard);
+            after_send(shard, client);
             return None;
         }
         Delivered::Queued => {
@@ -146,6 +137,21 @@ fn offer(
     refusal
 }
 
+/// Writes what a session has sent, and notes whether it takes more.
+fn after_send(shard: &Rc<Shard>, client: &Rc<Client>) {
+    if client.session.borrow().is_full() {
+        group::mark_full(shard, client);
+    }
+    if memory::is_short(shard) {
+        fill::watch(shard, client);
+    }
+    if shard.journal.is_some() {
+        handle_message_events(shard, client);
+    }
+    client.flush_session(shard);
+}
+
+/// Why a message is dropped before its session sees it.
 fn drop_cause(
     shard: &Shard,
     client: &Client,

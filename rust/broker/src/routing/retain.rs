@@ -122,7 +122,38 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
     publication.retaining = Retaining::new(outcome, old.as_ref(), turn);
 }
 
-/// Returns the message before, too.
+/// What a retained message has no room in.
+enum LackedRoom {
+    /// The budget of memory.
+    Memory,
+    /// The limits of retained messages.
+    Limits,
+}
+
+/// Whether a message of `bytes` is too much for `topic`. An old topic may change, as long as that does not make the
+/// store larger than it may be.
+fn lacked_room(shard: &Shard, topic: TopicName<'_>, bytes: usize) -> Option<LackedRoom> {
+    let (config, retained) = (shard.config(), &shard.engine.retained);
+    let held = retained.weight();
+    let is_short = memory::is_full(shard);
+    let is_full =
+        count(&shard.engine) >= config.retained_messages || held + bytes > config.retained_bytes;
+    if !is_full && !is_short {
+        return None;
+    }
+    let is_refused = match retained.get(topic).map(|old| old.message.heap_bytes()) {
+        Some(old) if is_short => bytes > old,
+        Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
+        None => true,
+    };
+    is_refused.then_some(if is_short {
+        LackedRoom::Memory
+    } else {
+        LackedRoom::Limits
+    })
+}
+
+/// Changes the retained message of a topic; returns the message before, too.
 fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<RetainedMessage>) {
     let (engine, topic, message) = (&shard.engine, publication.topic, publication.message);
     if message.payload().is_empty() {
@@ -133,28 +164,18 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
     }
     let mut message = message.clone();
     message.release_chunk();
-    let config = shard.config();
-    let (bytes, held) = (message.heap_bytes(), engine.retained.weight());
-    let is_full = count(engine) >= config.retained_messages || held + bytes > config.retained_bytes;
-    let is_short = memory::is_full(shard);
-    // An old topic may change, as long as that does not make the store larger than it may be.
-    let is_refused = || match engine
-        .retained
-        .get(topic)
-        .map(|old| old.message.heap_bytes())
-    {
-        Some(old) if is_short => bytes > old,
-        Some(old) => bytes > old && held.saturating_sub(old) + bytes > config.retained_bytes,
-        None => true,
-    };
-    if (is_full || is_short) && is_refused() {
-        if is_short {
-            let publisher = publication.publisher.map(|client| &**client);
+    let publisher = publication.publisher;
+    match lacked_room(shard, topic, message.heap_bytes()) {
+        None => {}
+        Some(LackedRoom::Memory) => {
+            let publisher = publisher.map(|client| &**client);
             memory::report_of(shard, Shortage::Retained, publisher);
-        } else {
-            refused(shard, &message, "the limit of retained messages is reached");
+            return (Retention::Refused, None);
         }
-        return (Retention::Refused, None);
+        Some(LackedRoom::Limits) => {
+            refused(shard, &message, "the limit of retained messages is reached");
+            return (Retention::Refused, None);
+        }
     }
     let owner = publication
         .publisher
@@ -164,9 +185,8 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         return (Retention::Refused, None);
     }
     let is_stored = message_records::durability_of(shard, publication) > Durability::Memory;
-    let publisher = publication.publisher;
     let source = publisher
-        .filter(|_| config.check_retain_source)
+        .filter(|_| shard.config().check_retain_source)
         .and_then(|client| source_of(engine, client));
     let kept = RetainedMessage::new(message, is_stored, source, owner);
     (Retention::Kept, set(engine, topic, kept))

@@ -236,7 +236,16 @@ pub(crate) fn write_exchange_step(
         return;
     };
     let mut ended = PacketIdRunsBuf::default();
-    let record = match record {
+    let record = exchange_record(session, record, &mut ended);
+    journal.write(client.kept_at(), &record);
+    if token.is_some() {
+        journal.hold_acknowledgement(client, client.kept_at());
+    }
+}
+
+/// The record of an exchange step of `session`; `ended` is scratch space.
+fn exchange_record(session: u64, step: ExchangeRecord, ended: &mut PacketIdRunsBuf) -> Record<'_> {
+    match step {
         // The message was never kept. After a crash only its identifier counts: the client may have
         // it, and must not take another message for a repeat.
         ExchangeRecord::Sending {
@@ -265,10 +274,6 @@ pub(crate) fn write_exchange_step(
             session,
             packet_id: packet_id.get(),
         },
-    };
-    journal.write(client.kept_at(), &record);
-    if token.is_some() {
-        journal.hold_acknowledgement(client, client.kept_at());
     }
 }
 

@@ -115,6 +115,7 @@ pub(crate) enum ShardMessage {
 }
 
 impl EngineState {
+    /// The state that `shards` share. Longer than other functions: one line for each field.
     pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: Kept) -> Self {
         let Kept {
             log,

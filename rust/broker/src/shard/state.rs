@@ -112,6 +112,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// A shard without sessions. Longer than other functions: one line for each field.
     pub(crate) fn new(
         index: usize,
         engine: Arc<EngineState>,
@@ -119,7 +120,6 @@ impl Shard {
     ) -> Rc<Self> {
         let outgoing = (0..engine.shards()).map(|_| Vec::new()).collect();
         let random = engine.unique() | 1;
-        // Longer than other functions: one line for each field.
         Rc::new(Self {
             index,
             registry: RefCell::new(Registry::default()),

@@ -104,14 +104,7 @@ impl ColumnBuilder {
             return true;
         }
         match self {
-            Self::Boolean(column) => {
-                let boolean = match value {
-                    Value::Boolean(boolean) => Some(boolean),
-                    _ => None,
-                };
-                column.append_option(boolean);
-                boolean.is_some()
-            }
+            Self::Boolean(column) => fits(boolean(&value), |value| column.append_option(value)),
             Self::Int8(column) => append(column, integer(&value)),
             Self::Int16(column) => append(column, integer(&value)),
             Self::Int32(column) => append(column, integer(&value)),
@@ -121,16 +114,8 @@ impl ColumnBuilder {
             Self::Decimal(column, precision, scale) => {
                 append(column, decimal(&value, *precision, *scale))
             }
-            Self::Text(column) => {
-                let text = text(value);
-                column.append_option(text.as_deref());
-                text.is_some()
-            }
-            Self::Blob(column) => {
-                let blob = blob(value);
-                column.append_option(blob.as_deref());
-                blob.is_some()
-            }
+            Self::Text(column) => fits(text(value), |text| column.append_option(text.as_deref())),
+            Self::Blob(column) => fits(blob(value), |blob| column.append_option(blob.as_deref())),
             Self::Instant(column) => append(column, instant(&value)),
             Self::Date(column) => append(column, date(&value)),
             Self::Struct(column) => match value {
@@ -279,6 +264,20 @@ fn append<T: ArrowPrimitiveType>(
 ) -> bool {
     column.append_option(value);
     value.is_some()
+}
+
+/// Appends a value, or null for `None`; whether it is a value.
+fn fits<T>(value: Option<T>, append: impl FnOnce(Option<T>)) -> bool {
+    let is_value = value.is_some();
+    append(value);
+    is_value
+}
+
+fn boolean<N>(value: &Value<'_, N>) -> Option<bool> {
+    match value {
+        Value::Boolean(boolean) => Some(*boolean),
+        _ => None,
+    }
 }
 
 /// Integers are written as such, and in range.

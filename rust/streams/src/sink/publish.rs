@@ -48,26 +48,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         .files(query)
         .map(|file| sink.folder.join(file))
         .collect();
-    let (sender, mut pieces) = mpsc::channel(2);
-    let (skipped, read, held) = (last.rows, files.clone(), sink.held.part());
-    let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender, held));
-    while let Some(piece) = pieces.recv().await {
-        while sink.check_room().is_err() {
-            tokio::time::sleep(REST).await;
-        }
-        let rows = last.rows + piece.len() as u64;
-        let before = last.clone();
-        let note = move |count| {
-            value(&LastCommit {
-                rows: before.rows + count,
-                ..before.clone()
-            })
-        };
-        sink.broker.publish_noted(piece, key(query), note).await?;
-        last.rows = rows;
-        sink.queries().insert(query.to_owned(), last.clone());
-    }
-    reading.await.map_err(|_| SinkError::Stopped)??;
+    publish_rows(sink, query, &mut last, &files).await?;
     if let Some(text) = last.replacing.take() {
         replace::clear(
             sink,
@@ -86,6 +67,35 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         removed = files.iter().try_for_each(|file| remove(file).map(drop));
     });
     removed
+}
+
+/// Publishes the rows of `files` behind those that `last` counts, and counts them there.
+async fn publish_rows(
+    sink: &Sink,
+    query: &str,
+    last: &mut LastCommit,
+    files: &[PathBuf],
+) -> Result<(), SinkError> {
+    let (sender, mut pieces) = mpsc::channel(2);
+    let (skipped, read, held) = (last.rows, files.to_vec(), sink.held.part());
+    let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender, held));
+    while let Some(piece) = pieces.recv().await {
+        while sink.check_room().is_err() {
+            tokio::time::sleep(REST).await;
+        }
+        let rows = last.rows + piece.len() as u64;
+        let before = last.clone();
+        let note = move |count| {
+            value(&LastCommit {
+                rows: before.rows + count,
+                ..before.clone()
+            })
+        };
+        sink.broker.publish_noted(piece, key(query), note).await?;
+        last.rows = rows;
+        sink.queries().insert(query.to_owned(), last.clone());
+    }
+    reading.await.map_err(|_| SinkError::Stopped)?
 }
 
 /// Reads the rows of `files` behind the first `skipped`, in pieces; it ends early when nobody wants

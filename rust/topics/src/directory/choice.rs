@@ -78,24 +78,33 @@ impl Snapshot<'_> {
             }
             self.rate(member, &mut best, visitor);
         }
+        let members = set::ring(group.members, start.rank(group.members));
+        self.rate_away(group, members.filter(is_asked), &mut best, visitor);
+        if let Some((_, member)) = best {
+            self.with_match(member, |candidate| visitor.shared_offline(candidate));
+        }
+    }
+
+    /// Rates those of `members` that are not available, until one of them would keep the message.
+    fn rate_away(
+        &self,
+        group: SharedGroup<'_>,
+        members: impl Iterator<Item = PackedSubscription>,
+        best: &mut Option<(u8, PackedSubscription)>,
+        visitor: &mut impl Visitor,
+    ) {
         let most_asked = if visitor.away_may_keep() {
             MOST_ASKED
         } else {
             1
         };
-        let members = set::ring(group.members, start.rank(group.members));
-        let is_available =
-            |member: &PackedSubscription| set::of(group.available, member.subscriber()).is_some();
-        for member in members.filter(is_asked).take(most_asked) {
+        for member in members.take(most_asked) {
             if best.is_some_and(|(standby, _)| standby > 0) {
                 break;
             }
-            if !is_available(&member) {
-                self.rate(member, &mut best, visitor);
+            if set::of(group.available, member.subscriber()).is_none() {
+                self.rate(member, best, visitor);
             }
-        }
-        if let Some((_, member)) = best {
-            self.with_match(member, |candidate| visitor.shared_offline(candidate));
         }
     }
 

@@ -218,20 +218,26 @@ fn apply_to_group<'g>(
         if members.is_empty() {
             return retire_group(edit, [available, ring], old.cursor);
         }
-        let cursor = if old.cursor.is_empty() {
-            edit.make_group_cursor(filter)
-        } else {
-            old.cursor
-        };
-        let ring: &[Word<'g>] = if ring.is_empty() { &[] } else { &[ring] };
-        edit.make(
-            BlockKind::Extended,
-            1,
-            &[&[members, cursor, available], ring],
-            &[],
-        )
+        make_group(edit, kept, old.cursor, filter)
     });
     effect
+}
+
+/// A block of a group; a group that has no round-robin cursor yet gets one.
+fn make_group<'g>(
+    edit: &mut Edit<'g>,
+    [members, available, ring]: [Word<'g>; 3],
+    cursor: Word<'g>,
+    filter: &SubscriptionFilter,
+) -> Word<'g> {
+    let cursor = if cursor.is_empty() {
+        edit.make_group_cursor(filter)
+    } else {
+        cursor
+    };
+    let ring: &[Word<'g>] = if ring.is_empty() { &[] } else { &[ring] };
+    let fields = [&[members, cursor, available], ring];
+    edit.make(BlockKind::Extended, 1, &fields, &[])
 }
 
 /// Retires what is left of a group without members: in its sets there can be only those that left.

@@ -47,13 +47,8 @@ pub(crate) fn insert<'g>(
             }
             View::Array(array) => break insert_in_array(edit, word, array.words(), new, removed),
             View::Inline(bits) => {
-                break insert_beside(
-                    edit,
-                    word,
-                    PackedSubscription::from_bits(bits),
-                    new,
-                    removed,
-                );
+                let old = PackedSubscription::from_bits(bits);
+                break insert_beside(edit, word, old, new, removed);
             }
             _ => break ChangedSet::plain(new.word(), None),
         }
