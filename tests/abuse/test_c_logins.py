@@ -22,6 +22,7 @@ from mqttcore.config import Listener
 from tests import wire as mqtt
 from tests.conftest import RunningBroker, common
 from tests.crash.process import Life
+from tests.eventually import eventually
 from tests.wire import PATIENCE_S, Wire, unique
 
 Open = Callable[..., Wire]
@@ -93,10 +94,10 @@ def reload(life: Life, answer: str) -> None:
     assert life.process is not None
     before = len(life.log.read_text())
     life.process.send_signal(signal.SIGHUP)
-    until = time.monotonic() + PATIENCE_S
-    while answer not in life.log.read_text()[before:]:
-        assert time.monotonic() < until, life.log.read_text()[before:]
-        time.sleep(0.01)
+    eventually(
+        lambda: answer in life.log.read_text()[before:],
+        told=lambda: life.log.read_text()[before:],
+    )
 
 
 def test_c30_a_reload_without_descriptors_keeps_the_configuration(life: Life, wire: Open) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests import wire as mqtt
 from tests.conftest import Bystander
+from tests.eventually import eventually
 from tests.wire import Will, Wire
 
 if TYPE_CHECKING:
@@ -56,14 +56,6 @@ def test_h01_qos_0_for_a_stalled_subscriber_is_dropped_not_kept(
 
 KEPT = {"session_expiry_interval": 3_600}
 BUDGET = 16 << 20
-
-
-def eventually(holds: Callable[[], bool], *, within_s: float = 20) -> None:
-    """Waits until `holds` answers yes."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def used(broker: Broker) -> int:

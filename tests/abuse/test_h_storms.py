@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests import wire as mqtt
 from tests.conftest import Bystander
+from tests.eventually import eventually
 from tests.soak.run import resident_bytes
-from tests.wire import PATIENCE_S, Wire, unique
+from tests.wire import Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
@@ -23,10 +23,7 @@ Beside = Callable[[int], Bystander]
 
 def settle(broker: Broker, key: str, at_most: int) -> None:
     """Waits until a counter has come down."""
-    until = time.monotonic() + PATIENCE_S
-    while broker.stats()[key] > at_most:
-        assert time.monotonic() < until, broker.stats()
-        time.sleep(0.01)
+    eventually(lambda: broker.stats()[key] <= at_most, told=broker.stats)
 
 
 def test_e16_a_client_that_asks_for_everything_again_and_again(
@@ -72,10 +69,7 @@ def test_h06_a_storm_of_connections_leaves_nothing_behind(
 
     settle(fresh_broker, "clients_connected", 2)
     assert fresh_broker.stats()["connections_accepted"] >= 800
-    until = time.monotonic() + PATIENCE_S
-    while len(list(Path("/proc/self/fd").iterdir())) > before + 2:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before + 2)
     other.check()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from mqttcore.packets import decode_packet
 
 from tests import wire as mqtt
 from tests.crash.process import Life
-from tests.wire import PATIENCE_S, Wire, unique
+from tests.eventually import eventually
+from tests.wire import Wire, unique
 
 CANARY = "canary-7f3a"
 LEAKY = """
@@ -93,9 +93,7 @@ def test_k03_a_secret_is_in_nothing_that_the_broker_says(guarded: Life) -> None:
         figures = [one.receive_publish() for _ in range(40)]
     guarded.config.write_text(CONFIGURATION + '\nunknown = "x"\n[http]\ntoken_file = "none"\n')
     guarded.process.send_signal(signal.SIGHUP)
-    until = time.monotonic() + PATIENCE_S
-    while "reload failed" not in guarded.log.read_text() and time.monotonic() < until:
-        time.sleep(0.01)
+    eventually(lambda: "reload failed" in guarded.log.read_text())
     stopped = guarded.stop()
 
     log = guarded.log.read_text()

@@ -23,6 +23,7 @@ from mqttcore.streams.client import Client
 from mqttcore.streams.settings import Column, Retention, Stream
 
 from tests import wire as mqtt
+from tests.eventually import eventually
 from tests.streams.plant import TOKEN, plant_settings
 from tests.wire import Wire
 
@@ -34,11 +35,7 @@ def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
 
 
 def settle(broker: Broker, rows: int) -> None:
-    for _ in range(2_000):
-        if broker.stats()["stream_rows"] >= rows:
-            return
-        time.sleep(0.01)
-    raise AssertionError(broker.stats())
+    eventually(lambda: broker.stats()["stream_rows"] >= rows, told=broker.stats)
 
 
 def test_a_broker_tells_what_becomes_rows(broker: Broker) -> None:

@@ -30,6 +30,7 @@ from mqttcore.plugin import (
 )
 from mqttcore.plugin.breaker import Breaker
 
+from tests.eventually import eventually
 from tests.wire import DISCONNECT, SUBACK, Wire, connect, pingreq, publish
 
 BAD_CREDENTIALS, NOT_AUTHORIZED, UNAVAILABLE, BUSY = 0x86, 0x87, 0x88, 0x89
@@ -60,14 +61,6 @@ def login_reason(broker: Broker, username: str | None = "joe", *, version: int =
     """The code that a CONNECT gets."""
     with Wire(broker.port, version=version) as wire:
         return wire.connect("c", username=username, password=b"pw", reason=ANY).reason
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until something is so; a deadline, not a delay."""
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Anything(int):

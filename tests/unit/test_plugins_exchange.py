@@ -13,6 +13,7 @@ from mqttcore.errors import OverloadedError
 from mqttcore.plugin import Allow, Deny, Exchange, Grant, Login, Plugin, event_loop, hook
 from mqttcore.plugin.event_loop import CONCURRENT
 
+from tests.eventually import eventually
 from tests.wire import AUTH, CONNACK, DISCONNECT, Packet, Wire, auth, connect
 
 EVERYTHING = Grant(publish=["#"], subscribe=["#"])
@@ -91,20 +92,6 @@ def refusal(broker: Broker) -> Packet:
             step(wire, b"right")
         assert packet.kind == CONNACK
         return packet
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until something is so; a deadline, not a delay."""
-    done = asyncio.run(_poll(holds))
-    assert done, "never happened"
-
-
-async def _poll(holds: Callable[[], bool]) -> bool:
-    for _ in range(5_000):
-        if holds():
-            return True
-        await asyncio.sleep(0.001)
-    return False
 
 
 # --- the exchange

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ from mqttcore.auth import hashing
 from mqttcore.config import Listener
 from mqttcore.plugin import Allow, Ask, Deny, Event, Exchange, Grant, HookStats, Login, Plugin, hook
 
+from tests.eventually import eventually
 from tests.wire import AUTH, CONNACK, Wire, auth, connect, publish
 
 NOT_AUTHORIZED, UNAVAILABLE = 0x87, 0x88
@@ -56,14 +56,6 @@ def start(trap: Trap) -> Iterator[Start]:
     trap.release.set()
     for broker in running:
         broker.stop()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until something is so; a deadline, not a delay."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Anything(int):
