@@ -67,7 +67,6 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let Ok(transport) = arrival.transport.unpark() else {
         return;
     };
-    let slot = arrival.slot;
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
     let stored = |old: &&Rc<Client>| old.number(&shard.engine).is_some();
     let stored_at = existing.as_ref().filter(stored).map(|old| old.kept_at());
@@ -87,17 +86,15 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
     client.promise.set(arrival.promise);
-    let link = attach(shard, &client, &request, login, access);
+    let link = attach(shard, &client, &mut request, login, access);
     link.queue_policy.set(arrival.queue_policy);
-    if let Some(will) = &mut request.will {
-        will.message.charge(shard.account_of(&link));
-    }
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
     }
     open_session(shard, &client, (&request, terms), &changes);
     welcome(shard, &client, is_resumed);
-    connection::spawn(shard, &client, &link, (transport, slot), &arrival.unread);
+    let socket = (transport, arrival.slot);
+    connection::spawn(shard, &client, &link, socket, &arrival.unread);
 }
 
 /// What a connection changes in the store, although its session is not kept.
@@ -190,7 +187,7 @@ fn is_durable(
 fn attach(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    request: &ConnectRequest,
+    request: &mut ConnectRequest,
     login: Arc<Login>,
     access: Arc<Access>,
 ) -> Rc<Link> {
@@ -203,6 +200,9 @@ fn attach(
     let link = Rc::new(link);
     client.set_link(Some(Rc::clone(&link)));
     group::set_online(shard, client, true);
+    if let Some(will) = &mut request.will {
+        will.message.charge(shard.account_of(&link));
+    }
     shard.metrics().clients_connected.add(1);
     shard.metrics().tallies.connects.count(ReasonCode::SUCCESS);
     link

@@ -164,8 +164,8 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
     }
     let mut message = message.clone();
     message.release_chunk();
-    let publisher = publication.publisher;
-    match lacked_room(shard, topic, message.heap_bytes()) {
+    let (publisher, bytes) = (publication.publisher, message.heap_bytes());
+    match lacked_room(shard, topic, bytes) {
         None => {}
         Some(LackedRoom::Memory) => {
             let publisher = publisher.map(|client| &**client);
@@ -177,9 +177,7 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
             return (Retention::Refused, None);
         }
     }
-    let owner = publication
-        .publisher
-        .and_then(|client| retain_share::owner_of(shard, client));
+    let owner = publisher.and_then(|client| retain_share::owner_of(shard, client));
     if owner.is_some_and(|owner| retain_share::is_exceeded(shard, owner, topic, bytes)) {
         retain_share::refuse(shard, publication);
         return (Retention::Refused, None);

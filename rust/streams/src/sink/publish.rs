@@ -119,18 +119,16 @@ fn read_all(
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
             held.set_batch(&batch);
             let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
-            for row in 0..columns.rows() {
-                if skipped > 0 {
-                    skipped -= 1;
-                    continue;
-                }
+            let rows = columns.rows();
+            let first = usize::try_from(skipped).map_or(rows, |skipped| skipped.min(rows));
+            skipped -= first as u64;
+            for row in first..rows {
                 let message = message(&columns, row, &limits, Instant::now()).map_err(wrong)?;
                 bytes += message.heap_bytes();
                 piece.push(message);
                 if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {
                     bytes = 0;
-                    let sent = pieces.blocking_send(std::mem::take(&mut piece));
-                    if sent.is_err() {
+                    if pieces.blocking_send(std::mem::take(&mut piece)).is_err() {
                         return Ok(());
                     }
                 }
