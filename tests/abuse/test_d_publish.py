@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import wire as mqtt
-from tests.wire import Wire, unique
+from tests.wire import ClosedByPeerError, Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
@@ -215,6 +216,22 @@ def test_d15_a_flood_of_acknowledgements_of_nothing(client: Open, version: int) 
     one.send(*(mqtt.ack(mqtt.PUBACK, number) for number in range(1, 1_100)))
 
     one.expect_refusal(0x96)
+
+
+def test_d15_a_flood_of_releases_of_nothing(client: Open, version: int) -> None:
+    one = client(version=version)
+
+    one.send(*(mqtt.ack(mqtt.PUBREL, number) for number in range(1, 1_100)))
+
+    found = []
+    with contextlib.suppress(ClosedByPeerError, ConnectionError):
+        while True:
+            found.append(one.receive())
+    if version == 5:
+        last = found.pop()
+        assert (last.kind, last.reason) == (mqtt.DISCONNECT, 0x96)
+    assert {packet.kind for packet in found} <= {mqtt.PUBCOMP}
+    assert len(found) <= 1_001
 
 
 def test_d16_a_pubrec_with_an_error_ends_the_flow(client: Open, topic: str) -> None:

@@ -125,8 +125,13 @@ impl Session {
 
     /// An exchange has ended: the window has room again, and a stray is forgiven.
     fn completed(&mut self, now: Instant) {
-        self.live.link.strays = self.live.link.strays.saturating_sub(1);
+        self.forgive_stray();
         self.refill(now);
+    }
+
+    /// An acknowledgement was one of something.
+    pub(crate) fn forgive_stray(&mut self) {
+        self.live.link.strays = self.live.link.strays.saturating_sub(1);
     }
 
     /// The identifier is free, whatever became of its message.
@@ -140,8 +145,8 @@ impl Session {
         }
     }
 
-    /// An acknowledgement of nothing: ignored, but not for ever (abuse D15).
-    fn stray(&mut self) -> Result<Request<'static>, Violation> {
+    /// An acknowledgement of nothing: ignored or answered, but not for ever (abuse D15).
+    pub(crate) fn stray(&mut self) -> Result<Request<'static>, Violation> {
         self.live.link.strays = self.live.link.strays.saturating_add(1);
         if self.live.link.strays > self.limits.stray_acknowledgements {
             return Err(STRAY_FLOOD);

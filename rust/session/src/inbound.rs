@@ -89,14 +89,15 @@ impl Session {
     pub(crate) fn handle_pubrel(&mut self, ack: Ack<'_>) -> Result<Request<'static>, Violation> {
         let packet_id = ack.packet_id;
         let Some(incoming) = &mut self.live.incoming else {
-            return Ok(self.complete_unknown(packet_id));
+            return self.complete_unknown(packet_id);
         };
         if incoming.pending.contains(&packet_id) {
             return Err(EARLY_RELEASE);
         }
         if !incoming.received.remove(packet_id) {
-            return Ok(self.complete_unknown(packet_id));
+            return self.complete_unknown(packet_id);
         }
+        self.forgive_stray();
         let done = Control(ControlKind::PubComp(packet_id, ReasonCode::SUCCESS));
         if self.is_durable {
             let token = self.hold_ack(done);
@@ -112,8 +113,8 @@ impl Session {
     }
 
     /// A PUBREL for nothing makes no state (abuse D13). Of a durable session it may be a repeat
-    /// whose first release is not safe yet: the answer must not be faster.
-    fn complete_unknown(&mut self, packet_id: PacketId) -> Request<'static> {
+    /// whose first release is not safe yet: the answer must not be faster. A flood of them ends the connection (abuse D15).
+    fn complete_unknown(&mut self, packet_id: PacketId) -> Result<Request<'static>, Violation> {
         let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
         let details = self.allowed(Details::reason("no such message is open"));
         let done = Control::explained(PacketType::PubComp, told, details);
@@ -122,7 +123,7 @@ impl Session {
         } else {
             self.live.controls.push_back(done);
         }
-        Request::None
+        self.stray()
     }
 
     fn request<'p>(&self, publish: Publish<'p>, topic: PublishTopic<'p>) -> PublishRequest<'p> {

@@ -262,6 +262,41 @@ fn mqtt_4_9_0_1_the_last_acknowledgement_gives_quota_back() {
     }
 }
 
+#[test]
+fn d15_a_flood_of_releases_of_nothing_ends_the_connection() {
+    for connect in [CONNECT_3, CONNECT_5] {
+        let mut wire = Wire::with(ServerLimits {
+            stray_acknowledgements: 3,
+            ..ServerLimits::default()
+        });
+        wire.connect(connect);
+        wire.receive();
+        for _ in 0..3 {
+            wire.ok(PUBREL);
+            assert_eq!(wire.receive()[0][0], 0x70);
+        }
+
+        assert_eq!(wire.refused(PUBREL), ReasonCode::MESSAGE_RATE_TOO_HIGH);
+    }
+}
+
+/// A client that works is not counted out by a repeat now and then.
+#[test]
+fn d15_a_good_release_makes_up_for_one_of_nothing() {
+    let mut wire = Wire::with(ServerLimits {
+        stray_acknowledgements: 1,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5);
+
+    for _ in 0..9 {
+        wire.ok(QOS_2);
+        wire.ok(PUBREL);
+        wire.ok(PUBREL);
+        wire.receive();
+    }
+}
+
 /// PUBREL with an error ends no publish of the client's.
 #[test]
 fn mqtt_4_9_0_1_an_answer_to_a_stray_pubrec_gives_no_quota_back() {
