@@ -188,7 +188,9 @@ impl Counts {
         share.check(config, now)?;
         // An address that is refused takes nothing from the listener.
         let connects = &mut listener_of(&mut self.listeners, listener).connects;
-        spend(connects, config.connects_per_second, now)?;
+        if !connects.take(Rate::new(config.connects_per_second, BURST), now) {
+            return Err(ConnectionLimit::ListenerRate);
+        }
         share.add(config, now);
         Ok(())
     }
@@ -221,18 +223,6 @@ fn listener_of(listeners: &mut Vec<ListenerCounts>, index: usize) -> &mut Listen
     &mut listeners[index]
 }
 
-/// Takes a connection off the rate of a listener; 0 a second is no limit.
-fn spend(bucket: &mut TokenBucket, per_second: u32, now: Instant) -> Result<(), ConnectionLimit> {
-    if per_second > 0 {
-        let rate = Rate::new(per_second, BURST);
-        if !bucket.has_token(rate, now) {
-            return Err(ConnectionLimit::ListenerRate);
-        }
-        bucket.spend(rate, now);
-    }
-    Ok(())
-}
-
 /// What one address has now.
 #[derive(Default)]
 struct Share {
@@ -252,7 +242,7 @@ impl Share {
             return Err(ConnectionLimit::AddressPending);
         }
         let rate = Rate::new(limits.connects_per_second, BURST);
-        if limits.connects_per_second > 0 && !self.connects.has_token(rate, now) {
+        if !self.connects.has_token(rate, now) {
             return Err(ConnectionLimit::AddressRate);
         }
         Ok(())
@@ -262,9 +252,7 @@ impl Share {
         let per_second = config.address_limits.connects_per_second;
         self.connections += 1;
         self.pending += 1;
-        if per_second > 0 {
-            self.connects.spend(Rate::new(per_second, BURST), now);
-        }
+        self.connects.spend(Rate::new(per_second, BURST), now);
     }
 }
 

@@ -23,18 +23,16 @@ impl Flapping {
         limits: FlappingLimits,
         now: Instant,
     ) -> bool {
-        if limits.connects_per_minute == 0 {
+        let Some(rate) = Rate::per(limits.connects_per_minute, WINDOW) else {
+            return false;
+        };
+        let Connects(bucket) = self.0.entry(client, now);
+        if bucket.take(Some(rate), now) {
             return false;
         }
-        let rate = Rate::per(limits.connects_per_minute, WINDOW);
-        let Connects(bucket) = self.0.entry(client, now);
-        if !bucket.has_token(rate, now) {
-            // It begins anew after its ban.
-            *bucket = TokenBucket::default();
-            return true;
-        }
-        bucket.spend(rate, now);
-        false
+        // It begins anew after its ban.
+        *bucket = TokenBucket::default();
+        true
     }
 }
 

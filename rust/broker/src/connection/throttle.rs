@@ -48,8 +48,8 @@ struct Allowance {
 impl Allowance {
     /// `None` if `per_second` is 0: there is no limit. What was spent `before` is spent.
     fn new(per_second: u32, before: Option<Self>) -> Option<Self> {
-        (per_second > 0).then(|| Self {
-            rate: Rate::new(per_second, BURST),
+        Some(Self {
+            rate: Rate::new(per_second, BURST)?,
             bucket: before.map(|before| before.bucket).unwrap_or_default(),
         })
     }
@@ -111,11 +111,12 @@ impl Throttle {
     /// Takes `count` bytes of retained messages off the allowance of `per_second`.
     pub(crate) fn spend_retained(&mut self, per_second: u32, count: usize, now: Instant) {
         self.now = Some(now);
-        let retained = self.retained.get_or_insert_with(|| Allowance {
-            rate: Rate::new(per_second, RETAINED_BURST),
-            bucket: TokenBucket::default(),
-        });
-        retained.spend(count, now);
+        let Some(rate) = Rate::new(per_second, RETAINED_BURST) else {
+            return;
+        };
+        let bucket = TokenBucket::default();
+        let allowance = Allowance { rate, bucket };
+        self.retained.get_or_insert(allowance).spend(count, now);
     }
 
     /// Nothing more is read until `until`.

@@ -27,15 +27,18 @@ pub(super) fn turn_of(
     let per_second = shard.config().wills_per_second;
     // One that was taken over has left its will already.
     let has_will = client.has_link(link) && client.session.borrow().will().is_some();
-    if !has_will || cause == Cause::ClientDisconnect || per_second == 0 {
+    if !has_will || cause == Cause::ClientDisconnect {
         return None;
     }
     // INVARIANT: there are few shards.
     let shards = u32::try_from(shard.engine.shards()).expect("fewer than 2^8 shards");
-    let (rate, now) = (Rate::new(per_second / shards, BURST), shard.refresh_now());
+    let (rate, now) = (
+        Rate::new(per_second.div_ceil(shards), BURST)?,
+        shard.refresh_now(),
+    );
     let mut wills = shard.wills.borrow_mut();
     let turn = wills.ready_at(rate).filter(|turn| *turn > now);
-    wills.spend(rate, now);
+    wills.spend(Some(rate), now);
     if turn.is_some() {
         shard.metrics().wills_delayed.add(1);
         shard.log.warn(LogCategory::WillStorm, now, || {

@@ -10,20 +10,17 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// 0 tokens a second count as 1.
-    pub(crate) fn new(per_second: u32, burst: Duration) -> Self {
-        Self {
-            per_token: Duration::from_secs(1) / per_second.max(1),
-            burst,
-        }
+    /// `None`, which is no limit, for 0 tokens a second.
+    pub(crate) fn new(per_second: u32, burst: Duration) -> Option<Self> {
+        let per_token = Duration::from_secs(1).checked_div(per_second)?;
+        Some(Self { per_token, burst })
     }
 
-    /// `tokens` in each such `time`, all of them at once; 0 tokens count as 1.
-    pub(crate) fn per(tokens: u32, time: Duration) -> Self {
-        Self {
-            per_token: time / tokens.max(1),
-            burst: time,
-        }
+    /// `tokens` in each such `time`, all of them at once; `None`, which is no limit, for 0 tokens.
+    pub(crate) fn per(tokens: u32, time: Duration) -> Option<Self> {
+        let per_token = time.checked_div(tokens)?;
+        let burst = time;
+        Some(Self { per_token, burst })
     }
 }
 
@@ -35,9 +32,20 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
+    /// Takes a token out if there is one, or no limit; false if there is none.
+    pub(crate) fn take(&mut self, rate: Option<Rate>, now: Instant) -> bool {
+        let has_token = self.has_token(rate, now);
+        if has_token {
+            self.spend(rate, now);
+        }
+        has_token
+    }
+
     /// Takes a token out, even if there is none.
-    pub(crate) fn spend(&mut self, rate: Rate, now: Instant) {
-        self.spend_many(rate, 1, now);
+    pub(crate) fn spend(&mut self, rate: Option<Rate>, now: Instant) {
+        if let Some(rate) = rate {
+            self.spend_many(rate, 1, now);
+        }
     }
 
     /// Takes `count` tokens out, even if there are fewer.
@@ -51,9 +59,10 @@ impl TokenBucket {
         (self.spent_until? + rate.per_token).checked_sub(rate.burst)
     }
 
-    /// Whether there is a token.
-    pub(crate) fn has_token(&self, rate: Rate, now: Instant) -> bool {
-        self.ready_at(rate).is_none_or(|ready_at| ready_at <= now)
+    /// Whether there is a token, or no limit.
+    pub(crate) fn has_token(&self, rate: Option<Rate>, now: Instant) -> bool {
+        let ready_at = rate.and_then(|rate| self.ready_at(rate));
+        ready_at.is_none_or(|ready_at| ready_at <= now)
     }
 
     /// Whether all that was spent has come back.
@@ -72,8 +81,7 @@ mod tests {
         let rate = Rate::new(20, Duration::from_secs(5));
         let mut bucket = TokenBucket::default();
         let mut spent = 0;
-        while bucket.has_token(rate, now) {
-            bucket.spend(rate, now);
+        while bucket.take(rate, now) {
             spent += 1;
         }
 
@@ -81,5 +89,18 @@ mod tests {
         assert!(!bucket.is_full(now + Duration::from_millis(4_999)));
         assert!(bucket.is_full(now + Duration::from_secs(5)));
         assert!(bucket.has_token(rate, now + Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn no_tokens_a_second_are_no_limit() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket::default();
+        for rate in [
+            Rate::new(0, Duration::from_secs(5)),
+            Rate::per(0, Duration::from_secs(60)),
+        ] {
+            assert!((0..1_000).all(|_| bucket.take(rate, now)));
+        }
+        assert!(bucket.is_full(now));
     }
 }
