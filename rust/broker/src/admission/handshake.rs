@@ -209,7 +209,7 @@ impl Handshake<'_> {
         let limits = config.limits.before_connect();
         loop {
             let decoded = decode_connect(&self.buffer, &limits)
-                .map_err(|error| broken_connect(&self.buffer, error))?;
+                .map_err(|error| broken_connect(&self.buffer, error, self.policy))?;
             match decoded {
                 Some((connect, len)) => {
                     let to = ConnAckFormat::of(&connect);

@@ -82,7 +82,7 @@ async fn open(
     let (mut stream, certificate) = match &policy.tls {
         None => (Socket::Plain(tcp), Ok(None)),
         // Boxed, so that no other handshake carries the space that it needs.
-        Some(server) => Box::pin(tls::accept(shard, tcp, server, deadline)).await,
+        Some(server) => Box::pin(tls::accept(shard, tcp, (server, policy), deadline)).await,
     };
     let certificate = match certificate {
         Ok(certificate) => certificate,

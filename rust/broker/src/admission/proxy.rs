@@ -1,7 +1,6 @@
 //! PROXY headers in front of connections: which peers may send them, and reading one.
 
 use std::io;
-use std::net::SocketAddr;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -9,19 +8,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::admission::rejection::RejectReason;
 use crate::config::Peer;
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::proxy_header::{InvalidProxyHeader, ProxiedCertificate, ProxyHeader};
+use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::shard::Shard;
 
-/// What the listener knows of the client behind a proxy.
-#[derive(Default)]
-pub(crate) struct Proxied {
-    /// The address of the client; `None`: there is no proxy, or it connects for itself.
-    pub(crate) source: Option<SocketAddr>,
-    /// The certificate that the proxy has verified.
-    pub(crate) certificate: Option<ProxiedCertificate>,
-}
-
-/// Reads the PROXY header if `policy` takes one. Bytes behind it stay in the socket.
+/// Reads the PROXY header if `policy` takes one; returns an empty one otherwise. Bytes behind it stay in the socket.
 ///
 /// # Errors
 ///
@@ -32,9 +22,9 @@ pub(crate) async fn accept(
     peer: Peer,
     policy: &ListenerPolicy,
     deadline: Instant,
-) -> Result<Proxied, RejectReason> {
+) -> Result<ProxyHeader, RejectReason> {
     if policy.proxies.is_empty() {
-        return Ok(Proxied::default());
+        return Ok(ProxyHeader::default());
     }
     if !policy.is_proxy(peer) {
         return Err(RejectReason::Silent(
@@ -45,18 +35,13 @@ pub(crate) async fn accept(
     let header = header.unwrap_or(Err(RejectReason::Silent(
         "no PROXY header before the deadline",
     )))?;
-    let expected = policy.alpn();
-    if header
-        .alpn
-        .is_some_and(|alpn| *alpn != *expected.as_bytes())
-    {
+    let expected = policy.alpn().as_bytes();
+    let alpn = header.alpn.as_deref();
+    if alpn.is_some_and(|alpn| alpn != expected) {
         let what = "the client has negotiated another protocol by ALPN";
         return Err(RejectReason::Proxy(InvalidProxyHeader(what)));
     }
-    Ok(Proxied {
-        source: header.source,
-        certificate: header.certificate,
-    })
+    Ok(header)
 }
 
 /// Takes the header out of the socket, and nothing else.

@@ -11,8 +11,9 @@ use mqttcore_session::{ConnAckFormat, Details, Violation};
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::config::Peer;
 use crate::config::hooks::{Event, EventKind, Login};
+use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::linger::linger;
-use crate::connection::proxy_header::InvalidProxyHeader;
+use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::connection::socket::Fault;
 use crate::connection::transport::{DetachedTransport, Transport};
 use crate::connection::websocket;
@@ -240,8 +241,8 @@ fn reason_text(denied: &Denied) -> String {
     words
 }
 
-/// Which other protocol the first bytes of a connection belong to (abuse A15), and what to do.
-pub(crate) fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
+/// Which other protocol the first bytes of a connection to this listener belong to (abuse A15), and what to do.
+pub(crate) fn foreign_protocol(bytes: &[u8], policy: &ListenerPolicy) -> Option<&'static str> {
     let is_connect = |level: &[u8]| {
         bytes.first() == Some(&0x10) && bytes.windows(level.len()).any(|part| part == level)
     };
@@ -258,18 +259,24 @@ pub(crate) fn foreign_protocol(bytes: &[u8]) -> Option<&'static str> {
         )
     } else if begins(&["SSH-"]) {
         Some("SSH on a listener for MQTT")
-    } else if begins(&["PROXY ", "\r\n\r\n\0\r\nQUIT\n"]) {
+    } else if !ProxyHeader::begins(bytes) {
+        None
+    } else if policy.proxies.is_empty() {
         Some(
             "a PROXY header on a listener that does not take any: list the proxy in its proxy_from",
         )
     } else {
-        None
+        Some("a PROXY header behind a PROXY header: only one of two proxies in a row may send it")
     }
 }
 
 /// The CONNACK that a broken CONNECT may still get; most get none.
-pub(crate) fn broken_connect(bytes: &[u8], error: DecodeError) -> RejectReason {
-    if let Some(hint) = foreign_protocol(bytes)
+pub(crate) fn broken_connect(
+    bytes: &[u8],
+    error: DecodeError,
+    policy: &ListenerPolicy,
+) -> RejectReason {
+    if let Some(hint) = foreign_protocol(bytes, policy)
         && bytes.first() != Some(&0x10)
     {
         return RejectReason::Silent(hint);

@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::admission::rejection::{RejectReason, foreign_protocol};
+use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::socket::{Socket, Stop, receive_raw};
 use crate::connection::tls::TlsStream;
 use crate::runtime::log::LogCategory;
@@ -25,11 +26,11 @@ const HANDSHAKE_BYTES: usize = 32 * 1024;
 pub(crate) async fn accept(
     shard: &Shard,
     mut tcp: TcpStream,
-    server: &TlsServer,
+    (server, policy): (&TlsServer, &ListenerPolicy),
     deadline: Instant,
 ) -> (Socket, Result<Option<Arc<ClientCertificate>>, RejectReason>) {
     // No TLS session is allocated for a client that sends nothing.
-    let first = timeout_at(deadline, receive_first(shard, &mut tcp)).await;
+    let first = timeout_at(deadline, receive_first(shard, &mut tcp, policy)).await;
     let first = match first.unwrap_or_else(|_| Err(late())) {
         Ok(first) => first,
         Err(refusal) => return (Socket::Plain(tcp), Err(refusal)),
@@ -55,12 +56,16 @@ fn late() -> RejectReason {
 }
 
 /// The first bytes of a client, if they may be TLS.
-async fn receive_first(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectReason> {
+async fn receive_first(
+    shard: &Shard,
+    tcp: &mut TcpStream,
+    policy: &ListenerPolicy,
+) -> Result<Vec<u8>, RejectReason> {
     let first = receive(shard, tcp).await?;
     if first.first() == Some(&HANDSHAKE_RECORD) {
         return Ok(first);
     }
-    let hint = foreign_protocol(&first).unwrap_or("not TLS, on a listener with TLS");
+    let hint = foreign_protocol(&first, policy).unwrap_or("not TLS, on a listener with TLS");
     Err(RejectReason::Silent(hint))
 }
 

@@ -153,14 +153,14 @@ impl Client {
     }
 
     /// Whether a plugin's remembered answer allows `action` on what `is_covered` asks about.
-    pub(crate) fn is_widened(
+    pub(crate) fn has_cached_allow(
         &self,
         action: Action,
         is_covered: impl Fn(&TopicFilter) -> bool,
     ) -> bool {
         let own = self.link.borrow();
         own.as_ref()
-            .is_some_and(|link| link.is_widened(action, is_covered))
+            .is_some_and(|link| link.has_cached_allow(action, is_covered))
     }
 
     /// The last record on its way to the external log that its promises wait for.

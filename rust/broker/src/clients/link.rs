@@ -36,10 +36,10 @@ struct CachedAllow {
 
 /// Such answers; most clients have none.
 #[derive(Default)]
-struct Answers(Vec<CachedAllow>);
+struct CachedAllows(Vec<CachedAllow>);
 
 /// Answers kept for one client; the oldest makes room.
-const WIDENED_MAX: usize = 64;
+const CACHED_ALLOWS_MAX: usize = 64;
 
 /// What a connection takes beside its buffers: itself, its task and its socket.
 const CONNECTION_BYTES: usize = size_of::<Link>() + 2_048;
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     /// Retained messages that are still to be sent, a subscription each.
     pub(crate) replays: RefCell<VecDeque<Replay>>,
     /// Answers of plugins that hold for more than one question.
-    widened: Cell<Option<Box<Answers>>>,
+    cached_allows: Cell<Option<Box<CachedAllows>>>,
     /// What the first page of its queue promised: nothing is read from it before that has left.
     pub(crate) first_page: Cell<AckToken>,
     /// The last record on its way to the external log that its promises wait for, or [`LOST`].
@@ -127,7 +127,7 @@ impl Link {
             version,
             grant_ends: Cell::default(),
             replays: RefCell::default(),
-            widened: Cell::default(),
+            cached_allows: Cell::default(),
             first_page: Cell::default(),
             external_record: Cell::new(0),
             last_packets: Cell::default(),
@@ -150,40 +150,40 @@ impl Link {
 
     /// Remembers that a plugin allowed `action` on everything that `covers` covers.
     pub(crate) fn cache_allow(&self, action: Action, covers: TopicFilter, until: Instant) {
-        let mut widened = self.widened.take().unwrap_or_default();
-        if widened.0.len() == WIDENED_MAX {
-            widened.0.remove(0);
+        let mut cached = self.cached_allows.take().unwrap_or_default();
+        if cached.0.len() == CACHED_ALLOWS_MAX {
+            cached.0.remove(0);
         }
-        widened.0.push(CachedAllow {
+        cached.0.push(CachedAllow {
             action,
             covers,
             until,
         });
-        self.widened.set(Some(widened));
+        self.cached_allows.set(Some(cached));
     }
 
     /// Whether a remembered answer allows `action` on what `is_covered` asks about.
-    pub(crate) fn is_widened(
+    pub(crate) fn has_cached_allow(
         &self,
         action: Action,
         is_covered: impl Fn(&TopicFilter) -> bool,
     ) -> bool {
-        let Some(mut widened) = self.widened.take() else {
+        let Some(mut cached) = self.cached_allows.take() else {
             return false;
         };
         let now = Instant::now();
-        widened.0.retain(|answer| now < answer.until);
-        let is_widened = widened
+        cached.0.retain(|answer| now < answer.until);
+        let has_cached_allow = cached
             .0
             .iter()
             .any(|answer| answer.action == action && is_covered(&answer.covers));
-        self.widened.set(Some(widened));
-        is_widened
+        self.cached_allows.set(Some(cached));
+        has_cached_allow
     }
 
     /// Forgets what plugins allowed: it was said of an earlier grant.
     pub(crate) fn clear_allows(&self) {
-        self.widened.take();
+        self.cached_allows.take();
     }
 
     /// Whether Kafka did not accept a message of this connection: it gets no further acknowledgements.

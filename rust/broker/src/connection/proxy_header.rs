@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// How a header of version 1 begins.
-pub(crate) const SIGNATURE_1: &[u8] = b"PROXY ";
+const SIGNATURE_1: &[u8] = b"PROXY ";
 /// How a header of version 2 begins.
-pub(crate) const SIGNATURE_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const SIGNATURE_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Maximum bytes of a header of version 1, with its end of line.
 const LINE_BYTES: usize = 107;
 /// Bytes of a header of version 2 before its addresses.
@@ -55,6 +55,11 @@ impl ProxyHeader {
                 "there is none; addresses in proxy_from have to send one",
             ))
         }
+    }
+
+    /// Whether a whole signature is at the front of `bytes`.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(SIGNATURE_1) || bytes.starts_with(SIGNATURE_2)
     }
 
     fn from(source: SocketAddr) -> Self {

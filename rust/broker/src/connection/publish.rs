@@ -66,7 +66,7 @@ fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnsw
     let is_about = |filter: &TopicFilter| filter.matches(topic);
     if !shard.interests().asks_about(Action::Publish, is_about) {
         RuleAnswer::Denied
-    } else if client.is_widened(Action::Publish, is_about) {
+    } else if client.has_cached_allow(Action::Publish, is_about) {
         RuleAnswer::Allowed
     } else {
         RuleAnswer::Silent
@@ -81,7 +81,7 @@ fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
-        && !router::is_short(shard)
+        && !router::may_lack_room(shard)
         && !queue_policy::may_be_refused(shard, publication)
         && external::backpressure_reason(shard, publication).is_none()
 }

@@ -40,7 +40,7 @@ pub(crate) fn subscribe(
         for index in open {
             let entry = &mut request.entries[index];
             let filter = entry.filter.filter();
-            if client.is_widened(Action::Subscribe, |covers| covers.covers(filter)) {
+            if client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter)) {
                 continue;
             }
             if let Err(refusal) = ask(&shard, &client, question(entry)).await? {
@@ -84,7 +84,7 @@ fn judge_entry(
     let answer = client.access().permissions.subscribe(filter);
     let is_silent = answer == RuleAnswer::Silent;
     if answer == RuleAnswer::Allowed
-        || is_silent && client.is_widened(Action::Subscribe, |covers| covers.covers(filter))
+        || is_silent && client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter))
     {
         return false;
     }

@@ -201,7 +201,7 @@ pub(crate) fn check_retained(
         return Err(Unroutable::NoRoom);
     }
     let message = publication.message;
-    if message.retain() && !message.payload().is_empty() && is_short(shard) {
+    if message.retain() && !message.payload().is_empty() && may_lack_room(shard) {
         let why = ask_targets(shard, publication, |targets| {
             shortage(shard, publication, targets)
         });
@@ -221,6 +221,6 @@ pub(crate) fn check_retained(
 }
 
 /// Whether each message may be refused, because the disk or memory is nearly full.
-pub(crate) fn is_short(shard: &Shard) -> bool {
+pub(crate) fn may_lack_room(shard: &Shard) -> bool {
     shard.is_short_of_room() || memory::is_full(shard)
 }
