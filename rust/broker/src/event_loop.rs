@@ -23,6 +23,9 @@ const FAILURE_DEADLINE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(shard: Rc<Shard>) {
     let timers = run_timers(Rc::clone(&shard));
     spawn_critical(&shard, "the timers of a shard", timers);
+    let waking = Rc::clone(&shard);
+    let wakes = async move { waking.wakes.run().await };
+    spawn_critical(&shard, "waking connections", wakes);
     if shard.index == 0 {
         let sys = sys_topics::publish_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "$SYS", sys);
@@ -47,6 +50,7 @@ fn spawn_critical(shard: &Shard, place: &'static str, task: impl Future<Output =
 /// Does what other threads want done, and what other shards have sent.
 pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
     shard.refresh_now();
+    shard.start_turn();
     if shard.has_just_failed() {
         shutdown::stop(shard, FAILURE_DEADLINE);
     }

@@ -17,6 +17,7 @@ use crate::clients::retained::Replay;
 use crate::config::Peer;
 use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
+use crate::runtime::wake_queue::WakeQueue;
 
 /// What leaves once the acknowledgements are safe, but not for long.
 pub(crate) struct LastPackets {
@@ -214,6 +215,11 @@ impl Link {
 
     pub(crate) fn wake(&self) {
         self.waker.borrow().wake_by_ref();
+    }
+
+    /// Wakes the task that reads and writes the socket, in its turn.
+    pub(crate) fn wake_in_turn(&self, queue: &WakeQueue) {
+        queue.wake(&self.waker.borrow());
     }
 
     /// Has the connection's own task end it.

@@ -151,7 +151,9 @@ impl Connection {
         }
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         let can_replay = !self.is_throttled() && retain::can_replay(&self.shard, &self.client);
-        if more || drained || can_replay || is_held_anew {
+        // It goes on once those that it has sent something to have written.
+        let is_queued = more && self.shard.wakes.wake_last(cx.waker());
+        if (more && !is_queued) || drained || can_replay || is_held_anew {
             wake_after_others(cx);
         }
         Ok(())

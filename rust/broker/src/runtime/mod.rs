@@ -13,4 +13,5 @@ pub(crate) mod memory_limit;
 pub(crate) mod metrics;
 pub(crate) mod tallies;
 pub(crate) mod token_bucket;
+pub(crate) mod wake_queue;
 pub(crate) mod wheel;

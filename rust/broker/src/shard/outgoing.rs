@@ -25,7 +25,7 @@ impl Client {
             self.weigh(shard);
         }
         if was_empty && !link.in_turn.get() && !link.outbox.borrow().is_empty() {
-            link.wake();
+            link.wake_in_turn(&shard.wakes);
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::runtime::log::Logger;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::token_bucket::TokenBucket;
+use crate::runtime::wake_queue::WakeQueue;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
@@ -59,6 +60,8 @@ pub(crate) struct Shard {
     pub(crate) engine: Arc<EngineState>,
     pub(crate) registry: RefCell<Registry>,
     pub(crate) wheel: RefCell<Wheel>,
+    /// Connections that are to write.
+    pub(crate) wakes: WakeQueue,
     pub(crate) log: Logger,
     /// Whom its sessions count for.
     pub(crate) session_owners: RefCell<SessionOwners>,
@@ -124,6 +127,7 @@ impl Shard {
             index,
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
+            wakes: WakeQueue::default(),
             log: Logger::new(Arc::clone(&hooks)),
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
@@ -238,6 +242,7 @@ impl Shard {
     pub(crate) fn start_turn(&self) {
         self.deliveries.set(0);
         self.steps.set(0);
+        self.wakes.start_turn();
     }
 
     /// Whether this turn has used its budget of deliveries or search steps.
