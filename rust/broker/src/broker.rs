@@ -18,7 +18,7 @@ use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
 use crate::clients::bans::{Ban, BanTarget};
 use crate::config::hooks::{Hooks, LogLevel};
-use crate::config::listener_policy::{listener_policies, policies_of, successors};
+use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
 use crate::figures;
 use crate::routing::publication::Unroutable;
@@ -335,7 +335,7 @@ impl Broker {
         config: &Config,
         hooks: Arc<dyn Hooks>,
     ) -> Result<Vec<Option<usize>>, StartError> {
-        let places = successors(&self.listeners, &config.listeners);
+        let places = carried_over(&self.listeners, &config.listeners);
         let current = self.ask(0, |shard| shard.listener_policies());
         let current = current.unwrap_or_default();
         let compiled = policies_of(&self.listeners, &current, &places, config)?;

@@ -131,7 +131,7 @@ fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Op
     let (login, to) = (&arrival.login, arrival.request.recipient());
     let refused = || {
         let (reason, text) = session_denied(shard, existing, arrival)?;
-        Some(Denied::new(login, to, reason).saying(text))
+        Some(Denied::new(login, to, reason).with_reason_string(text))
     };
     // Again: it may be banned since, and has the user name that a plugin gave it.
     refuse_banned(shard, login, to)

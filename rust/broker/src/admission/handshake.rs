@@ -289,7 +289,7 @@ fn check_will(
         // [MQTT-3.2.2-12]
         let denied = Denied::new(login, request.recipient(), ReasonCode::QOS_NOT_SUPPORTED);
         return Err(denied
-            .saying("the QoS of the will is above the maximum")
+            .with_reason_string("the QoS of the will is above the maximum")
             .into());
     }
     let answer = access.permissions.publish(will.message.topic_name());
@@ -298,7 +298,7 @@ fn check_will(
     }
     let denied = Denied::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);
     Err(denied
-        .saying("not allowed to publish to the will topic")
+        .with_reason_string("not allowed to publish to the will topic")
         .into())
 }
 

@@ -22,28 +22,28 @@ use crate::connection::proxy_header::InvalidProxyHeader;
 /// A client that may come in, as far as the plugins go.
 pub(crate) struct Identified {
     pub(crate) access: Arc<Access>,
-    pub(crate) name: Name,
+    pub(crate) name: UserName,
     pub(crate) greeting: Greeting,
 }
 
 /// As whom a client comes in.
-pub(crate) enum Name {
+pub(crate) enum UserName {
     /// The user name that it sent, or none.
     Sent,
     /// A plugin's choice.
     Given(String),
     /// None, whatever it sent: no plugin has verified its user name.
-    Nobody,
+    Anonymous,
 }
 
-impl Name {
+impl UserName {
     /// The login as everybody else sees it. Nobody asks for its password again: it is wiped once the
     /// last question about it is gone.
     pub(crate) fn apply(self, login: Arc<Login>) -> Arc<Login> {
         let username = match self {
             Self::Sent => login.username.clone(),
             Self::Given(name) => Some(name.into()),
-            Self::Nobody => None,
+            Self::Anonymous => None,
         };
         if login.password.is_none() && username == login.username {
             return login;
@@ -184,7 +184,7 @@ impl Handshake<'_> {
         let metrics = self.shard.metrics();
         metrics.connects_refused_failed_logins.add(1);
         let denied = Denied::new(login, to, ReasonCode::BANNED);
-        Err(denied.saying("too many failed logins").into())
+        Err(denied.with_reason_string("too many failed logins").into())
     }
 
     /// Counts what became of a login.
@@ -203,7 +203,7 @@ impl Handshake<'_> {
         self.refuse_paused(limited, login, to)?;
         match (limited, &identified) {
             (Some(limited), Err(_)) if has_failed => limited.fail(self.shard),
-            (Some(limited), Ok(identified)) if !matches!(identified.name, Name::Nobody) => {
+            (Some(limited), Ok(identified)) if !matches!(identified.name, UserName::Anonymous) => {
                 limited.succeed(self.shard);
             }
             _ => {}
@@ -234,7 +234,7 @@ impl Handshake<'_> {
         let access = self.policy.anonymous.as_ref()?;
         Some(Identified {
             access: Arc::clone(access),
-            name: Name::Nobody,
+            name: UserName::Anonymous,
             greeting: Greeting::default(),
         })
     }
@@ -293,7 +293,7 @@ impl Handshake<'_> {
             // [MQTT-4.12.0-1]
             let denied = Denied::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
             let text = "no plugin offers this authentication method";
-            return Err(denied.saying(text).into());
+            return Err(denied.with_reason_string(text).into());
         }
         let opening = Opening {
             login: Arc::clone(login),
@@ -382,7 +382,9 @@ impl Handshake<'_> {
 
 fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     let denied = Denied::new(login, to, ReasonCode::PACKET_TOO_LARGE);
-    denied.saying("AUTH is too large for the client").into()
+    denied
+        .with_reason_string("AUTH is too large for the client")
+        .into()
 }
 
 /// What a verdict makes of a client.
@@ -403,7 +405,7 @@ fn judge(
             })?;
             Ok(Identified {
                 access: Arc::new(access),
-                name: username.map_or(Name::Sent, Name::Given),
+                name: username.map_or(UserName::Sent, UserName::Given),
                 greeting: Greeting {
                     user_properties,
                     ..Greeting::default()

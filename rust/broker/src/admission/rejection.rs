@@ -138,7 +138,7 @@ impl Denied {
         }
     }
 
-    pub(crate) fn saying(self, text: impl Into<String>) -> Self {
+    pub(crate) fn with_reason_string(self, text: impl Into<String>) -> Self {
         Self {
             text: Some(text.into()),
             ..self

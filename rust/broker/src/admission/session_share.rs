@@ -51,7 +51,7 @@ pub(crate) fn refuse_above_share(
         "the address has too many sessions"
     };
     let to = arrival.request.recipient();
-    let denied = Denied::new(login, to, ReasonCode::QUOTA_EXCEEDED).saying(text);
+    let denied = Denied::new(login, to, ReasonCode::QUOTA_EXCEEDED).with_reason_string(text);
     Some(Denied {
         category: LogCategory::SessionShare,
         ..denied

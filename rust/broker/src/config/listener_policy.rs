@@ -145,11 +145,11 @@ fn load_tls(
 }
 
 /// Whether a bound listener and a configured one are the same.
-type Same<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
+type IsSameListener<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
 
 /// Which listener of `configured` each bound one has become: that of its address and name, else of
 /// its address, else of its name.
-pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
+pub(crate) fn carried_over(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
     let is_at = |old: &Listener, new: &Listener| {
         old.address == new.address
             && old.websocket.is_some() == new.websocket.is_some()
@@ -157,7 +157,7 @@ pub(crate) fn successors(bound: &[Listener], configured: &[Listener]) -> Vec<Opt
     };
     let is_named = |old: &Listener, new: &Listener| old.name == new.name;
     let is_both = |old: &Listener, new: &Listener| is_at(old, new) && is_named(old, new);
-    let rules: [Same<'_>; 3] = [&is_both, &is_at, &is_named];
+    let rules: [IsSameListener<'_>; 3] = [&is_both, &is_at, &is_named];
     let mut places = vec![None; bound.len()];
     for is_same in rules {
         for (index, old) in bound.iter().enumerate() {

@@ -20,7 +20,7 @@ use crate::shard::{EventDetails, Shard};
 pub(crate) type PendingRequest = Pin<Box<dyn Future<Output = Result<(), DisconnectCause>>>>;
 
 /// What a plugin said about one question: yes, no, or go.
-pub(super) type Answer = Result<Result<(), Denial>, DisconnectCause>;
+pub(super) type AuthorizeResult = Result<Result<(), Denial>, DisconnectCause>;
 
 /// Why something is refused.
 pub(super) struct Denial {
@@ -46,7 +46,7 @@ impl Denial {
 }
 
 /// What a plugin is asked: may the client do this?
-pub(super) struct Question<'a> {
+pub(super) struct AuthorizeArgs<'a> {
     pub(super) action: Action,
     pub(super) topic: TopicFilter,
     pub(super) qos: QoS,
@@ -58,8 +58,8 @@ pub(super) struct Question<'a> {
 pub(super) fn ask(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    question: Question<'_>,
-) -> impl Future<Output = Answer> + use<> {
+    question: AuthorizeArgs<'_>,
+) -> impl Future<Output = AuthorizeResult> + use<> {
     let (reply, answer) = Reply::new();
     let action = question.action;
     let is_owed_the_truth = awaits_acknowledgement(client, &question);
@@ -92,7 +92,7 @@ pub(super) fn ask(
 }
 
 /// What a plugin's answer means; one that holds for more than this question is kept.
-fn judge(client: &Client, action: Action, ruling: Ruling) -> Answer {
+fn judge(client: &Client, action: Action, ruling: Ruling) -> AuthorizeResult {
     match ruling {
         Ruling::Allow => Ok(Ok(())),
         Ruling::AllowAll { covers, until } => {
@@ -114,7 +114,7 @@ fn judge(client: &Client, action: Action, ruling: Ruling) -> Answer {
 
 /// Whether a fault of ours ends the connection: 3.x has no code for it, and an acknowledgement
 /// would make the client forget its message [MQTT 3.1.1 MQTT-4.8.0-2].
-fn awaits_acknowledgement(client: &Client, question: &Question<'_>) -> bool {
+fn awaits_acknowledgement(client: &Client, question: &AuthorizeArgs<'_>) -> bool {
     let is_told = client.login().version.has_properties();
     question.action == Action::Publish && question.qos > QoS::AtMostOnce && !is_told
 }

@@ -1,4 +1,4 @@
-//! Why a connection ends, and what is said about it: to the session, to the client, to the log.
+//! Causes of disconnects: counters, log lines, and what the session and the client are told.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::shard::Shard;
 pub(crate) enum DisconnectCause {
     /// The client closed, or the socket failed.
     Lost,
-    /// The client said goodbye.
+    /// The client sent DISCONNECT.
     Left(Cause),
     /// The bytes were no packet.
     Malformed(DecodeError),
@@ -23,19 +23,19 @@ pub(crate) enum DisconnectCause {
     Violation(Violation),
     /// The bytes were no WebSocket frames.
     Unframed(Fault),
-    /// A plugin lets it stay no longer.
+    /// A plugin, or a limit, ends the connection.
     Refused {
         /// For DISCONNECT.
         reason: ReasonCode,
         /// For people; may be empty.
         text: Box<str>,
     },
-    /// Somebody else closes it.
+    /// Code outside of the connection's task closes it.
     Closed(Closing),
 }
 
-/// Code and words of a DISCONNECT; no words where they are empty.
-pub(crate) type Farewell = (ReasonCode, Box<str>);
+/// Reason code and reason string of a DISCONNECT; an empty string is left out.
+pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 
 impl DisconnectCause {
     /// What the session is told, and what the client is; counts and logs what deserves it.
@@ -44,7 +44,7 @@ impl DisconnectCause {
         shard: &Shard,
         client: &Client,
         link: &Link,
-    ) -> (Cause, Option<Farewell>) {
+    ) -> (Cause, Option<DisconnectReason>) {
         self.count(shard);
         match self {
             Self::Lost => (Cause::ConnectionLost, None),

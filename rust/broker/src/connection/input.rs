@@ -91,12 +91,16 @@ impl Input {
     }
 
     /// Keeps the frames of `batch` that are not handled; `new_chunk` copies bytes to a chunk.
-    pub(super) fn keep_unread(&mut self, batch: Batch<'_>, new_chunk: impl FnOnce(&[u8]) -> Chunk) {
+    pub(super) fn keep_unread(
+        &mut self,
+        batch: ReadBatch<'_>,
+        new_chunk: impl FnOnce(&[u8]) -> Chunk,
+    ) {
         self.unread = batch.into_unread(new_chunk).map(Box::new);
     }
 
     /// Keeps the start of a frame at the end of `batch`.
-    pub(super) fn keep_torn(&mut self, batch: &Batch<'_>) {
+    pub(super) fn keep_torn(&mut self, batch: &ReadBatch<'_>) {
         self.torn.extend_from_slice(batch.rest());
     }
 }
@@ -107,17 +111,17 @@ impl Unread {
     }
 
     /// The same bytes, to go on with.
-    pub(super) fn batch(&self) -> Batch<'_> {
-        Batch {
+    pub(super) fn batch(&self) -> ReadBatch<'_> {
+        ReadBatch {
             used: self.used,
             chunk: Some(self.chunk.clone()),
-            ..Batch::new(&self.chunk)
+            ..ReadBatch::new(&self.chunk)
         }
     }
 }
 
 /// The bytes of one read, and the chunk that its messages share once there is one.
-pub(super) struct Batch<'a> {
+pub(super) struct ReadBatch<'a> {
     bytes: &'a [u8],
     /// How many of them are handled.
     used: usize,
@@ -126,7 +130,7 @@ pub(super) struct Batch<'a> {
     pub(super) together: MessageBatch<'a>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> ReadBatch<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn a_pause_keeps_the_chunk_of_a_read_and_moves_the_cursor() {
         let mut input = Input::new(b"", new_chunk);
-        let mut batch = Batch::new(b"abcdef");
+        let mut batch = ReadBatch::new(b"abcdef");
         let frame = batch.pass(2);
         let chunk = batch.source(frame, new_chunk).1.clone();
 
@@ -208,7 +212,7 @@ mod tests {
     #[test]
     fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
         let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
-        input.keep_torn(&Batch::new(b"ab"));
+        input.keep_torn(&ReadBatch::new(b"ab"));
         let mut scratch = vec![0; SCRATCH_BYTES];
 
         let place = input.prepare(&mut scratch, &limits);

@@ -21,7 +21,7 @@ use crate::shard::Shard;
 /// How long acknowledgements may keep a connection that ends.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Waiting bytes that a connection that ends still gets.
-const LAST_BYTES: usize = 256 * 1024;
+const CLOSE_FLUSH_BYTES: usize = 256 * 1024;
 
 /// Has the connection of `client` end with its acknowledgements and, if the broker ends it, a DISCONNECT with the reason
 /// and text of `farewell`, where the client's version has one.
@@ -82,24 +82,24 @@ pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
     true
 }
 
-/// What still leaves of `outbox`, [`LAST_BYTES`] at most: the `begun` bytes that are left of a packet that the client has a
+/// What still leaves of `outbox`, [`CLOSE_FLUSH_BYTES`] at most: the `begun` bytes that are left of a packet that the client has a
 /// part of, and of whole packets DISCONNECT first, then all but PUBLISH, then PUBLISH, in their order.
 ///
 /// A PUBLISH that is left out is still in its session, unless it has QoS 0. If more than that is left of the packet that
 /// is begun, nothing can follow it, and nothing leaves.
 pub(crate) fn leaving(outbox: &Outbox, begun: usize) -> Vec<u8> {
-    if begun > LAST_BYTES {
+    if begun > CLOSE_FLUSH_BYTES {
         return Vec::new();
     }
     let mut sizes = [0; RANKS];
     for (packet, len) in packets(outbox, begun) {
         sizes[rank(&packet)] += len;
     }
-    let mut rooms = [LAST_BYTES - begun; RANKS];
+    let mut rooms = [CLOSE_FLUSH_BYTES - begun; RANKS];
     for rank in 1..RANKS {
         rooms[rank] = rooms[rank - 1].saturating_sub(sizes[rank - 1]);
     }
-    let mut last = Vec::with_capacity(outbox.len().min(LAST_BYTES));
+    let mut last = Vec::with_capacity(outbox.len().min(CLOSE_FLUSH_BYTES));
     outbox.walk().copy(begun, &mut last);
     for (mut packet, len) in packets(outbox, begun) {
         let room = &mut rooms[rank(&packet)];
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn disconnect_leaves_before_acknowledgements() {
-        let acknowledgements = PUBACK.repeat(LAST_BYTES / 4);
+        let acknowledgements = PUBACK.repeat(CLOSE_FLUSH_BYTES / 4);
 
         let last = leaving(&outbox(&[&acknowledgements, &DISCONNECT]), 0);
 

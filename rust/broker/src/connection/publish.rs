@@ -12,7 +12,7 @@ use mqttcore_topics::{TopicFilter, TopicName};
 use crate::clients::client::Client;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::connection::authorize::{Denial, PendingRequest, Question, ask, report_denied};
+use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;
 use crate::routing::batch::{Incoming, MessageBatch};
@@ -129,7 +129,7 @@ fn ask_first(
     publication: &Publication<'_>,
 ) -> PendingRequest {
     let (message, packet_id) = (publication.message.clone(), publication.packet_id);
-    let question = Question {
+    let question = AuthorizeArgs {
         action: Action::Publish,
         topic: publication.topic.into(),
         qos: message.qos(),

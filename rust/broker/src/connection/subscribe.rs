@@ -10,7 +10,7 @@ use crate::clients::client::Client;
 use crate::clients::retained::Replay;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, EventKind};
-use crate::connection::authorize::{Denial, PendingRequest, Question, ask, report_denied};
+use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
 use crate::routing::session_records;
 use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
@@ -60,8 +60,8 @@ pub(crate) fn subscribe(
     }))
 }
 
-fn question(entry: &SubscribeEntry) -> Question<'_> {
-    Question {
+fn question(entry: &SubscribeEntry) -> AuthorizeArgs<'_> {
+    AuthorizeArgs {
         action: Action::Subscribe,
         topic: entry.filter.filter().clone(),
         qos: entry.options.qos,

@@ -19,7 +19,7 @@ use crate::clients::link::{Link, Pace};
 use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::input::{Batch, Input, TORN_BYTES};
+use crate::connection::input::{Input, ReadBatch, TORN_BYTES};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::Stop;
 use crate::connection::throttle::{ControlPackets, Throttle};
@@ -252,7 +252,7 @@ impl Connection {
         self.count_control_packets(input.control_frames)?;
         let len = input.payload;
         if let Some(bytes) = self.input.complete(scratch, place, len, &self.limits) {
-            self.handle_batch(Batch::new(&bytes))?;
+            self.handle_batch(ReadBatch::new(&bytes))?;
         }
         Ok(Poll::Ready(()))
     }

@@ -66,10 +66,10 @@ impl Transport {
     }
 
     /// Whether the peer said that it closes, and waits to hear the same.
-    pub(crate) fn owes_close(&self) -> bool {
+    pub(crate) fn must_answer_close(&self) -> bool {
         match self {
             Self::Stream(_) => false,
-            Self::WebSocket(socket) => socket.owes_close(),
+            Self::WebSocket(socket) => socket.must_answer_close(),
         }
     }
 

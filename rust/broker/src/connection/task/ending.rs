@@ -48,7 +48,8 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
-        let is_owed_more = send_rest(&self.shard, &self.link).await || self.transport.owes_close();
+        let is_owed_more =
+            send_rest(&self.shard, &self.link).await || self.transport.must_answer_close();
         let outbox = self.link.outbox.take();
         if matches!(end, DisconnectCause::Lost) && !is_owed_more {
             return;
@@ -79,6 +80,6 @@ impl Connection {
     /// Whether a client that sends nothing more may still be sent something.
     fn owes(&self) -> bool {
         let transport = &self.transport;
-        self.outbox_len() > 0 || transport.has_output() || transport.owes_close()
+        self.outbox_len() > 0 || transport.has_output() || transport.must_answer_close()
     }
 }

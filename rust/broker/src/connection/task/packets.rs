@@ -8,7 +8,7 @@ use mqttcore_session::{PublishRequest, Request};
 
 use super::Connection;
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::input::Batch;
+use crate::connection::input::ReadBatch;
 use crate::connection::publish::{accept_batch, publish};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::subscribe::{subscribe, unsubscribe};
@@ -19,7 +19,7 @@ use crate::sessions::{loading, paging};
 
 impl Connection {
     /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
-    pub(super) fn handle_batch(&mut self, mut batch: Batch<'_>) -> Result<(), DisconnectCause> {
+    pub(super) fn handle_batch(&mut self, mut batch: ReadBatch<'_>) -> Result<(), DisconnectCause> {
         let mut step = Ok(true);
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
@@ -39,7 +39,7 @@ impl Connection {
     }
 
     /// Handles the next frame; false when there is no whole one.
-    fn handle_frame(&mut self, batch: &mut Batch<'_>) -> Result<bool, DisconnectCause> {
+    fn handle_frame(&mut self, batch: &mut ReadBatch<'_>) -> Result<bool, DisconnectCause> {
         let decoded =
             decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
         let Some((packet, len)) = decoded else {
@@ -86,7 +86,7 @@ impl Connection {
     fn handle_request<'b>(
         &mut self,
         request: Request<'b>,
-        batch: &mut Batch<'b>,
+        batch: &mut ReadBatch<'b>,
         frame: Range<usize>,
     ) -> Result<(), DisconnectCause> {
         match request {
@@ -122,7 +122,7 @@ impl Connection {
     fn publish<'b>(
         &mut self,
         request: PublishRequest<'b>,
-        batch: &mut Batch<'b>,
+        batch: &mut ReadBatch<'b>,
         frame: Range<usize>,
     ) {
         let start = frame.start;

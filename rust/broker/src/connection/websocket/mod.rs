@@ -97,7 +97,7 @@ impl WebSocket {
         outbound.has_head() || inbound.has_ping() || self.stream.has_output()
     }
 
-    pub(crate) fn owes_close(&self) -> bool {
+    pub(crate) fn must_answer_close(&self) -> bool {
         matches!(self.framing.inbound.ending(), Some(Ending::Close(_)))
     }
 
