@@ -80,16 +80,22 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     """Each topic below `$SYS/broker` and the counters that it sums."""
     text = source("rust/broker/src/sys_topics.rs")
     body = text[text.index("fn topics(") : text.index("fn publish_text(")]
-    sums = {
-        name: re.findall(r"stats\.(\w+)", value)
-        for name, value in re.findall(r"let (\w+) = ([^;]+);", body)
-    }
+    function = text[text.index("fn dropped(") : text.index("fn topics(")]
+    body = body.replace("dropped(stats)", " + ".join(re.findall(r"stats\.\w+", function)))
+    sums = dict(re.findall(r"let (\w+) = ([^;]+);", body))
     for name, value in re.findall(
         r"\(\s*\"([^\"]+)\",\s*([^()]*(?:\([^()]*\)[^()]*)*?),?\s*\)", body
     ):
-        fields = sums.get(value, re.findall(r"stats\.(\w+)", value))
-        sign = " - " if "saturating_sub" in value else " + "
+        summed = sums.get(value, value)
+        sign = " - " if "saturating_sub" in summed else " + "
+        fields = re.findall(r"stats\.(\w+)", summed)
         yield f"`$SYS/broker/{name}`", sign.join(f"`{field}`" for field in fields)
+    loads = text[text.index("const LOADS") : text.index("fn counts(")]
+    for name in re.findall(r"\"([a-z/]+)\",", loads):
+        for period in ("1min", "5min", "15min"):
+            yield f"`$SYS/broker/load/{name}/{period}`", "average a minute, with two digits"
+    yield "`$SYS/broker/clients/maximum`", "most sessions that an interval has seen"
+    yield "`$SYS/broker/connections/socket/count`", "connections now"
     yield "`$SYS/broker/version`", "name and version of the broker"
     yield "`$SYS/broker/promise`", "levels of acknowledgements in force (docs/promise.md)"
     figures = source("rust/broker/src/durability/store.rs")

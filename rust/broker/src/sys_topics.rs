@@ -10,12 +10,14 @@ use mqttcore_topics::{TopicLimits, TopicName};
 use crate::figures;
 use crate::routing::publication::Publication;
 use crate::routing::{retain, router};
+use crate::runtime::load_averages::LoadAverages;
 use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
 
 /// Publishes now and at every interval of the configuration, until the broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
+    let mut load = Load::default();
     loop {
         let interval = shard.config().sys_interval;
         let Some(interval) = interval else {
@@ -24,7 +26,7 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
             continue;
         };
         shard.refresh_now();
-        contained(&shard, "$SYS", || publish(&shard));
+        contained(&shard, "$SYS", || publish(&shard, &mut load));
         shard.flush_mailboxes();
         tokio::time::sleep(interval).await;
     }
@@ -33,8 +35,65 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
 /// How often a broker that publishes nothing looks whether that has changed.
 const OFF: Duration = Duration::from_secs(1);
 
-fn publish(shard: &Rc<Shard>) {
+/// Figures that are computed from one interval to the next.
+#[derive(Default)]
+struct Load {
+    averages: LoadAverages<9>,
+    /// The most sessions that an interval has seen.
+    most_sessions: u64,
+}
+
+/// Topics of the averages, below `load/`, in the order of [`counts`].
+const LOADS: [&str; 9] = [
+    "messages/received",
+    "messages/sent",
+    "publish/dropped",
+    "publish/received",
+    "publish/sent",
+    "bytes/received",
+    "bytes/sent",
+    "sockets",
+    "connections",
+];
+
+/// The counters whose averages are published.
+fn counts(stats: &Stats, connects: u64) -> [u64; 9] {
+    [
+        stats.packets_received,
+        stats.packets_sent,
+        dropped(stats),
+        stats.messages_received,
+        stats.messages_sent,
+        stats.bytes_received,
+        stats.bytes_sent,
+        stats.connections_accepted,
+        connects,
+    ]
+}
+
+/// Publishes what changes from one interval to the next, under the names of Mosquitto.
+fn publish_load(shard: &Rc<Shard>, stats: &Stats, load: &mut Load) {
+    let tallies = figures::tallies(&shard.engine);
+    let connects = tallies
+        .packets_received
+        .iter()
+        .find(|(name, _)| *name == "connect");
+    let connects = connects.map_or(0, |(_, count)| *count);
+    load.averages.update(shard.now(), counts(stats, connects));
+    for (name, averages) in LOADS.iter().zip(load.averages.texts()) {
+        for (period, text) in averages {
+            publish_text(shard, &format!("load/{name}/{period}"), &text);
+        }
+    }
+    load.most_sessions = load.most_sessions.max(stats.sessions);
+    publish_text(shard, "clients/maximum", &load.most_sessions.to_string());
+    let sockets: usize = shard.engine.connections.by_listener().iter().sum();
+    publish_text(shard, "connections/socket/count", &sockets.to_string());
+}
+
+fn publish(shard: &Rc<Shard>, load: &mut Load) {
     let stats = figures::stats(&shard.engine);
+    publish_load(shard, &stats, load);
     publish_text(
         shard,
         "version",
@@ -56,23 +115,28 @@ fn publish(shard: &Rc<Shard>) {
     }
 }
 
-/// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
-fn topics(stats: &Stats) -> [(&'static str, u64); 51] {
-    let dropped = stats.dropped_qos0_backlog
+/// Messages that a subscriber did not get.
+fn dropped(stats: &Stats) -> u64 {
+    stats.dropped_qos0_backlog
         + stats.dropped_queue_full
         + stats.dropped_expired
         + stats.dropped_too_large
         + stats.dropped_denied
         + stats.dropped_session_ended
-        + stats.dropped_memory;
+        + stats.dropped_memory
+}
+
+/// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
+fn topics(stats: &Stats) -> [(&'static str, u64); 53] {
+    let dropped = dropped(stats);
+    let inactive = stats.sessions.saturating_sub(stats.clients_connected);
     [
         ("uptime", stats.uptime_s),
         ("clients/connected", stats.clients_connected),
         ("clients/total", stats.sessions),
-        (
-            "clients/disconnected",
-            stats.sessions.saturating_sub(stats.clients_connected),
-        ),
+        ("clients/disconnected", inactive),
+        ("clients/active", stats.clients_connected),
+        ("clients/inactive", inactive),
         ("clients/to_come", stats.sessions_to_come),
         ("clients/expired", stats.sessions_expired),
         ("messages/received", stats.packets_received),

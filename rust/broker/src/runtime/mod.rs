@@ -6,6 +6,7 @@ pub(crate) mod bounded_table;
 pub(crate) mod failure;
 pub(crate) mod freed_memory;
 pub(crate) mod last_turns;
+pub(crate) mod load_averages;
 pub(crate) mod log;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
