@@ -280,7 +280,6 @@ UNMOVED: dict[str, str] = {
     "mqttcore_memory_limited": "little memory: rust/broker/tests/suite/memory_budget.rs",
     "mqttcore_panics": "a fault: rust/broker/tests/suite/aftermath.rs",
     "mqttcore_stream_rows_refused": "64 MiB: tests/streams/test_broker.py",
-    "mqttcore_wills_delayed": "1,000 lost clients: rust/broker/tests/suite/wills.rs",
     "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",
     "mqttcore_kafka_waiting_bytes": "a cluster: rust/streams/tests/suite/kafka.rs",
     "mqttcore_kafka_records": "a cluster: rust/streams/tests/suite/kafka.rs",

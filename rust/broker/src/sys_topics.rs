@@ -127,7 +127,7 @@ fn dropped(stats: &Stats) -> u64 {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
-fn topics(stats: &Stats) -> [(&'static str, u64); 53] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
     let dropped = dropped(stats);
     let inactive = stats.sessions.saturating_sub(stats.clients_connected);
     [
@@ -208,7 +208,6 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 53] {
             stats.connections_refused_banned + stats.connects_refused_banned,
         ),
         ("clients/flapping_bans", stats.flapping_bans),
-        ("clients/wills_delayed", stats.wills_delayed),
         ("logins/failed", stats.logins_failed),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),

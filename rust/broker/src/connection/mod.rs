@@ -17,6 +17,5 @@ pub(crate) mod throttle;
 pub(crate) mod tls;
 pub(crate) mod transport;
 pub(crate) mod websocket;
-mod will_turn;
 
 pub(crate) use task::spawn;

@@ -31,7 +31,6 @@ pub(crate) enum LogCategory {
     RetainedShare,
     Panic,
     Will,
-    WillStorm,
     Store,
     Clock,
     Kafka,

@@ -219,8 +219,6 @@ counters! {
     refused_user_retained,
     /// Retained messages withheld from a new subscription: their publisher may not publish them any more.
     retained_withheld,
-    /// Lost connections whose wills were published later, because too many clients were lost at once.
-    wills_delayed,
     /// Wills that were not published because their client may not.
     dropped_will,
     /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.

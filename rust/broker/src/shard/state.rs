@@ -32,7 +32,6 @@ use crate::durability::pagings::Pagings;
 use crate::runtime::log::Logger;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::token_bucket::TokenBucket;
 use crate::runtime::wake_queue::WakeQueue;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
@@ -67,8 +66,6 @@ pub(crate) struct Shard {
     pub(crate) session_owners: RefCell<SessionOwners>,
     /// How often each client has connected.
     pub(crate) flapping: RefCell<Flapping>,
-    /// Lost connections of clients with a will.
-    pub(crate) wills: RefCell<TokenBucket>,
     /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
     /// The log writer, if there is a store.
@@ -131,7 +128,6 @@ impl Shard {
             log: Logger::new(Arc::clone(&hooks)),
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
-            wills: RefCell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine
                 .log

@@ -47,4 +47,3 @@ mod tls;
 mod unix;
 mod user_shares;
 mod websocket;
-mod wills;

@@ -1,9 +1,6 @@
 //! The end of a connection: the last bytes to the client, and the session that learns of it.
 
 use std::rc::Rc;
-use std::time::Instant;
-
-use mqttcore_session::Cause;
 
 use super::Connection;
 use crate::clients::client::KeptWill;
@@ -12,14 +9,13 @@ use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::last_packets::{leaving, send_disconnect, send_rest};
 use crate::connection::linger::linger;
 use crate::connection::login_limits::LimitedLogin;
-use crate::connection::will_turn;
 use crate::routing::journal;
 use crate::sessions::lifecycle::detach;
 use crate::sessions::loading;
 
 impl Connection {
     /// Tells the client why, parts it from its session, and closes.
-    pub(super) async fn finish(mut self, end: DisconnectCause, slot: ConnectionSlot) {
+    pub(super) async fn finish(mut self, end: DisconnectCause, _slot: ConnectionSlot) {
         self.reauthentication = None;
         if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
             login.succeed(&self.shard);
@@ -29,13 +25,6 @@ impl Connection {
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
-        if let Some(turn) = will_turn::turn_of(&self.shard, &self.client, &self.link, cause) {
-            let is_lost = matches!(end, DisconnectCause::Lost) && !self.owes();
-            if is_lost {
-                return self.end_later(turn, cause, slot).await;
-            }
-            Box::pin(will_turn::wait(&self.shard, &self.client, &self.link, turn)).await;
-        }
         if self.client.has_link(&self.link) {
             let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
             send_disconnect(&self.shard, &self.client, farewell);
@@ -59,27 +48,5 @@ impl Connection {
         let (stream, last) = self.transport.into_last(last);
         // Boxed, so that no living connection carries the space that its end will need.
         Box::pin(linger(&self.shard, stream, last)).await;
-    }
-
-    /// Closes the socket, and parts the client from its session when it is the turn of its will.
-    async fn end_later(self, turn: Instant, cause: Cause, slot: ConnectionSlot) {
-        let Self {
-            shard,
-            client,
-            link,
-            ..
-        } = self;
-        drop(slot);
-        Box::pin(will_turn::wait(&shard, &client, &link, turn)).await;
-        if client.has_link(&link) {
-            detach(&shard, &client, cause);
-            shard.flush_mailboxes();
-        }
-    }
-
-    /// Whether a client that sends nothing more may still be sent something.
-    fn owes(&self) -> bool {
-        let transport = &self.transport;
-        self.outbox_len() > 0 || transport.has_output() || transport.must_answer_close()
     }
 }
