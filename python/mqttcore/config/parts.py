@@ -323,8 +323,8 @@ class ServerLimits:
     bytes_per_second: Rate = 0
     """Bytes that are read from one client; 0: no limit."""
     retained_bytes_per_second: Rate = 8 << 20
-    """Bytes of retained messages that are sent to one client for its subscriptions; those of four
-    seconds come at once; 0: no limit."""
+    """Bytes of retained messages that are sent to one connection for its subscriptions; those of
+    four seconds come at once, again after each connect; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
     user_sessions: Count = 10_000

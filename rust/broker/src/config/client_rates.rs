@@ -18,8 +18,8 @@ pub struct ClientRates {
     pub anonymous_messages: u32,
     /// Bytes a second.
     pub bytes: u32,
-    /// Bytes a second of retained messages that are sent because of its SUBSCRIBE packets; those of four seconds are sent
-    /// at once.
+    /// Bytes a second of retained messages that are sent because of the SUBSCRIBE packets of one connection; those of four
+    /// seconds are sent at once. The client is read meanwhile.
     pub retained_bytes: u32,
 }
 

@@ -47,6 +47,9 @@ struct Connection {
     /// A step that waits; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
     throttle: Option<Box<Throttle>>,
+    /// The rate of retained messages, and its allowance; there with the first of them.
+    retained_bytes_per_second: u32,
+    retained: Option<Box<Throttle>>,
     control_packets: ControlPackets,
     reauthentication: Option<Box<Reauthentication>>,
 }
@@ -73,6 +76,8 @@ pub(crate) fn spawn(
         version: link.version,
         pause: None,
         throttle: Throttle::new(rates, client, None),
+        retained_bytes_per_second: rates.retained_bytes,
+        retained: None,
         control_packets: ControlPackets::new(rates.control_packets),
         reauthentication: None,
     };
@@ -137,7 +142,7 @@ impl Connection {
             self.authenticate_again(cx)?;
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
-        let is_held_anew = self.replay_retained();
+        self.replay_retained(cx);
         // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
         self.shard.flush_mailboxes();
         self.write(cx)?;
@@ -150,30 +155,33 @@ impl Connection {
             }
         }
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
-        let can_replay = !self.is_throttled() && retain::can_replay(&self.shard, &self.client);
+        let can_replay =
+            retain::can_replay(&self.shard, &self.client) && self.poll_retained(cx).is_ready();
         // It goes on once those that it has sent something to have written.
         let is_queued = more && self.shard.wakes.wake_last(cx.waker());
-        if (more && !is_queued) || drained || can_replay || is_held_anew {
+        if (more && !is_queued) || drained || can_replay {
             wake_after_others(cx);
         }
         Ok(())
     }
 
-    /// Sends retained messages that the client subscribed to; true if it has to wait for more of them from now on.
-    fn replay_retained(&mut self) -> bool {
-        if self.is_throttled() {
-            return false;
+    /// Sends retained messages that the client subscribed to, if there is an allowance.
+    fn replay_retained(&mut self, cx: &mut Context<'_>) {
+        if self.poll_retained(cx).is_pending() {
+            return;
         }
         let bytes = retain::replay(&self.shard, &self.client);
-        if bytes == 0 {
-            return false;
+        let per_second = self.retained_bytes_per_second;
+        if bytes > 0 && per_second > 0 {
+            self.retained
+                .get_or_insert_with(|| Box::new(Throttle::of_retained(per_second)))
+                .spend_bytes(bytes);
         }
-        let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
-        if rates.retained_bytes > 0 {
-            let throttle = self.throttle.get_or_insert_default();
-            throttle.spend_retained(rates.retained_bytes, bytes, self.shard.now());
-        }
-        self.is_throttled()
+    }
+
+    /// Pending until the client may have retained messages again.
+    fn poll_retained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        poll_allowance(&mut self.retained, cx, &self.shard)
     }
 
     fn outbox_len(&self) -> usize {
@@ -226,8 +234,7 @@ impl Connection {
             result?;
             self.client.flush_session(&self.shard);
         }
-        let throttle = self.throttle.as_mut();
-        Ok(throttle.map_or(Poll::Ready(()), |throttle| throttle.poll_ready(cx)))
+        Ok(poll_allowance(&mut self.throttle, cx, &self.shard))
     }
 
     /// Reads once, behind the torn frame of the last read, and handles what is whole now.
@@ -247,7 +254,7 @@ impl Connection {
         *budget = budget.saturating_sub(input.raw);
         self.shard.metrics().bytes_received.add(input.raw as u64);
         if let Some(throttle) = &mut self.throttle {
-            throttle.spend_bytes(input.raw, self.shard.now());
+            throttle.spend_bytes(input.raw);
         }
         self.count_control_packets(input.control_frames)?;
         let len = input.payload;
@@ -334,6 +341,18 @@ impl Connection {
             lifecycle::arm(&self.shard, &self.client);
         }
     }
+}
+
+/// Ready while `throttle` allows more, or if there is none.
+fn poll_allowance(
+    throttle: &mut Option<Box<Throttle>>,
+    cx: &mut Context<'_>,
+    shard: &Shard,
+) -> Poll<()> {
+    let throttle = throttle.as_mut();
+    throttle.map_or(Poll::Ready(()), |throttle| {
+        throttle.poll_ready(cx, shard.now())
+    })
 }
 
 /// Has this task polled again once sockets and timers have been looked at: a plain wake would keep

@@ -2,6 +2,7 @@
 //! gets retained messages (abuse E16).
 //!
 //! A client that is too fast is not read for a while, so that its own socket holds it back. Nothing is thrown away.
+//! Retained messages wait for themselves alone: a client that waits for more of them is read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +14,6 @@ use tokio::time::Sleep;
 
 use crate::clients::client::Client;
 use crate::config::ClientRates;
-use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 /// How many seconds' worth a client may send at once.
 const BURST: Duration = Duration::from_secs(1);
@@ -32,36 +32,56 @@ const FLOOD: Violation = Violation::limit(
 pub(crate) struct Throttle {
     messages: Option<Allowance>,
     bytes: Option<Allowance>,
-    /// Retained messages that it subscribed to; there with the first of them.
-    retained: Option<Allowance>,
     /// It sent too many control packets, and is not read until then.
     held_until: Option<Instant>,
+    /// The time up to which the allowances have grown.
     now: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
+/// A token bucket in nanoseconds of its rate, so that a packet costs a subtraction.
 struct Allowance {
-    rate: Rate,
-    bucket: TokenBucket,
+    per_token: i64,
+    burst: i64,
+    left: i64,
 }
 
 impl Allowance {
     /// `None` if `per_second` is 0: there is no limit. What was spent `before` is spent.
-    fn new(per_second: u32, before: Option<Self>) -> Option<Self> {
+    fn new(per_second: u32, burst: Duration, before: Option<Self>) -> Option<Self> {
+        let per_token = nanoseconds(Duration::from_secs(1).checked_div(per_second)?);
+        let burst = nanoseconds(burst);
         Some(Self {
-            rate: Rate::new(per_second, BURST)?,
-            bucket: before.map(|before| before.bucket).unwrap_or_default(),
+            per_token,
+            burst,
+            left: before.map_or(burst, |before| before.left),
         })
     }
 
-    fn spend(&mut self, count: usize, now: Instant) {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.bucket.spend_many(self.rate, count, now);
+    fn spend(&mut self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.left = self
+            .left
+            .saturating_sub(self.per_token.saturating_mul(count));
     }
 
-    fn ready_at(&self) -> Option<Instant> {
-        self.bucket.ready_at(self.rate)
+    fn grow(&mut self, nanoseconds: i64) {
+        self.left = self.left.saturating_add(nanoseconds).min(self.burst);
     }
+
+    fn is_spent(&self) -> bool {
+        self.left < self.per_token
+    }
+
+    /// How long it grows until there is a token.
+    fn wait(&self) -> Duration {
+        let missing = self.per_token.saturating_sub(self.left);
+        Duration::from_nanos(u64::try_from(missing).unwrap_or(0))
+    }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 impl Throttle {
@@ -82,74 +102,82 @@ impl Throttle {
         before.unwrap_or_default().limited_to(messages, rates.bytes)
     }
 
+    /// The allowance of retained messages that one connection subscribes to, in bytes (abuse E16). What a client sends is
+    /// not held back by it.
+    pub(crate) fn of_retained(bytes_per_second: u32) -> Self {
+        Self {
+            bytes: Allowance::new(bytes_per_second, RETAINED_BURST, None),
+            ..Self::default()
+        }
+    }
+
     /// The same with other rates; `None` if nothing is limited, or held back.
     fn limited_to(mut self: Box<Self>, messages: u32, bytes: u32) -> Option<Box<Self>> {
-        self.messages = Allowance::new(messages, self.messages.take());
-        self.bytes = Allowance::new(bytes, self.bytes.take());
+        self.messages = Allowance::new(messages, BURST, self.messages.take());
+        self.bytes = Allowance::new(bytes, BURST, self.bytes.take());
         // The wait for the old rates.
         self.sleep = None;
-        let is_limited = self.messages.is_some() || self.bytes.is_some() || self.retained.is_some();
+        let is_limited = self.messages.is_some() || self.bytes.is_some();
         (is_limited || self.held_until.is_some()).then_some(self)
     }
 
     /// Takes one message off the allowance.
-    pub(crate) fn spend_message(&mut self, now: Instant) {
-        self.now = Some(now);
+    pub(crate) fn spend_message(&mut self) {
         if let Some(messages) = &mut self.messages {
-            messages.spend(1, now);
+            messages.spend(1);
         }
     }
 
     /// Takes `count` bytes off the allowance.
-    pub(crate) fn spend_bytes(&mut self, count: usize, now: Instant) {
-        self.now = Some(now);
+    pub(crate) fn spend_bytes(&mut self, count: usize) {
         if let Some(bytes) = &mut self.bytes {
-            bytes.spend(count, now);
+            bytes.spend(count);
         }
-    }
-
-    /// Takes `count` bytes of retained messages off the allowance of `per_second`.
-    pub(crate) fn spend_retained(&mut self, per_second: u32, count: usize, now: Instant) {
-        self.now = Some(now);
-        let Some(rate) = Rate::new(per_second, RETAINED_BURST) else {
-            return;
-        };
-        let bucket = TokenBucket::default();
-        let allowance = Allowance { rate, bucket };
-        self.retained.get_or_insert(allowance).spend(count, now);
     }
 
     /// Nothing more is read until `until`.
     fn hold(&mut self, now: Instant, until: Instant) {
-        self.now = Some(now);
+        self.grow(now);
         self.held_until = Some(until);
     }
 
-    /// Whether the client has to wait before it is read.
+    /// Whether the client has to wait before it is read, as far as was known at the last [`Self::poll_ready`].
     pub(crate) fn is_spent(&self) -> bool {
-        self.wait().is_some()
+        self.held_until.is_some() || self.allowances().any(Allowance::is_spent)
     }
 
-    /// Until when it is not read, if it is not read now.
-    fn wait(&self) -> Option<Instant> {
-        let now = self.now?;
-        self.ready_at().filter(|ready_at| *ready_at > now)
+    fn allowances(&self) -> impl Iterator<Item = &Allowance> {
+        self.messages.iter().chain(&self.bytes)
     }
 
-    /// When everything is allowed again; `None` if nothing was spent yet.
+    /// Adds what the allowances get until `now`.
+    fn grow(&mut self, now: Instant) {
+        let before = self.now.replace(now).unwrap_or(now);
+        if now <= before {
+            self.now = Some(before);
+            return;
+        }
+        let grown = nanoseconds(now - before);
+        let allowances = self.messages.iter_mut().chain(&mut self.bytes);
+        allowances.for_each(|allowance| allowance.grow(grown));
+        self.held_until = self.held_until.filter(|until| *until > now);
+    }
+
+    /// When everything is allowed again; `None` if it is now.
     fn ready_at(&self) -> Option<Instant> {
-        let allowances = [&self.messages, &self.bytes, &self.retained]
-            .into_iter()
-            .flatten();
-        allowances
-            .filter_map(Allowance::ready_at)
+        let now = self.now?;
+        let spent = self.allowances().filter(|allowance| allowance.is_spent());
+        spent
+            .map(|allowance| now + allowance.wait())
             .chain(self.held_until)
             .max()
     }
 
     /// Pending until there is an allowance again.
-    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(ready_at) = self.wait() else {
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
+        self.grow(now);
+        let Some(ready_at) = self.ready_at() else {
+            self.sleep = None;
             return Poll::Ready(());
         };
         let sleep = self
@@ -159,7 +187,7 @@ impl Throttle {
             return Poll::Pending;
         }
         self.sleep = None;
-        self.now = Some(ready_at);
+        self.grow(ready_at);
         Poll::Ready(())
     }
 }
@@ -228,57 +256,68 @@ impl ControlPackets {
 mod tests {
     use super::*;
 
-    fn throttle(messages: u32, bytes: u32) -> Throttle {
+    /// Allowances of a client that was first looked at at `now`.
+    fn throttle(messages: u32, bytes: u32, now: Instant) -> Throttle {
         Throttle {
-            messages: Allowance::new(messages, None),
-            bytes: Allowance::new(bytes, None),
+            messages: Allowance::new(messages, BURST, None),
+            bytes: Allowance::new(bytes, BURST, None),
+            now: Some(now),
             ..Throttle::default()
         }
     }
 
     #[test]
     fn one_seconds_worth_may_come_at_once_and_no_more() {
-        let now = Instant::now();
+        let start = Instant::now();
         for rate in [1, 3, 10, 1_000] {
-            let mut throttle = throttle(rate, 0);
-            let mut passed = 0;
-            while !throttle.is_spent() {
-                throttle.spend_message(now);
-                passed += 1;
-            }
+            let mut throttle = throttle(rate, 0, start);
+            for now in [start, start + Duration::from_secs(3_600)] {
+                throttle.grow(now);
+                let mut passed = 0;
+                while !throttle.is_spent() {
+                    throttle.spend_message();
+                    passed += 1;
+                }
 
-            assert_eq!(passed, rate);
+                assert_eq!(passed, rate);
+            }
         }
     }
 
     #[test]
     fn a_spent_allowance_has_one_message_when_its_part_of_a_second_is_over() {
         let now = Instant::now();
-        let mut throttle = throttle(10, 0);
-        (0..10).for_each(|_| throttle.spend_message(now));
+        let mut throttle = throttle(10, 0, now);
+        (0..10).for_each(|_| throttle.spend_message());
+        let ready_at = now + Duration::from_millis(100);
 
-        assert_eq!(throttle.ready_at(), Some(now + Duration::from_millis(100)));
+        assert_eq!(throttle.ready_at(), Some(ready_at));
+        throttle.grow(ready_at);
+        assert!(!throttle.is_spent() && throttle.ready_at().is_none());
+        throttle.grow(now);
+        assert_eq!(throttle.now, Some(ready_at), "time does not go back");
     }
 
     #[test]
     fn the_allowance_grows_with_time() {
         let now = Instant::now();
-        let mut throttle = throttle(10, 0);
-        (0..10).for_each(|_| throttle.spend_message(now));
+        let mut throttle = throttle(10, 0, now);
+        (0..10).for_each(|_| throttle.spend_message());
 
         assert!(throttle.is_spent());
-        throttle.spend_message(now + Duration::from_secs(2));
+        throttle.grow(now + Duration::from_secs(2));
+        throttle.spend_message();
         assert!(!throttle.is_spent());
     }
 
     #[test]
     fn a_large_read_is_paid_for_with_a_longer_wait() {
         let now = Instant::now();
-        let mut throttle = throttle(0, 1_000);
-        throttle.spend_bytes(999, now);
+        let mut throttle = throttle(0, 1_000, now);
+        throttle.spend_bytes(999);
         assert!(!throttle.is_spent());
 
-        throttle.spend_bytes(3_001, now);
+        throttle.spend_bytes(3_001);
 
         assert!(throttle.is_spent());
         let wait = throttle.ready_at().expect("a wait") - now;
@@ -288,25 +327,24 @@ mod tests {
     #[test]
     fn e16_retained_messages_of_four_seconds_come_at_once_and_more_of_them_wait() {
         let now = Instant::now();
-        let mut throttle = Throttle::default();
-        throttle.spend_retained(1_000, 3_999, now);
+        let mut throttle = Throttle::of_retained(1_000);
+        throttle.grow(now);
+        throttle.spend_bytes(3_999);
         assert!(!throttle.is_spent());
 
-        throttle.spend_retained(1_000, 3_001, now);
+        throttle.spend_bytes(3_001);
 
-        assert!(throttle.is_spent());
         let wait = throttle.ready_at().expect("a wait") - now;
         assert_eq!(wait.as_secs(), 3);
-        let after = Box::new(throttle).limited_to(0, 0).expect("a limit");
-        assert!(after.is_spent(), "other rates forgive nothing");
+        assert!(!Throttle::of_retained(0).is_spent(), "0 is no limit");
     }
 
     #[test]
     fn other_rates_forgive_nothing() {
         let now = Instant::now();
-        let mut before = throttle(10, 1_000);
-        (0..10).for_each(|_| before.spend_message(now));
-        before.spend_bytes(3_000, now);
+        let mut before = throttle(10, 1_000, now);
+        (0..10).for_each(|_| before.spend_message());
+        before.spend_bytes(3_000);
 
         let after = Box::new(before).limited_to(20, 0).expect("a limit");
         assert!(after.is_spent() && after.bytes.is_none());
@@ -315,15 +353,15 @@ mod tests {
         held.hold(now, now + Duration::from_secs(1));
         let held = held.limited_to(0, 0).expect("it is held back");
         assert!(held.is_spent());
-        assert!(Box::new(throttle(1, 1)).limited_to(0, 0).is_none());
+        assert!(Box::new(throttle(1, 1, now)).limited_to(0, 0).is_none());
     }
 
     #[test]
     fn the_longest_wait_counts() {
         let now = Instant::now();
-        let mut throttle = throttle(1, 1_000);
-        throttle.spend_message(now);
-        throttle.spend_bytes(10_000, now);
+        let mut throttle = throttle(1, 1_000, now);
+        throttle.spend_message();
+        throttle.spend_bytes(10_000);
 
         assert_eq!((throttle.ready_at().expect("a wait") - now).as_secs(), 9);
         throttle.hold(now, now + Duration::from_secs(20));

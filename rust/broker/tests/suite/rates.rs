@@ -1,5 +1,6 @@
 //! How fast one client is read (abuse A16, D21, E12).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{AddressLimits, Broker, ClientRates, Config, Grant, GrantLimits};
@@ -194,7 +195,7 @@ fn e16_a_client_that_subscribes_again_and_again_gets_retained_messages_at_its_ra
     assert!(time_of_replays(&mut greedy, 5, 10) >= Duration::from_secs(4));
 
     // What others publish does not wait for them.
-    greedy.send_subscribe(&["kept/+"], QoS::AtMostOnce);
+    greedy.subscribe("kept/+", QoS::AtMostOnce);
     let mut other = v5("other").connect(&broker);
     other.publish("kept/live", "live", QoS::AtMostOnce);
     while greedy.take_message().text() != "live" {}
@@ -202,7 +203,7 @@ fn e16_a_client_that_subscribes_again_and_again_gets_retained_messages_at_its_ra
 }
 
 #[test]
-fn e16_each_client_has_a_rate_of_its_own() {
+fn e16_each_connection_has_a_rate_of_its_own() {
     let rates = ClientRates {
         retained_bytes: 100,
         ..NONE
@@ -218,4 +219,39 @@ fn e16_each_client_has_a_rate_of_its_own() {
 
     // With one rate for all they take 96 s.
     assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+/// Its acknowledgements and PINGREQ are read, however long it has to wait.
+#[test]
+fn e16_a_client_that_waits_for_retained_messages_is_read() {
+    let broker = start(rated(ClientRates {
+        retained_bytes: 100,
+        ..NONE
+    }));
+    retain(&broker, 2, 100_000);
+    let mut waiting = v5("waiting").connect(&broker);
+    waiting.subscribe("kept/0", QoS::AtMostOnce);
+    drop(waiting.take_message());
+
+    waiting.subscribe("kept/1", QoS::AtMostOnce);
+
+    // A thousand seconds early, and in front of the message.
+    waiting.ping();
+}
+
+#[test]
+fn e16_a_reload_leaves_the_rate_of_a_connection() {
+    let broker = start(rated(NONE));
+    retain(&broker, 1, 10_000);
+    let mut before = v5("before").connect(&broker);
+    let slow = rated(ClientRates {
+        retained_bytes: 1,
+        ..NONE
+    });
+
+    broker
+        .reload(&slow, Arc::new(Plugin::default()))
+        .expect("reloaded");
+
+    time_of_replays(&mut before, 10, 1);
 }

@@ -58,7 +58,7 @@ impl Connection {
             accept_batch(&self.shard, &self.client, &mut batch.together);
             self.count_control_packets(control_weight(&packet))?;
         } else if let Some(throttle) = &mut self.throttle {
-            throttle.spend_message(self.shard.now());
+            throttle.spend_message();
         }
         let packets = &self.shard.metrics().tallies.packets_received;
         packets.count(packet.packet_type());
@@ -76,11 +76,8 @@ impl Connection {
     /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
     /// or for the other clients' turn.
     fn must_stop(&self) -> bool {
-        self.pause.is_some() || self.is_throttled() || self.shard.is_turn_over()
-    }
-
-    pub(super) fn is_throttled(&self) -> bool {
-        self.throttle.as_deref().is_some_and(Throttle::is_spent)
+        let is_spent = || self.throttle.as_deref().is_some_and(Throttle::is_spent);
+        self.pause.is_some() || is_spent() || self.shard.is_turn_over()
     }
 
     fn handle_request<'b>(
