@@ -119,7 +119,7 @@ impl HttpError {
 
     /// Nobody may ask for it here.
     pub(super) fn forbidden(text: &'static str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", text).closing()
+        Self::new(StatusCode::FORBIDDEN, "forbidden", text)
     }
 
     pub(super) fn unauthorized() -> Self {
@@ -128,7 +128,6 @@ impl HttpError {
             "unauthorized",
             "send the token in the header: Authorization: Bearer <token>",
         )
-        .closing()
     }
 
     /// Ends the connection behind the answer.
@@ -153,10 +152,16 @@ impl From<HttpError> for HttpResponse {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         if error.closes {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            close_behind(&mut answer);
         }
         answer
     }
+}
+
+/// Ends the connection behind `answer`.
+pub(super) fn close_behind(answer: &mut HttpResponse) {
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(CONNECTION, close);
 }
 
 /// `value` as an answer.

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
-use super::answer::HttpResponse;
+use super::answer::{HttpResponse, close_behind};
 use super::routes::Routes;
 use super::socket::Access;
 use super::stall_timeout::StallTimeout;
@@ -197,8 +197,16 @@ impl HttpConnection {
         access: &Access,
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
-        let answered = routes.answer(request, &self.all.limits, access).await;
+        let is_admitted = access.admits(request.headers());
+        let answered = routes
+            .answer(request, &self.all.limits, access, is_admitted)
+            .await;
         routes.figures().answered(answered.is_ok());
-        Ok(answered.unwrap_or_else(HttpResponse::from))
+        let mut answer = answered.unwrap_or_else(HttpResponse::from);
+        if !is_admitted {
+            // One request after the other would hold a place of the endpoint for ever.
+            close_behind(&mut answer);
+        }
+        Ok(answer)
     }
 }

@@ -50,7 +50,8 @@ impl Routes {
         self.streams.as_ref()
     }
 
-    /// Answers a request that came over a socket with `access`.
+    /// Answers a request that came over a socket with `access`; `is_admitted` tells whether its sender may ask for
+    /// everything.
     ///
     /// # Errors
     ///
@@ -60,8 +61,8 @@ impl Routes {
         request: Request<Incoming>,
         limits: &HttpLimits,
         access: &Access,
+        is_admitted: bool,
     ) -> Result<HttpResponse, HttpError> {
-        let is_admitted = access.admits(request.headers());
         let path = request.uri().path();
         if let Some(probe) = Probe::of(path) {
             reads(&request)?;
