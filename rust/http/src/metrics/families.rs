@@ -206,7 +206,7 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("process_cpu_seconds", Counter, "CPU time of the process, in user and kernel mode.", Maybe(|s| s.process.cpu_s)),
     family("process_resident_memory_bytes", Gauge, "Resident memory of the process.", Maybe(|s| s.process.resident_bytes)),
-    family("process_open_fds", Gauge, "Open files of the process.", Maybe(|s| s.process.open_files)),
+    family("process_open_fds", Gauge, "Open files of the process; needs Linux 6.2.", Maybe(|s| s.process.open_files)),
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];
 
