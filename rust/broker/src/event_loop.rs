@@ -96,13 +96,20 @@ async fn give_back_memory_regularly(shard: Rc<Shard>) {
     let mut freed = FreedMemory::new(Instant::now());
     loop {
         tokio::time::sleep(MEMORY_JUDGED_EVERY).await;
-        let start = Instant::now();
-        if freed.is_due(start, memory.used().sum(), memory.budget()) {
+        if freed.is_due(Instant::now(), memory.used().sum(), memory.budget()) {
             // Without a thread the memory stays where it is.
-            let _ = spawn_blocking(mqttcore_slab::give_back_freed).await;
-            tokio::time::sleep(start.elapsed() * PAUSE).await;
+            let time = spawn_blocking(time_to_give_back).await.unwrap_or_default();
+            freed.took(time);
+            tokio::time::sleep(time * PAUSE).await;
         }
     }
+}
+
+/// Gives freed memory back; returns how long it took.
+fn time_to_give_back() -> Duration {
+    let start = Instant::now();
+    mqttcore_slab::give_back_freed();
+    start.elapsed()
 }
 
 /// The timer task: fires deadlines, cleans the directory and the retained messages in batches.

@@ -3,8 +3,9 @@
 /// Gives memory that was freed, and that the allocator of the program keeps, back to the system; true if there was some.
 ///
 /// glibc keeps freed memory in an arena for each thread, and gives back by itself only what lies at the end of one. The
-/// arenas are locked in turn, each for about 0.2 ms a MiB that goes back, and threads that allocate from it wait. Other
-/// allocators decide by themselves: nothing is done.
+/// arenas are locked in turn, and threads that allocate from one wait: for about 0.2 ms a MiB that goes back, and a
+/// microsecond for each free chunk of a page or more, also if there is nothing left to give back. Other allocators decide by
+/// themselves: nothing is done.
 pub fn give_back_freed() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: it takes the allocator's own locks, and touches no memory that is in use.

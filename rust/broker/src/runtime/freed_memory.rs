@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 
 /// Memory in use has fallen by this part of the budget: the freed memory goes back at once ...
 const PART: usize = 16;
-/// ... or by as much as this: giving back takes about 0.2 ms a MiB, and keeps threads from allocating meanwhile.
+/// ... or by as much as this.
 const LARGE_BYTES: usize = 64 << 20;
+/// Giving back keeps threads from allocating. If it took longer than this, twice the fall is needed from then on ...
+const SLOW: Duration = Duration::from_millis(20);
+/// ... up to this part of the budget.
+const LARGEST_PART: usize = 4;
+const FACTOR_MAX: usize = 1 << 16;
 /// Freed memory below this stays with the allocator, which needs it again.
 const SMALL_BYTES: usize = 1 << 20;
 /// If memory in use has been lower for so long, smaller amounts go back, too.
@@ -20,6 +25,8 @@ pub(crate) struct FreedMemory {
     /// The same since `since`.
     recent_most: usize,
     since: Instant,
+    /// How many times the usual fall is needed.
+    factor: usize,
 }
 
 impl FreedMemory {
@@ -28,6 +35,7 @@ impl FreedMemory {
             most: 0,
             recent_most: 0,
             since: now,
+            factor: 1,
         }
     }
 
@@ -36,9 +44,12 @@ impl FreedMemory {
         self.most = self.most.max(used);
         self.recent_most = self.recent_most.max(used);
         let is_quiet = now.duration_since(self.since) >= QUIET;
-        let step = (budget / PART).clamp(SMALL_BYTES, LARGE_BYTES);
+        let largest = (budget / LARGEST_PART).max(SMALL_BYTES);
+        let needed = |fall: usize| fall.saturating_mul(self.factor).min(largest);
+        let step = needed((budget / PART).clamp(SMALL_BYTES, LARGE_BYTES));
+        let small_step = needed(SMALL_BYTES);
         let is_due =
-            self.most - used >= step || is_quiet && self.most - self.recent_most >= SMALL_BYTES;
+            self.most - used >= step || is_quiet && self.most - self.recent_most >= small_step;
         if is_due {
             self.most = used;
         }
@@ -46,6 +57,15 @@ impl FreedMemory {
             (self.recent_most, self.since) = (used, now);
         }
         is_due
+    }
+
+    /// Giving back took so long.
+    pub(crate) fn took(&mut self, time: Duration) {
+        self.factor = if time > SLOW {
+            (self.factor * 2).min(FACTOR_MAX)
+        } else {
+            (self.factor / 2).max(1)
+        };
     }
 }
 
@@ -76,6 +96,39 @@ mod tests {
         assert!(!freed.is_due(now, 1_000 * MIB, 16_000 * MIB));
         assert!(!freed.is_due(now, 937 * MIB, 16_000 * MIB));
         assert!(freed.is_due(now, 936 * MIB, 16_000 * MIB));
+    }
+
+    #[test]
+    fn after_a_slow_call_twice_the_fall_is_needed_up_to_a_quarter_of_the_budget() {
+        let now = Instant::now();
+        let mut freed = FreedMemory::new(now);
+        let mut fall_needed = |took| {
+            let mut used = 100 * MIB;
+            while !freed.is_due(now, used, BUDGET) {
+                used -= MIB;
+            }
+            freed.took(took);
+            100 - used / MIB
+        };
+        let slow = SLOW + Duration::from_millis(1);
+
+        let needed = [slow, slow, slow, SLOW, SLOW, SLOW, SLOW].map(&mut fall_needed);
+        assert_eq!(needed, [10, 20, 40, 40, 40, 20, 10]);
+    }
+
+    #[test]
+    fn after_a_slow_call_more_than_a_mebibyte_has_to_be_free_for_long() {
+        let start = Instant::now();
+        let mut freed = FreedMemory::new(start);
+        freed.took(SLOW * 2);
+        freed.took(SLOW * 2);
+        let mut is_due = |after, used| freed.is_due(start + after, used, BUDGET);
+
+        assert!(!is_due(Duration::ZERO, 5 * MIB));
+        assert!(!is_due(QUIET, 2 * MIB), "there was more until now");
+        assert!(!is_due(QUIET * 2, 2 * MIB), "it is 3 MiB");
+        assert!(!is_due(QUIET * 3, MIB), "there was more until now");
+        assert!(is_due(QUIET * 4, MIB), "it is 4 MiB");
     }
 
     #[test]
