@@ -45,7 +45,7 @@ pub use recipients::{Recipient, Recipients, RecipientsBuf};
 
 pub(crate) const COMMIT: u8 = 255;
 
-/// The functions that write the fields of a body, by the names of those of [`RecordReader`] that read them.
+/// Functions that write the fields of a body; each has the name of the [`RecordReader`] method that reads the field.
 mod put {
     use super::{PacketIdRuns, Recipients};
     pub(super) use crate::wire::{
@@ -73,8 +73,8 @@ mod put {
     }
 }
 
-/// Declares [`Record`], and how each record is written and read: its type in the frame, then the fields of its body
-/// in their order, each with its encoding. Records with flags are structs that write and read themselves.
+/// Declares [`Record`] and how each record is written and read: its type in the frame, then the fields of its body in
+/// order, each with its encoding. Records with flags are structs with their own `encode` and `decode`.
 macro_rules! records {
     (
         with_flags { $( $(#[$struct_doc:meta])* $struct_kind:literal $Struct:ident($type:ty), )* }
@@ -82,7 +82,7 @@ macro_rules! records {
             $( $(#[$field_doc:meta])* $field:ident: $field_type:ty = $encoding:ident, )*
         } )* }
     ) => {
-        /// One step, borrowing from the log or from whoever writes it.
+        /// One change of the state, borrowed from the log or from its writer.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum Record<'a> {
             $( $(#[$struct_doc])* $Struct($type), )*
@@ -111,7 +111,7 @@ macro_rules! records {
                 }
             }
 
-            /// Reads what [`Record::encode_body`] wrote.
+            /// Decodes a body that [`Record::encode_body`] wrote.
             pub(crate) fn decode(kind: u8, flags: u8, body: &'a [u8]) -> Result<Self, BodyError> {
                 let mut from = RecordReader(body);
                 let record = match kind {
@@ -129,72 +129,72 @@ macro_rules! records {
 
 records! {
     with_flags {
-        /// A message came in.
+        /// A message was accepted.
         1 Message(MessageRecord<'a>),
         /// A session began, or a connection resumed it.
         9 Opened(SessionOpened<'a>),
-        /// A session's connection ended; its expiry runs.
+        /// A session's connection ended; its expiry interval runs.
         10 Away(Away),
-        /// A connection left a will.
+        /// A connection set a will.
         15 WillSet(WillSet<'a>),
     }
     without_flags {
-        /// A message that the log has goes to more sessions: a retained one to a new subscriber, or
-        /// the rest of a large fan-out.
+        /// A message that the log already has goes to more sessions: a retained message to a new subscriber, or the
+        /// rest of a large fan-out.
         2 Route {
             /// Number of the message.
             message: u64 = varint,
             /// Number of the first delivery.
             first: u64 = varint,
-            /// Who gets it.
+            /// Its recipients.
             recipients: Recipients<'a> = recipients,
         }
-        /// A QoS 2 PUBLISH came in and nothing of it is kept but its identifier.
+        /// A QoS 2 PUBLISH was accepted and only its identifier is stored.
         3 Gate {
             /// The publisher's session.
             session: u64 = varint,
-            /// The publisher's identifier.
+            /// The publisher's packet identifier.
             packet_id: u16 = u16,
         }
-        /// The publisher released a QoS 2 identifier: it stands for a new message from now on.
+        /// The publisher released a QoS 2 identifier: its next use is a new message.
         4 Released {
             /// The publisher's session.
             session: u64 = varint,
-            /// The publisher's identifier.
+            /// The publisher's packet identifier.
             packet_id: u16 = u16,
         }
-        /// A queued message got a packet identifier and is about to leave.
+        /// A queued message got a packet identifier and will be sent.
         5 Sending {
             /// The receiver's session.
             session: u64 = varint,
             /// Number of the delivery.
             delivery: u64 = varint,
-            /// Its identifier.
+            /// Its packet identifier.
             packet_id: u16 = u16,
         }
-        /// The receiver has the QoS 2 message, or may have one that the log does not: only its release
-        /// is open.
+        /// The receiver has the QoS 2 message, or may have a message that the log does not have: only its release is
+        /// open.
         6 Received {
             /// The receiver's session.
             session: u64 = varint,
-            /// Its identifier.
+            /// Its packet identifier.
             packet_id: u16 = u16,
         }
-        /// Exchanges with a receiver ended.
+        /// Exchanges with a receiver are complete.
         7 Completed {
             /// The receiver's session.
             session: u64 = varint,
-            /// Their identifiers.
+            /// Their packet identifiers.
             packet_ids: PacketIdRuns<'a> = packet_ids,
         }
-        /// A queued message left the queue without a packet identifier: at QoS 0, or dropped.
+        /// A queued message left the queue without a packet identifier: sent at QoS 0, or dropped.
         8 Dropped {
             /// The receiver's session.
             session: u64 = varint,
             /// Number of the delivery.
             delivery: u64 = varint,
         }
-        /// A session ended: nothing of it is left.
+        /// A session ended: all its state is deleted.
         11 Ended {
             /// The session.
             session: u64 = varint,
@@ -203,40 +203,40 @@ records! {
         12 Subscribed {
             /// The session.
             session: u64 = varint,
-            /// Packed as the engine likes; the store does not look.
+            /// Subscription options, packed by the engine; the store does not interpret them.
             options: u8 = byte,
             /// Subscription Identifier; 0 is none.
             id: u32 = varint_u32,
-            /// As the client wrote it.
+            /// The topic filter as the client sent it.
             filter: &'a str = text,
         }
         /// A subscription ended.
         13 Unsubscribed {
             /// The session.
             session: u64 = varint,
-            /// As the client wrote it.
+            /// The topic filter as the client sent it.
             filter: &'a str = text,
         }
-        /// A topic has no retained message any more.
+        /// The retained message of a topic was removed.
         14 RetainCleared {
             /// The topic.
             topic: &'a str = text,
         }
-        /// A will was published or cancelled; what it became is in the same batch.
+        /// A will was published or cancelled; the published message is in the same batch.
         16 WillEnded {
             /// The session.
             session: u64 = varint,
         }
-        /// A stream has this number from now on; or its offsets mean something else than before.
+        /// A stream has this number from now on, or its offsets have a new epoch.
         20 Stream {
-            /// Its number, which no stream of this store had before.
+            /// Its number, which no earlier stream of this store had.
             stream: u32 = u32,
-            /// Grows whenever an offset that somebody knows may mean another row.
+            /// Grows whenever an offset that a consumer may know can refer to another row.
             epoch: u64 = u64,
             /// Its name.
             name: &'a str = text,
         }
-        /// Rows are in files that are safe: the log is not needed for them.
+        /// Rows are in durable files: the log is no longer needed for them.
         21 Sealed {
             /// The stream.
             stream: u32 = u32,
@@ -245,11 +245,11 @@ records! {
             /// The first offset that is not sealed.
             end: u64 = u64,
         }
-        /// The engine notes something that is true with what else is in the batch, and only then.
+        /// A value that the engine stores under a key, atomically with the rest of the batch.
         22 Note {
-            /// What it is about; the last note of a key stands.
+            /// The key; its last note is valid.
             key: &'a str = text,
-            /// As the engine likes it; the store does not look. Empty: the key has no note any more.
+            /// The value, encoded by the engine; the store does not interpret it. Empty: the key is removed.
             value: &'a [u8] = remainder,
         }
     }

@@ -6,30 +6,30 @@ use crate::wire::{
     BodyError, RecordReader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint,
 };
 
-/// A message, once, with those who are to get it.
+/// A message and its recipients.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MessageRecord<'a> {
-    /// Its number, from [`crate::Store::numbers`]; that of its first delivery too.
+    /// Its number, from [`crate::Store::numbers`]; also the number of its first delivery.
     pub message: u64,
-    /// QoS that it was published with: 0 to 2.
+    /// QoS of the PUBLISH: 0 to 2.
     pub qos: u8,
-    /// RETAIN as published.
+    /// RETAIN of the PUBLISH.
     pub retain: bool,
-    /// It is the retained message of its topic from now on.
+    /// Whether it becomes the retained message of its topic.
     pub kept: bool,
-    /// The publisher's session and QoS 2 identifier, if that session is durable.
+    /// The publisher's session and QoS 2 packet identifier, if that session is durable.
     pub gate: Option<(u64, u16)>,
     /// Unix milliseconds after which its delivery must not begin.
     pub expires_at_ms: Option<u64>,
-    /// Who published a message that is kept, or that is a row.
+    /// The publisher of a retained message or of a row.
     pub source: Option<&'a str>,
-    /// The user name of the source of a message that is kept; without U+0000, which no text of MQTT has.
+    /// The publisher's user name, for a retained message; it has no U+0000, which MQTT forbids in texts.
     pub username: Option<&'a str>,
-    /// Which rows of streams it is, if of any.
+    /// The rows of streams that it is, if any.
     pub streamed: Option<Streamed<'a>>,
     /// Topic name.
     pub topic: &'a str,
-    /// Encoded properties, as the engine likes them.
+    /// Properties, encoded by the engine.
     pub properties: &'a [u8],
     /// Durable sessions that get it.
     pub recipients: Recipients<'a>,
@@ -37,16 +37,16 @@ pub struct MessageRecord<'a> {
     pub payload: &'a [u8],
 }
 
-/// A session as a connection leaves it.
+/// The state of a session after a connection opened or resumed it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SessionOpened<'a> {
-    /// The session; a new one for a client that starts clean.
+    /// The session; a new number if the client starts clean.
     pub session: u64,
-    /// Unix milliseconds.
+    /// Time of the event in Unix milliseconds.
     pub at_ms: u64,
     /// Protocol level of the connection: 3, 4 or 5.
     pub version: u8,
-    /// How long it is kept without a connection, in seconds; `u32::MAX` is for ever.
+    /// Session expiry interval in seconds; `u32::MAX` is for ever.
     pub expiry_s: u32,
     /// The client identifier.
     pub client_id: &'a str,
@@ -59,12 +59,12 @@ pub struct SessionOpened<'a> {
 pub struct Away {
     /// The session.
     pub session: u64,
-    /// Since when, in unix milliseconds.
+    /// Time of the disconnect in Unix milliseconds.
     pub at_ms: u64,
-    /// How long it is kept from then on, in seconds; `u32::MAX` is for ever.
+    /// Session expiry interval from then on, in seconds; `u32::MAX` is for ever.
     pub expiry_s: u32,
-    /// The broker died with the client connected: deliveries in its queue with a lower number may have been
-    /// sent. 0 if the end of the connection was seen.
+    /// If the broker died while the client was connected, queued deliveries with a lower number may have been sent. 0
+    /// if the broker saw the connection end.
     pub maybe_sent_below: u64,
 }
 
@@ -75,13 +75,13 @@ pub struct WillSet<'a> {
     pub session: u64,
     /// Will Delay Interval in seconds.
     pub delay_s: u32,
-    /// 0 to 2.
+    /// QoS: 0 to 2.
     pub qos: u8,
     /// RETAIN.
     pub retain: bool,
     /// Topic name.
     pub topic: &'a str,
-    /// Encoded properties, as the engine likes them.
+    /// Properties, encoded by the engine.
     pub properties: &'a [u8],
     /// Payload.
     pub payload: &'a [u8],
@@ -96,11 +96,11 @@ const SOURCE: u8 = 1 << 6;
 const STREAMED: u8 = 1 << 7;
 const USERNAME: u8 = 1;
 const MAYBE_SENT: u8 = 1;
-/// Between a source and its user name.
+/// Separates a source from its user name.
 const BEHIND_SOURCE: &str = "\0";
 
 impl<'a> MessageRecord<'a> {
-    /// Bytes of topic, properties and payload.
+    /// Size of topic, properties and payload in bytes.
     pub(crate) fn size(&self) -> u32 {
         let size = self.topic.len() + self.properties.len() + self.payload.len();
         // INVARIANT: a message comes from a packet, which is below 256 MiB.

@@ -18,14 +18,14 @@ pub struct Recipient {
     pub subscription_ids: Vec<u32>,
 }
 
-/// A list of recipients, encoded.
+/// An encoded list of recipients.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 pub struct Recipients<'a> {
     count: u64,
     bytes: &'a [u8],
 }
 
-/// A list of recipients in the making; reuse it.
+/// A builder for a list of recipients; reuse it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RecipientsBuf {
     count: u64,
@@ -52,23 +52,23 @@ impl RecipientsBuf {
         }
     }
 
-    /// Forgets all of them, and keeps the memory.
+    /// Removes all recipients and keeps the memory.
     pub fn clear(&mut self) {
         self.count = 0;
         self.bytes.clear();
     }
 
-    /// How many there are.
+    /// Number of recipients.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The list.
+    /// The encoded list.
     pub fn as_recipients(&self) -> Recipients<'_> {
         Recipients {
             count: self.count,
@@ -78,21 +78,21 @@ impl RecipientsBuf {
 }
 
 impl<'a> Recipients<'a> {
-    /// How many there are.
+    /// Number of recipients.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Each of them, in order.
+    /// Recipients in the order of the list.
     pub fn iter(&self) -> impl Iterator<Item = Recipient> + 'a {
         let mut reader = RecordReader(self.bytes);
         std::iter::from_fn(move || {
-            // INVARIANT: the bytes were checked by `decode`, or written by `push`.
+            // INVARIANT: `decode` checked the bytes, or `push` wrote them.
             (!reader.0.is_empty()).then(|| one(&mut reader).expect("checked recipients"))
         })
     }

@@ -20,55 +20,53 @@ use crate::wal::segment::StoreId;
 use crate::wal::writer::SegmentWriter;
 use crate::wal::{identity, segment};
 
-/// What mending a store did.
+/// Result of a repair.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Repair {
-    /// What was damaged; `None` if nothing was, and nothing was done.
+    /// The damage that was found first; `None` if the store was intact and nothing was changed.
     pub damage: Option<Damage>,
-    /// Records of the log that were read again.
+    /// Number of log records that were applied again.
     pub saved: u64,
-    /// LSNs that are lost: first and last of each gap.
+    /// Lost LSNs: first and last of each gap.
     pub lost: Vec<(u64, u64)>,
-    /// Client identifiers whose messages are among what is lost, and how many; 0 for a session that
-    /// was given up without any.
+    /// Number of lost messages by client identifier; 0 for a session that was given up but lost no known message.
     pub sessions: BTreeMap<String, u64>,
-    /// Topics of lost messages, and how many; of a retained message, too.
+    /// Number of lost messages by topic, retained messages included.
     pub topics: BTreeMap<String, u64>,
-    /// Lost records and deliveries of which nothing can be said.
+    /// Number of lost records and deliveries whose client and topic are unknown.
     pub unknown: u64,
-    /// Pages of the checkpoint in which one bit was wrong, and was righted.
+    /// Number of checkpoint pages in which one wrong bit was corrected.
     pub mended_pages: u64,
-    /// Pages of the checkpoint that could not be read: their rows are lost.
+    /// Number of checkpoint pages that could not be read: their rows are lost.
     pub lost_pages: u64,
-    /// Files that were set aside.
+    /// New names of the damaged files.
     pub set_aside: Vec<String>,
 }
 
-/// Mends a damaged store by giving up what cannot be read; everything else is kept.
+/// Repairs a damaged store: gives up unreadable data and keeps everything else.
 ///
-/// A store that is whole is left as it is. Damaged files are set aside under another name. A repair that dies can be
-/// repeated: it writes a new checkpoint that takes its name when it has all that can be saved, and nothing of the
-/// old log is needed then.
+/// An intact store is left as it is. Damaged files are renamed. A repair that is interrupted can be run again: the
+/// new checkpoint gets its final name only after it holds all data that can be saved, and from then on the old log is
+/// not needed.
 ///
 /// # Errors
 ///
-/// [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::NewerFormat`], and those of the
-/// file system.
+/// [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::NewerFormat`], and errors of the file system.
 pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, StoreError> {
     let _claim = claim(&**files)?;
     must_be_there(&**files)?;
     let mut repair = Repair::default();
     loop {
         let damage = match read_all(files) {
-            // What is torn is cut, as every opening does.
+            // Opening cuts the torn tail, as always.
             Ok(_) => return open_parts(files, options).map(|_| repair),
             Err(StoreError::Damaged(damage)) => damage,
             Err(error) => return Err(error),
         };
         let is_checkpoint = damage.is_whole && damage.file == naming::FILE;
         repair.damage.get_or_insert(damage);
-        // The log may have all that was in a damaged checkpoint.
+        // The log may have all data of a damaged checkpoint.
         match is_checkpoint.then(|| open_or_rebuild(files, options)) {
             Some(Ok((_, aside))) => repair.set_aside.extend(aside),
             None | Some(Err(StoreError::Damaged(_))) => {
@@ -80,7 +78,7 @@ pub fn repair(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Repair, 
     }
 }
 
-/// Makes a checkpoint of all that can be read, and begins the log anew behind it.
+/// Writes a checkpoint of all readable data and begins a new log after it.
 fn mend(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
@@ -90,7 +88,7 @@ fn mend(
     let rescued = begin_new(&**files, is_checkpoint)?;
     let numbers = segment::numbers(&**files)?;
     let saved = save(files, options, &numbers, rescued, repair)?;
-    // From here on the folder is mended, whatever comes: the old log is damaged still, and not needed.
+    // From here on the store is repaired, even if a later step fails: the old log is still damaged, but not needed.
     if is_checkpoint {
         repair.set_aside.push(naming::replace_damaged(&**files)?);
     } else {
@@ -100,7 +98,7 @@ fn mend(
         let aside = aside::rename(&**files, &segment::name(number))?;
         repair.set_aside.push(aside);
     }
-    // The old log must be gone by now: what is torn in it would pass for whole in front of a new segment.
+    // The old log must be renamed before: with a newer segment after it, its torn tail would count as complete.
     let bytes = options.wal.segment_bytes;
     SegmentWriter::begin_at(
         Arc::clone(files),
@@ -112,7 +110,7 @@ fn mend(
     Ok(())
 }
 
-/// Begins a new checkpoint with what the old one has, as far as it can be read.
+/// Begins a new checkpoint with the readable part of the old one.
 fn begin_new(
     files: &dyn Files,
     is_damaged: bool,
@@ -127,14 +125,14 @@ fn begin_new(
     rescue::rescue(&*damaged, files, Begin::of(files)?)
 }
 
-/// Where the log goes on behind a new checkpoint that has everything.
+/// Where the log continues after the new checkpoint.
 struct End {
     store: StoreId,
     segment: u64,
     lsn: u64,
 }
 
-/// Puts all of the log that can be read into the new checkpoint: records, messages that are wanted, rows.
+/// Writes the readable part of the log into the new checkpoint: records, referenced messages, rows.
 fn save(
     files: &Arc<dyn Files>,
     options: &StoreOptions,
@@ -152,7 +150,7 @@ fn save(
         salvage::keep_messages(&**files, store, *number, &index.database())?;
         index.moved(*number);
     }
-    // Messages may be wanted of segments that are not there: their numbers are not given again.
+    // Messages may refer to segments that are missing: the numbers of those segments are not used again.
     let last = numbers.last().copied().max(index.last_segment());
     let last = last.unwrap_or_default();
     index.moved(last);
@@ -168,7 +166,7 @@ fn save(
     })
 }
 
-/// Applies every record of the log that can be read, and reports what is lost.
+/// Applies every readable record of the log and reports the lost records.
 fn save_records(
     files: &dyn Files,
     numbers: &[u64],
@@ -197,7 +195,7 @@ fn save_records(
     report(index, salvaged, repair)
 }
 
-/// Says whose messages are among the lost records, as far as their bytes tell.
+/// Reports the clients and topics of lost records, as far as the bytes of those records are readable.
 fn report(index: &Index, salvaged: Salvaged, repair: &mut Repair) -> Result<(), StoreError> {
     let mut clients = BTreeMap::new();
     index.clients(&mut |session, client_id| {
@@ -235,8 +233,8 @@ fn add_all(to: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (Str
     }
 }
 
-/// Saves the rows that are in the damaged log alone. Offsets of those that are lost will not be
-/// given again, and whoever knows some is told that they are of another epoch.
+/// Saves the rows that only the damaged log has. Offsets of lost rows are not used again; the streams get a new
+/// epoch, so that consumers notice.
 #[cfg(feature = "columnar")]
 fn rescue_rows(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), StoreError> {
     if index.streams.is_empty() {

@@ -14,39 +14,39 @@ use crate::wal::open::{LogPosition, Logged, read_record};
 use crate::wal::salvage::{frames, header_of, promised};
 use crate::wal::segment::{self, HEADER, SegmentHeader, StoreId};
 
-/// What became of the records of a damaged log.
+/// Saved and lost records of a damaged log.
 #[derive(Debug, Default)]
 pub(crate) struct Salvaged {
-    /// How many were saved.
+    /// Number of saved records.
     pub(crate) records: u64,
-    /// LSNs of those that are lost: first and last of each gap.
+    /// Lost LSNs: first and last of each gap.
     pub(crate) lost: Vec<(u64, u64)>,
-    /// What the bytes of broken records seem to say, by LSN.
+    /// Corrupt records by the LSN that they probably have.
     pub(crate) broken: BTreeMap<u64, CorruptRecord>,
-    /// Messages to sessions whose beginning is lost, by client identifier.
+    /// By client identifier, the number of messages to sessions whose [`Record::Opened`] is lost.
     pub(crate) homeless: BTreeMap<String, u64>,
-    /// What could be read of a damaged checkpoint.
+    /// The readable part of a damaged checkpoint.
     pub(crate) rescued: Option<SalvagedCheckpoint>,
-    /// Something in the log says that records up to here were safe.
+    /// Records up to this LSN were safe, as a readable part of the log states.
     last_durable_lsn: u64,
-    /// Those sessions.
+    /// Sessions whose [`Record::Opened`] is corrupt, with their client identifiers.
     unopened: BTreeMap<u64, String>,
 }
 
-/// A record whose checksum is wrong, as its bytes read nevertheless: good for a report only.
+/// A record with a wrong checksum, decoded nevertheless: used for the report only.
 #[derive(Debug, Default)]
 pub(crate) struct CorruptRecord {
-    /// The sessions that a message went to.
+    /// Recipients, if it is a message.
     pub(crate) sessions: Vec<u64>,
-    /// The topic of a message.
+    /// Topic, if it is a message.
     pub(crate) topic: Option<String>,
-    /// The session that began, and its client.
+    /// Session and client identifier, if it opened a session.
     opened: Option<(u64, String)>,
-    /// The bytes make sense.
+    /// Whether the bytes could be decoded.
     pub(crate) is_readable: bool,
 }
 
-/// Applies every record of a segment that can be read and that the index does not have yet.
+/// Applies the readable records of a segment that the index does not have yet.
 pub(crate) fn segment(
     files: &dyn Files,
     store: StoreId,
@@ -85,8 +85,7 @@ pub(crate) fn segment(
 }
 
 impl Salvaged {
-    /// Records that were safe and are not there behind the last one that is: their numbers are not
-    /// given again.
+    /// Counts records as lost that were safe and come after the last readable record; their LSNs are not used again.
     pub(crate) fn end(&mut self, index: &mut Index) {
         if self.last_durable_lsn > index.applied_lsn {
             self.lost
@@ -95,8 +94,7 @@ impl Salvaged {
         }
     }
 
-    /// Finds broken records and what they seem to say; the first record expected is the one behind
-    /// `last_lsn`.
+    /// Finds corrupt records and decodes them as far as possible; the first expected LSN is `last_lsn + 1`.
     fn look_at(&mut self, bytes: &[u8], header: &SegmentHeader, last_lsn: u64) {
         let seed = header.seed();
         let (mut at, mut lsn) = (HEADER, last_lsn);
@@ -112,10 +110,10 @@ impl Salvaged {
         }
     }
 
-    /// Reads what is between two whole frames, or behind the last one.
+    /// Decodes the bytes between two intact frames, or after the last one.
     fn look_between(&mut self, mut bytes: &[u8], mut lsn: u64) {
         while bytes.len() >= frame::HEADER && bytes.iter().any(|&byte| byte != 0) {
-            // A length that is wrong is too long nearly always; then it is one record.
+            // A wrong length is almost always too large; the bytes then count as one record.
             let bytes_of_one = frame::split(bytes).map_or(bytes.len(), |frame| frame.bytes());
             let (kind, flags) = (bytes[16], bytes[17]);
             let body = &bytes[frame::HEADER..bytes_of_one];
@@ -169,7 +167,7 @@ impl CorruptRecord {
     }
 }
 
-/// Moves every message of a segment that is wanted into the checkpoint.
+/// Moves every referenced message of a segment into the checkpoint.
 pub(crate) fn keep_messages(
     files: &dyn Files,
     store: StoreId,
@@ -181,7 +179,7 @@ pub(crate) fn keep_messages(
     let mut at = HEADER;
     let mut frames = Vec::new();
     while at < bytes.len() {
-        // A message is as good as its own checksum, whatever became of its group.
+        // A message is valid if its own checksum is, even if its group is damaged.
         match frame::parse(&bytes[at..], seed) {
             Some(frame) => {
                 frames.push((at as u64, frame));
