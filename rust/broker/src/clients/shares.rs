@@ -54,32 +54,57 @@ impl Owners {
     }
 }
 
+impl Share {
+    fn has_room(self, bytes: usize, most: Self) -> bool {
+        self.entries < most.entries && self.bytes.saturating_add(bytes) <= most.bytes
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.entries += 1;
+        self.bytes += bytes;
+    }
+}
+
 impl Shares {
     /// Whether `owner` may have one entry of `bytes` more, if it may have `most`.
     pub(crate) fn has_room(&self, owner: Owner, bytes: usize, most: Share) -> bool {
-        let share = self.of(owner);
-        share.entries < most.entries && share.bytes.saturating_add(bytes) <= most.bytes
-    }
-
-    /// What `owner` has now.
-    pub(crate) fn of(&self, owner: Owner) -> Share {
-        self.held().get(&owner).copied().unwrap_or_default()
+        let share = self.held().get(&owner).copied().unwrap_or_default();
+        share.has_room(bytes, most)
     }
 
     /// Counts one entry more.
     pub(crate) fn add(&self, owner: Owner, bytes: usize) {
+        self.held().entry(owner).or_default().add(bytes);
+    }
+
+    /// Counts one entry more if `owner` may have `most`. An entry of its own of `own_bytes`, which the new one replaces, is
+    /// still to be removed; a new one that is no larger is always allowed.
+    pub(crate) fn try_add(
+        &self,
+        owner: Owner,
+        bytes: usize,
+        own_bytes: Option<usize>,
+        most: Share,
+    ) -> bool {
         let mut held = self.held();
-        let share = held.entry(owner).or_default();
-        share.entries += 1;
-        share.bytes += bytes;
+        let share = held.get(&owner).copied().unwrap_or_default();
+        let is_allowed = match own_bytes {
+            None => share.has_room(bytes, most),
+            Some(own) => bytes <= own || share.bytes.saturating_sub(own) + bytes <= most.bytes,
+        };
+        if is_allowed {
+            held.entry(owner).or_default().add(bytes);
+        }
+        is_allowed
     }
 
     /// Counts one entry less.
     pub(crate) fn remove(&self, owner: Owner, bytes: usize) {
         if let Entry::Occupied(mut entry) = self.held().entry(owner) {
             let share = entry.get_mut();
-            share.entries -= 1;
-            share.bytes -= bytes;
+            debug_assert!(share.entries > 0 && share.bytes >= bytes, "{share:?}");
+            share.entries = share.entries.saturating_sub(1);
+            share.bytes = share.bytes.saturating_sub(bytes);
             if share.entries == 0 {
                 entry.remove();
             }
@@ -150,5 +175,35 @@ mod tests {
         shares.remove(one, 4);
         shares.remove(two, 4);
         assert!(shares.held().is_empty());
+    }
+
+    #[test]
+    fn an_entry_is_added_if_there_is_room_or_it_replaces_one_of_the_same_owner() {
+        let (shares, owner) = (Shares::default(), Owners::default().user("one"));
+        let most = Share {
+            entries: 1,
+            bytes: 10,
+        };
+
+        assert!(!shares.try_add(owner, 11, None, most));
+        assert!(shares.held().is_empty(), "nothing was counted");
+        assert!(shares.try_add(owner, 5, None, most));
+        assert!(!shares.try_add(owner, 1, None, most));
+        assert!(!shares.try_add(owner, 11, Some(5), most));
+        assert!(shares.try_add(owner, 10, Some(5), most));
+        shares.remove(owner, 5);
+        let lowered = Share {
+            entries: 1,
+            bytes: 9,
+        };
+        assert!(shares.try_add(owner, 10, Some(10), lowered), "no larger");
+        shares.remove(owner, 10);
+        assert_eq!(
+            shares.held()[&owner],
+            Share {
+                entries: 1,
+                bytes: 10
+            }
+        );
     }
 }

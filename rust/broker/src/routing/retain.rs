@@ -178,7 +178,7 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         }
     }
     let owner = publisher.and_then(|client| retain_share::owner_of(shard, client));
-    if owner.is_some_and(|owner| retain_share::is_exceeded(shard, owner, topic, bytes)) {
+    if owner.is_some_and(|owner| !retain_share::try_count(shard, owner, topic, bytes)) {
         retain_share::refuse(shard, publication);
         return (Retention::Refused, None);
     }
@@ -187,20 +187,19 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
         .filter(|_| shard.config().check_retain_source)
         .and_then(|client| source_of(engine, client));
     let kept = RetainedMessage::new(message, is_stored, source, owner);
-    (Retention::Kept, set(engine, topic, kept))
+    (
+        Retention::Kept,
+        uncounted(engine, engine.retained.set(topic, kept)),
+    )
 }
 
-/// Keeps a message as the one of its topic; returns the one before.
-pub(crate) fn set(
-    engine: &EngineState,
-    topic: TopicName<'_>,
-    kept: RetainedMessage,
-) -> Option<RetainedMessage> {
+/// Keeps a message as the one of its topic, also above the share of its owner: the store has it.
+pub(crate) fn recover(engine: &EngineState, topic: TopicName<'_>, kept: RetainedMessage) {
     if let Some(owner) = kept.owner {
         let bytes = kept.message.heap_bytes();
         engine.retained_shares.add(owner, bytes);
     }
-    uncounted(engine, engine.retained.set(topic, kept))
+    uncounted(engine, engine.retained.set(topic, kept));
 }
 
 /// The publisher of what is retained, if it has a user name.

@@ -19,25 +19,21 @@ pub(super) fn owner_of(shard: &Shard, client: &Client) -> Option<Owner> {
     login.username.as_deref().map(|name| owners.user(name))
 }
 
-/// Whether `owner` may not retain a message of `bytes` on `topic`. A topic that is there may change, as long as that does
-/// not make the share larger than it may be (abuse F01).
-pub(super) fn is_exceeded(shard: &Shard, owner: Owner, topic: TopicName<'_>, bytes: usize) -> bool {
+/// Counts a message of `bytes` on `topic` for `owner`, if it may retain that. It may change a topic of its own, as long as
+/// that does not make its share larger than it may be; a topic of others is a new one for it (abuse F01).
+pub(super) fn try_count(shard: &Shard, owner: Owner, topic: TopicName<'_>, bytes: usize) -> bool {
     let (config, shares) = (shard.config(), &shard.engine.retained_shares);
     let limits = &config.user_limits;
     let most = Share {
         entries: share_of(config.retained_messages, limits.retained_messages),
         bytes: share_of(config.retained_bytes, limits.retained_bytes),
     };
-    if shares.has_room(owner, bytes, most) {
-        return false;
+    if shares.try_add(owner, bytes, None, most) {
+        return true;
     }
     let old = shard.engine.retained.get(topic);
-    old.is_none_or(|old| {
-        let before = old.message.heap_bytes();
-        let own = if old.owner == Some(owner) { before } else { 0 };
-        let others = shares.of(owner).bytes.saturating_sub(own);
-        bytes > before && others + bytes > most.bytes
-    })
+    let own = old.filter(|old| old.owner == Some(owner));
+    own.is_some_and(|own| shares.try_add(owner, bytes, Some(own.message.heap_bytes()), most))
 }
 
 /// Counts and logs a retained message that is not stored because of its publisher's share.

@@ -100,7 +100,7 @@ impl<'s> SessionReader<'s> {
                 let named = |(id, name)| engine.sources.named(&Arc::from(id), &Arc::from(name));
                 let owner = record.username.map(|name| engine.owners.user(name));
                 let kept = RetainedMessage::new(message.clone(), true, name.map(named), owner);
-                retain::set(engine, message.topic_name(), kept);
+                retain::recover(engine, message.topic_name(), kept);
             }
         }
         Ok(())

@@ -257,6 +257,22 @@ fn f01_a_topic_counts_for_whoever_retained_last() {
 }
 
 #[test]
+fn f01_a_user_with_its_share_takes_over_no_topic_of_others() {
+    let broker = start_with(limited(retained(1, 10_000)), Plugin::welcoming());
+    let mut joe = v5("joe").username("joe").connect(&broker);
+    let mut ann = v5("ann").username("ann").connect(&broker);
+    assert_eq!(retain(&mut joe, "a", "1"), KEPT);
+    assert_eq!(retain(&mut ann, "b", "1"), KEPT);
+
+    assert_eq!(retain(&mut joe, "b", "2"), REFUSED);
+
+    assert!(is_retained(&broker, "b", "1"));
+    assert_eq!(retain(&mut joe, "a", ""), KEPT);
+    assert_eq!(retain(&mut joe, "b", "2"), KEPT);
+    assert_eq!(retain(&mut ann, "a", "1"), KEPT);
+}
+
+#[test]
 fn f01_clients_without_user_name_have_the_share_of_their_address() {
     let broker = start(limited(retained(2, 0)));
     let mut one = v5("one").connect(&broker);
