@@ -48,7 +48,7 @@ mod sys_topics;
 pub use admission::listener::{bind, is_one_sockets_fault};
 pub use admission::unix::bind_unix;
 pub use broker::{Broker, PublishError};
-pub use clients::address::AddressKey;
+pub use clients::address::{AddressKey, names_an_address};
 pub use clients::bans::{Ban, BanTarget};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
-use mqttcore_broker::{BrokerHandle, Config};
+use hyper::header::HOST;
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use mqttcore_broker::{BrokerHandle, Config, names_an_address};
 
 use crate::{HttpLimits, MetricsAccess};
 
@@ -89,6 +90,11 @@ impl Routes {
         if access.metrics() == MetricsAccess::Off {
             return Err(HttpError::not_found("metrics are off: set http.metrics"));
         }
+        if !is_admitted && !is_for_an_address(request.headers()) {
+            let text =
+                "the Host header is a name: ask for an IP address or localhost, or send the token";
+            return Err(HttpError::forbidden(text));
+        }
         reads(request)?;
         let page = self.metrics.page(is_admitted).ok_or_else(|| {
             let text = "the broker has ended";
@@ -96,6 +102,15 @@ impl Routes {
         })?;
         Ok(of_type(OPEN_METRICS, Content::Whole(page.into())))
     }
+}
+
+/// Whether a page of another origin cannot have sent the request: browsers let a page read answers of its own name.
+fn is_for_an_address(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return false;
+    };
+    host.to_str().is_ok_and(names_an_address)
 }
 
 /// Refuses what does more than read, and a query: no parameter is known.

@@ -1,7 +1,9 @@
-//! What limits count as one address.
+//! What limits count as one address, and which hosts of HTTP are addresses.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
+
+use tungstenite::http::uri::Authority;
 
 /// What limits count as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one client
 /// is given.
@@ -19,4 +21,15 @@ impl AddressKey {
         };
         Self(NonZeroU64::MIN.saturating_add(bits))
     }
+}
+
+/// Whether the host of `authority` (`HOST` or `HOST:PORT`) is an IP address or `localhost`. The owner of any other name
+/// can let it resolve to this machine, so that a browser takes his page for one of the broker (DNS rebinding, abuse I09).
+#[must_use]
+pub fn names_an_address(authority: &str) -> bool {
+    authority.parse::<Authority>().is_ok_and(|authority| {
+        let host = authority.host();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+    })
 }

@@ -83,7 +83,7 @@ impl Http {
     pub(crate) fn request(&mut self, method: &str, target: &str, body: &str) -> Response {
         let length = body.len();
         self.send(&format!(
-            "{method} {target} HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
         ));
         self.response().expect("a response")
     }

@@ -147,6 +147,33 @@ fn open_metrics_have_no_version_and_open_nothing_else() {
     assert!(streams.text().contains("http.token_file"));
 }
 
+/// (abuse I09) DNS rebinding: a page whose own name resolves to this machine.
+#[test]
+fn open_metrics_are_not_for_a_page_of_another_name() {
+    let home = Home::new();
+    let served = start(&home, Some(TOKEN), MetricsAccess::Open);
+    let status = |path: &str, headers: &str| {
+        let mut http = tcp(&served);
+        http.send(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n"));
+        http.response().expect("a response").status
+    };
+
+    for (headers, wanted) in [
+        ("Host: 127.0.0.1:8090\r\n", 200),
+        ("Host: [::1]:8090\r\n", 200),
+        ("Host: LocalHost\r\n", 200),
+        ("Host: evil.example:8090\r\n", 403),
+        ("Host: localhost.evil.example\r\n", 403),
+        ("Host: localhost\r\nHost: evil.example\r\n", 403),
+        ("", 403),
+    ] {
+        assert_eq!(status("/metrics", headers), wanted, "{headers}");
+    }
+    let with_token = format!("Host: broker\r\nAuthorization: Bearer {TOKEN}\r\n");
+    assert_eq!(status("/metrics", &with_token), 200);
+    assert_eq!(status("/livez", "Host: broker\r\n"), 200);
+}
+
 #[test]
 fn metrics_that_are_off_are_off_for_the_token_too() {
     let home = Home::new();

@@ -1,6 +1,5 @@
 //! The HTTP request that turns a connection into a WebSocket, and what is answered to it.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -9,8 +8,8 @@ use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::http::HeaderMap;
 use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
-use tungstenite::http::uri::Authority;
 
+use crate::clients::address::names_an_address;
 use crate::config::WebSocketRules;
 use crate::connection::socket::{Socket, receive};
 use crate::runtime::metrics::Metrics;
@@ -158,15 +157,6 @@ fn is_welcome(headers: &HeaderMap, rules: &WebSocketRules) -> bool {
         let is_own = |own: &str| host.is_some_and(|host| host.eq_ignore_ascii_case(own));
         rules.origins.iter().any(is_listed)
             || own.is_some_and(|own| is_own(own) && names_an_address(own))
-    })
-}
-
-/// Whether the host of `authority` is an IP address or `localhost`.
-fn names_an_address(authority: &str) -> bool {
-    authority.parse::<Authority>().is_ok_and(|authority| {
-        let host = authority.host();
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
     })
 }
 
