@@ -8,8 +8,10 @@ import contextlib
 import http.client
 import json
 import pathlib
+import queue
 import socket
 import sys
+import threading
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,6 +22,10 @@ from mqttcore.control import short
 SOCKET_NAME: Final = "http"
 """The Unix socket of the HTTP endpoint, in the folder of the data."""
 PATIENCE_S: Final = 5.0
+"""For all of it: the name, the connection and the answer."""
+ANSWER_BYTES: Final = 64 * 1024
+WORKS: Final = frozenset({"healthy", "ready", "degraded"})
+"""The statuses of a broker that works."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -42,10 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     path = "/readyz" if options.ready else "/healthz"
     try:
-        with contextlib.closing(connect(options.url, options.data)) as connection:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            status, body = answer.status, answer.read()
+        status, body = within_patience(connect(options.url, options.data), path)
     except (OSError, http.client.HTTPException) as error:
         where = options.url or options.data / SOCKET_NAME
         print(f"mqttcore: cannot ask {where}: {error}; is [http] configured?", file=sys.stderr)
@@ -53,8 +56,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"mqttcore: {error}", file=sys.stderr)
         return 2
-    print(described(status, body))
-    return 0 if status == http.client.OK else 1
+    word, text = described(status, body)
+    print(text)
+    return 0 if status == http.client.OK and word in WORKS else 1
+
+
+def within_patience(connection: http.client.HTTPConnection, path: str) -> tuple[int, bytes]:
+    """Status and body of the answer: the timeout of a socket begins again with each byte.
+
+    Raises:
+        TimeoutError: there is no whole answer in time.
+        OSError: the server cannot be reached.
+        http.client.HTTPException: the answer is not HTTP.
+    """
+    answers: queue.SimpleQueue[tuple[int, bytes] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                answers.put((answer.status, answer.read(ANSWER_BYTES)))
+        # The thread that waits raises it.
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=PATIENCE_S)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {PATIENCE_S:g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def connect(url: str | None, data: pathlib.Path | None) -> http.client.HTTPConnection:
@@ -72,14 +106,18 @@ def connect(url: str | None, data: pathlib.Path | None) -> http.client.HTTPConne
     return kind(parts.hostname, parts.port, timeout=PATIENCE_S)
 
 
-def described(status: int, body: bytes) -> str:
-    """The answer in one line: its status, and the checks that do not hold."""
+def described(status: int, body: bytes) -> tuple[str, str]:
+    """The status in the answer and, in one line, that and the checks that do not hold.
+
+    The status is empty if the answer is not of mqttcore.
+    """
     try:
         answer = json.loads(body)
         failed = [check for check in answer["checks"] if not check["ok"]]
-        return "; ".join([answer["status"], *map(line, failed)])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP status {status}, and no answer of mqttcore"
+        word = answer["status"]
+        return word, "; ".join([word, *map(line, failed)])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "", f"HTTP status {status}, and no answer of mqttcore"
 
 
 def line(check: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import socket
 import threading
@@ -78,19 +79,62 @@ def test_another_server_is_not_healthy(body: bytes, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "HTTP status 404, and no answer of mqttcore\n"
 
 
-def answered(answer: bytes) -> int:
-    """The exit status if a server gives this answer."""
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>It works!</html>",
+        b"{}",
+        b'{"status":"failed","checks":[]}',
+        b'{"status":["healthy"],"checks":[]}',
+        b'{"status":"healthy"}',
+        b'{"status":"healthy","checks":[' + 70_000 * b" " + b"]}",
+        30_000 * b"[",
+    ],
+)
+def test_status_200_of_another_server_is_not_healthy(body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    assert answered(head + body) == 1
+
+
+@pytest.mark.parametrize("status", ["healthy", "ready", "degraded"])
+def test_status_200_of_a_broker_is(status: str) -> None:
+    body = f'{{"status":"{status}","checks":[]}}'
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    assert answered((head + body).encode()) == 0
+
+
+def test_an_answer_that_comes_byte_by_byte_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(healthcheck, "PATIENCE_S", 0.5)
+    body = b'{"status":"healthy","checks":[]}'
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    assert answered(head + body, pause_s=0.1) == 1
+    assert "no answer within 0.5 s" in capsys.readouterr().err
+
+
+def answered(answer: bytes, *, pause_s: float = 0.0) -> int:
+    """The exit status if a server gives this answer, with a pause behind each byte."""
+    ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             line, _ = server.accept()
-            with line:
+            with line, contextlib.suppress(OSError):
                 line.recv(4_096)
-                line.sendall(answer)
+                pieces = [bytes([byte]) for byte in answer] if pause_s else [answer]
+                for piece in pieces:
+                    line.sendall(piece)
+                    if ended.wait(pause_s):
+                        break
 
         thread = threading.Thread(target=serve)
         thread.start()
         status = healthcheck.main(["--url", f"http://127.0.0.1:{server.getsockname()[1]}"])
+        ended.set()
         thread.join()
     return status
 
