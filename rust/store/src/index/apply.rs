@@ -17,9 +17,9 @@ use crate::wal::writer::WrittenGroup;
 use crate::wal::{LogPosition, Logged};
 
 impl Index {
-    /// Does what the record says. Steps of sessions that have ended say nothing any more.
+    /// Applies a record; records of sessions that have ended have no effect.
     ///
-    /// Records come in the order of the log.
+    /// Records must come in the order of the log.
     pub(crate) fn apply(&mut self, logged: &Logged<'_>) -> Result<(), StoreError> {
         debug_assert!(logged.lsn > self.applied_lsn, "records come once, in order");
         self.step(&logged.record, logged.place)?;
@@ -31,7 +31,7 @@ impl Index {
         Ok(())
     }
 
-    /// Does what the records of a group say that was just written.
+    /// Applies the records of a group that was just written.
     pub(crate) fn apply_group(
         &mut self,
         bytes: &[u8],
@@ -56,7 +56,7 @@ impl Index {
         Ok(())
     }
 
-    /// Does what the records of a batch say that no log will have: the checkpoint that is written next has it.
+    /// Applies a batch that no log has; the next checkpoint has it.
     #[cfg(feature = "columnar")]
     pub(crate) fn apply_unlogged(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
         let first_lsn = self.applied_lsn + 1;
@@ -71,7 +71,7 @@ impl Index {
         self.apply_group(&batch.bytes, &written)
     }
 
-    /// One arm for each record: longer than other functions, so that a new record cannot be forgotten here.
+    /// One arm for each record: longer than other functions, so that the compiler reports a missing arm.
     fn step(&mut self, record: &Record<'_>, place: LogPosition) -> Result<(), StoreError> {
         match record {
             Record::Message(message) => self.add_message(message, place),
@@ -143,7 +143,8 @@ impl Index {
         }
     }
 
-    /// Forgets the messages of a group that nobody wants: later records may have routed them.
+    /// Drops the messages of a group without references; this waits for the end of the group because later records
+    /// may route them.
     fn end_group(&mut self) {
         for message in std::mem::take(&mut self.unwanted) {
             self.forget_if_unwanted(message);
@@ -284,7 +285,7 @@ impl Index {
         Ok(())
     }
 
-    /// Ends a delivery that cannot be made, queued or under way.
+    /// Ends a delivery, queued or in flight, that cannot be made.
     pub(crate) fn give_up(&mut self, session: u64, number: u64) -> Result<(), StoreError> {
         let queued = self.unqueue(session, number)?;
         let mut taken = queued;
@@ -313,7 +314,7 @@ impl Index {
         old.map_or(Ok(()), |old| self.release(old))
     }
 
-    /// Takes a delivery out of its queue, if it is still there.
+    /// Removes a delivery from its queue, if it is still there.
     fn unqueue(&mut self, session: u64, number: u64) -> Result<Option<StoredDelivery>, StoreError> {
         let taken = self.changes.dequeue(session, number).map_err(wrong)?;
         if taken.is_some() {
@@ -334,7 +335,7 @@ impl Index {
         self.change_message(message, |row| row.references += count)
     }
 
-    /// One reference less; the last one takes the message along.
+    /// Removes one reference; a message without references is dropped.
     fn release(&mut self, message: u64) -> Result<(), StoreError> {
         self.change_message(message, |row| {
             row.references = row.references.saturating_sub(1);
@@ -343,7 +344,7 @@ impl Index {
         Ok(())
     }
 
-    /// Drops a message unless something refers to it.
+    /// Drops a message unless it has references.
     pub(super) fn drop_unwanted(&mut self, message: u64) -> Result<(), StoreError> {
         self.refer(message, 0)?;
         self.forget_if_unwanted(message);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::files::{File, read_full, write_all};
 
-/// redb's view of one of our files.
+/// A file of the store as a storage backend of redb.
 #[derive(Debug)]
 pub(super) struct Backend(pub(super) Arc<dyn File>);
 

@@ -1,8 +1,7 @@
 //! Compaction: moves live messages of old segments into the checkpoint.
 //!
-//! A row of the table `body` is: CRC32C of the message number and of what follows; LSN of its
-//! record: `u64`; flags of its record: byte; its body: rest. The checksum is verified at each
-//! read and by scrubbing.
+//! A row of the table `body` is: CRC32C of the message number and of the bytes that follow; LSN of its record: `u64`;
+//! flags of its record: byte; its body: rest. The checksum is verified at each read and by scrubbing.
 
 use crc32c::{crc32c, crc32c_append};
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -41,8 +40,8 @@ impl Index {
     }
 }
 
-/// Moves the live messages of a full segment into the checkpoint, which must have all records of
-/// the segment. No older segment may have live messages.
+/// Moves the live messages of a full segment into the checkpoint, which must have all records of the segment. No
+/// older segment may have live messages.
 pub(crate) fn move_segment(
     database: &Database,
     files: &dyn Files,
@@ -61,8 +60,7 @@ pub(crate) fn move_segment(
     )
 }
 
-/// Moves the live messages among `frames` into the checkpoint; the segment has no live message
-/// afterwards.
+/// Moves the live messages among `frames` into the checkpoint; afterwards the segment has no live messages.
 pub(crate) fn move_frames<'f>(
     database: &Database,
     number: u64,
@@ -101,12 +99,12 @@ pub(crate) fn move_frames<'f>(
     transaction.commit().map_err(checkpoint)
 }
 
-/// Rows that one transaction reads: during a transaction the checkpoint keeps old pages.
+/// Rows that are read in one transaction: a long transaction makes the checkpoint keep old pages.
 const TOGETHER: usize = 1_024;
-/// Checksum and LSN.
+/// Bytes of checksum and LSN.
 const HEAD: usize = 12;
 
-/// Encodes the row of a message.
+/// Encodes a row of the table `body`.
 pub(crate) fn encode(message: u64, lsn: u64, flags: u8, body: &[u8], row: &mut Vec<u8>) {
     row.clear();
     row.extend_from_slice(&[0; 4]);
@@ -117,7 +115,7 @@ pub(crate) fn encode(message: u64, lsn: u64, flags: u8, body: &[u8], row: &mut V
     row[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Flags and body of a row.
+/// Verifies a row and returns its flags and body.
 pub(crate) fn decode(message: u64, row: &[u8]) -> Result<(u8, &[u8]), Damage> {
     let parts = row.split_first_chunk().zip(row.get(HEAD..));
     let whole = parts.and_then(|((crc, rest), content)| {
@@ -144,12 +142,12 @@ fn checksum(message: u64, rest: &[u8]) -> u32 {
     crc32c_append(crc32c(&message.to_le_bytes()), rest)
 }
 
-/// Compares the checksums of all messages in the checkpoint, or of as many as `goes_on` says; returns
-/// how many there were.
+/// Verifies the checksums of all messages in the checkpoint, until `goes_on` returns false; returns the number of
+/// verified messages.
 ///
 /// # Errors
 ///
-/// The first damage, and those of the checkpoint.
+/// The first damage, and errors of the checkpoint.
 pub(crate) fn check(
     database: &Database,
     mut goes_on: impl FnMut() -> bool,
@@ -175,8 +173,8 @@ pub(crate) fn check(
     Ok(checked)
 }
 
-/// Bytes of messages in the checkpoint, as the log had them, up to segment `moved`. Opening reads every page anyway, so
-/// nobody writes the sum down.
+/// Bytes of messages of segments up to `moved`, as they were in the log. The sum is not stored: opening reads every
+/// page anyway.
 pub(crate) fn count(tables: &Tables, moved: u64) -> Result<u64, StoreError> {
     let mut bytes = 0;
     let Some(table) = tables.table(MESSAGE)?.filter(|_| moved > 0) else {
@@ -192,7 +190,7 @@ pub(crate) fn count(tables: &Tables, moved: u64) -> Result<u64, StoreError> {
     Ok(bytes)
 }
 
-/// Gives the rows of format 2 their checksums.
+/// Adds checksums to the rows of format 2.
 pub(crate) fn upgrade(transaction: &redb::WriteTransaction) -> Result<(), StoreError> {
     let mut table = transaction.open_table(BODY).map_err(checkpoint)?;
     let (mut from, mut row) = (0, Vec::new());
@@ -207,7 +205,7 @@ pub(crate) fn upgrade(transaction: &redb::WriteTransaction) -> Result<(), StoreE
             let (flags, body) = bytes
                 .split_first()
                 .ok_or_else(|| checkpoint("an empty row"))?;
-            // Which record it was, nobody wrote down.
+            // Format 2 did not store the LSN.
             encode(*message, 0, *flags, body, &mut row);
             table.insert(*message, &row[..]).map_err(checkpoint)?;
             from = message + 1;

@@ -10,17 +10,17 @@ use crate::index::rows::{SessionRow, StoredDelivery};
 use crate::index::weight::tree_bytes;
 use crate::wire::BodyError;
 
-/// A row as it is now: changed, or known to be as the checkpoint has it.
+/// The current state of a row: changed since the checkpoint, or cached from it.
 #[derive(Debug)]
 pub(crate) struct Cached<R> {
     pub(crate) row: Option<R>,
     pub(crate) is_changed: bool,
-    /// The checkpoint has a row for it, this one or an older one.
+    /// The checkpoint has a row with this key, this version or an older one.
     is_stored: bool,
 }
 
-/// A session's row: as the checkpoint has it, which takes a fifth of the room, until something of it
-/// changes often.
+/// The row of a session. `Packed` is the encoding of the checkpoint and takes a fifth of the memory; a session that
+/// changes often is `Open`.
 #[derive(Clone, Debug)]
 pub(crate) enum CachedSession {
     Packed(Box<[u8]>),
@@ -34,7 +34,7 @@ impl Default for CachedSession {
 }
 
 impl CachedSession {
-    /// To read it.
+    /// The row, for reading.
     pub(crate) fn row(&self) -> Result<Cow<'_, SessionRow>, BodyError> {
         match self {
             Self::Packed(bytes) => SessionRow::decode(bytes).map(Cow::Owned),
@@ -56,7 +56,7 @@ impl CachedSession {
         }
     }
 
-    /// To change it.
+    /// The row, for changing.
     pub(crate) fn open(&mut self) -> Result<&mut SessionRow, BodyError> {
         if let Self::Packed(bytes) = self {
             *self = Self::Open(Box::new(SessionRow::decode(bytes)?));
@@ -67,7 +67,7 @@ impl CachedSession {
         }
     }
 
-    /// Nothing of it will change soon.
+    /// Encodes the row, if no change is expected soon.
     pub(crate) fn pack(&mut self) {
         if let Self::Open(row) = self {
             let mut bytes = Vec::new();
@@ -86,21 +86,20 @@ impl<R> Cached<R> {
         }
     }
 
-    /// Whether the checkpoint has to be changed for it.
+    /// Whether the next checkpoint must write or remove the row.
     pub(crate) fn is_due(&self) -> bool {
         self.is_changed && (self.is_stored || self.row.is_some())
     }
 }
 
-/// Everything that has changed, row by row.
+/// All changes since the checkpoint, by row.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) sessions: Paged<Cached<CachedSession>>,
-    /// As [`encode_subscriptions`](crate::index::rows::encode_subscriptions) writes them: most
-    /// sessions have few.
+    /// Encoded by [`encode_subscriptions`](crate::index::rows::encode_subscriptions): most sessions have few.
     pub(crate) subscriptions: Paged<Cached<Box<[u8]>>>,
     queues: Paged<QueueChange>,
-    /// Deliveries in `queues`.
+    /// Number of deliveries in `queues`.
     deliveries: usize,
     pub(crate) messages: ChangedMessages,
     pub(crate) retained: BTreeMap<String, Option<u64>>,
@@ -112,7 +111,7 @@ impl Changes {
         rows + self.deliveries + self.messages.len()
     }
 
-    /// Bytes of heap.
+    /// Size on the heap, in bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         let sessions = |session: &Cached<CachedSession>| {
             let row = session.row.as_ref();
@@ -145,7 +144,7 @@ impl Changes {
         self.queue_mut(session).insert(delivery)
     }
 
-    /// Takes out one that was queued since the checkpoint.
+    /// Removes a delivery that was queued since the checkpoint.
     pub(crate) fn dequeue(
         &mut self,
         session: u64,
@@ -164,7 +163,7 @@ impl Changes {
         Ok(taken)
     }
 
-    /// One that the checkpoint has is not waiting any more.
+    /// Marks a delivery of the checkpoint as removed from its queue.
     pub(crate) fn remove(&mut self, session: u64, number: u64) {
         let queue = self.queue_mut(session);
         let is_new = queue.removed.insert(number);
@@ -177,12 +176,12 @@ impl Changes {
     }
 }
 
-/// What has changed of one queue.
+/// Changes of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct QueueChange {
-    /// Queued since the checkpoint and still waiting; none overlaps another one.
+    /// Deliveries that were queued since the checkpoint and are still queued; chunks do not overlap.
     pub(crate) added: Vec<DeliveryChunk>,
-    /// In the checkpoint's queue, but not waiting any more.
+    /// Deliveries that the checkpoint has but that are no longer queued.
     removed: BTreeSet<u64>,
 }
 
@@ -198,12 +197,12 @@ impl QueueChange {
             + self.removed.len() * tree_bytes::<u64>()
     }
 
-    /// Whether the checkpoint has this one, but it is not waiting any more.
+    /// Whether this delivery is in the checkpoint but no longer queued.
     pub(crate) fn has_removed(&self, number: u64) -> bool {
         self.removed.contains(&number)
     }
 
-    /// Those that the checkpoint has, but that are not waiting any more; ascending.
+    /// Deliveries that the checkpoint has but that are no longer queued; ascending.
     pub(crate) fn removed(&self) -> impl Iterator<Item = u64> {
         self.removed.iter().copied()
     }
@@ -215,7 +214,7 @@ impl QueueChange {
         }
     }
 
-    /// Those from number `from` on.
+    /// Added deliveries from number `from` on.
     pub(crate) fn added_from(
         &self,
         from: u64,
@@ -228,7 +227,7 @@ impl QueueChange {
         })
     }
 
-    /// The chunk that has `number`, if one has it.
+    /// The only chunk that can have `number`.
     fn place(&self, number: u64) -> Option<usize> {
         let behind = self.added.partition_point(|chunk| chunk.first <= number);
         behind.checked_sub(1)
@@ -248,7 +247,7 @@ impl QueueChange {
         Ok(())
     }
 
-    /// Two shards may write their records in another order than they took the numbers.
+    /// Inserts in the middle: two shards may write their records in another order than they took the numbers.
     fn insert_between(&mut self, delivery: &StoredDelivery) -> Result<(), BodyError> {
         let place = self.place(delivery.number).unwrap_or(0);
         let mut all: Vec<StoredDelivery> =

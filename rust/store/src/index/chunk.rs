@@ -1,27 +1,26 @@
-//! Deliveries of one queue, up to 256 together, each a few bytes behind the one before it.
+//! Up to 256 deliveries of one queue, each encoded relative to the one before it.
 //!
-//! A chunk is a row of the table `queue` under (session, a number that is not above its first):
-//! count and sizes of its messages: varints; first number; last number less the first: varints;
-//! then for each delivery: its number less the one before it, its number less that of its
-//! message: varints; QoS, RETAIN in bit 2, and in bit 3 whether subscription identifiers follow:
-//! byte; size of the message: varint; a count, identifiers: varints.
+//! A chunk is a row of the table `queue` under (session, a number not above its first). Its fields: count and total
+//! size of the messages: varints; first number, last minus first number: varints; then for each delivery: its number
+//! minus the number before it, its number minus that of its message: varints; a byte with QoS, RETAIN in bit 2, and
+//! in bit 3 whether subscription identifiers follow; size of the message: varint; a count and identifiers: varints.
 
 use crate::index::rows::StoredDelivery;
 use crate::record::qos;
 use crate::wire::{BodyError, RecordReader, put_varint};
 
-/// The most that one row has.
+/// The largest number of deliveries in a row.
 const DELIVERIES: u32 = 256;
 const RETAIN: u8 = 1 << 2;
 const IDENTIFIERS: u8 = 1 << 3;
 
-/// Deliveries of one queue in the order of their numbers; at least one.
+/// Deliveries of one queue in number order; at least one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct DeliveryChunk {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) count: u32,
-    /// Sizes of their messages.
+    /// Total size of their messages.
     pub(crate) bytes: u64,
     refs: Vec<u8>,
 }
@@ -39,7 +38,7 @@ impl DeliveryChunk {
         chunk
     }
 
-    /// As few chunks as can be, of deliveries in the order of their numbers.
+    /// Packs deliveries, in number order, into as few chunks as possible.
     pub(crate) fn all<'d>(deliveries: impl IntoIterator<Item = &'d StoredDelivery>) -> Vec<Self> {
         let mut chunks: Vec<Self> = Vec::new();
         for delivery in deliveries {
@@ -51,7 +50,7 @@ impl DeliveryChunk {
         chunks
     }
 
-    /// Adds one with a higher number than all others; false if there is no room for it.
+    /// Appends a delivery with a higher number than all others; returns false if the chunk is full.
     pub(crate) fn push(&mut self, delivery: &StoredDelivery) -> bool {
         debug_assert!(delivery.number > self.last, "in order");
         let has_room = self.count < DELIVERIES;
@@ -61,13 +60,13 @@ impl DeliveryChunk {
         has_room
     }
 
-    /// Adds all of a chunk behind it; false if there is no room for them.
+    /// Appends all deliveries of a later chunk; returns false if they do not fit.
     pub(crate) fn append(&mut self, behind: &Self) -> bool {
         if self.count + behind.count > DELIVERIES {
             return false;
         }
         put_varint(behind.first - self.last, &mut self.refs);
-        // Its first delivery says 0 in one byte.
+        // The first delivery of a chunk has the difference 0, in one byte.
         self.refs.extend_from_slice(&behind.refs[1..]);
         self.last = behind.last;
         self.count += behind.count;
@@ -75,7 +74,7 @@ impl DeliveryChunk {
         true
     }
 
-    /// Bytes of heap, itself left out.
+    /// Size on the heap, in bytes, without the chunk itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.refs.capacity()
     }
@@ -97,7 +96,7 @@ impl DeliveryChunk {
         Ok(found.filter(|delivery| delivery.number == number))
     }
 
-    /// Takes one out; the chunk may be empty then, and must not be kept.
+    /// Removes a delivery. The chunk may be empty afterwards; an empty chunk must be dropped.
     pub(crate) fn take(&mut self, number: u64) -> Result<Option<StoredDelivery>, BodyError> {
         let Some(delivery) = self.find(number)? else {
             return Ok(None);
@@ -112,7 +111,7 @@ impl DeliveryChunk {
         Ok(Some(delivery))
     }
 
-    /// Becomes a chunk of `deliveries`, of which there are no more than it had.
+    /// Replaces the content with `deliveries`, which are not more than before.
     fn become_all(&mut self, deliveries: &[StoredDelivery]) {
         self.refs.clear();
         (self.count, self.bytes) = (0, 0);
@@ -124,7 +123,7 @@ impl DeliveryChunk {
         }
     }
 
-    /// The usual case: the oldest one goes first.
+    /// Removes the first delivery: the usual case.
     fn cut_first(&mut self, first: &StoredDelivery) -> Result<(), BodyError> {
         let mut deliveries = self.deliveries();
         deliveries.next().transpose()?;
@@ -180,14 +179,14 @@ impl DeliveryChunk {
         })
     }
 
-    /// Count and sizes of a row, without the rest.
+    /// Count and total size of an encoded chunk, without decoding the rest.
     pub(crate) fn figures(bytes: &[u8]) -> Result<(u64, u64), BodyError> {
         let mut reader = RecordReader(bytes);
         Ok((reader.varint()?, reader.varint()?))
     }
 }
 
-/// Walks over the deliveries of a chunk.
+/// Iterates over the deliveries of a chunk.
 pub(crate) struct Deliveries<'c> {
     reader: RecordReader<'c>,
     number: u64,

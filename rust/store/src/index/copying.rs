@@ -9,10 +9,10 @@ use crate::index::tables::{
     begin_change, checkpoint,
 };
 
-/// Memory for writing a copy.
+/// Cache size for writing a copy, in bytes.
 const COPY_CACHE_BYTES: usize = 16 << 20;
 
-/// Makes a checkpoint in `to` out of a snapshot of one.
+/// Copies a snapshot of a checkpoint into a new checkpoint in `to`.
 pub(crate) fn copy(snapshot: &ReadTransaction, to: &dyn Files) -> Result<(), StoreError> {
     let copied = Tables::open(to, COPY_CACHE_BYTES)?;
     let transaction = begin_change(&copied.database())?;

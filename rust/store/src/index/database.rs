@@ -23,7 +23,7 @@ pub(super) fn open(file: Arc<dyn File>, cache_bytes: usize) -> Result<Database, 
     opened.map_err(unopened)
 }
 
-/// Opens a database, and compares every checksum in it.
+/// Opens a database and verifies every checksum in it.
 pub(super) fn open_checked(
     file: Arc<dyn File>,
     cache_bytes: usize,
@@ -33,7 +33,7 @@ pub(super) fn open_checked(
     Ok(database.into_inner())
 }
 
-/// A database whose checksums are not compared yet. It may be so damaged that closing it panics.
+/// A database with unverified checksums. It may be so damaged that closing it panics.
 struct Contained(Option<Database>);
 
 impl Contained {
@@ -41,12 +41,12 @@ impl Contained {
         let Some(database) = &mut self.0 else {
             return Ok(());
         };
-        // What can be mended is an older state of it; the log then has what is behind that.
+        // redb repairs a file by going back to an older commit; the log has the records after that.
         database.check_integrity().map(drop).map_err(unopened)
     }
 
     fn into_inner(mut self) -> Database {
-        // INVARIANT: only this takes it out.
+        // INVARIANT: only this function and `drop` take the database out.
         self.0.take().expect("it is there")
     }
 }
@@ -54,12 +54,12 @@ impl Contained {
 impl Drop for Contained {
     fn drop(&mut self) {
         let database = self.0.take();
-        // Nothing of it is used any more.
+        // The database is not used any more, so a panic is ignored.
         let _ = contained(|| drop(database));
     }
 }
 
-/// Why redb does not open the file: it is damaged, or the system failed.
+/// Maps redb's error at opening: the file is damaged, or the system failed.
 fn unopened(error: DatabaseError) -> StoreError {
     let is_damaged = match &error {
         DatabaseError::Storage(StorageError::Io(error)) => matches!(

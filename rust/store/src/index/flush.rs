@@ -20,35 +20,35 @@ use crate::index::tables::{
 };
 use crate::wal::identity::Meta;
 
-/// What the checkpoint is to become: read by the index, written by another thread.
+/// The content of the next checkpoint: the index still reads it while another thread writes it.
 #[derive(Debug)]
 pub(crate) struct CheckpointDraft {
     pub(crate) changes: Changes,
     notes: ChangedNotes,
     streams: StreamTable,
-    /// Bytes of messages that are wanted, by the segment that holds them.
+    /// Bytes of live messages, by segment.
     pub(crate) live: BTreeMap<u64, u64>,
     meta: Meta,
-    /// Something has changed.
+    /// Whether anything changed since the last checkpoint.
     is_due: bool,
 }
 
-/// How many messages each of some names lost.
+/// Number of lost messages by name: client identifier or topic.
 pub(crate) type LiveCounts = BTreeMap<String, u64>;
 
 impl Index {
-    /// Writes everything that has changed, in one transaction with the LSN that it stands for.
+    /// Writes all changes, with their LSN, in one transaction.
     ///
-    /// Everything applied must be safe in the log.
+    /// Every applied record must be safe in the log.
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
         let frozen = self.freeze();
         frozen.write(&self.tables.database())?;
         self.thaw(&frozen)
     }
 
-    /// Sets aside what has changed, to be written; [`Index::thaw`] comes before the next time.
+    /// Freezes the changes, so that another thread can write them; [`Index::thaw`] must come before the next freeze.
     ///
-    /// Everything applied must be safe in the log.
+    /// Every applied record must be safe in the log.
     pub(crate) fn freeze(&mut self) -> Arc<CheckpointDraft> {
         debug_assert!(self.frozen.is_none(), "one at a time");
         debug_assert!(self.unwanted.is_empty(), "between two groups");
@@ -72,7 +72,7 @@ impl Index {
         frozen
     }
 
-    /// What was frozen is written: the checkpoint has it.
+    /// Drops the frozen changes after they were written into the checkpoint.
     pub(crate) fn thaw(&mut self, frozen: &CheckpointDraft) -> Result<(), StoreError> {
         self.tables.refresh()?;
         self.frozen = None;
@@ -81,19 +81,18 @@ impl Index {
         Ok(())
     }
 
-    /// The checkpoint was changed by somebody else.
+    /// Reads the checkpoint again after another writer changed it.
     pub(crate) fn reread(&mut self) -> Result<(), StoreError> {
         self.tables.refresh()
     }
 
-    /// Whoever writes what was frozen needs this.
+    /// The database that the frozen changes are written into.
     pub(crate) fn database(&self) -> Arc<Database> {
         self.tables.database()
     }
 
-    /// Drops every delivery and retained message whose content cannot be read; returns the
-    /// sessions that lost some, by client identifier, and how many, and the topics that lost their
-    /// retained message.
+    /// Drops every delivery and retained message whose content cannot be read. Returns the number of lost messages by
+    /// client identifier, and by topic for retained messages.
     pub(crate) fn drop_unreadable(&mut self) -> Result<(LiveCounts, LiveCounts), StoreError> {
         let (mut lost, mut topics) = (LiveCounts::new(), LiveCounts::new());
         let mut sessions = Vec::new();
@@ -112,13 +111,13 @@ impl Index {
                 topics.insert(topic, 1);
             }
         }
-        // What it gave up is in no record: the checkpoint is written for the same LSN again.
+        // No record describes the dropped messages, so the checkpoint is written again with the same LSN.
         self.checkpoint_lsn = 0;
         self.flush()?;
         Ok((lost, topics))
     }
 
-    /// All that waits for a session or is under way to it.
+    /// Queued and in-flight deliveries of a session.
     pub(super) fn deliveries(&mut self, session: u64) -> Result<Vec<StoredDelivery>, StoreError> {
         let mut deliveries = self.queue(session, 0, usize::MAX)?;
         if let Some(row) = &self.cached_session(session)?.row {
@@ -132,7 +131,7 @@ impl Index {
         Ok(self.readable(message)?.is_some())
     }
 
-    /// The content of a message; `None` if there is none, or it is damaged.
+    /// The content of a message; `None` if it is missing or damaged.
     pub(super) fn readable(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         match self.message(message) {
             Err(StoreError::Damaged(_) | StoreError::Checkpoint(_)) => Ok(None),
@@ -145,7 +144,7 @@ impl Index {
 }
 
 impl CheckpointDraft {
-    /// Records up to here are in it.
+    /// The LSN of the last record in it.
     pub(crate) fn applied_lsn(&self) -> u64 {
         self.meta.applied_lsn
     }
@@ -154,8 +153,8 @@ impl CheckpointDraft {
         &self.streams
     }
 
-    /// The last segment such that the log needs none up to it, once this is written and `moved` is
-    /// in the checkpoint; the segment that is written to is not looked at.
+    /// The last of the leading segments in `full` that the log does not need once this draft is written and live
+    /// messages up to segment `moved` are in the checkpoint; `full` leaves out the segment that is being written.
     pub(crate) fn droppable(&self, full: &[(u64, u64)], moved: u64) -> Option<u64> {
         let pinned = self.streams.pinned();
         let is_free = |&&(number, last_lsn): &&(u64, u64)| {
@@ -169,7 +168,7 @@ impl CheckpointDraft {
             .map(|(number, _)| *number)
     }
 
-    /// Writes it, in one transaction.
+    /// Writes the draft in one transaction.
     pub(crate) fn write(&self, database: &Database) -> Result<(), StoreError> {
         if !self.is_due {
             return Ok(());
@@ -271,7 +270,7 @@ impl CheckpointDraft {
     }
 }
 
-/// No subscriptions, encoded.
+/// An encoded empty list of subscriptions.
 const NONE: [u8; 1] = [0];
 
 /// The rows of one queue.
@@ -282,7 +281,7 @@ struct StoredQueue<'t, 'x> {
 }
 
 impl StoredQueue<'_, '_> {
-    /// Takes out what is not waiting any more.
+    /// Removes the deliveries that are no longer queued.
     fn remove(&mut self, change: &QueueChange) -> Result<(), StoreError> {
         let mut numbers = change.removed().peekable();
         while let Some(number) = numbers.next() {
@@ -299,7 +298,7 @@ impl StoredQueue<'_, '_> {
         Ok(())
     }
 
-    /// Adds chunks, in their order.
+    /// Adds chunks in their order.
     fn add(&mut self, chunks: &[DeliveryChunk]) -> Result<(), StoreError> {
         let Some(first) = chunks.first() else {
             return Ok(());
@@ -321,7 +320,7 @@ impl StoredQueue<'_, '_> {
             .try_for_each(|chunk| self.put(chunk.first, chunk))
     }
 
-    /// Adds chunks to a queue that has later deliveries already: its tail is made anew.
+    /// Adds chunks to a queue that already has later deliveries: its tail is rewritten.
     fn mix(&mut self, chunks: &[DeliveryChunk]) -> Result<(), StoreError> {
         let first = chunks[0].first;
         let from = chunk_at(&*self.table, self.session, first)?.map_or(first, |(key, _)| key);
@@ -364,7 +363,7 @@ impl StoredQueue<'_, '_> {
     }
 }
 
-/// The rows that differ from the checkpoint, in the order of their keys.
+/// The rows that the checkpoint must write or remove, in key order.
 fn changed<'a, R: 'a>(
     rows: impl Iterator<Item = (u64, &'a Cached<R>)>,
 ) -> impl Iterator<Item = (u64, &'a Cached<R>)> {

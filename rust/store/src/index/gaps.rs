@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-/// Ranges of keys in which rows are missing: behind one that was read, up to the next one.
+/// Ranges of keys in which rows are missing: each lies between two rows that were read.
 #[derive(Debug)]
 pub(super) struct Gaps<K> {
     ranges: Vec<(Bound<K>, Bound<K>)>,
@@ -21,7 +21,7 @@ impl<K> Default for Gaps<K> {
 }
 
 impl<K: Copy + Ord> Gaps<K> {
-    /// The next row has this key; `None`: rows are missing here.
+    /// Records the next row by its key, or missing rows with `None`.
     pub(super) fn pass(&mut self, key: Option<K>) {
         match key {
             None => self.is_open = true,

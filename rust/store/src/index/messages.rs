@@ -1,8 +1,8 @@
 //! Live messages: their reference counts and their positions in the log.
 //!
-//! They are kept in pages of 256 numbers. A page is a row of the table `message` under the number
-//! over 256; for each message that is wanted it has the low byte of the number, then references,
-//! size, segment, offset and bytes of the frame as varints.
+//! They are stored in pages of 256 numbers. A page is a row of the table `message` under the number divided by 256.
+//! For each live message the page has the low byte of its number, then references, size, segment, offset and bytes of
+//! the frame as varints.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ pub(crate) use crate::index::paged::page_of;
 use crate::wal::LogPosition;
 use crate::wire::{BodyError, RecordReader, put_varint};
 
-/// Messages of a page.
+/// Messages in a page.
 const PAGE: usize = 256;
 
-/// A message that is still referred to.
+/// A message that has references.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct MessageRow {
     pub(crate) references: u32,
-    /// Bytes of topic, properties and payload.
+    /// Size of topic, properties and payload in bytes.
     pub(crate) size: u32,
     segment: u32,
     offset: u32,
@@ -28,7 +28,7 @@ pub(crate) struct MessageRow {
 
 impl MessageRow {
     pub(crate) fn new(size: u32, place: LogPosition) -> Self {
-        // INVARIANT: a segment is a few MiB, or has one group, which has one message beyond that.
+        // INVARIANT: a segment has a few MiB, or one group, in which one message is larger.
         let narrow = |figure: u64| u32::try_from(figure).expect("segments are below 4 GiB");
         Self {
             references: 0,
@@ -39,7 +39,7 @@ impl MessageRow {
         }
     }
 
-    /// Where its record was written.
+    /// The position of its record.
     pub(crate) fn place(&self) -> LogPosition {
         LogPosition {
             segment: self.segment.into(),
@@ -81,9 +81,9 @@ impl MessageRow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangedMessage {
     low: u8,
-    /// The checkpoint has it, or will have it: that it is gone must be written.
+    /// The checkpoint has it, or will have it: its removal must be written.
     pub(crate) is_stored: bool,
-    /// `None` is gone.
+    /// `None`: removed.
     pub(crate) row: Option<MessageRow>,
 }
 
@@ -92,16 +92,15 @@ pub(crate) struct ChangedMessage {
 pub(crate) struct ChangedMessages {
     pages: Numbered<Page>,
     count: usize,
-    /// Pages that are full since the last [`pack`](Self::pack).
+    /// Pages that became full since the last [`pack`](Self::pack).
     filled: Vec<u64>,
 }
 
-/// 256 messages, or fewer.
+/// Up to 256 messages.
 #[derive(Debug)]
 enum Page {
     Open(Vec<ChangedMessage>),
-    /// All of them new and still wanted: as the checkpoint is to have them, which takes half the
-    /// room, until one of them changes.
+    /// 256 new, live messages, encoded as in the checkpoint: half the memory. Decoded when one of them changes.
     Packed(Box<[u8]>),
 }
 
@@ -127,7 +126,7 @@ impl Page {
 fn unpacked(bytes: &[u8]) -> Vec<ChangedMessage> {
     let (mut reader, mut changed) = (RecordReader(bytes), Vec::with_capacity(PAGE));
     while !reader.0.is_empty() {
-        // INVARIANT: `pack` wrote it.
+        // INVARIANT: `pack` encoded it.
         let low = reader.byte().expect("a page of our own");
         let row = MessageRow::decode(&mut reader).expect("a page of our own");
         changed.push(ChangedMessage {
@@ -148,7 +147,7 @@ impl ChangedMessages {
         match self.pages.get(&page_of(number))? {
             Page::Open(page) => place(page, low(number)).ok().map(|place| page[place]),
             Page::Packed(bytes) => {
-                // INVARIANT: `pack` wrote it.
+                // INVARIANT: `pack` encoded it.
                 let row = find(bytes, number).expect("a page of our own");
                 row.map(|row| ChangedMessage {
                     low: low(number),
@@ -185,7 +184,7 @@ impl ChangedMessages {
         }
     }
 
-    /// Forgets that it ever was.
+    /// Removes the change, as if the message had never existed.
     pub(crate) fn remove(&mut self, number: u64) {
         let Some(page) = self.pages.get_mut(&page_of(number)).map(Page::open) else {
             return;
@@ -199,7 +198,7 @@ impl ChangedMessages {
         }
     }
 
-    /// Packs what has become full and stays so: a backlog that grows.
+    /// Encodes the pages that are full of new, live messages, as a growing backlog has them.
     pub(crate) fn pack(&mut self) {
         for number in self.filled.drain(..) {
             let Some(Page::Open(changed)) = self.pages.get(&number) else {
@@ -207,14 +206,14 @@ impl ChangedMessages {
             };
             let is_new = |changed: &ChangedMessage| changed.row.is_some() && !changed.is_stored;
             if changed.len() == PAGE && changed.iter().all(is_new) {
-                // INVARIANT: there is nothing stored that could be wrong.
+                // INVARIANT: there is no stored page that could be damaged.
                 let bytes = changed_page(&[], changed).expect("no stored page");
                 self.pages.insert(number, Page::Packed(bytes.into()));
             }
         }
     }
 
-    /// Bytes of heap.
+    /// Size on the heap, in bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         let pages = self.pages.values().map(|page| match page {
             Page::Open(changed) => changed.capacity() * size_of::<ChangedMessage>(),
@@ -223,7 +222,7 @@ impl ChangedMessages {
         slot_bytes(&self.pages) + pages.sum::<usize>()
     }
 
-    /// The pages with changes, in their order.
+    /// Pages with changes, ascending.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (u64, Cow<'_, [ChangedMessage]>)> {
         let mut pages: Vec<_> = self.pages.iter().collect();
         pages.sort_unstable_by_key(|(page, _)| **page);
@@ -231,13 +230,13 @@ impl ChangedMessages {
     }
 }
 
-/// The number of a message of a page.
+/// The number of a message in a page.
 pub(crate) fn number_of(page: u64, changed: &ChangedMessage) -> u64 {
     page << 8 | u64::from(changed.low)
 }
 
 fn place(page: &[ChangedMessage], low: u8) -> Result<usize, usize> {
-    // Numbers grow: the last one is asked for most.
+    // Numbers grow: most lookups are for the last one.
     match page.last() {
         Some(last) if last.low < low => Err(page.len()),
         Some(last) if last.low == low => Ok(page.len() - 1),
@@ -245,7 +244,7 @@ fn place(page: &[ChangedMessage], low: u8) -> Result<usize, usize> {
     }
 }
 
-/// What a page becomes with these changes; empty if nothing is left of it.
+/// Applies changes to a stored page; the result is empty if no message is left.
 pub(crate) fn changed_page(
     stored: &[u8],
     changes: &[ChangedMessage],
@@ -284,7 +283,7 @@ pub(crate) fn decode_page(page: u64, stored: &[u8]) -> Result<Vec<(u64, MessageR
     Ok(rows)
 }
 
-/// A stored page of `rows`, which ascend.
+/// Encodes a page of `rows`, which are ascending.
 pub(crate) fn encode_page(rows: &[(u64, MessageRow)]) -> Vec<u8> {
     let mut page = Vec::new();
     for (number, row) in rows {
@@ -294,7 +293,7 @@ pub(crate) fn encode_page(rows: &[(u64, MessageRow)]) -> Vec<u8> {
     page
 }
 
-/// A message of a stored page.
+/// Finds a message in a stored page.
 pub(crate) fn find(stored: &[u8], number: u64) -> Result<Option<MessageRow>, BodyError> {
     let mut reader = RecordReader(stored);
     while !reader.0.is_empty() {

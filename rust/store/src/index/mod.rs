@@ -1,12 +1,11 @@
 //! The index: sessions, their queues and live messages, as the records define them.
 //!
-//! The checkpoint has it as it was at `applied_lsn`. What later records changed is in memory,
-//! row by row, and goes into the checkpoint in one transaction; then the memory is given back.
-//! So a message that is delivered soon never reaches the checkpoint, and the queue of a client
-//! that stays away does not stay in memory.
+//! The checkpoint has the state at `applied_lsn`. Changes by later records are in memory, row by row, until one
+//! transaction writes them into the checkpoint; then their memory is freed. So a message that is delivered soon is
+//! never written to the checkpoint, and the queue of an offline client does not stay in memory.
 //!
-//! Writing takes seconds, and nobody waits for it: what has changed is *frozen* for another thread
-//! to write, and what comes meanwhile is a layer of its own above it.
+//! Writing takes seconds and blocks nobody: the changes are *frozen*, another thread writes them, and new changes go
+//! into a layer above them.
 
 mod apply;
 mod backend;
@@ -51,7 +50,7 @@ use crate::wal::frame;
 use crate::wal::identity::Meta;
 use crate::wal::segment::{self, StoreId};
 
-/// What the store knows besides the log.
+/// The state of the store that is not in the log.
 #[derive(Debug)]
 pub(crate) struct Index {
     files: Arc<dyn Files>,
@@ -61,44 +60,44 @@ pub(crate) struct Index {
     checkpoint_lsn: u64,
     pub(crate) next_number: u64,
     changes: Changes,
-    /// What is being written into the checkpoint.
+    /// The changes that are being written into the checkpoint.
     frozen: Option<Arc<CheckpointDraft>>,
     pub(crate) streams: StreamTable,
     pub(crate) notes: Notes,
-    /// Messages that nobody seemed to want so far in this group.
+    /// Messages of this group that have no reference so far.
     unwanted: Vec<u64>,
-    /// Bytes of messages that are wanted, by the segment that holds them.
+    /// Bytes of live messages, by segment.
     live: BTreeMap<u64, u64>,
-    /// What is wanted of segments up to this one is in the checkpoint.
+    /// Live messages of segments up to this one are in the checkpoint.
     moved: u64,
-    /// Bytes of the messages in the checkpoint that are wanted, as the log had them.
+    /// Bytes of live messages in the checkpoint, as they were in the log.
     moved_bytes: u64,
-    /// The file that was read last.
+    /// The segment that was read last.
     reading: Option<(u64, Arc<dyn File>)>,
     /// Bytes of records since the checkpoint.
     pub(crate) pending_bytes: u64,
     weight: Weight,
 }
 
-/// Room that the first words of a checkpoint take, generously.
+/// Space that the first pages of a checkpoint need; an upper bound.
 const BEGIN_BYTES: u64 = 1 << 20;
 const RIGHTED: &str =
     "checkpoint.redb pointed to the older of its last two commits; this was corrected";
 const WANTED: &str = "it is missing, and messages in it are needed";
 
-/// What waits for a session.
+/// Length and size of a session's queue.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueueSummary {
-    /// How many deliveries.
+    /// Number of deliveries.
     pub deliveries: u64,
-    /// Sizes of their messages: topic, properties and payload.
+    /// Total size of their messages: topic, properties and payload.
     pub bytes: u64,
 }
 
-/// The content of a message, not read yet.
+/// Where the content of a message is; not read yet.
 #[derive(Debug)]
 pub(crate) enum BodyLocation {
-    /// Flags and body of its record.
+    /// In the checkpoint: flags and body of its record.
     Here(u8, Vec<u8>),
     Log {
         place: LogPosition,
@@ -108,7 +107,7 @@ pub(crate) enum BodyLocation {
 }
 
 impl BodyLocation {
-    /// Reads it; the checksum is checked each time.
+    /// Reads the content and verifies its checksum.
     pub(crate) fn read(self) -> Result<StoredMessage, StoreError> {
         let (place, store, file) = match self {
             Self::Here(flags, body) => return StoredMessage::new(flags, body).map_err(wrong),
@@ -142,7 +141,7 @@ impl Index {
         Self::of(files, Tables::open(&**files, cache_bytes)?)
     }
 
-    /// Opens the new checkpoint that is not named yet, or begins one.
+    /// Opens the new checkpoint under its temporary name, or begins one.
     pub(crate) fn open_new(
         files: &Arc<dyn Files>,
         cache_bytes: usize,
@@ -185,12 +184,12 @@ impl Index {
         Ok((index, meta))
     }
 
-    /// Names the store, once the log has been opened.
+    /// Sets the identifier of the store, after the log was opened.
     pub(crate) fn identify(&mut self, store: StoreId) {
         self.store = store;
     }
 
-    /// Says in a new checkpoint whose it is, if the disk has room for that.
+    /// Writes the identifier of the store into a new checkpoint, if the disk has space for it.
     pub(crate) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
         let space = self.files.space();
         let space = space.map_err(|error| StoreError::io("measure", ".", error))?;
@@ -200,11 +199,11 @@ impl Index {
         self.tables.identify(self.store)
     }
 
-    /// Every segment is among `numbers` that holds messages or rows which are wanted.
+    /// Checks that `numbers` has every segment with live messages or unsealed rows.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`]: the first that is missing.
+    /// [`StoreError::Damaged`] for the first missing segment.
     pub(crate) fn check_segments(&self, numbers: &[u64]) -> Result<(), StoreError> {
         let live = self
             .live
@@ -220,38 +219,38 @@ impl Index {
         Err(damage.into())
     }
 
-    /// What was wrong with the checkpoint and was righted without any loss, in a sentence.
+    /// A sentence about an error of the checkpoint that was corrected without loss, if there was one.
     pub(crate) fn righted(&self) -> Option<String> {
         self.tables.is_righted().then(|| RIGHTED.to_owned())
     }
 
-    /// The checkpoint as it is now, for as long as the snapshot is kept.
+    /// A snapshot of the checkpoint.
     pub(crate) fn snapshot(&self) -> Result<ReadTransaction, StoreError> {
         self.tables.snapshot()
     }
 
-    /// Whose it is.
+    /// The identifier of the store.
     pub(crate) fn store(&self) -> StoreId {
         self.store
     }
 
-    /// Records up to here are in the checkpoint.
+    /// The checkpoint has all records up to this LSN.
     pub(crate) fn checkpoint_lsn(&self) -> u64 {
         self.checkpoint_lsn
     }
 
-    /// Whether the session is kept.
+    /// Whether the session exists.
     pub(crate) fn has_session(&mut self, session: u64) -> Result<bool, StoreError> {
         Ok(self.cached_session(session)?.row.is_some())
     }
 
-    /// What has changed, the latest first.
+    /// Layers of changes, newest first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
         let frozen = self.frozen.iter().map(|frozen| &frozen.changes);
         std::iter::once(&self.changes).chain(frozen)
     }
 
-    /// Up to `limit` deliveries that wait for the session, from number `from` on.
+    /// Up to `limit` queued deliveries of the session, from number `from` on.
     pub(crate) fn queue(
         &self,
         session: u64,
@@ -271,7 +270,7 @@ impl Index {
                     break;
                 }
                 let delivery = delivery.map_err(wrong)?;
-                // What was being written may be gone again.
+                // A delivery of the frozen layer may have been removed since.
                 if own.is_none_or(|own| !own.has_removed(delivery.number)) {
                     taken += 1;
                     waiting.insert(delivery.number, delivery);
@@ -281,7 +280,7 @@ impl Index {
         Ok(waiting.into_values().take(limit).collect())
     }
 
-    /// As [`queue`](Self::queue), of the deliveries in the checkpoint, without those that `changes` removed.
+    /// Like [`queue`](Self::queue), but only deliveries of the checkpoint, without those that `changes` removed.
     fn stored_queue(
         &self,
         session: u64,
@@ -306,7 +305,7 @@ impl Index {
         Ok(waiting)
     }
 
-    /// Every topic with a retained message, and the number of it.
+    /// Every topic with a retained message, and the message's number.
     pub(crate) fn retained(&self) -> Result<BTreeMap<String, u64>, StoreError> {
         let mut retained = BTreeMap::new();
         if let Some(table) = self.tables.table(RETAINED)? {
@@ -325,15 +324,15 @@ impl Index {
         Ok(retained)
     }
 
-    /// The content of a message that is still wanted.
+    /// The content of a message; `None` if nothing refers to it.
     pub(crate) fn message(&mut self, message: u64) -> Result<Option<StoredMessage>, StoreError> {
         let found = self.find(message);
         let read = found.and_then(|found| found.map(BodyLocation::read).transpose());
         read.map_err(|error| self.explain(message, error))
     }
 
-    /// Where the content of a message is that is still wanted. What is found can be read when the
-    /// index has gone on: an open file does not go away.
+    /// Finds the content of a message; `None` if nothing refers to it. The result can be read after the index has
+    /// changed: a file that is open stays readable.
     pub(crate) fn find(&mut self, message: u64) -> Result<Option<BodyLocation>, StoreError> {
         let Some(place) = self.message_row(message)?.map(|row| row.place()) else {
             return Ok(None);
@@ -350,23 +349,23 @@ impl Index {
         Ok(Some(BodyLocation::Here(flags, body)))
     }
 
-    /// Leaves the file alone of a segment up to number `through`, which goes: as long as it is
-    /// open, its room is taken.
+    /// Closes the cached segment file if its number is up to `through`: a removed file frees its space only when it
+    /// is closed.
     pub(crate) fn close(&mut self, through: u64) {
         self.reading.take_if(|(number, _)| *number <= through);
     }
 
-    /// Messages whose content is in each segment, in bytes.
+    /// Bytes of live messages, by segment.
     pub(crate) fn live(&self) -> &BTreeMap<u64, u64> {
         &self.live
     }
 
-    /// Bytes of all messages that are wanted, in the log and in the checkpoint.
+    /// Bytes of all live messages, in the log and in the checkpoint.
     pub(crate) fn wanted_bytes(&self) -> u64 {
         self.live.values().sum::<u64>() + self.moved_bytes
     }
 
-    /// Rows in memory that the checkpoint does not have.
+    /// Number of rows in memory that the checkpoint does not have.
     pub(crate) fn pending_rows(&self) -> usize {
         self.changes.rows()
     }
@@ -410,7 +409,7 @@ impl Index {
         Ok(subscriptions.get_or_insert_with(session, cached))
     }
 
-    /// A message that is wanted.
+    /// The row of a message; `None` if nothing refers to it.
     fn message_row(&self, message: u64) -> Result<Option<MessageRow>, StoreError> {
         let of = |layer: &Changes| Some(layer.messages.get(message)?.row);
         match self.layers().find_map(of) {
@@ -427,7 +426,7 @@ impl Index {
         }
     }
 
-    /// A delivery that waited when the changes of now began.
+    /// A delivery that was queued before the newest layer began.
     fn queued_before(
         &self,
         session: u64,

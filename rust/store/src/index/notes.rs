@@ -7,16 +7,16 @@ use redb::{ReadableTable, WriteTransaction};
 use crate::error::StoreError;
 use crate::index::tables::{NOTE, Tables, checkpoint};
 
-/// All notes; few and small, so they are in memory.
+/// All notes. They are few and small, so they stay in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     all: BTreeMap<String, Vec<u8>>,
-    /// Keys that the checkpoint does not have as they are.
+    /// Keys whose value in the checkpoint is outdated.
     changed: BTreeSet<String>,
 }
 
 impl Notes {
-    /// Reads those of the checkpoint.
+    /// Reads the notes of the checkpoint.
     pub(crate) fn read(tables: &Tables) -> Result<Self, StoreError> {
         let mut notes = Self::default();
         if let Some(table) = tables.table(NOTE)? {
@@ -29,7 +29,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// Puts `value` in the place of what was noted under `key`; an empty one removes it.
+    /// Sets the value of `key`; an empty value removes the key.
     pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
         if value.is_empty() {
             self.all.remove(key);
@@ -43,7 +43,7 @@ impl Notes {
         &self.all
     }
 
-    /// Those that have changed since the last time: what the checkpoint does not have.
+    /// Takes the notes that changed since the last call, which the checkpoint does not have.
     pub(crate) fn take_changed(&mut self) -> ChangedNotes {
         let changed = std::mem::take(&mut self.changed).into_iter();
         let now = changed.map(|key| {
@@ -54,10 +54,10 @@ impl Notes {
     }
 }
 
-/// Notes that have changed; `None` is gone.
+/// Changed notes; `None`: removed.
 pub(crate) type ChangedNotes = Vec<(String, Option<Vec<u8>>)>;
 
-/// Writes them into the checkpoint.
+/// Writes changed notes into the checkpoint.
 pub(crate) fn put_notes(
     transaction: &WriteTransaction,
     notes: &ChangedNotes,

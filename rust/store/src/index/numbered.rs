@@ -1,5 +1,5 @@
-//! Maps by numbers that the store allocates: clients cannot choose them to collide, so the hash
-//! needs no key.
+//! Hash maps with numbers of the store as keys. Clients cannot choose these numbers, so the hash needs no secret key
+//! against collisions.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by session or message number.
 pub(crate) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
 
-/// Bytes of heap that the slots of a map take; how full it may become before it grows is known.
+/// Heap bytes of a map's slots, computed from its capacity.
 pub(crate) fn slot_bytes<T>(map: &Numbered<T>) -> usize {
     map.capacity() * 8 / 7 * (size_of::<(u64, T)>() + 1)
 }
@@ -24,7 +24,7 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // 2^64 over the golden ratio.
+        // 2^64 divided by the golden ratio.
         let spread = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.0 = spread ^ (spread >> 32);
     }

@@ -1,5 +1,4 @@
-//! Values by numbers that are given one after the other: 256 consecutive ones share a place in a
-//! hash table, and a full page has no room to spare.
+//! A map by consecutive numbers: 256 of them share an entry of a hash table, and a full page wastes no memory.
 
 use crate::index::numbered::{Numbered, slot_bytes};
 
@@ -12,7 +11,7 @@ pub(crate) struct Paged<T> {
 
 #[derive(Debug)]
 struct Page<T> {
-    /// The low bytes of the numbers, ascending.
+    /// Low bytes of the numbers, ascending.
     lows: Vec<u8>,
     values: Vec<T>,
 }
@@ -47,7 +46,7 @@ impl<T> Paged<T> {
         Some(&mut page.values[place])
     }
 
-    /// The value under `number`, made by `make` if there is none.
+    /// The value under `number`; `make` creates it if there is none.
     pub(crate) fn get_or_insert_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
         let page = self.pages.entry(page_of(number)).or_insert_with(|| Page {
             lows: Vec::new(),
@@ -79,7 +78,7 @@ impl<T> Paged<T> {
         }
     }
 
-    /// Bytes of heap; `bytes_of` says what a value takes beside itself.
+    /// Size on the heap, in bytes; `bytes_of` returns the heap bytes of one value.
     pub(crate) fn heap_bytes(&self, bytes_of: impl Fn(&T) -> usize) -> usize {
         let pages = self.pages.values().map(|page| {
             let values: usize = page.values.iter().map(&bytes_of).sum();
@@ -88,7 +87,7 @@ impl<T> Paged<T> {
         slot_bytes(&self.pages) + pages.sum::<usize>()
     }
 
-    /// All of them, those of a page together and in order.
+    /// All entries; those of a page are together and ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.pages.iter().flat_map(|(number, page)| {
             let numbers = page
@@ -105,16 +104,16 @@ pub(crate) fn page_of(number: u64) -> u64 {
     number >> 8
 }
 
-/// A number's place in its page.
+/// The position of a number in its page.
 pub(crate) fn low(number: u64) -> u8 {
     number.to_le_bytes()[0]
 }
 
 fn place(lows: &[u8], low: u8) -> Result<usize, usize> {
-    // Numbers grow: the last one is asked for most.
+    // Numbers grow: most lookups are for the last one.
     match lows.last() {
         Some(last) if *last < low => Err(lows.len()),
-        // A page without a gap.
+        // A full page has no gaps.
         _ if lows.len() == 256 => Ok(usize::from(low)),
         _ => lows.binary_search(&low),
     }

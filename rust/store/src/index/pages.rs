@@ -1,9 +1,9 @@
 //! Reads the pages of a redb file without redb, which opens no file that has a damaged page.
 //!
-//! Only pages whose checksum is right are believed. The checksum of a page (XXH3, 128 bits) stands in the
-//! page above it, that of a tree's root in the commit slot or in the tree of all tables. So a damaged page of
-//! rows costs these rows alone, and below a damaged branch each page still proves itself. A single wrong bit
-//! costs nothing: it is found by trying all of them. The format is version 3 of redb, `docs/design.md` there.
+//! Only pages with a correct checksum are used. The checksum of a page (XXH3, 128 bits) is in its parent page, that
+//! of a tree's root in the commit slot or in the table of tables. So a damaged leaf loses only its own rows, and
+//! pages below a damaged branch can still be verified. A single wrong bit loses nothing: it is found by flipping
+//! every bit in turn. The format is version 3 of redb, see `docs/design.md` there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,20 +19,20 @@ const PAGE: u64 = 4_096;
 /// Pages of a region; regions have no header of their own.
 const REGION_PAGES: u64 = 1 << 20;
 const INDEX: u64 = 0xF_FFFF;
-/// Flags of the file, which no checksum covers.
+/// Flags of the file; no checksum covers them.
 const GOD_BYTE: usize = 9;
-/// The second slot has the commit that counts.
+/// Flag: the second slot is the primary commit.
 const PRIMARY: u8 = 1;
 const SLOTS: Range<usize> = 64..320;
 const SLOT: usize = 128;
 const CHECKSUM: usize = 16;
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
-/// No tree is deeper.
+/// An upper bound for the depth of a tree.
 const DEPTH: u32 = 64;
-/// Larger pages are not tried bit by bit.
+/// Larger pages are not repaired bit by bit.
 const MENDABLE: usize = 64 * 1_024;
-/// Bytes that are hashed at most in trying: about a minute.
+/// Limit of bytes to hash for repairs: about a minute.
 const PATIENCE: u64 = 512 << 30;
 
 /// The root of a tree.
@@ -42,39 +42,39 @@ pub(super) struct Tree {
     checksum: u128,
 }
 
-/// Bytes of each key and of each value, where all of a table have the same.
+/// Bytes of each key and each value, if they are the same for all rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
     pub(super) key: Option<usize>,
     pub(super) value: Option<usize>,
 }
 
-/// What a walk comes upon, in the order of the keys.
+/// One step of a walk, in key order.
 pub(super) enum PageVisit<'p> {
     /// Key and value, encoded.
     Row(&'p [u8], &'p [u8]),
-    /// A page that cannot be read: rows are missing here.
+    /// An unreadable page: rows are missing here.
     Lost,
 }
 
 type Visit<'v> = dyn FnMut(PageVisit<'_>) -> Result<(), StoreError> + 'v;
 
-/// A commit, by its number, and its tables by name.
+/// A commit: its number, and its tables by name.
 #[derive(Debug)]
 pub(super) struct CheckpointRoot {
     pub(super) number: u64,
     pub(super) tables: BTreeMap<String, Tree>,
 }
 
-/// The pages of a file, and how many of them were damaged.
+/// The pages of a file, and a count of damaged ones.
 #[derive(Debug)]
 pub(super) struct Pages<'f> {
     file: &'f dyn File,
     bytes: u64,
     patience: u64,
-    /// Pages of which one bit was wrong, righted, by their number; `None` of which more was.
+    /// Repaired pages by number; `None` if a page has more than one wrong bit.
     tried: BTreeMap<u64, Option<Vec<u8>>>,
-    /// Pages that cannot be read, each time that one was come upon.
+    /// Unreadable pages, counted at every visit.
     pub(super) lost: u64,
 }
 
@@ -89,7 +89,7 @@ impl<'f> Pages<'f> {
         })
     }
 
-    /// Whether both of the two last commits can be found, and the file says that the older one counts.
+    /// Whether both of the last two commits are readable and the older one is marked as primary.
     pub(super) fn is_older_primary(&self) -> Result<bool, StoreError> {
         let slots = self.slots()?;
         let mut numbers = slots.iter().map(|(number, _)| number);
@@ -99,7 +99,7 @@ impl<'f> Pages<'f> {
             .is_some_and(|(primary, other)| primary < other))
     }
 
-    /// Makes the other one of the two last commits the one that counts.
+    /// Marks the other of the last two commits as primary.
     pub(super) fn change_primary(&self) -> Result<(), StoreError> {
         let mut flags = [0];
         let changed = read_full(self.file, &mut flags, GOD_BYTE as u64)
@@ -108,7 +108,7 @@ impl<'f> Pages<'f> {
         changed.map_err(|error| StoreError::io("change the header of", FILE, error))
     }
 
-    /// The two last commits, as far as they can be read; the file says that the first of them counts.
+    /// The readable ones of the last two commits, the primary one first.
     pub(super) fn commits(&mut self) -> Result<Vec<CheckpointRoot>, StoreError> {
         let mut commits = Vec::new();
         for (number, root) in self.slots()? {
@@ -121,7 +121,7 @@ impl<'f> Pages<'f> {
         Ok(commits)
     }
 
-    /// Number and root of the two last commits, as far as they can be found, that first which counts.
+    /// Number and root of the readable ones of the last two commits, the primary one first.
     fn slots(&self) -> Result<Vec<(u64, Option<Tree>)>, StoreError> {
         let mut header = [0; SLOTS.end];
         read_full(self.file, &mut header, 0).map_err(unread)?;
@@ -151,11 +151,11 @@ impl<'f> Pages<'f> {
         Ok(tables)
     }
 
-    /// Hands every row of a tree to `visit`, in the order of their keys, and says where some are missing.
+    /// Calls `visit` for every row of a tree in key order, and for every place where rows are missing.
     ///
     /// # Errors
     ///
-    /// Those of reading the file, and what `visit` returns.
+    /// Errors of reading the file and of `visit`.
     pub(super) fn walk(
         &mut self,
         tree: Tree,
@@ -185,7 +185,7 @@ impl<'f> Pages<'f> {
                 .into_iter()
                 .try_for_each(|(key, value)| visit(PageVisit::Row(&page[key], &page[value])));
         }
-        // What a page says of others that is no branch any more is not followed further.
+        // Children of an unverified page are followed only if its parent is verified.
         let may_follow = depth > 0 && (is_proven || is_below_proven) && !is_leaf;
         match children(&page).filter(|_| may_follow) {
             Some(children) => children
@@ -195,7 +195,7 @@ impl<'f> Pages<'f> {
         }
     }
 
-    /// The content of a page, and whether it is what was written.
+    /// The content of a page, and whether its checksum is correct.
     fn page(&mut self, tree: Tree, widths: Widths) -> Result<(Vec<u8>, bool), StoreError> {
         if let Some(Some(page)) = self.tried.get(&tree.page) {
             let is_proven = is_whole(page, tree.checksum, widths);
@@ -218,7 +218,7 @@ impl<'f> Pages<'f> {
         Ok((page, is_mended))
     }
 
-    /// Where a page is; `None` if the file ends before its end.
+    /// The byte range of a page; `None` if the file is too short.
     fn place(&self, page: u64) -> Option<Range<u64>> {
         let order = page >> 59;
         let bytes = PAGE.checked_shl(u32::try_from(order).ok()?)?;
@@ -228,14 +228,14 @@ impl<'f> Pages<'f> {
         (end <= self.bytes).then_some(start..end)
     }
 
-    /// Looks for the one bit that is wrong, and rights it.
+    /// Searches for a single wrong bit and corrects it.
     fn mend(&mut self, page: &mut [u8], checksum: u128, widths: Widths) -> bool {
         if page.len() > MENDABLE {
             return false;
         }
         for bit in 0..page.len() * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
-            // What the checksum does not cover makes no page whole.
+            // A bit outside the checksum's range cannot make the page valid.
             let covered = content(page, widths).filter(|content| bit / 8 < content.len());
             if let Some(content) = covered {
                 let Some(left) = self.patience.checked_sub(content.len() as u64) else {
@@ -251,7 +251,7 @@ impl<'f> Pages<'f> {
         false
     }
 
-    /// Pages of which one bit was righted.
+    /// Number of repaired pages.
     pub(super) fn mended(&self) -> u64 {
         self.tried.values().flatten().count() as u64
     }
@@ -261,8 +261,7 @@ fn unread(error: std::io::Error) -> StoreError {
     StoreError::io("read", FILE, error)
 }
 
-/// Number of a commit and the tree of its tables, `None` before the first row; nothing if more than a bit of
-/// it is wrong.
+/// Number and table root of a commit slot (no root before the first row); `None` if more than one bit is wrong.
 fn read_slot(slot: &mut [u8]) -> Option<(u64, Option<Tree>)> {
     let (content, checksum) = slot.split_at_mut(SLOT - CHECKSUM);
     let checksum = u128::from_le_bytes(checksum.first_chunk().copied()?);
@@ -287,7 +286,7 @@ fn read_slot(slot: &mut [u8]) -> Option<(u64, Option<Tree>)> {
     Some((number, root))
 }
 
-/// A root behind a byte that says whether there is one.
+/// Decodes an optional root: a byte that says whether it exists, then the root.
 fn read_tree(bytes: &[u8]) -> Option<Tree> {
     let (is_there, tree) = bytes.split_first()?;
     (*is_there != 0).then(|| tree_at(tree)).flatten()
@@ -305,7 +304,7 @@ fn is_whole(page: &[u8], checksum: u128, widths: Widths) -> bool {
     content(page, widths).is_some_and(|content| XxHash3_128::oneshot(content) == checksum)
 }
 
-/// What of a page its checksum is of.
+/// The part of a page that its checksum covers.
 fn content(page: &[u8], widths: Widths) -> Option<&[u8]> {
     let count = count(page)?;
     let last = count.checked_sub(1)?;
@@ -328,7 +327,7 @@ fn content(page: &[u8], widths: Widths) -> Option<&[u8]> {
     page.get(..end)
 }
 
-/// Rows of a leaf, keys of a branch.
+/// Number of rows of a leaf, or of keys of a branch.
 fn count(page: &[u8]) -> Option<usize> {
     let count = page.get(2..4)?.first_chunk().copied()?;
     Some(u16::from_le_bytes(count).into())
@@ -339,7 +338,7 @@ fn number(page: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(bytes)).ok()
 }
 
-/// Where the rows of a leaf are.
+/// Positions of the rows of a leaf.
 struct Leaf<'p> {
     page: &'p [u8],
     count: usize,

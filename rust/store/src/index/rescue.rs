@@ -1,8 +1,8 @@
-//! Makes a checkpoint of the rows of a damaged one that can be read.
+//! Writes a new checkpoint from the readable rows of a damaged one.
 //!
-//! A session is there whole, but for messages, or not at all: one whose row or whose subscriptions cannot be read
-//! is given up, since its client would be told that it is there and not subscribe again. References to
-//! messages are counted anew.
+//! A session is saved completely, except for its messages, or not at all: if its row or its subscriptions cannot be
+//! read, it is given up, because its client would see a resumed session and not subscribe again. References to
+//! messages are counted again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,32 +26,32 @@ use crate::index::tables::{
 use crate::record::{MessageRecord, Record};
 use crate::wal::LogPosition;
 
-/// Memory for writing.
+/// Cache size for writing, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// What was read of a damaged checkpoint, and what of it was given up.
+/// Saved and lost data of a damaged checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct SalvagedCheckpoint {
-    /// Pages in which one bit was wrong, and was righted.
+    /// Number of pages in which one wrong bit was corrected.
     pub(crate) mended_pages: u64,
-    /// Pages that could not be read.
+    /// Number of pages that could not be read.
     pub(crate) lost_pages: u64,
-    /// Sessions that are there, by number.
+    /// Client identifiers of saved sessions, by number.
     kept: BTreeMap<u64, String>,
-    /// Those that were read and given up.
+    /// Client identifiers of sessions that were read and given up.
     given_up: BTreeMap<u64, String>,
-    /// Messages that waited for sessions that are not there.
+    /// Number of messages for lost sessions, by session number.
     homeless: BTreeMap<u64, u64>,
-    /// Deliveries of each message that are not there any more.
+    /// Number of lost deliveries, by message.
     lost: BTreeMap<u64, u32>,
-    /// Keys of the queues that are missing.
+    /// Keys of the missing queue rows.
     gaps: Gaps<(u64, u64)>,
-    /// Numbers of sessions that are missing.
+    /// Numbers of the missing sessions.
     missing: Gaps<u64>,
 }
 
-/// Writes what can be read of the damaged checkpoint `file` into a new one that has no name yet; `None` if nothing
-/// can be made of it. The log has what is behind `begin`.
+/// Writes the readable rows of the damaged checkpoint `file` into a new checkpoint with a temporary name; `None` if
+/// no commit is usable. The log begins at `begin`.
 pub(crate) fn rescue(
     file: &dyn File,
     files: &dyn Files,
@@ -74,17 +74,17 @@ pub(crate) fn rescue(
     copier.copy()?;
     let mut rescued = copier.rescued;
     rescued.mended_pages = copier.source.pages.mended();
-    // A later commit was left for this one because of a page, at least.
+    // If a later commit was not used, at least one of its pages is damaged.
     rescued.lost_pages = copier.source.pages.lost + u64::from(!meta.is_latest);
     transaction.commit().map_err(checkpoint)?;
     Ok(Some(rescued))
 }
 
-/// Writes what is read, table by table.
+/// Copies the readable rows, table by table.
 struct Copier<'f, 't> {
     source: Source<Pages<'f>>,
     to: &'t WriteTransaction,
-    /// How often each message is referred to, as far as that was read, until its row is found.
+    /// References to each message that were read; removed when the row of the message is found.
     counted: HashMap<u64, u32>,
     moved: u64,
     rescued: SalvagedCheckpoint,
@@ -188,7 +188,7 @@ impl Copier<'_, '_> {
         })
     }
 
-    /// What nobody refers to any more stays, too, until it has been told whose it was.
+    /// Messages without references are kept until [`SalvagedCheckpoint::attribute`] has reported their recipients.
     fn copy_messages(&mut self) -> Result<(), StoreError> {
         let mut table = self.to.open_table(MESSAGE).map_err(checkpoint)?;
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
@@ -222,7 +222,7 @@ impl Copier<'_, '_> {
         Ok(())
     }
 
-    /// A content whose row cannot be read gets a new one, if it is wanted.
+    /// A referenced message whose row is lost gets a new row.
     fn copy_bodies(&mut self) -> Result<(), StoreError> {
         let mut pages = self.to.open_table(MESSAGE).map_err(checkpoint)?;
         let mut table = self.to.open_table(BODY).map_err(checkpoint)?;
@@ -256,7 +256,7 @@ impl Copier<'_, '_> {
     }
 }
 
-/// The size of a message, from its row of the table `body`.
+/// The size of a message, from its row in the table `body`.
 fn size_of(message: u64, bytes: &[u8]) -> Option<u32> {
     let (flags, body) = bodies::decode(message, bytes).ok()?;
     match Record::decode(1, flags, body) {
@@ -265,7 +265,7 @@ fn size_of(message: u64, bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// The row of a message whose content, of so many bytes, has been moved: where it was in the log says nothing any more.
+/// A row for a message whose content, `bytes` long, is in the checkpoint: its old position in the log is unknown.
 fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
     let place = LogPosition {
         segment: moved,
@@ -276,8 +276,8 @@ fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
 }
 
 impl SalvagedCheckpoint {
-    /// Tells whose the deliveries were that could not be read, as far as the contents of their messages tell; before
-    /// any record of the log is applied.
+    /// Reports clients and topics of the lost deliveries, as far as the contents of their messages are readable. Must
+    /// run before records of the log are applied.
     pub(crate) fn attribute(&self, index: &mut Index, to: &mut GivenUp) -> Result<(), StoreError> {
         for (&message, &count) in &self.lost {
             let Some(found) = index.readable(message)? else {
@@ -297,7 +297,7 @@ impl SalvagedCheckpoint {
         Ok(())
     }
 
-    /// Counts what a message of the log would have brought to sessions that are not there.
+    /// Counts the deliveries of a log message to lost sessions.
     pub(crate) fn count_homeless(
         &mut self,
         message: &MessageRecord<'_>,
@@ -312,13 +312,13 @@ impl SalvagedCheckpoint {
         Ok(())
     }
 
-    /// Whether a session may have begun before the checkpoint was written, and is not there.
+    /// Whether a session may have begun before the checkpoint was written, but is lost.
     fn is_missing(&self, session: u64) -> bool {
         self.given_up.contains_key(&session) || self.missing.contain(&session)
     }
 
-    /// Ends every session that was in the checkpoint and could not be read, though later records name it, and drops
-    /// messages that nobody wants any more; once all records of the log are applied.
+    /// Ends every lost session that later records named, and drops messages without references. Must run after all
+    /// records of the log are applied.
     pub(crate) fn settle(mut self, index: &mut Index, to: &mut GivenUp) -> Result<(), StoreError> {
         let mut named = self.given_up.clone();
         index.clients(&mut |session, client_id| {
@@ -339,13 +339,14 @@ impl SalvagedCheckpoint {
         for message in self.lost.into_keys() {
             index.drop_unwanted(message)?;
         }
-        // What was given up is in no record: the checkpoint is written for the same LSN again.
+        // No record describes these changes, so the checkpoint is written again with the same LSN.
         index.checkpoint_lsn = 0;
         Ok(())
     }
 }
 
-/// Messages that were given up: by client identifier, by topic, and those of which nothing is known.
+/// Numbers of messages that were given up: by client identifier, by topic, and those whose recipients and topic are
+/// unknown.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     pub(crate) sessions: LiveCounts,

@@ -11,26 +11,26 @@ use crate::index::rows::{SessionRow, StoredDelivery, StoredSubscriptions, decode
 use crate::index::tables::{SESSION, checkpoint, wrong};
 use crate::index::{Index, QueueSummary};
 
-/// Sessions that are looked up together.
+/// Number of sessions that are read in one step.
 const TOGETHER: usize = 1024;
-/// Clients that a report names at most.
+/// The largest number of clients that a report names.
 const NAMED: usize = 16;
 
-/// All that is kept of a session, but for what waits for it.
+/// A stored session without its queue.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeptSession {
-    /// Its number.
+    /// Session number.
     pub number: u64,
-    /// What its connections left.
+    /// State of the session.
     pub row: SessionRow,
-    /// What it subscribed to.
+    /// Subscriptions.
     pub subscriptions: StoredSubscriptions,
-    /// How much waits for it.
+    /// Length and size of its queue.
     pub waiting: QueueSummary,
 }
 
 impl Index {
-    /// Hands number and client identifier of every session to `visit`, in no order.
+    /// Calls `visit` with number and client identifier of every session, in no order.
     pub(crate) fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError> {
         let layers: Vec<&Changes> = self.layers().collect();
         if let Some(table) = self.tables.table(SESSION)? {
@@ -57,7 +57,7 @@ impl Index {
         Ok(())
     }
 
-    /// Hands those of these sessions that there are to `visit`; their numbers ascend.
+    /// Calls `visit` with each existing session of `numbers`, which must be ascending.
     pub(crate) fn restore(
         &self,
         numbers: &[u64],
@@ -98,7 +98,7 @@ impl Index {
         Ok(())
     }
 
-    /// Hands every session to `visit`, oldest first.
+    /// Calls `visit` with every session, oldest first.
     pub(crate) fn sessions(
         &self,
         visit: &mut dyn FnMut(KeptSession) -> Result<(), StoreError>,
@@ -118,11 +118,11 @@ impl Index {
         Ok(())
     }
 
-    /// The same error, with who wants the message if it is damaged.
+    /// Adds the clients and topics that need the message to a damage error.
     pub(crate) fn explain(&self, message: u64, error: StoreError) -> StoreError {
         match error {
             StoreError::Damaged(mut damage) if damage.concerns.is_empty() => {
-                // What cannot be found out is not said.
+                // If they cannot be read either, the error names none.
                 damage.concerns = self.wanting(message).unwrap_or_default();
                 damage.into()
             }
@@ -130,7 +130,7 @@ impl Index {
         }
     }
 
-    /// The clients that a message waits for or is under way to, and the topics that retain it.
+    /// The clients that the message is queued for or in flight to, and the topics that retain it.
     fn wanting(&self, message: u64) -> Result<Vec<String>, StoreError> {
         let mut wanting = Vec::new();
         self.sessions(&mut |kept| {
@@ -149,7 +149,7 @@ impl Index {
         Ok(wanting)
     }
 
-    /// The clients that messages in a segment wait for, or some of them.
+    /// Clients with queued messages in a segment; at most [`NAMED`].
     pub(crate) fn wanting_of(&self, segment: u64) -> Result<Vec<String>, StoreError> {
         let mut wanting = Vec::new();
         self.sessions(&mut |kept| {
@@ -167,7 +167,7 @@ impl Index {
         Ok(wanting)
     }
 
-    /// What the checkpoint has of these sessions, and whether it has a row of them at all.
+    /// Reads these sessions from the checkpoint; the flag says whether it has a session row.
     fn stored(
         &self,
         numbers: RangeInclusive<u64>,

@@ -12,9 +12,8 @@
 //! | `note` | key of a [`Record::Note`](crate::record::Record::Note) | its value |
 //! | `meta` | `format`, `applied_lsn`, `next_number`, `moved`, `store`, `streams` | `u64`; 16 bytes; see `StreamTable::encode` |
 //!
-//! A *delivery* is: message number: varint; QoS and RETAIN: byte; size of the message: varint;
-//! count, subscription ids: varints. The *size* of a message is that of topic, properties and
-//! payload.
+//! A *delivery* is: message number: varint; QoS and RETAIN: byte; size of the message: varint; count and subscription
+//! ids: varints. The *size* of a message is the size of topic, properties and payload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +23,7 @@ use crate::wire::{
     BodyError, RecordReader, put_bytes, put_text, put_u16, put_u32, put_u64, put_varint,
 };
 
-/// A session that was kept.
+/// The stored state of a session.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SessionRow {
     /// The client identifier.
@@ -33,27 +32,28 @@ pub struct SessionRow {
     pub username: Option<String>,
     /// Protocol level of its last connection.
     pub version: u8,
-    /// When its last connection began, in unix milliseconds.
+    /// Start of its last connection in Unix milliseconds.
     pub opened_at_ms: u64,
-    /// When its last connection ended, in unix milliseconds; `None` if nobody saw that.
+    /// End of its last connection in Unix milliseconds; `None` if it is connected, or if the broker died before the
+    /// end.
     pub away_since_ms: Option<u64>,
-    /// How long it is kept without a connection, in seconds; `u32::MAX` is for ever.
+    /// Session expiry interval in seconds; `u32::MAX` is for ever.
     pub expiry_s: u32,
-    /// QoS 2 identifiers of the client's that it has not released.
+    /// QoS 2 packet identifiers that the client has not released.
     pub gates: BTreeSet<u16>,
-    /// Messages under way to it, in the order in which they were first sent.
+    /// In-flight messages with their packet identifiers, in the order in which they were first sent.
     pub publishes: Vec<(u16, StoredDelivery)>,
-    /// Identifiers whose PUBREL is open, in the order of their PUBRECs.
+    /// Packet identifiers whose PUBREL is open, in the order of their PUBRECs.
     pub releases: Vec<u16>,
-    /// Its will.
+    /// The will.
     pub will: Option<StoredWill>,
-    /// Deliveries in its queue with a lower number may have been sent: a broker died with the client connected, and
-    /// the log does not have the end.
+    /// If the broker died while the client was connected, queued deliveries with a lower number may have been sent:
+    /// the log has no record of the connection's end.
     pub maybe_sent_below: u64,
 }
 
 impl SessionRow {
-    /// Bytes of heap, itself left out.
+    /// Size on the heap, in bytes, without the row itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         let publishes = self.publishes.iter();
         let ids = publishes.map(|(_, delivery)| delivery.subscription_ids.capacity() * 4);
@@ -67,12 +67,12 @@ impl SessionRow {
     }
 }
 
-/// A will that was kept.
+/// A stored will.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredWill {
     /// Will Delay Interval in seconds.
     pub delay_s: u32,
-    /// 0 to 2.
+    /// QoS: 0 to 2.
     pub qos: u8,
     /// RETAIN.
     pub retain: bool,
@@ -90,27 +90,27 @@ impl StoredWill {
     }
 }
 
-/// A message on its way to a session.
+/// A message that is queued for a session or in flight to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredDelivery {
-    /// Number of the delivery; a session's queue is ordered by it.
+    /// Number of the delivery; it orders the queue of the session.
     pub number: u64,
     /// Number of the message.
     pub message: u64,
-    /// 0 to 2.
+    /// QoS: 0 to 2.
     pub qos: u8,
     /// RETAIN.
     pub retain: bool,
-    /// Bytes of the message's topic, properties and payload.
+    /// Size of the message's topic, properties and payload in bytes.
     pub bytes: u32,
     /// Subscription Identifiers.
     pub subscription_ids: Vec<u32>,
 }
 
-/// The subscriptions of a session: by filter, options and Subscription Identifier (0 is none).
+/// Subscriptions of a session: by filter, the options and the Subscription Identifier (0: none).
 pub type StoredSubscriptions = BTreeMap<String, (u8, u32)>;
 
-/// A message's content, read back.
+/// The content of a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredMessage {
     flags: u8,
@@ -124,9 +124,9 @@ impl StoredMessage {
         Ok(stored)
     }
 
-    /// The message as it was recorded; its recipients are those of then.
+    /// The message as it was recorded, with the recipients of that record.
     pub fn message(&self) -> MessageRecord<'_> {
-        // INVARIANT: `new` has parsed the same bytes.
+        // INVARIANT: `new` has decoded the same bytes.
         self.parse().expect("checked when it was read")
     }
 
@@ -138,7 +138,7 @@ impl StoredMessage {
     }
 }
 
-/// Where the client identifier of a session begins: behind version, flags, opened, expiry.
+/// Offset of the client identifier in a session row: after version, flags, opened, expiry.
 const CLIENT_ID: usize = 14;
 const USERNAME: u8 = 1;
 const AWAY: u8 = 2;
@@ -147,7 +147,7 @@ const MAYBE_SENT: u8 = 8;
 const RETAIN: u8 = 4;
 
 impl SessionRow {
-    /// Takes over what a connection brings.
+    /// Applies a new connection.
     pub(crate) fn open(&mut self, opened: &SessionOpened<'_>) {
         opened.client_id.clone_into(&mut self.client_id);
         self.username = opened.username.map(str::to_owned);
@@ -197,7 +197,7 @@ impl SessionRow {
         }
     }
 
-    /// The client identifier of an encoded row, without the rest.
+    /// The client identifier of an encoded row, without decoding the rest.
     pub(crate) fn client_id_of(bytes: &[u8]) -> Result<&str, BodyError> {
         let mut from = RecordReader(bytes);
         from.take(CLIENT_ID)?;

@@ -1,5 +1,4 @@
-//! Reads the tables of a damaged checkpoint row by row, from the better one of its last two
-//! commits.
+//! Reads the tables of a damaged checkpoint row by row, from the better of its last two commits.
 
 use std::borrow::BorrowMut;
 use std::cmp::Reverse;
@@ -19,18 +18,18 @@ use crate::index::tables::{
 };
 use crate::wal::{identity, segment};
 
-/// The figures of a checkpoint that a rescue needs.
+/// Metadata of a checkpoint that a rescue needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     applied_lsn: u64,
     pub(super) moved: u64,
-    /// The oldest segment with rows of streams that are in no file.
+    /// The oldest segment with rows of streams that no file has.
     pinned: Option<u64>,
-    /// No later commit was found.
+    /// Whether no later commit was found.
     pub(super) is_latest: bool,
 }
 
-/// Where the log begins.
+/// The beginning of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {
     lsn: u64,
@@ -38,7 +37,7 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
-    /// Of the log in `files`; behind everything if there is none.
+    /// The beginning of the log in `files`; the largest numbers if there is no log.
     pub(crate) fn of(files: &dyn Files) -> Result<Self, StoreError> {
         let segment = segment::numbers(files)?.first().copied();
         Ok(Self {
@@ -51,10 +50,12 @@ impl Begin {
     }
 }
 
-/// Corrects a checkpoint that names the older of its two last commits as the one that counts; returns whether it did.
+/// If the header marks the older of the last two commits as primary by mistake, marks the newer one; returns whether
+/// it did.
 ///
-/// No checksum covers that bit. A writer that dies between its last two writes leaves the same, and then the older
-/// commit counts: the log goes on behind it. If it does not, or pages of it are gone, the bit is wrong.
+/// No checksum covers that bit. A writer that dies between its last two writes leaves the same state; the older
+/// commit is then right, because the log continues from it. If the log does not, or pages of the older commit are
+/// damaged, the bit is wrong.
 pub(super) fn right_primary(file: &dyn File, files: &dyn Files) -> Result<bool, StoreError> {
     let mut pages = Pages::of(file)?;
     if !pages.is_older_primary()? {
@@ -72,12 +73,12 @@ pub(super) fn right_primary(file: &dyn File, files: &dyn Files) -> Result<bool, 
     Ok(is_wrong)
 }
 
-/// Whether the log lacks what is behind a commit, and how many pages of it are damaged: the less, the better.
+/// Whether records between a commit and the log are missing, and the number of damaged pages: less is better.
 type Rank = (bool, u64);
 
 const WHOLE: Rank = (false, 0);
 
-/// The commit of which most can be had: one that the log goes on behind, with the fewest damaged pages, the
+/// The best commit: one without missing records before the log, then the one with the fewest damaged pages, then the
 /// latest.
 pub(super) fn best(
     pages: &mut Pages<'_>,
@@ -99,7 +100,7 @@ pub(super) fn best(
     }))
 }
 
-/// What can be had of a commit; the figures if they can be read.
+/// Ranks a commit; also returns its metadata if that is readable.
 fn rank(
     pages: &mut Pages<'_>,
     commit: CheckpointRoot,
@@ -109,7 +110,7 @@ fn rank(
     let figures = source.figures()?;
     let has_gap = match figures {
         Some(figures) => source.has_gap(figures, begin)?,
-        // As good as no checkpoint.
+        // No better than no checkpoint.
         None => begin.lsn > 1,
     };
     let lost = source.count_lost()?;
@@ -123,7 +124,7 @@ pub(super) struct Source<P> {
 }
 
 impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
-    /// Hands each row of a table to `visit`, and `None` wherever rows are missing.
+    /// Calls `visit` with each row of a table, and with `None` wherever rows are missing.
     pub(super) fn rows<K: Key + 'static, V: Value + 'static>(
         &mut self,
         definition: TableDefinition<'_, K, V>,
@@ -178,7 +179,7 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         }))
     }
 
-    /// Whether records are missing between it and the log, or segments of which it wants messages or rows.
+    /// Whether records between the checkpoint and the log are missing, or segments whose messages or rows it needs.
     fn has_gap(&mut self, figures: Figures, begin: Begin) -> Result<bool, StoreError> {
         let mut has_gap = figures.applied_lsn + 1 < begin.lsn;
         has_gap |= figures
@@ -207,8 +208,8 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
     }
 }
 
-/// Whether a row is one of the table `name`. A page below a damaged one may be of another table: what was written to
-/// the wrong place names pages that are whole.
+/// Whether a row belongs to the table `name`. A page below a damaged one may be of another table: a page that was
+/// written to the wrong place can name intact pages.
 fn is_of(name: &str, key: &[u8], value: &[u8]) -> bool {
     if name == SESSION.name() {
         SessionRow::decode(value).is_ok()
@@ -220,7 +221,7 @@ fn is_of(name: &str, key: &[u8], value: &[u8]) -> bool {
         let page = key.first_chunk().copied().map(u64::from_le_bytes);
         page.is_some_and(|page| decode_page(page, value).is_ok())
     } else {
-        // A row of `body` has a checksum of its own, which is compared when it is read.
+        // A row of `body` has its own checksum, which is verified when the row is read.
         true
     }
 }

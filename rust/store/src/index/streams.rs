@@ -7,21 +7,21 @@ use crate::record::Streamed;
 use crate::wal::numbering::{Numbering, PartitionId};
 use crate::wire::{BodyError, RecordReader, put_text, put_u16, put_u32, put_u64, put_varint};
 
-/// A stream as the log knows it.
+/// A stream that the log knows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct KnownStream {
     pub(crate) name: String,
     pub(crate) epoch: u64,
 }
 
-/// Everything about streams that must outlive the segments it was written in.
+/// State of streams that must outlive the segments in which it was recorded.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct StreamTable {
     pub(crate) numbering: Numbering,
     streams: BTreeMap<u32, KnownStream>,
-    /// The first offset of each partition that is not sealed.
+    /// The first unsealed offset of each partition.
     sealed: BTreeMap<PartitionId, u64>,
-    /// The last offset of each partition in each segment that has rows.
+    /// The last offset of each partition in each segment that has unsealed rows.
     segments: BTreeMap<u64, BTreeMap<PartitionId, u64>>,
 }
 
@@ -37,7 +37,7 @@ impl StreamTable {
         rows.extend(streamed.rows.iter().map(|row| (row.into(), row.offset)));
     }
 
-    /// Rows of `key` below `end` are in files.
+    /// Records that rows of `key` below `end` are in files.
     pub(crate) fn seal(&mut self, key: PartitionId, end: u64) {
         self.numbering.reach(key, end);
         let sealed = self.sealed.entry(key).or_default();
@@ -49,13 +49,13 @@ impl StreamTable {
         });
     }
 
-    /// The names of all of them.
+    /// Names of all streams.
     #[cfg(not(feature = "columnar"))]
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.streams.values().map(|known| &*known.name)
     }
 
-    /// The number and epoch of the newest stream of that name.
+    /// Number and state of the newest stream with this name.
     #[cfg(feature = "columnar")]
     pub(crate) fn find(&self, name: &str) -> Option<(u32, &KnownStream)> {
         let named = self.streams.iter().rev();
@@ -63,7 +63,7 @@ impl StreamTable {
         named.next().map(|(stream, known)| (*stream, known))
     }
 
-    /// A number that no stream ever had.
+    /// A number that no stream has had.
     #[cfg(feature = "columnar")]
     pub(crate) fn next_stream(&self) -> u32 {
         let named = self.streams.keys().next_back().copied();
@@ -71,17 +71,17 @@ impl StreamTable {
         named.max(counted).map_or(1, |last| last.saturating_add(1))
     }
 
-    /// The first offset of `key` that is not sealed.
+    /// The first unsealed offset of `key`.
     pub(crate) fn sealed(&self, key: PartitionId) -> u64 {
         self.sealed.get(&key).copied().unwrap_or_default()
     }
 
-    /// The oldest segment with rows that are in no file.
+    /// The oldest segment with unsealed rows.
     pub(crate) fn pinned(&self) -> Option<u64> {
         self.segments.keys().next().copied()
     }
 
-    /// Forgets rows of streams that are not `wanted`: they pin nothing any more.
+    /// Drops unsealed rows of other streams than the wanted ones, so that they pin no segment.
     #[cfg(feature = "columnar")]
     pub(crate) fn forget_rows(&mut self, is_wanted: impl Fn(u32) -> bool) {
         self.segments.retain(|_, rows| {
@@ -94,9 +94,9 @@ impl StreamTable {
         *self == Self::default()
     }
 
-    /// Last time: `u64`; then, each with a count: streams (number: `u32`, epoch: `u64`, name:
-    /// text); partitions (key, end: `u64`, sealed: `u64`); segments (number: varint, a count,
-    /// (key, last offset: `u64`)). A key is stream: `u32`, partition: `u16`.
+    /// Encodes: last time: `u64`; then, each with a count: streams (number: `u32`, epoch: `u64`, name: text);
+    /// partitions (key, end: `u64`, sealed: `u64`); segments (number: varint, a count, (key, last offset: `u64`)). A
+    /// key is stream: `u32`, partition: `u16`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(self.numbering.last_us(), out);
         put_varint(self.streams.len() as u64, out);

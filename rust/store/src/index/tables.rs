@@ -28,7 +28,7 @@ use crate::wire::BodyError;
 use mqttcore_panics::contained;
 
 const FORMAT: u32 = 3;
-/// Rows of messages had no checksums yet.
+/// The format before rows of messages had checksums.
 const WITHOUT_CHECKSUMS: u32 = 2;
 
 pub(crate) const SESSION: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("session");
@@ -41,17 +41,17 @@ pub(crate) const RETAINED: TableDefinition<'_, &str, u64> = TableDefinition::new
 pub(crate) const SEGMENT: TableDefinition<'_, u64, u64> = TableDefinition::new("segment");
 pub(crate) const NOTE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("note");
 pub(crate) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
-/// The row of the table `meta` about streams.
+/// Key in the table `meta` of the state of streams.
 pub(super) const STREAMS: &str = "streams";
 
-/// The checkpoint, open.
+/// An open checkpoint.
 pub(crate) struct Tables {
     database: Arc<Database>,
     views: Views,
     is_righted: bool,
 }
 
-/// The tables as the last change left them; `None` before the first one.
+/// Read views of the tables after the last change; `None` if a table was never written.
 #[derive(Default)]
 struct Views {
     session: Option<ReadOnlyTable<u64, &'static [u8]>>,
@@ -68,17 +68,17 @@ impl fmt::Debug for Tables {
 }
 
 impl Tables {
-    /// Opens the checkpoint, or begins one. Every checksum in it is compared.
+    /// Opens the checkpoint and verifies every checksum in it, or begins a new one.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Damaged`] if the checkpoint is not what was written: redb reports some damage
-    /// as an error, and panics at other.
+    /// [`StoreError::Damaged`] if the checkpoint is damaged: redb reports some damage as an error and panics at other
+    /// damage.
     pub(crate) fn open(files: &dyn Files, cache_bytes: usize) -> Result<Self, StoreError> {
         Self::open_as(FILE, files, cache_bytes)
     }
 
-    /// Opens the new checkpoint that is not named yet, or begins one.
+    /// Opens the new checkpoint under its temporary name, or begins one.
     ///
     /// # Errors
     ///
@@ -125,23 +125,23 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Bytes of its pages in memory.
+    /// Bytes of cached pages.
     pub(crate) fn cached_bytes(&self) -> usize {
         self.database.cache_stats().used_bytes()
     }
 
-    /// The file named the older of its two last commits as the one that counts, and was corrected.
+    /// Whether the file marked the older of its last two commits as primary and was corrected.
     pub(crate) fn is_righted(&self) -> bool {
         self.is_righted
     }
 
-    /// The format that wrote it; `None` if it has never been written.
+    /// The format of the checkpoint; `None` if it was never written.
     fn format(&self) -> Result<Option<u64>, StoreError> {
         let table = self.table(META)?;
         table.map(|table| number(&table, "format")).transpose()
     }
 
-    /// Makes what the version before this one wrote as if this one had.
+    /// Converts a checkpoint of the previous format.
     fn upgrade(&self) -> Result<(), StoreError> {
         let transaction = begin_change(&self.database)?;
         bodies::upgrade(&transaction)?;
@@ -149,9 +149,9 @@ impl Tables {
         transaction.commit().map_err(checkpoint)
     }
 
-    /// Looks at the tables as they are now, after a change.
+    /// Opens new read views after a change.
     pub(crate) fn refresh(&mut self) -> Result<(), StoreError> {
-        // The old views go first: they keep old pages alive.
+        // Drop the old views first: they keep old pages.
         self.views = Views::default();
         self.views = Views {
             session: self.table(SESSION)?,
@@ -163,7 +163,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What it says about itself; `None` if it has never been written.
+    /// The metadata; `None` if the checkpoint was never written.
     pub(crate) fn meta(&self) -> Result<Option<Meta>, StoreError> {
         let Some(table) = self.table(META)? else {
             return Ok(None);
@@ -187,8 +187,8 @@ impl Tables {
         }))
     }
 
-    /// Says whose checkpoint it is, before the first one is written: from then on a folder without a
-    /// log is one that has lost it.
+    /// Writes the identifier of the store before the first checkpoint: from then on, a folder without a log has lost
+    /// its log.
     pub(crate) fn identify(&mut self, store: StoreId) -> Result<(), StoreError> {
         let transaction = begin_change(&self.database)?;
         let meta = Meta {
@@ -200,7 +200,7 @@ impl Tables {
         self.refresh()
     }
 
-    /// What it says about streams.
+    /// The state of streams.
     pub(crate) fn streams(&self) -> Result<StreamTable, StoreError> {
         let Some(table) = self.table(META)? else {
             return Ok(StreamTable::default());
@@ -211,19 +211,19 @@ impl Tables {
         })
     }
 
-    /// The row of a session, encoded.
+    /// The encoded row of a session.
     pub(crate) fn session(&self, session: u64) -> Result<Option<Box<[u8]>>, StoreError> {
         let copy = |bytes: &[u8]| Ok(Box::from(bytes));
         row(self.views.session.as_ref(), session, copy)
     }
 
-    /// The subscriptions of a session, encoded.
+    /// The encoded subscriptions of a session.
     pub(crate) fn subscriptions(&self, session: u64) -> Result<Option<Box<[u8]>>, StoreError> {
         let copy = |bytes: &[u8]| Ok(Box::from(bytes));
         row(self.views.subscription.as_ref(), session, copy)
     }
 
-    /// The rows of sessions with these numbers, ascending.
+    /// Rows of the sessions with these numbers, ascending.
     pub(crate) fn sessions(
         &self,
         numbers: RangeInclusive<u64>,
@@ -231,7 +231,7 @@ impl Tables {
         rows(self.views.session.as_ref(), numbers, SessionRow::decode)
     }
 
-    /// The subscriptions of sessions with these numbers, ascending.
+    /// Subscriptions of the sessions with these numbers, ascending.
     pub(crate) fn all_subscriptions(
         &self,
         numbers: RangeInclusive<u64>,
@@ -244,7 +244,7 @@ impl Tables {
         )
     }
 
-    /// Count and sizes of each chunk that waits for sessions with these numbers, ascending.
+    /// For each queue row of the sessions with these numbers: session, number of deliveries, total size; ascending.
     pub(crate) fn figures(
         &self,
         numbers: RangeInclusive<u64>,
@@ -264,7 +264,7 @@ impl Tables {
         row(self.views.message.as_ref(), page_of(message), find).map(Option::flatten)
     }
 
-    /// Flags and body of a message that was moved.
+    /// Flags and body of a message that was moved into the checkpoint.
     pub(crate) fn body(&self, message: u64) -> Result<Option<(u8, Vec<u8>)>, StoreError> {
         let Some(table) = self.table(BODY)? else {
             return Ok(None);
@@ -288,7 +288,7 @@ impl Tables {
         found.map_or(Ok(None), |(_, chunk)| chunk.find(number).map_err(wrong))
     }
 
-    /// The stored chunks of a queue that have deliveries from number `from` on, in their order.
+    /// Stored chunks of a queue with deliveries from number `from` on, in order.
     pub(crate) fn chunks(
         &self,
         session: u64,
@@ -306,7 +306,7 @@ impl Tables {
         }))
     }
 
-    /// For the thread that writes.
+    /// The database, for the thread that writes it.
     pub(crate) fn database(&self) -> Arc<Database> {
         Arc::clone(&self.database)
     }
@@ -319,12 +319,12 @@ impl Tables {
         Ok(found.map(|found| found.value()))
     }
 
-    /// All tables as they are now, for as long as the snapshot is kept.
+    /// A snapshot of all tables.
     pub(crate) fn snapshot(&self) -> Result<ReadTransaction, StoreError> {
         self.database.begin_read().map_err(checkpoint)
     }
 
-    /// The whole of a table, or `None` if it has never been written.
+    /// A table, or `None` if it was never written.
     pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
         &self,
         definition: TableDefinition<'_, K, V>,
@@ -334,7 +334,7 @@ impl Tables {
     }
 }
 
-/// A table, or `None` if it has never been written.
+/// A table, or `None` if it was never written.
 pub(crate) fn opened<K: redb::Key + 'static, V: redb::Value + 'static>(
     transaction: &ReadTransaction,
     definition: TableDefinition<'_, K, V>,
@@ -345,7 +345,7 @@ pub(crate) fn opened<K: redb::Key + 'static, V: redb::Value + 'static>(
     }
 }
 
-/// A number that the checkpoint says about itself.
+/// A number in the table `meta`.
 fn number(
     table: &ReadOnlyTable<&'static str, &'static [u8]>,
     key: &str,
@@ -355,15 +355,15 @@ fn number(
     bytes.map(u64::from_le_bytes).ok_or_else(|| broken("meta"))
 }
 
-/// Begins a change of everything; it is seen whole or not at all.
+/// Begins a transaction: readers see all of its changes or none.
 pub(crate) fn begin_change(database: &Database) -> Result<WriteTransaction, StoreError> {
     let mut transaction = database.begin_write().map_err(checkpoint)?;
-    // Opening after a crash takes no walk over all of it.
+    // With quick repair, opening after a crash need not read the whole file.
     transaction.set_quick_repair(true);
     Ok(transaction)
 }
 
-/// The chunk of a queue that has delivery `number`, if one has it, and its key.
+/// The only chunk of a queue that can have delivery `number`, and its key.
 pub(crate) fn chunk_at(
     table: &impl ReadableTable<(u64, u64), &'static [u8]>,
     session: u64,
@@ -408,13 +408,13 @@ fn rows<T>(
     }))
 }
 
-/// A new checkpoint, empty, to be written and closed; [`name_new`] names it then.
+/// Creates an empty new checkpoint, to be written and closed; [`name_new`] then gives it its final name.
 pub(super) fn create_new(files: &dyn Files, cache_bytes: usize) -> Result<Database, StoreError> {
     let file = begin(files).map_err(|error| StoreError::io("make", UNBORN, error))?;
     database::open(file, cache_bytes)
 }
 
-/// Writes what the checkpoint says about itself.
+/// Writes the metadata.
 pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<(), StoreError> {
     let mut table = transaction.open_table(META).map_err(checkpoint)?;
     let numbers = [
@@ -432,7 +432,7 @@ pub(crate) fn put_meta(transaction: &WriteTransaction, meta: &Meta) -> Result<()
     Ok(())
 }
 
-/// Writes that nothing of segments up to this one is needed.
+/// Records that live messages of segments up to this one are in the checkpoint.
 pub(crate) fn put_moved(transaction: &WriteTransaction, segment: u64) -> Result<(), StoreError> {
     put_number(transaction, "moved", segment)
 }
@@ -444,7 +444,7 @@ fn put_number(transaction: &WriteTransaction, key: &str, value: u64) -> Result<(
     Ok(())
 }
 
-/// Writes what the checkpoint says about streams.
+/// Writes the state of streams.
 pub(crate) fn put_streams(
     transaction: &WriteTransaction,
     streams: &StreamTable,
@@ -459,12 +459,12 @@ pub(crate) fn put_streams(
     Ok(())
 }
 
-/// Any error of redb's.
+/// Converts an error of redb.
 pub(crate) fn checkpoint(error: impl fmt::Display) -> StoreError {
     StoreError::Checkpoint(error.to_string().into())
 }
 
-/// A row that was not written by this format.
+/// The error for a row that cannot be decoded.
 pub(crate) fn wrong(error: BodyError) -> StoreError {
     checkpoint(error)
 }

@@ -1,36 +1,36 @@
-//! The memory of the index: what its changed rows take on the heap.
+//! Memory accounting of the index: heap bytes of its changed rows.
 //!
-//! They are weighed when the log has grown by enough: each change is a record, so that what is missing stays small
-//! beside the rest.
+//! Rows are measured again whenever the log has grown by a step. Every change is a record, so rows that were not
+//! measured yet are a small part.
 
 use crate::index::Index;
 
-/// The rows are weighed again after so many bytes of records ...
+/// Rows are measured again after this many bytes of records,
 const STEP_BYTES: u64 = 64 * 1024;
-/// ... or after as many as this part of what they took.
+/// or after this part of the last result, if that is more.
 const STEP_PART: u64 = 8;
 
-/// Bytes of the rows, when they were weighed last.
+/// The last measurement, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Weight {
     changes: usize,
     frozen: usize,
-    /// Bytes of records since the checkpoint, as of then.
+    /// Value of `pending_bytes` at that time.
     at: u64,
 }
 
 impl Index {
-    /// Bytes of heap that rows take which the checkpoint does not have.
+    /// Heap bytes of rows that the checkpoint does not have, without frozen rows.
     pub(crate) fn pending_row_bytes(&self) -> usize {
         self.weight.changes
     }
 
-    /// The same, with the rows that are being written and the cached pages of the checkpoint.
+    /// Heap bytes of all such rows, frozen ones included, and of the checkpoint's cached pages.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.weight.changes + self.weight.frozen + self.tables.cached_bytes()
     }
 
-    /// Weighs the rows if they may have become many more.
+    /// Measures the rows again if the log has grown by a step.
     pub(super) fn weigh_if_due(&mut self) {
         let step = STEP_BYTES.max(self.weight.changes as u64 / STEP_PART);
         if self.pending_bytes >= self.weight.at + step {
@@ -39,7 +39,7 @@ impl Index {
         }
     }
 
-    /// The rows are being written.
+    /// Accounts `rows` bytes as frozen while they are written.
     pub(super) fn weigh_frozen(&mut self, rows: usize) {
         self.weight = Weight {
             frozen: rows,
@@ -47,13 +47,13 @@ impl Index {
         };
     }
 
-    /// They are written.
+    /// Removes the frozen rows from the account after they were written.
     pub(super) fn forget_frozen(&mut self) {
         self.weight.frozen = 0;
     }
 }
 
-/// What an entry takes in a `BTreeMap` or a `BTreeSet`, whose nodes are about two thirds full.
+/// Bytes of an entry in a `BTreeMap` or `BTreeSet`, whose nodes are about two thirds full.
 pub(super) const fn tree_bytes<T>() -> usize {
     size_of::<T>() * 3 / 2
 }
