@@ -4,51 +4,51 @@ use std::time::Duration;
 
 use twox_hash::XxHash3_64;
 
-/// What a stream is.
+/// Configuration of a stream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Definition {
-    /// A folder, and a part of URLs: `[a-z0-9][a-z0-9_-]{0,63}`.
+    /// Name of the stream, its folder and its part of URLs: `[a-z0-9][a-z0-9_-]{0,63}`.
     pub name: String,
-    /// Messages to topics that one of these matches are its rows; the store only tells readers.
+    /// Topic filters of its messages; the store only reports them to readers.
     pub filters: Vec<String>,
-    /// At least one; the number stays as it was first.
+    /// Number of partitions, at least 1; it cannot change later.
     pub partitions: u16,
-    /// What decides about the partition.
+    /// The key that selects the partition.
     pub key: PartitionKey,
-    /// What is older goes.
+    /// Retention age: older files are removed.
     pub retention_age: Option<Duration>,
-    /// Bytes of sealed files, over all partitions, above which the oldest go.
+    /// Total size of sealed files in bytes; above it the oldest files are removed.
     pub retention_bytes: Option<u64>,
-    /// For how long retention waits for a consumer that says nothing; `None`: seven days.
+    /// How long retention waits for a consumer that does not renew its hold; `None`: seven days.
     pub hold_max: Option<Duration>,
-    /// How payloads are read for the typed columns; `None` without such columns.
+    /// Format of payloads for typed columns; `None` without such columns.
     pub decode: Option<String>,
-    /// For payloads that are messages of Protocol Buffers: which.
+    /// The message type of payloads in Protocol Buffers.
     pub protobuf: Option<ProtobufMessage>,
-    /// Typed columns beside those that every stream has: names and types.
+    /// Typed columns in addition to the common ones: names and types.
     pub columns: Vec<(String, String)>,
-    /// The group that may read sealed files, by its number.
+    /// Number of the group that may read sealed files.
     pub group: Option<u32>,
 }
 
-/// What payloads are that are messages of Protocol Buffers.
+/// A message type of Protocol Buffers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ProtobufMessage {
-    /// A `FileDescriptorSet` that declares the message and everything that it needs.
+    /// A `FileDescriptorSet` with the message type and its dependencies.
     pub descriptor: Vec<u8>,
-    /// Its full name.
+    /// Full name of the message type.
     pub name: String,
 }
 
-/// What rows have in common that stay in order.
+/// The key of a partition: rows with the same key stay in order.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum PartitionKey {
-    /// Their topic.
+    /// The topic.
     #[default]
     Topic,
-    /// Their publisher.
+    /// The publisher's client identifier.
     ClientId,
-    /// Group and edge node of Sparkplug topics; else the topic.
+    /// Group and edge node of a Sparkplug topic; for other topics, the topic.
     Sparkplug,
 }
 
@@ -66,10 +66,10 @@ impl PartitionKey {
         all.into_iter().find(|key| key.name() == name)
     }
 
-    /// Returns the partition, one of `partitions`, of a message: the same for ever.
+    /// Returns the partition of a message, one of `partitions`; it never changes.
     ///
-    /// It is the remainder of the 64-bit xxh3 hash, with `seed`, of the bytes of the key; those of
-    /// group and edge node are joined by a slash.
+    /// The partition is the remainder of the 64-bit xxh3 hash, with `seed`, of the bytes of the key; group and edge
+    /// node are joined by a slash.
     pub fn partition(self, seed: u64, partitions: u16, topic: &str, client_id: &str) -> u16 {
         let sparkplug = (self == Self::Sparkplug)
             .then(|| edge_node(topic))
@@ -98,7 +98,7 @@ fn edge_node(topic: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    /// Values of the reference implementation: another version, or another language, agrees.
+    /// Values of the reference implementation, which other versions and languages must give, too.
     #[test]
     fn a_topic_has_the_partition_of_the_reference_hash() {
         assert_eq!(XxHash3_64::oneshot_with_seed(0, b""), 0x2D06_8005_38D3_94C2);

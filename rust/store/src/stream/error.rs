@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::error::StoreError;
 use mqttcore_columnar::ColumnarError;
 
-/// A stream cannot be read or changed.
+/// Errors of reading or changing a stream.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -17,12 +17,12 @@ pub enum StreamError {
     Partition {
         /// The stream.
         stream: String,
-        /// What was asked for.
+        /// The requested partition.
         partition: u16,
-        /// How many there are.
+        /// The number of partitions.
         partitions: u16,
     },
-    /// The rows are in files: read those.
+    /// The rows are in files, to be read there.
     #[error(
         "partition {partition} of stream {stream}: offsets {from} to {to} (exclusive) are sealed"
     )]
@@ -31,9 +31,9 @@ pub enum StreamError {
         stream: String,
         /// The partition.
         partition: u16,
-        /// The first of them.
+        /// The first sealed offset of the request.
         from: u64,
-        /// Behind the last of them.
+        /// The offset after the last of them.
         to: u64,
     },
     /// The rows do not exist yet.
@@ -43,12 +43,12 @@ pub enum StreamError {
         stream: String,
         /// The partition.
         partition: u16,
-        /// Where it ends.
+        /// The end of the partition.
         end: u64,
-        /// Behind the last that was asked for.
+        /// The end of the requested range.
         to: u64,
     },
-    /// The rows were given up because of their age or size.
+    /// Retention removed the rows.
     #[error(
         "partition {partition} of stream {stream} begins at {earliest}: \
          offsets {from} to {to} (exclusive) are deleted"
@@ -58,14 +58,14 @@ pub enum StreamError {
         stream: String,
         /// The partition.
         partition: u16,
-        /// The first of them.
+        /// The first removed offset of the request.
         from: u64,
-        /// Behind the last of them.
+        /// The offset after the last of them.
         to: u64,
-        /// The first that is left.
+        /// The earliest offset that is left.
         earliest: u64,
     },
-    /// The rows were lost, by damage that was repaired.
+    /// The rows were lost in damage that was repaired.
     #[error(
         "partition {partition} of stream {stream}: offsets {from} to {to} (exclusive) are missing"
     )]
@@ -74,28 +74,28 @@ pub enum StreamError {
         stream: String,
         /// The partition.
         partition: u16,
-        /// The first of them.
+        /// The first missing offset.
         from: u64,
-        /// Behind the last of them.
+        /// The offset after the last of them.
         to: u64,
     },
-    /// A range that ends before it begins, or as many offsets as there are no partitions.
+    /// Invalid arguments: a range that ends before it begins, or a wrong number of offsets.
     #[error("stream {stream}: {problem}")]
     Argument {
         /// The stream.
         stream: String,
-        /// What is wrong.
+        /// What is wrong with them.
         problem: String,
     },
-    /// Rows cannot be written or read.
+    /// Rows cannot be encoded or decoded.
     #[error("stream {stream}: {error}")]
     Rows {
         /// The stream.
         stream: String,
-        /// What is wrong.
+        /// The cause.
         error: ColumnarError,
     },
-    /// The store cannot do it.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

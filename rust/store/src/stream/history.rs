@@ -1,10 +1,10 @@
 //! Sealed files of a partition.
 //!
-//! All files of a stream lie in one folder, so that whoever reads it whole, Spark before all, needs
-//! no more than its name. Which rows a file holds is told by the index and by its footer.
+//! All files of a stream are in one folder, so that Spark and other readers of the whole stream need only its name.
+//! The index and the footer of a file say which rows it has.
 //!
-//! A file has its final name when it is whole and safe. So after a crash a name without an
-//! underscore is a whole file, and whether it counts is told by the offsets in its footer.
+//! A file gets its final name when it is complete and safe. So after a crash a name without a leading underscore is a
+//! complete file; the offsets in its footer decide whether it is valid.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,10 +26,10 @@ use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{FileReader, FileWriter};
 use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, write_parquet};
 
-/// Small files that lie side by side before they are merged.
+/// Number of small neighbouring files that are merged.
 const MERGE_FILES: usize = 16;
 
-/// A file of so many bytes is not small.
+/// Files of this size and more are not small.
 const SMALL_BYTES: u64 = 16 << 20;
 
 /// The files of one partition.
@@ -37,28 +37,27 @@ const SMALL_BYTES: u64 = 16 << 20;
 pub(super) struct History {
     folder: Arc<dyn Files>,
     partition: u16,
-    /// In the order of their rows, without overlap.
+    /// Ordered by offset, without overlap.
     pub(super) files: Vec<SealedFile>,
-    /// The first offset that may be read.
+    /// The earliest offset that may be read.
     pub(super) earliest: u64,
 }
 
-/// What a history is to be.
+/// What the log and the store expect of the files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected<'a> {
     pub(super) stream: &'a str,
     pub(super) partition: u16,
-    /// The first offset that the log does not call sealed.
+    /// The first unsealed offset in the log.
     pub(super) sealed: u64,
-    /// Nothing is removed.
+    /// If set, no file is removed.
     pub(super) is_read_only: bool,
 }
 
-/// The names in the folder of a stream's rows, by partition, in the order of their rows; what was
-/// being written when the broker died is removed.
+/// File names in the folder of a stream's rows, by partition, in row order; incomplete files of an interrupted
+/// process are removed.
 ///
-/// All of them are safe when this returns: nobody says of a file that it is sealed before its name
-/// is.
+/// All names are durable when this returns: a file may be recorded as sealed only after its name is.
 pub(super) fn names(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, StoreError> {
     let failed = |error| StoreError::io("list", "data", error);
     for name in folder.list().map_err(failed)? {
@@ -70,7 +69,7 @@ pub(super) fn names(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, St
     look(folder)
 }
 
-/// The same names, while nothing is changed.
+/// File names as [`names`] returns them, without changing the folder.
 pub(super) fn look(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, StoreError> {
     let listed = folder.list();
     let mut names: BTreeMap<u16, Vec<String>> = BTreeMap::new();
@@ -83,10 +82,10 @@ pub(super) fn look(folder: &dyn Files) -> Result<BTreeMap<u16, Vec<String>>, Sto
 }
 
 impl History {
-    /// Finds out which of `names` in `folder` count, of which the index has `known`.
+    /// Decides which of `names` in `folder` are valid; the index has the `known` ones.
     ///
-    /// A whole file that begins where the sealed rows end is adopted; others behind that are
-    /// removed, and will be written again. So are files that a merge left behind.
+    /// A complete file that begins at the end of the sealed rows is adopted. Other files beyond that end are removed,
+    /// as they will be written again; so are files that a merge left over.
     pub(super) fn open(
         folder: Arc<dyn Files>,
         names: &[String],
@@ -112,8 +111,7 @@ impl History {
                     next = file.last + 1;
                     history.files.push(file);
                 }
-                // What was sealed is not given up because it cannot be read now: readers are told
-                // which rows are missing.
+                // A sealed file that cannot be read now is not removed: readers get an error with the missing rows.
                 None if is_sealed => {}
                 _ => removed.push(name.clone()),
             }
@@ -124,12 +122,12 @@ impl History {
         Ok(history)
     }
 
-    /// Behind the last row that is in a file; 0 without files.
+    /// The offset after the last row in a file; 0 without files.
     pub(super) fn end(&self) -> u64 {
         self.files.last().map_or(0, |file| file.last + 1)
     }
 
-    /// What a file holds, if it is one of this partition.
+    /// Describes a file, if it belongs to this partition.
     fn look_at(
         &self,
         name: &str,
@@ -156,7 +154,7 @@ impl History {
         Ok(meta.map(|meta| sealed_file(name, &meta, bytes)))
     }
 
-    /// Writes rows into a file that has its name and is safe.
+    /// Writes rows into a file; when this returns, the file has its name and is safe.
     pub(super) fn write<'a>(
         &self,
         base: u64,
@@ -177,7 +175,7 @@ impl History {
             Err(ref error) => Err(writing.explain(error)),
         };
         if bytes.is_err() {
-            // The rows stay where they are; what was written of them is in the way.
+            // The rows stay in memory; the incomplete file is removed.
             remove_if_there(&*self.folder, &unborn).map_err(failed)?;
         }
         let bytes = bytes.map_err(failed)?;
@@ -185,11 +183,12 @@ impl History {
             .rename(&unborn, &name)
             .and_then(|()| self.folder.sync_names())
             .map_err(failed)?;
-        // INVARIANT: an error became one of `bytes`.
+        // INVARIANT: an error was returned with `bytes`.
         Ok(sealed_file(&name, &written.expect("written"), bytes))
     }
 
-    /// Neighbours that are small and many, and whose rows lie within `longest`, as a range of `files` from `first` on.
+    /// The first group of [`MERGE_FILES`] small neighbouring files, from position `first` on, whose rows lie within
+    /// `longest`.
     pub(super) fn mergeable(
         &self,
         first: usize,
@@ -216,7 +215,7 @@ impl History {
         None
     }
 
-    /// All rows of a file, or one column of them.
+    /// Reads all columns of a file, or one column.
     pub(super) fn read(
         &self,
         sealed: &SealedFile,
@@ -231,7 +230,7 @@ impl History {
         })
     }
 
-    /// What the rows of a file say of Sparkplug's aliases, on top of what is known before them.
+    /// Updates `aliases` with the Sparkplug aliases in the rows of a file.
     pub(super) fn follow(
         &self,
         sealed: &SealedFile,
@@ -245,7 +244,7 @@ impl History {
         followed.map_err(|error| unreadable(sealed, &error))
     }
 
-    /// Topics and payloads of the row groups that may have BIRTHs of Sparkplug.
+    /// Topics and payloads of the row groups that may have Sparkplug BIRTHs.
     fn read_births(&self, sealed: &SealedFile) -> Result<Vec<RecordBatch>, StoreError> {
         self.read_by(sealed, |builder| {
             let groups = builder.metadata().row_groups().iter().enumerate();
@@ -256,7 +255,7 @@ impl History {
         })
     }
 
-    /// What the footer of a file says of Sparkplug's aliases; `None` if a version wrote it that did not.
+    /// The Sparkplug aliases in the footer of a file; `None` if an older version wrote the file.
     pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<Aliases>, StoreError> {
         let file = self.folder.open(&sealed.file).and_then(FileReader::new);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
@@ -278,7 +277,7 @@ impl History {
         batches.map_err(|error| broken(&error))
     }
 
-    /// The first offset at or behind `at_us`, if it is in a file; times never fall.
+    /// The first offset with a time of at least `at_us`, if it is in a file; times never decrease.
     pub(super) fn at(&self, at_us: i64) -> Result<Option<u64>, StoreError> {
         let found = self.files.partition_point(|file| file.max_us < at_us);
         let Some(file) = self.files.get(found) else {
@@ -301,10 +300,10 @@ impl History {
         Ok(Some(file.base + older.sum::<u64>()))
     }
 
-    /// The offsets of a file, as its rows have them.
+    /// The offset column of a file.
     pub(super) fn offsets(&self, file: &SealedFile) -> Result<Vec<u64>, StoreError> {
         let mut offsets = Vec::new();
-        // All columns are read: a row is more than its offset.
+        // Read all columns, so that damage in any of them is found.
         for batch in self.read(file, None)? {
             let column = batch.column_by_name("offset");
             let column = column.and_then(|column| column.as_primitive_opt::<Int64Type>());
@@ -314,7 +313,7 @@ impl History {
         Ok(offsets)
     }
 
-    /// Removes files, and makes that safe.
+    /// Removes files; their removal is durable when this returns.
     pub(super) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
         for name in names {
             let removed = remove_if_there(&*self.folder, name);
@@ -332,13 +331,13 @@ fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
     StoreError::io("read", &sealed.file, error)
 }
 
-/// What the footer of a file says, if it is one of a stream.
+/// The metadata in the footer of a file, if it is a file of a stream.
 fn footer(name: &str, reading: &FileReader) -> Option<FileMeta> {
     let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
     FileMeta::of(Path::new(name), &footer.ok()?).ok()
 }
 
-/// From the earliest row of `files` to the latest one, in microseconds.
+/// Time between the earliest and the latest row of `files`, in microseconds.
 fn duration_us(files: &[SealedFile]) -> u128 {
     let earliest = files.iter().map(|file| i128::from(file.min_us)).min();
     let latest = files.iter().map(|file| i128::from(file.max_us)).max();
@@ -362,12 +361,12 @@ fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {
     }
 }
 
-/// The name of a file: it sorts by partition and first offset.
+/// File name; names sort by partition and first offset.
 fn name(partition: u16, base: u64) -> String {
     format!("{partition:05}-{base:020}.parquet")
 }
 
-/// Partition and first offset of a file, from its name.
+/// Decodes partition and first offset from a file name.
 fn parse(name: &str) -> Option<(u16, u64)> {
     let (partition, base) = name.strip_suffix(".parquet")?.split_once('-')?;
     let is_number = |digits: &str, length| {

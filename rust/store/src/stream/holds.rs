@@ -7,27 +7,27 @@ use crate::stream::error::StreamError;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds};
 use crate::stream::streams::{Stream, Streams, lock};
 
-/// The holds of a stream, and when they were last written.
+/// Holds of a stream and the time at which they were last written.
 #[derive(Debug, Default)]
 pub(super) struct HoldTable {
     pub(super) holds: Holds,
     written_ms: u64,
 }
 
-/// For how long a hold lasts that is not renewed, unless the stream is told otherwise.
+/// Default lifetime of a hold that is not renewed.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// A hold that only moves on is written this seldom.
+/// Minimum interval between writes if holds only advance.
 const HOLDS_WRITTEN_MS: u64 = 10_000;
 
 impl Streams {
-    /// Keeps the rows from `offsets` on, one of each partition, for `consumer`; its former hold
-    /// ends. The hold ends by itself when it is not renewed for as long as the stream's definition says.
+    /// Sets the hold of `consumer`: rows from `offsets` on, one offset for each partition, are retained. It replaces
+    /// the consumer's earlier hold and expires if it is not renewed within the time in the stream's definition.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Unknown`], [`StreamError::Argument`] for offsets that there are not, and
-    /// those of the file system.
+    /// [`StreamError::Unknown`], [`StreamError::Argument`] for offsets that do not exist, and errors of the file
+    /// system.
     pub fn hold(&self, name: &str, consumer: &str, offsets: &[u64]) -> Result<(), StreamError> {
         let stream = self.stream(name)?;
         let bounds = self.bounds(name)?;
@@ -44,7 +44,7 @@ impl Streams {
         let now_ms = kept_ms.unwrap_or_default();
         let hold = Hold {
             offsets: offsets.to_owned(),
-            // Without a clock it lasts until there is one: then `Stream::shorten_holds` says for how long.
+            // Without a clock it does not expire; `Stream::shorten_holds` sets its expiry later.
             until_ms: kept_ms.map_or(u64::MAX, |now_ms| stream.hold_ends_ms(now_ms)),
         };
         let mut kept = lock(&stream.holds);
@@ -55,11 +55,11 @@ impl Streams {
         Ok(())
     }
 
-    /// Ends the hold of `consumer`; false if it has none.
+    /// Removes the hold of `consumer`; returns false if it has none.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Unknown`], and those of the file system.
+    /// [`StreamError::Unknown`], and errors of the file system.
     pub fn release(&self, name: &str, consumer: &str) -> Result<bool, StreamError> {
         let stream = self.stream(name)?;
         let mut kept = lock(&stream.holds);
@@ -73,13 +73,13 @@ impl Streams {
 }
 
 impl Stream {
-    /// When a hold ends that was renewed at `now_ms`.
+    /// Expiry of a hold that is renewed at `now_ms`.
     fn hold_ends_ms(&self, now_ms: u64) -> u64 {
         let hold_ms = u64::try_from(self.hold_max.as_millis()).unwrap_or(u64::MAX);
         now_ms.saturating_add(hold_ms)
     }
 
-    /// Makes no hold last longer from now on than one that is renewed now: kept time may have been set back since.
+    /// Limits every hold to the lifetime of one that is renewed now: kept time may have been set back.
     pub(super) fn shorten_holds(&self, now_ms: u64) -> Result<(), StoreError> {
         let latest_ms = self.hold_ends_ms(now_ms);
         let mut kept = lock(&self.holds);
@@ -109,7 +109,7 @@ impl HoldTable {
         manifest::write(&*stream.folder, HOLDS, &self.holds)
     }
 
-    /// The first offset of a partition that somebody holds.
+    /// The lowest held offset of a partition.
     pub(super) fn floor(&self, partition: usize, now_ms: u64) -> u64 {
         let holds = self.holds.values().filter(|hold| hold.until_ms > now_ms);
         let floors = holds.filter_map(|hold| hold.offsets.get(partition).copied());

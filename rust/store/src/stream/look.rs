@@ -11,11 +11,11 @@ use crate::stream::history::{self, Expected, History};
 use crate::stream::manifest::{self, SEALED, STREAM, Sealed, StreamIdentity};
 use crate::stream::open::wrong;
 
-/// Describes every stream in the folder; reads all rows in files, too, if `is_verified`.
+/// Describes every stream in the folder; with `is_verified`, also reads all rows in files.
 ///
 /// # Errors
 ///
-/// [`StoreError::Stream`] for rows that are missing or are not what the index says.
+/// [`StoreError::Stream`] if rows are missing or differ from the index.
 pub(crate) fn describe(
     files: &Arc<dyn Files>,
     index: &Index,
@@ -33,7 +33,7 @@ pub(crate) fn describe(
     let root = files.folder(STREAMS, FolderAccess::Owner).map_err(failed)?;
     let mut told = Vec::new();
     for name in root.list().map_err(failed)? {
-        // The socket of the endpoint has a dot, streams have none.
+        // The endpoint's socket has a dot in its name; streams have none.
         if name.contains('.') {
             continue;
         }
@@ -84,7 +84,7 @@ fn describe_one(
 }
 
 impl StreamInfo {
-    /// Counts a partition in whose rows are sealed up to `sealed`, and end at `end`.
+    /// Adds a partition with rows that are sealed up to `sealed` and end at `end`.
     fn add(&mut self, history: &History, sealed: u64, end: u64) {
         let sealed_end = sealed.max(history.end());
         self.rows += end.saturating_sub(history.earliest);
@@ -94,8 +94,7 @@ impl StreamInfo {
     }
 }
 
-/// Compares the rows in files with what they should be: those from the first that may be read to
-/// the last that is sealed.
+/// Checks that files have exactly the rows from the earliest offset to the last sealed one.
 fn verify(
     identity: &StreamIdentity,
     partition: u16,

@@ -1,6 +1,6 @@
 //! Metadata files of a stream: `stream.json`, `sealed.json`, `holds.json`.
 //!
-//! Each is written under a temporary name, synced, and renamed: it is there whole, old or new.
+//! Each file is written under a temporary name, synced and renamed: after a crash it is complete, old or new.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,13 +14,13 @@ use crate::files::{Files, read_full, write_all};
 pub(super) const STREAM: &str = "stream.json";
 pub(super) const SEALED: &str = "sealed.json";
 pub(super) const HOLDS: &str = "holds.json";
-/// What Sparkplug's aliases mean behind the rows that are sealed.
+/// Sparkplug aliases at the end of the sealed rows.
 pub(super) const ALIASES: &str = "aliases.json";
 
-/// The format that this version writes, and the newest that it reads.
+/// The format that this version writes; also the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
 
-/// What a stream is: `stream.json`.
+/// Identity of a stream: `stream.json`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct StreamIdentity {
     pub(super) format: u32,
@@ -30,9 +30,9 @@ pub(super) struct StreamIdentity {
     pub(super) filters: Vec<String>,
     pub(super) partitions: u16,
     pub(super) key: String,
-    /// Decimal digits: not every reader of JSON has 64-bit integers.
+    /// In decimal digits: not every JSON parser has 64-bit integers.
     pub(super) seed: String,
-    /// The store that it belongs to.
+    /// Identifier of its store.
     pub(super) store: String,
     pub(super) epoch: u64,
     pub(super) schema: Option<Schema>,
@@ -42,9 +42,9 @@ pub(super) struct StreamIdentity {
 /// Typed columns.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Schema {
-    /// Grows with each column that is added; none ever goes or changes its type.
+    /// Grows with each added column; columns are never removed and never change their type.
     pub(super) version: u32,
-    /// How payloads are read.
+    /// Format of payloads.
     pub(super) decode: String,
     /// For `protobuf`: the `FileDescriptorSet`, in Base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,64 +62,64 @@ pub(super) struct ColumnDefinition {
     pub(super) r#type: String,
 }
 
-/// Which files hold which rows: `sealed.json`.
+/// File index: `sealed.json`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Sealed {
-    /// Of each partition, in the order of their rows.
+    /// Files of each partition, in row order.
     pub(super) partitions: Vec<Vec<SealedFile>>,
-    /// The first offset of each partition that may still be read.
+    /// The earliest readable offset of each partition.
     pub(super) earliest: Vec<u64>,
 }
 
 /// A file of rows.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct SealedFile {
-    /// Its name in the folder of its partition.
+    /// Its name in the folder `data`.
     pub(super) file: String,
     /// The first offset.
     pub(super) base: u64,
     /// The last offset.
     pub(super) last: u64,
-    /// The earliest time, in unix microseconds.
+    /// The earliest time of a row in Unix microseconds.
     pub(super) min_us: i64,
-    /// The latest time.
+    /// The latest time of a row in Unix microseconds.
     pub(super) max_us: i64,
-    /// How many rows it has.
+    /// Number of rows.
     pub(super) rows: u64,
-    /// Its size.
+    /// Size of the file in bytes.
     pub(super) bytes: u64,
-    /// How many typed columns it has; `None` in an index of before that was told.
+    /// Number of typed columns; `None` in indexes of older versions.
     #[serde(default)]
     pub(super) typed: Option<usize>,
-    /// Kept time at which it was sealed, in unix microseconds; retention counts its age from here. `None` until
-    /// retention looks at it, if nobody knows.
+    /// Kept time at which it was sealed, in Unix microseconds; retention counts its age from here. If it is unknown,
+    /// `None` until retention sets it.
     #[serde(default)]
     pub(super) sealed_us: Option<u64>,
 }
 
-/// What Sparkplug's aliases mean where the rows of files end: `aliases.json`.
+/// Sparkplug aliases at the end of the rows in files: `aliases.json`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub(super) struct KnownAliases {
-    /// Where those files end, of each partition.
+    /// End of those files for each partition.
     pub(super) ends: Vec<u64>,
-    /// By edge node, as [`Aliases`](mqttcore_columnar::Aliases) writes itself.
+    /// Aliases by edge node, encoded by [`Aliases`](mqttcore_columnar::Aliases).
     pub(super) nodes: serde_json::Value,
 }
 
-/// Offsets that somebody still needs: `holds.json`, by consumer.
+/// Holds by consumer: `holds.json`.
 pub(super) type Holds = BTreeMap<String, Hold>;
 
-/// What one consumer still needs.
+/// A consumer's hold.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Hold {
-    /// The first offset of each partition that it has not done with.
+    /// For each partition, the first offset that the consumer still needs.
     pub(super) offsets: Vec<u64>,
-    /// Kept time after which nobody waits for it any more, in unix milliseconds.
+    /// Kept time at which it expires, in Unix milliseconds.
     pub(super) until_ms: u64,
 }
 
-/// Reads one of the files; `None` if it is not there.
+/// Reads a metadata file; `None` if it does not exist.
 pub(super) fn read<T: DeserializeOwned>(
     files: &dyn Files,
     name: &str,
@@ -137,14 +137,14 @@ pub(super) fn read<T: DeserializeOwned>(
         .map_err(|error| failed(error.into()))
 }
 
-/// Writes one of the files; it is safe then.
+/// Writes a metadata file; it is safe when this returns.
 pub(super) fn write<T: Serialize>(
     files: &dyn Files,
     name: &str,
     value: &T,
 ) -> Result<(), StoreError> {
     let unborn = format!("_{name}");
-    // INVARIANT: all keys are texts.
+    // INVARIANT: all keys are strings.
     let text = serde_json::to_vec(value).expect("a value of texts, numbers and lists");
     let written = remove_if_there(files, &unborn)
         .and_then(|()| files.create(&unborn, 0))
@@ -154,7 +154,7 @@ pub(super) fn write<T: Serialize>(
     written.map_err(|error| full_or(error, name))
 }
 
-/// Removes a file that need not be there.
+/// Removes a file, if it exists.
 pub(super) fn remove_if_there(files: &dyn Files, name: &str) -> io::Result<()> {
     match files.remove(name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -162,7 +162,7 @@ pub(super) fn remove_if_there(files: &dyn Files, name: &str) -> io::Result<()> {
     }
 }
 
-/// What is wrong with writing `name`: the disk is full, or worse.
+/// Converts an error of writing `name`: [`StoreError::NoSpace`] if the disk is full.
 pub(super) fn full_or(error: io::Error, name: &str) -> StoreError {
     if crate::wal::segment::is_full(&error) {
         StoreError::NoSpace

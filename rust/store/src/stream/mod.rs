@@ -1,9 +1,9 @@
 //! Streams: messages that match a filter, as rows with consecutive offsets in each partition.
 //!
-//! There is **one truth**: the log. A message that is a row is one record, with a list of streams
-//! and partitions; the log's thread gives the offsets when it writes it. **One tail**: once the
-//! record is safe, its rows are visible in memory, as Arrow batches. **One history**: the sealer
-//! writes rows from memory into Parquet files and says so in the log, which needs them no more.
+//! **One log**: a message that is a row is one record, with a list of streams and partitions; the log's thread
+//! assigns the offsets when it writes the record. **One tail**: once the record is safe, its rows are visible in
+//! memory, as Arrow batches. **One history**: the sealer writes rows from memory into Parquet files and records this
+//! in the log, which then does not need them any more.
 //!
 //! ```text
 //! <folder>/streams/<name>/stream.json   what it is: number, partitions, seed, epoch, columns

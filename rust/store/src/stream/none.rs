@@ -1,4 +1,4 @@
-//! A store that was built without streams: it refuses folders that have some.
+//! Replacement for streams in a build without them: it rejects stores that have streams.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::index::Index;
 use crate::wal::writer::WrittenGroup;
 
-/// Refuses a store that has streams.
+/// Rejects a store that has streams.
 pub(crate) fn refuse(index: &Index) -> Result<(), StoreError> {
     let named = index.streams.names().next();
     named.map_or(Ok(()), |stream| {
@@ -19,7 +19,7 @@ pub(crate) fn refuse(index: &Index) -> Result<(), StoreError> {
     })
 }
 
-/// There are none.
+/// A type without values: this build has no streams.
 #[derive(Debug)]
 pub(crate) enum Streams {}
 

@@ -1,4 +1,4 @@
-//! Opens the streams of a store: identities, valid files, and the rows that are only in the log.
+//! Opens the streams of a store: identities, valid files, and the rows that only the log has.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,14 +24,14 @@ use crate::wal::commit::Committer;
 use crate::wal::segment::{self, StoreId};
 use mqttcore_columnar::Aliases;
 
-/// Opens the streams that are defined or that are in the folder; `None` if there are none.
+/// Opens the streams that are defined or have a folder; `None` if there are none.
 ///
-/// Nothing else writes to the log meanwhile.
+/// Nothing else may write to the log meanwhile.
 ///
 /// # Errors
 ///
-/// [`StoreError::Stream`] for a definition that does not fit to what is there, for a folder of
-/// another store; and those of the file system.
+/// [`StoreError::Stream`] for a definition that contradicts the stored one, or for a folder of another store; errors
+/// of the file system.
 pub(crate) fn open(
     files: &Arc<dyn Files>,
     committer: &mut Committer,
@@ -42,13 +42,12 @@ pub(crate) fn open(
     open_from(files, write, index, options, whole)
 }
 
-/// Saves the rows of a log that is damaged: all that can be read of them go into files, and the
-/// log is not needed for them any more. What a log would be told of that is in the index alone, which is
-/// written then.
+/// Saves the rows of a damaged log: all readable rows are sealed into files, and the log is not needed for them any
+/// more. Records of this step go into the index only, which is then written as a checkpoint.
 ///
 /// # Errors
 ///
-/// Those of [`open`] and of writing files.
+/// Errors of [`open`] and of writing files.
 pub(crate) fn rescue(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), StoreError> {
     let options = StreamOptions::default();
     let streams = open_from(files, &mut Index::apply_unlogged, index, &options, salvaged)?;
@@ -61,10 +60,10 @@ pub(crate) fn rescue(files: &Arc<dyn Files>, index: &mut Index) -> Result<(), St
     Ok(())
 }
 
-/// Takes in a batch of what opening a stream has to say.
+/// Writes a batch of records about the streams that are opened.
 type Write<'w> = dyn FnMut(&mut Index, &mut Batch) -> Result<(), StoreError> + 'w;
 
-/// Writes a batch that is safe when this returns, where no thread does it.
+/// Writes a batch to the log on this thread; the batch is safe when this returns.
 fn write(
     committer: &mut Committer,
     index: &mut Index,
@@ -117,7 +116,7 @@ fn open_from(
     Ok(Some(streams))
 }
 
-/// A stream that is defined, or in the folder, or both.
+/// A stream that is defined, has a folder, or both.
 struct Found {
     name: String,
     folder: Arc<dyn Files>,
@@ -146,7 +145,7 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
         let group = definition.as_ref().and_then(|known| known.group);
         let folder = root.folder(&name, FolderAccess::Passage(group));
         let folder = folder.map_err(|error| StoreError::io("open", &name, error))?;
-        // What is believed from here on is there after the next crash, too.
+        // Make the names durable that the rest of opening relies on.
         let synced = folder.sync_names();
         synced.map_err(|error| StoreError::io("sync the folder", &name, error))?;
         let identity: Option<StreamIdentity> = manifest::read(&*folder, STREAM)?;
@@ -162,7 +161,7 @@ fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreEr
     Ok(found)
 }
 
-/// Whether a name can be a folder and a part of a URL everywhere.
+/// Whether a name is valid as a folder and as part of a URL on every platform.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let mut bytes = name.bytes();
@@ -177,7 +176,7 @@ struct Opening<'o, 'w> {
     is_restored: bool,
 }
 
-/// The files of a stream, and what the index of them says.
+/// The files of a stream and its file index.
 struct SealedFiles {
     histories: Vec<History>,
     sealed: Sealed,
@@ -215,10 +214,10 @@ impl Opening<'_, '_> {
         Ok(stream)
     }
 
-    /// What the stream is from now on; its epoch is the one that is known so far.
+    /// The identity of the stream with the configured changes; the caller decides about the epoch.
     fn identify(&self, found: &Found, store: &str) -> Result<StreamIdentity, StoreError> {
         let Some(old) = &found.identity else {
-            // INVARIANT: it was found because of one of the two.
+            // INVARIANT: a stream is found by its definition or its identity.
             let definition = found.definition.as_ref().expect("a definition");
             return Ok(self.begin(definition, store));
         };
@@ -256,7 +255,7 @@ impl Opening<'_, '_> {
             key: definition.key.name().to_owned(),
             seed: u64::from_le_bytes(seed).to_string(),
             store: store.to_owned(),
-            // One of that name was there, and somebody may know offsets of it.
+            // If a stream had this name before, a consumer may know its offsets.
             epoch: known.map_or(1, |(_, known)| known.epoch + 1),
             schema: schema_of(definition, None),
             created_us: now_us(),
@@ -293,7 +292,7 @@ impl Opening<'_, '_> {
         Ok(SealedFiles { histories, sealed })
     }
 
-    /// Whether somebody knows rows that the log does not: it was set back.
+    /// Whether files or consumers have offsets that the log does not: an older log was restored.
     fn is_behind(&self, identity: &StreamIdentity, files: &SealedFiles, holds: &Holds) -> bool {
         let end = |partition: usize| {
             let partition = u16::try_from(partition).unwrap_or(u16::MAX);
@@ -307,7 +306,7 @@ impl Opening<'_, '_> {
             || held.any(|(place, offset)| *offset > end(place))
     }
 
-    /// Makes the log know the stream, its epoch and what is in files.
+    /// Records in the log the stream, its epoch and the offsets up to which rows are in files.
     fn record(
         &mut self,
         identity: &StreamIdentity,
@@ -381,11 +380,11 @@ impl Opening<'_, '_> {
     }
 }
 
-/// A partition whose rows are sealed up to `sealed`; its files that nobody may read any more are to be removed.
+/// A partition with rows sealed up to `sealed`; files below its earliest offset are marked for removal.
 fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
     let earliest = history.earliest;
     let old = history.files.extract_if(.., |file| file.last < earliest);
-    // Nobody has begun to read them in this life.
+    // No reader can have begun to read them since the start of this process.
     let doomed = old.map(|file| (file.file, 0)).collect();
     let tail = Tail::new(number, sealed.max(history.end()));
     Partition {
@@ -395,8 +394,8 @@ fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
     }
 }
 
-/// What Sparkplug's aliases mean where the tail begins. Files that were written after that was noted, or before it ever was,
-/// are asked.
+/// Sparkplug aliases at the beginning of the tail: those in `aliases.json`, and those of files that it does not
+/// cover.
 fn known_aliases(
     folder: &dyn Files,
     partitions: &[Mutex<Partition>],
@@ -407,14 +406,14 @@ fn known_aliases(
         let end = noted.ends.get(place).copied().unwrap_or(0);
         let history = &crate::stream::streams::lock(partition).history;
         for file in history.files.iter().filter(|file| file.base >= end) {
-            // What cannot be read says nothing here; who reads its rows is told.
+            // An unreadable file adds no aliases; readers of its rows get the error.
             let _ = history.follow(file, &mut aliases);
         }
     }
     Ok(aliases)
 }
 
-/// Takes over what may change, and refuses what may not.
+/// Applies the changes that a definition may make and rejects others.
 fn adapt(identity: &mut StreamIdentity, definition: &Definition) -> Result<(), StoreError> {
     let (old, new) = (identity.partitions, definition.partitions);
     if old != new {
@@ -441,7 +440,7 @@ fn adapt(identity: &mut StreamIdentity, definition: &Definition) -> Result<(), S
     Ok(())
 }
 
-/// A store's identifier in the usual form.
+/// The identifier of a store in the form of a UUID.
 pub(crate) fn uuid(store: StoreId) -> String {
     let hex: Vec<String> = store.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..4, 4..6, 6..8, 8..10, 10..16];

@@ -9,15 +9,15 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::files::{File, read_full, write_all};
 
-/// Bytes that are collected before they are written.
+/// Size of the write buffer in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Writes a file from its beginning.
+/// Writes a file sequentially.
 pub(super) struct FileWriter {
     file: Arc<dyn File>,
     buffer: Vec<u8>,
     written: u64,
-    /// What the file system said, which the writer above tells as text only.
+    /// The kind of the file system's error; the Parquet writer passes on only its text.
     failure: Option<io::ErrorKind>,
 }
 
@@ -40,13 +40,13 @@ impl FileWriter {
         Ok(())
     }
 
-    /// An error of whoever wrote here, with what was behind it.
+    /// Converts an error of the Parquet writer, with the kind of the file system's error behind it.
     pub(super) fn explain(&self, error: &impl ToString) -> io::Error {
         let kind = self.failure.unwrap_or(io::ErrorKind::Other);
         io::Error::new(kind, error.to_string())
     }
 
-    /// Makes all of it safe; returns its size.
+    /// Writes and syncs the rest; returns the size of the file.
     pub(super) fn finish(&mut self) -> io::Result<u64> {
         self.drain()?;
         self.file.sync()?;
@@ -68,7 +68,7 @@ impl Write for FileWriter {
     }
 }
 
-/// Reads a file at any place.
+/// Reads a file at any offset.
 #[derive(Clone, Debug)]
 pub(super) struct FileReader {
     file: Arc<dyn File>,
@@ -107,7 +107,7 @@ impl ChunkReader for FileReader {
     }
 }
 
-/// Reads a file from some place on.
+/// Reads a file sequentially from an offset.
 #[derive(Debug)]
 pub(super) struct From {
     file: Arc<dyn File>,

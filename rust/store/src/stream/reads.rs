@@ -9,38 +9,38 @@ use crate::stream::error::StreamError;
 use crate::stream::streams::{Partition, Stream, Streams, lock};
 use mqttcore_columnar::{Aliases, ColumnarError, telling};
 
-/// Where a partition begins and ends.
+/// The offsets at which a partition begins and ends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Bounds {
-    /// The first offset that may be read.
+    /// The earliest offset that may be read.
     pub earliest: u64,
-    /// The first offset that is in no file.
+    /// The first offset that is not in a file.
     pub sealed_end: u64,
-    /// Behind the last row that is safe.
+    /// The offset after the last safe row.
     pub end: u64,
 }
 
-/// What a reader has to know of a stream.
+/// Description of a stream for readers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Description {
     /// Its name.
     pub name: String,
-    /// Identifier of the store and a counter: offsets of another epoch mean other rows.
+    /// Identifier of the store and a counter: in another epoch the same offsets are other rows.
     pub epoch: String,
     /// Seed of the hash that chooses the partition.
     pub seed: u64,
-    /// Which messages are its rows.
+    /// Topic filters of the stream.
     pub filters: Vec<String>,
-    /// Typed columns, as JSON; `null` without.
+    /// Typed columns as JSON; `null` if there are none.
     pub schema: String,
-    /// Where each partition begins and ends.
+    /// Bounds of each partition.
     pub partitions: Vec<Bounds>,
 }
 
 impl Streams {
-    /// Where each partition begins and ends, of all of them at one LSN (rule 11): messages that are rows of
-    /// two partitions and became safe together are both before these ends, or both behind them.
+    /// Bounds of every partition, all at the same LSN (rule 11): if a message is a row in two partitions, or messages
+    /// became safe together, their rows are all before these ends or all after them.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Streams {
         Ok(partitions.iter().map(|each| each.bounds()).collect())
     }
 
-    /// What a reader has to know of a stream.
+    /// Describes a stream.
     ///
     /// # Errors
     ///
@@ -64,29 +64,29 @@ impl Streams {
             epoch: stream.origin().epoch,
             seed: stream.seed,
             filters: stream.identity.filters.clone(),
-            // INVARIANT: all keys are texts.
+            // INVARIANT: all keys are strings.
             schema: schema.expect("columns are texts"),
             partitions: self.bounds(name)?,
         })
     }
 
-    /// Which files hold which rows: what `sealed.json` says, as JSON.
+    /// The content of `sealed.json`: files and their rows.
     ///
     /// # Errors
     ///
     /// [`StreamError::Unknown`].
     pub fn sealed(&self, name: &str) -> Result<String, StreamError> {
         let sealed = serde_json::to_string(&self.stream(name)?.sealed());
-        // INVARIANT: all keys are texts.
+        // INVARIANT: all keys are strings.
         Ok(sealed.expect("a value of texts, numbers and lists"))
     }
 
-    /// Batches with exactly the rows `from..to` of a partition, out of memory.
+    /// Batches with exactly the rows `from..to` of a partition, from memory.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Sealed`] if some of them are in files, [`StreamError::Gone`],
-    /// [`StreamError::Beyond`], [`StreamError::Missing`], and those of the arguments.
+    /// [`StreamError::Sealed`] if some rows are in files, [`StreamError::Gone`], [`StreamError::Beyond`],
+    /// [`StreamError::Missing`], and errors for invalid arguments.
     pub fn tail(
         &self,
         name: &str,
@@ -106,7 +106,7 @@ impl Streams {
         wanted.check_tier(held.bounds())?;
         let read = held.tail.read(from..to);
         let read = read.map_err(|missing| wanted.missing(missing))?;
-        // Rows that are lost say nothing.
+        // If rows before `from` are missing, their aliases are missing, too.
         let start = held.tail.start();
         let before = held.tail.read(start..from).unwrap_or_default();
         let aliases = known.now.clone();
@@ -116,12 +116,12 @@ impl Streams {
         told.map_err(|error| StreamError::Store(found.failed(&error)))
     }
 
-    /// The first offset at or behind a time, in unix microseconds, of each partition; its end
-    /// where there is none.
+    /// For each partition, the first offset with a time of at least `timestamp_us` (Unix microseconds), or its end if
+    /// there is none.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Unknown`], and those of reading a file.
+    /// [`StreamError::Unknown`], and errors of reading a file.
     pub fn offsets_at(&self, name: &str, timestamp_us: i64) -> Result<Vec<u64>, StreamError> {
         let stream = self.stream(name)?;
         let _work = self.lock_work();
@@ -136,7 +136,7 @@ impl Streams {
     }
 }
 
-/// Rows in memory that somebody asks for.
+/// A requested range of rows in memory.
 struct Wanted<'a> {
     stream: &'a str,
     partition: u16,
@@ -144,7 +144,7 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Refuses what no stream of so many partitions can have.
+    /// Rejects an invalid range and a partition that does not exist.
     fn check(&self, partitions: u16) -> Result<(), StreamError> {
         let stream = self.stream.to_owned();
         let (partition, Range { start, end }) = (self.partition, &self.rows);
@@ -162,7 +162,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Refuses rows that are not safe yet, and names those that are gone, or else in files.
+    /// Rejects rows that are not safe yet, that are deleted, or that are in files.
     fn check_tier(&self, bounds: Bounds) -> Result<(), StreamError> {
         let (from, to) = (self.rows.start, self.rows.end);
         let (stream, partition) = (self.stream.to_owned(), self.partition);
@@ -199,7 +199,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// These of the rows are in no place.
+    /// The error for rows that are neither in memory nor in files.
     fn missing(&self, Range { start, end }: Range<u64>) -> StreamError {
         StreamError::Missing {
             stream: self.stream.to_owned(),
@@ -220,8 +220,7 @@ impl Partition {
     }
 }
 
-/// All partitions of a stream, each as it is at the same LSN: once nobody else can have one of them show more,
-/// `safe_lsn` is asked.
+/// Locks all partitions of a stream and then reads `safe_lsn`, so that all of them show the same LSN.
 fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_, Partition>> {
     let mut partitions: Vec<_> = stream.partitions.iter().map(lock).collect();
     let safe_lsn = safe_lsn();
@@ -231,7 +230,7 @@ fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_
     partitions
 }
 
-/// Batches that say what their rows need of Sparkplug's aliases: what was known before the tail, and what it says.
+/// Adds to the batches the Sparkplug aliases that their rows need: `aliases` and those of the rows in `before`.
 fn describe(
     before: &[RecordBatch],
     batches: Vec<RecordBatch>,

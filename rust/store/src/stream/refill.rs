@@ -12,11 +12,11 @@ use crate::wal::salvage;
 use crate::wal::scan::ScannedGroups;
 use crate::wal::segment::{self, HEADER, SegmentHeader, StoreId};
 
-/// Finds the records of a segment.
+/// Iterates over the records of a segment.
 pub(super) type FindFrames =
     for<'s> fn(&'s [u8], &SegmentHeader) -> Box<dyn Iterator<Item = LogFrame<'s>> + 's>;
 
-/// Those of a segment that was just opened.
+/// Records of an intact segment.
 pub(super) fn whole<'s>(
     segment: &'s [u8],
     header: &SegmentHeader,
@@ -25,7 +25,7 @@ pub(super) fn whole<'s>(
     Box::new(groups.flat_map(|group| group.records().map(|(_, frame)| frame)))
 }
 
-/// Those of a damaged one.
+/// Readable records of a damaged segment.
 pub(super) fn salvaged<'s>(
     segment: &'s [u8],
     header: &SegmentHeader,
@@ -34,7 +34,7 @@ pub(super) fn salvaged<'s>(
     Box::new(saved.into_iter().map(|saved| saved.frame))
 }
 
-/// Puts rows that are in no file back into memory.
+/// Loads unsealed rows into memory.
 pub(super) fn refill(
     files: &Arc<dyn Files>,
     index: &mut Index,
@@ -46,7 +46,7 @@ pub(super) fn refill(
         .iter()
         .map(|stream| stream.identity.id)
         .collect();
-    // Rows of a stream whose folder is gone will never be sealed.
+    // Rows of a stream without a folder will never be sealed.
     index.streams.forget_rows(|stream| ids.contains(&stream));
     let Some(first) = index.streams.pinned() else {
         return Ok(());
@@ -60,12 +60,12 @@ pub(super) fn refill(
             read_segment(&**files, number, index.store(), find_frames, add)?;
         }
     }
-    // What opening has read is safe: it was, or it was written again.
+    // All records that opening reads are safe: they were safe before, or opening wrote them again.
     streams.mark(&mut touched, 0);
     Ok(())
 }
 
-/// Hands every row of a segment to `add`.
+/// Calls `add` with every message of a segment that is a row.
 fn read_segment(
     files: &dyn Files,
     number: (u64, bool),

@@ -5,14 +5,14 @@ use mqttcore_codec::{Properties, Property};
 use crate::record::{MessageRecord, Streamed};
 use mqttcore_columnar::Row;
 
-/// The row that a message is, without its offset; user properties are collected in `pairs`.
+/// The row of a message, without its offset; `pairs` holds its user properties.
 pub(super) fn of<'a>(
     message: &MessageRecord<'a>,
     streamed: &Streamed<'a>,
     pairs: &'a mut Vec<(&'a str, &'a str)>,
 ) -> Row<'a> {
     let mut row = Row {
-        // INVARIANT: a time that is no `i64` is three hundred thousand years away.
+        // INVARIANT: a time beyond an `i64` is three hundred thousand years away.
         timestamp_us: i64::try_from(streamed.at_us).unwrap_or(i64::MAX),
         topic: message.topic,
         payload: message.payload,
@@ -36,7 +36,7 @@ pub(super) fn of<'a>(
     row
 }
 
-/// The same row at an offset.
+/// The row with an offset.
 pub(super) fn at<'a>(row: &Row<'a>, offset: u64) -> Row<'a> {
     // INVARIANT: offsets grow by one from 0.
     let offset = i64::try_from(offset).expect("fewer rows than an `i64` counts");

@@ -13,27 +13,27 @@ use crate::wal::batch::Batch;
 use crate::wal::shared::LogShared;
 use crate::wal::{Durability, SpacePolicy};
 
-/// So often the thread looks what is due.
+/// Interval at which the thread checks for rows to seal.
 const TICK: Duration = Duration::from_secs(1);
 
-/// So many looks pass between two for what is to be merged, or has become too old.
+/// Number of such checks between two runs of merging and retention.
 const TICKS_TO_TIDY: u32 = 30;
 
-/// The way to the thread.
+/// Handle of the sealer's thread.
 pub(crate) struct Sealer {
     requests: Mutex<Option<Sender<Request>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What it is asked, and where the answer goes.
+/// A request and the channel for its result.
 struct Request(SealRequest, Sender<Result<(), StoreError>>);
 
-/// What the thread asks of the rest of the store.
+/// What the thread needs from the rest of the store.
 pub(crate) trait SealerContext: Send {
-    /// Bytes of the log that stay because of rows that are in no file; `None` if nobody knows now.
+    /// Bytes of the log that cannot be removed because of unsealed rows; `None` if unknown.
     fn pinned_bytes(&self) -> Option<u64>;
 
-    /// Lets segments go that nobody needs any more, soon.
+    /// Requests the removal of segments that are not needed.
     fn shrink(&self);
 }
 
@@ -66,11 +66,11 @@ impl Sealer {
         })
     }
 
-    /// Sleeps until the rows are in files that were safe when this was called.
+    /// Blocks until the rows that were safe at the call are in files.
     ///
     /// # Errors
     ///
-    /// Those of the file system, [`StoreError::Stopped`].
+    /// Errors of the file system; [`StoreError::Stopped`].
     pub(crate) fn seal(&self, wanted: SealRequest) -> Result<(), StoreError> {
         let (sender, done) = channel();
         let requests = lock(&self.requests);
@@ -89,7 +89,7 @@ impl Sealer {
         lock(&self.requests).take();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // A panic there leaves the rows in the log.
+            // After a panic of the thread the rows are still in the log.
             let _ = thread.join();
         }
     }
@@ -113,13 +113,13 @@ impl Running {
                 }
                 Ok(Request(wanted, asked)) => {
                     let done = self.seal(&wanted);
-                    // Who asked may be gone.
+                    // The caller may have gone.
                     let _ = asked.send(done.clone());
                     done
                 }
             };
             match done {
-                // The rows wait where they are; there may be room at the next look.
+                // The rows stay in memory and in the log; the next check tries again.
                 Ok(()) | Err(StoreError::NoSpace | StoreError::Stopped(_)) => {}
                 Err(error) => {
                     self.shared.stop(&error);
@@ -127,7 +127,7 @@ impl Running {
                 }
             }
         }
-        // What cannot be sealed now is in the log.
+        // Rows that cannot be sealed now stay in the log.
         let _ = self.seal(&SealRequest::Everything);
     }
 

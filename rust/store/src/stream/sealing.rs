@@ -13,22 +13,21 @@ use crate::stream::tail::{ClosedBatch, Tail};
 use crate::wal::batch::Batch;
 use mqttcore_columnar::Aliases;
 
-/// Files are merged whose rows lie within this part of the age that retention allows: a merged file is as old as its
-/// youngest row, so its oldest ones stay for as much longer.
+/// Files are merged if their rows lie within this fraction of the retention age: a merged file is as old as its
+/// youngest row, so its oldest rows stay longer by up to that time.
 const MERGED_PART: u32 = 8;
 
-/// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] says that it was
-/// not written.
+/// Writes a batch of records and returns when it is safe; [`StoreError::NoSpace`] means that it was not written.
 pub(crate) type CommitFn<'c> = dyn FnMut(&mut Batch) -> Result<(), StoreError> + 'c;
 
-/// What is to be sealed.
+/// The rows to seal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum SealRequest {
-    /// What has become old or large.
+    /// Rows of partitions that are large enough or old enough.
     Due {
-        /// The time, in unix microseconds.
+        /// The time in Unix microseconds.
         now_us: u64,
-        /// Size of the log.
+        /// Size of the log in bytes.
         log_bytes: u64,
     },
     /// All rows of one stream.
@@ -38,11 +37,11 @@ pub(crate) enum SealRequest {
 }
 
 impl Streams {
-    /// Writes rows that are safe into files, says so in the log, and lets them go.
+    /// Writes safe rows into files, records this in the log, and removes the rows from memory.
     ///
     /// # Errors
     ///
-    /// Those of the file system and of `commit`. The rows are where they were then.
+    /// Errors of the file system and of `commit`; the rows then stay in memory and in the log.
     pub(crate) fn seal(
         &self,
         wanted: &SealRequest,
@@ -78,15 +77,15 @@ impl Streams {
         tail.bytes() >= self.limits().partition_bytes || tail.oldest_us().is_some_and(is_old)
     }
 
-    /// File, name, SEAL, index, memory: in this order, so that a crash between any two of them
-    /// leaves the rows in at least one place, and counted once.
+    /// The order is: file, its final name, [`Record::Sealed`], index, memory. So after a crash at any point the rows
+    /// are in at least one place and are counted once.
     fn seal_stream(
         &self,
         stream: &Stream,
         is_due: &dyn Fn(&Tail) -> bool,
         commit: &mut CommitFn<'_>,
     ) -> Result<(), StoreError> {
-        // The last time may have ended between SEAL and index.
+        // The last call may have failed between [`Record::Sealed`] and the index.
         self.let_go(stream)?;
         let mut aliases = lock(&stream.aliases).now.clone();
         let written = self.write_due(stream, is_due, &mut aliases)?;
@@ -104,8 +103,8 @@ impl Streams {
         }
         let committed = commit(&mut batch);
         if let Err(StoreError::NoSpace) = committed {
-            // The log has not heard of them, and the next time they may be cut elsewhere. After any
-            // other error nobody knows what it has: the files stay.
+            // The log does not have the record, and the next files may have other boundaries. After any other error
+            // the log may have the record: the files stay.
             for (number, file) in &written {
                 history_of(stream, *number).remove(std::slice::from_ref(&file.file))?;
             }
@@ -121,7 +120,7 @@ impl Streams {
         self.let_go(stream)
     }
 
-    /// Writes the rows of the partitions that are due; returns the files, each with its partition.
+    /// Writes the rows of the partitions that are due; returns the files with their partitions.
     fn write_due(
         &self,
         stream: &Stream,
@@ -160,7 +159,7 @@ impl Streams {
         Ok(file)
     }
 
-    /// Says in the index which files there are, and lets go of the rows that are in them.
+    /// Writes the file index and removes rows that are in files from memory.
     fn let_go(&self, stream: &Stream) -> Result<(), StoreError> {
         let ends: Vec<(u16, u64)> = (0..)
             .zip(&stream.partitions)
@@ -189,8 +188,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Merges small files that lie side by side, gives up what is too old or too much, and
-    /// removes what was given up long enough ago. `now_us` is kept time.
+    /// Merges small neighbouring files, applies retention, and removes files whose grace period is over. `now_us` is
+    /// kept time.
     pub(crate) fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
         let _work = self.lock_work();
         for stream in &self.list {
@@ -204,8 +203,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The merged file replaces the first of those that it is made of; the index stops naming the
-    /// others before they go.
+    /// The merged file replaces the first of its parts; the index drops the others before they are removed.
     fn merge(&self, stream: &Stream, number: u16) -> Result<(), StoreError> {
         let history = history_of(stream, number);
         let Some((range, told)) = mergeable(stream, &history)? else {
@@ -213,7 +211,7 @@ impl Streams {
         };
         let (mut rows, mut begin) = (Vec::new(), Aliases::default());
         for (file, told) in history.files[range.clone()].iter().zip(told) {
-            // Files of before a column was added get it now.
+            // Files from before a column was added get the column now.
             rows.extend(typed(stream, &history.read(file, None)?, &told)?);
             begin.fill(told);
         }
@@ -240,7 +238,7 @@ impl Streams {
     }
 }
 
-/// The same rows with the typed columns of the stream; `aliases` are those known before them.
+/// The rows with the typed columns of the stream; `aliases` are the aliases before the first row.
 fn typed<'b>(
     stream: &Stream,
     batches: impl IntoIterator<Item = &'b RecordBatch>,
@@ -250,11 +248,11 @@ fn typed<'b>(
     batches.map_err(|error| stream.failed(&error))
 }
 
-/// Files to merge, by their places, and what each says of Sparkplug's aliases.
+/// Positions of the files to merge, and the Sparkplug aliases in the footer of each.
 type ToMerge = (Range<usize>, Vec<Aliases>);
 
-/// What is to be merged, if anything is. A file of a version that did not say it stays
-/// as it is where columns depend on them: decoded again it would say less.
+/// The next files to merge. If typed columns depend on aliases, a file of an older version without aliases in its
+/// footer is left out: decoding it again could lose values.
 fn mergeable(stream: &Stream, history: &History) -> Result<Option<ToMerge>, StoreError> {
     let longest = stream.retention_age.map(|age| age / MERGED_PART);
     let mut first = 0;
@@ -275,14 +273,14 @@ fn mergeable(stream: &Stream, history: &History) -> Result<Option<ToMerge>, Stor
     Ok(None)
 }
 
-/// The files of a partition as they are now; only who holds `work` changes them.
+/// The current files of a partition; only the holder of `work` changes them.
 fn history_of(stream: &Stream, number: u16) -> History {
     let partition = lock(&stream.partitions[usize::from(number)]);
     partition.history.clone()
 }
 
-/// Raises the first offset that may be read, where files are too old or too many; the files stay
-/// for the grace, for those who have begun to read them.
+/// Raises the earliest offset where files are too old or too large in total. The files stay for the grace period, for
+/// consumers that have begun to read them.
 fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError> {
     let grace_ms = u64::try_from(grace_ms).unwrap_or(u64::MAX);
     let gone_ms = (now_us / 1_000).saturating_add(grace_ms);
@@ -300,8 +298,8 @@ fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError
     Ok(())
 }
 
-/// Counts the age of files from now on whose age nobody knows, and of those that kept time, set back, has not reached:
-/// late, never early. Returns whether there were any.
+/// Sets the age of files without one, and of files that were sealed in the future because kept time was set back: it
+/// begins now, so that files are removed late rather than early. Returns whether any changed.
 fn date(stream: &Stream, now_us: u64) -> bool {
     let mut is_changed = false;
     for partition in &stream.partitions {
@@ -315,14 +313,14 @@ fn date(stream: &Stream, now_us: u64) -> bool {
     is_changed
 }
 
-/// When the last of `files` was sealed; `None` if that is not known of each of them.
+/// The time at which the last of `files` was sealed; `None` if one of them has no such time.
 fn latest(files: &[SealedFile]) -> Option<u64> {
     let mut sealed = files.iter().map(|file| file.sealed_us);
     sealed.try_fold(0, |latest, sealed_us| Some(latest.max(sealed_us?)))
 }
 
-/// A partition whose first file goes next, by kept time and not by the time in its rows: that is the system's, which
-/// steps (ADR 0022).
+/// The partition whose first file is removed next. Age is kept time, not the time in the rows: that is the system's
+/// clock, which can jump (ADR 0022).
 fn surplus(stream: &Stream, now_us: u64) -> Option<usize> {
     let kept = lock(&stream.holds);
     let (mut total, mut oldest) = (0, None);

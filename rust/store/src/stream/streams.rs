@@ -21,32 +21,31 @@ use crate::wal::frame;
 use crate::wal::writer::WrittenGroup;
 use mqttcore_columnar::{Aliases, MAX_ROW_BYTES, Origin};
 
-/// Which streams there are, and how they are kept.
+/// The streams of a store and their limits.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOptions {
-    /// The streams that take messages; others that are in the folder can be read only.
+    /// Streams that take messages; other streams in the folder are read-only.
     pub definitions: Vec<Definition>,
     /// Sizes and times.
     pub limits: StreamLimits,
 }
 
-/// When rows go from memory into files, and how long files stay.
+/// Limits for sealing rows into files and for removing files.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     /// Bytes of rows in memory at which a partition is sealed.
     pub partition_bytes: usize,
-    /// Bytes of rows of one file, about.
+    /// Approximate size of the rows in one file, in bytes.
     pub file_bytes: usize,
-    /// Bytes of rows in memory at which all partitions are sealed; at twice as much nothing new
-    /// is taken in until they are.
+    /// Bytes of rows in memory at which all partitions are sealed; at twice as many, new rows wait until they are.
     pub tail_bytes: usize,
     /// Age of the oldest row in memory at which a partition is sealed.
     pub tail_age: Duration,
-    /// Bytes of the log at which everything is sealed, so that it can shrink.
+    /// Size of the log in bytes at which all partitions are sealed, so that the log can shrink.
     pub log_bytes: u64,
-    /// Bytes of a row above which it is refused.
+    /// Size in bytes above which a row is rejected.
     pub row_bytes: usize,
-    /// How long a file stays that nobody may begin to read any more.
+    /// How long a file stays after retention has given it up.
     pub grace: Duration,
 }
 
@@ -64,9 +63,9 @@ impl Default for StreamLimits {
     }
 }
 
-/// Kept time, which does not step with the system's clock (ADR 0022).
+/// Kept time: a clock that does not jump with the system's clock (ADR 0022).
 pub trait KeptTime: fmt::Debug + Send + Sync {
-    /// Now, in unix microseconds. It does not go back as long as the store is open.
+    /// The current time in Unix microseconds. It does not decrease while the store is open.
     fn now_us(&self) -> u64;
 }
 
@@ -76,28 +75,28 @@ pub trait KeptTime: fmt::Debug + Send + Sync {
 pub struct StreamFigures {
     /// Bytes of rows in memory.
     pub tail_bytes: u64,
-    /// Files written, merged ones included.
+    /// Number of files written, merged ones included.
     pub files: u64,
-    /// Rows that were refused because they were too large.
+    /// Number of rows that were rejected because they were too large.
     pub refused_rows: u64,
 }
 
-/// All streams of a store. May be shared by any number of threads.
+/// All streams of a store, for any number of threads.
 #[derive(Debug)]
 pub struct Streams {
     pub(super) list: Vec<Stream>,
     numbers: HashMap<u32, usize>,
     limits: StreamLimits,
-    /// The log is safe up to this LSN.
+    /// LSN up to which the log is safe.
     safe_lsn: OnceLock<Arc<AtomicU64>>,
-    /// Retention and holds count by it.
+    /// Clock for retention and holds.
     time: OnceLock<Arc<dyn KeptTime>>,
     held_bytes: AtomicUsize,
     pub(super) files: AtomicU64,
     refused_rows: AtomicU64,
-    /// Held by whoever writes or removes files.
+    /// Locked while files are written or removed.
     pub(super) work: Mutex<()>,
-    /// Who waits for memory sleeps on it.
+    /// Notified when memory for rows becomes free.
     has_room: (Mutex<()>, Condvar),
 }
 
@@ -122,16 +121,16 @@ pub(super) struct Stream {
 pub(super) struct Partition {
     pub(super) tail: Tail,
     pub(super) history: History,
-    /// Files that go, and when: kept time in unix milliseconds.
+    /// Files to remove, with the time of removal: kept time in Unix milliseconds.
     pub(super) doomed: Vec<(String, u64)>,
 }
 
-/// What Sparkplug's aliases mean. Its lock comes before those of partitions.
+/// Sparkplug aliases. Lock order: before the partitions.
 #[derive(Debug, Default)]
 pub(super) struct KnownMetrics {
-    /// Where the tail begins.
+    /// Aliases at the beginning of the tail.
     pub(super) now: Aliases,
-    /// Where it will begin once rows that are in files leave it.
+    /// Aliases at the future beginning of the tail, when rows that are in files are removed from it.
     pub(super) next: Option<Aliases>,
 }
 
@@ -154,24 +153,24 @@ impl Streams {
         }
     }
 
-    /// Follows how far the log is safe.
+    /// Sets the source of the safe LSN.
     pub(crate) fn follow(&self, safe_lsn: Arc<AtomicU64>) {
-        // One log has one set of streams.
+        // A store has one log, so this is called once.
         let _ = self.safe_lsn.set(safe_lsn);
     }
 
-    /// Counts the age of files and holds by `time`. Before this is called no file is given up, and a hold lasts.
+    /// Sets the clock for the age of files and holds. Without a clock no file is removed and holds do not expire.
     pub fn count_by(&self, time: Arc<dyn KeptTime>) {
-        // One store has one clock.
+        // A store has one clock, so this is called once.
         let _ = self.time.set(time);
     }
 
-    /// Kept time, in unix microseconds; `None` if there is no clock yet.
+    /// Kept time in Unix microseconds; `None` without a clock.
     pub(super) fn kept_us(&self) -> Option<u64> {
         Some(self.time.get()?.now_us())
     }
 
-    /// All names.
+    /// Names of all streams.
     pub fn names(&self) -> Vec<&str> {
         let streams = self.list.iter();
         streams.map(|stream| &*stream.identity.name).collect()
@@ -183,8 +182,8 @@ impl Streams {
         Some(stream.identity.id)
     }
 
-    /// Returns the partition of a message of about `bytes`; `None` if it is too large for a row,
-    /// which is counted, or if there is no such stream.
+    /// The partition of a message of about `bytes`. `None` if there is no such stream, or if the message is too large
+    /// for a row; such rows are counted.
     pub fn route(&self, stream: u32, topic: &str, client_id: &str, bytes: usize) -> Option<u16> {
         let stream = &self.list[*self.numbers.get(&stream)?];
         if bytes > self.limits.row_bytes {
@@ -200,7 +199,7 @@ impl Streams {
         )
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn figures(&self) -> StreamFigures {
         // ORDERING: counters.
         StreamFigures {
@@ -210,7 +209,7 @@ impl Streams {
         }
     }
 
-    /// Takes in the rows of a group that was written; they are visible once it is safe.
+    /// Adds the rows of a written group; they become visible when the group is safe.
     pub(crate) fn take_in(&self, frames: &[u8], written: &WrittenGroup) -> Result<(), StoreError> {
         let (mut at, mut touched) = (0, Vec::new());
         while let Some(frame) = frame::split(&frames[at..])
@@ -228,7 +227,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Adds the rows that a message is; notes which partitions those are.
+    /// Adds the rows of a message; appends their partitions to `touched`.
     pub(super) fn add(
         &self,
         message: &MessageRecord<'_>,
@@ -254,7 +253,7 @@ impl Streams {
                 .push(place.offset, &row::at(&row, place.offset));
             pushed.map_err(|error| stream.failed(&error))?;
             let added = partition.tail.bytes() - before;
-            // ORDERING: a counter; who waits for it looks again.
+            // ORDERING: a counter; a waiter checks it again.
             self.held_bytes.fetch_add(added, Ordering::Relaxed);
             if !touched.contains(&(*number, place.partition)) {
                 touched.push((*number, place.partition));
@@ -263,7 +262,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The rows pushed so far into `touched` partitions are safe once the log is, up to `lsn`.
+    /// The rows so far in the `touched` partitions are safe once the log is safe up to `lsn`.
     pub(super) fn mark(&self, touched: &mut Vec<(usize, u16)>, lsn: u64) {
         for (stream, partition) in touched.drain(..) {
             let partition = &self.list[stream].partitions[usize::from(partition)];
@@ -271,13 +270,13 @@ impl Streams {
         }
     }
 
-    /// Whether more rows are in memory than there should be: the next have to wait.
+    /// Whether memory for rows is exhausted: new rows must wait.
     pub(crate) fn is_full(&self) -> bool {
         // ORDERING: a counter.
         self.held_bytes.load(Ordering::Relaxed) >= 2 * self.limits.tail_bytes
     }
 
-    /// Sleeps until there is memory for rows, for so long at most.
+    /// Blocks until there is memory for rows, up to `limit`.
     pub(crate) fn wait_for_room(&self, limit: Duration) {
         let (mutex, room) = &self.has_room;
         let guard = lock(mutex);
@@ -312,7 +311,7 @@ impl Streams {
         found.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }
 
-    /// A partition that shows what is safe by now.
+    /// Locks a partition after making safe rows visible.
     pub(super) fn partition<'s>(
         &self,
         stream: &'s Stream,
@@ -323,16 +322,16 @@ impl Streams {
         partition
     }
 
-    /// The log is safe up to here.
+    /// LSN up to which the log is safe.
     pub(super) fn safe_lsn(&self) -> u64 {
         let safe_lsn = self.safe_lsn.get();
-        // ORDERING: pairs with the release behind the sync.
+        // ORDERING: pairs with the release store after the sync.
         safe_lsn.map_or(0, |lsn| lsn.load(Ordering::Acquire))
     }
 }
 
 impl Stream {
-    /// What its files say about where they come from.
+    /// Metadata for the stream's files about their origin.
     pub(super) fn origin(&self) -> Origin {
         let identity = &self.identity;
         Origin {
@@ -342,7 +341,7 @@ impl Stream {
         }
     }
 
-    /// Which files there are.
+    /// The file index: files and earliest offset of each partition.
     pub(super) fn sealed(&self) -> Sealed {
         let mut sealed = Sealed::default();
         for partition in &self.partitions {
@@ -353,19 +352,19 @@ impl Stream {
         sealed
     }
 
-    /// Writes which files there are.
+    /// Writes the file index.
     pub(super) fn write_index(&self) -> Result<(), StoreError> {
         manifest::write(&*self.folder, SEALED, &self.sealed())
     }
 
-    /// Writes what Sparkplug's aliases mean behind the rows that are in files.
+    /// Writes the Sparkplug aliases at the end of the rows in files.
     pub(super) fn write_aliases(&self, aliases: &Aliases) -> Result<(), StoreError> {
         let ends = self.partitions.iter();
         let known = KnownAliases {
             ends: ends
                 .map(|partition| lock(partition).history.end())
                 .collect(),
-            // INVARIANT: it writes JSON.
+            // INVARIANT: `to_json` writes JSON.
             nodes: serde_json::from_str(&aliases.to_json()).expect("JSON"),
         };
         manifest::write(&*self.folder, ALIASES, &known)
@@ -383,7 +382,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the system's clock says, in unix microseconds.
+/// The system's clock in Unix microseconds.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {

@@ -10,31 +10,31 @@ use arrow_select::concat::concat_batches;
 
 use mqttcore_columnar::{ColumnarError, Row, RowBuilder};
 
-/// Rows and bytes at which a batch is closed.
+/// A batch is closed at this number of rows or bytes.
 const BATCH_ROWS: usize = 8 * 1_024;
 const BATCH_BYTES: usize = 16 << 20;
 
-/// Rows with dense offsets, some of them not safe yet.
+/// Rows with ascending offsets; the last ones may not be safe yet.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// The first offset that is in no file.
+    /// The first offset that is not in a file.
     start: u64,
     frozen: VecDeque<ClosedBatch>,
     builder: RowBuilder,
     /// Offset of the first row in `builder`.
     building: u64,
-    /// Behind the last row.
+    /// The offset after the last row.
     end: u64,
-    /// Behind the last row that is safe.
+    /// The offset after the last safe row.
     visible: u64,
-    /// Which row comes first behind each group of the log that is not safe yet.
+    /// LSN of each group that is not safe yet, and the offset after its last row.
     marks: VecDeque<(u64, u64)>,
     bytes: usize,
-    /// Time of the oldest row since the tail was empty.
+    /// Time of the oldest row.
     oldest_us: Option<u64>,
 }
 
-/// A batch that is closed.
+/// A closed batch.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedBatch {
     pub(super) base: u64,
@@ -60,7 +60,7 @@ impl ClosedBatch {
         })
     }
 
-    /// How many rows are older than `at_us`; times never fall.
+    /// Number of rows that are older than `at_us`; times never decrease.
     fn older_than(&self, at_us: i64) -> u64 {
         let times = self.batch.column_by_name("timestamp");
         let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
@@ -71,7 +71,7 @@ impl ClosedBatch {
 }
 
 impl Tail {
-    /// The tail of a partition whose rows below `start` are in files.
+    /// Creates the tail of a partition with rows below `start` in files.
     pub(super) fn new(partition: u16, start: u64) -> Self {
         Self {
             start,
@@ -86,13 +86,13 @@ impl Tail {
         }
     }
 
-    /// Adds a row behind the others; one that is here already, or in a file, is not added again.
+    /// Appends a row; a row that is already here or in a file is ignored.
     pub(super) fn push(&mut self, offset: u64, row: &Row<'_>) -> Result<(), ColumnarError> {
         if offset < self.end {
             return Ok(());
         }
         if offset > self.end {
-            // What is between is lost; readers are told so.
+            // The rows between are lost; readers get an error for them.
             self.freeze();
             (self.building, self.end) = (offset, offset);
         }
@@ -110,12 +110,12 @@ impl Tail {
         Ok(())
     }
 
-    /// All rows pushed so far are safe once the log is, up to this LSN.
+    /// All rows so far are safe once the log is safe up to `lsn`.
     pub(super) fn mark(&mut self, lsn: u64) {
         self.marks.push_back((lsn, self.end));
     }
 
-    /// The log is safe up to this LSN.
+    /// Makes rows visible, now that the log is safe up to `safe_lsn`.
     pub(super) fn settle(&mut self, safe_lsn: u64) {
         while let Some((lsn, end)) = self.marks.front()
             && *lsn <= safe_lsn
@@ -125,12 +125,12 @@ impl Tail {
         }
     }
 
-    /// The first offset that is in no file.
+    /// The first offset that is not in a file.
     pub(super) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Behind the last row that is safe.
+    /// The offset after the last safe row.
     pub(super) fn visible(&self) -> u64 {
         self.visible
     }
@@ -148,7 +148,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// The first offsets of it that are missing.
+    /// The first missing offsets of `range`.
     pub(super) fn read(&mut self, range: Range<u64>) -> Result<Vec<RecordBatch>, Range<u64>> {
         if range.end > self.building {
             self.freeze();
@@ -171,7 +171,7 @@ impl Tail {
         Ok(batches)
     }
 
-    /// What is safe and in no file, as runs of rows without a gap, each of about `run_bytes`.
+    /// Safe rows that are not in a file, as runs without gaps of about `run_bytes` each.
     pub(super) fn runs(&mut self, run_bytes: usize) -> Vec<Vec<ClosedBatch>> {
         self.freeze();
         let (mut runs, mut bytes): (Vec<Vec<ClosedBatch>>, usize) = (Vec::new(), 0);
@@ -189,7 +189,7 @@ impl Tail {
             let follows =
                 |run: &Vec<ClosedBatch>| run.last().is_some_and(|last| last.end() == base);
             if bytes < run_bytes && runs.last().is_some_and(follows) {
-                // INVARIANT: it has just been looked at.
+                // INVARIANT: `follows` has found a last run.
                 runs.last_mut().expect("a run").push(piece);
             } else {
                 runs.push(vec![piece]);
@@ -200,7 +200,7 @@ impl Tail {
         runs
     }
 
-    /// Lets go what is in files: everything below `end`. Returns how many bytes that frees.
+    /// Removes the rows below `end`, which are in files; returns the number of freed bytes.
     pub(super) fn seal(&mut self, end: u64) -> usize {
         if self.building < end {
             self.freeze();
@@ -217,7 +217,7 @@ impl Tail {
             }
             let rows = oldest.batch.num_rows();
             let batch = oldest.slice(&(end..u64::MAX));
-            // INVARIANT: it ends behind `end`.
+            // INVARIANT: this batch ends after `end`.
             oldest.batch = batch.expect("rows behind the end");
             let left = oldest.bytes / rows * oldest.batch.num_rows();
             self.bytes -= oldest.bytes - left;
@@ -231,7 +231,7 @@ impl Tail {
         before - self.bytes
     }
 
-    /// The first offset at or behind `at_us`, if it is here.
+    /// The first offset with a time of at least `at_us`, if it is in the tail and safe.
     pub(super) fn at(&mut self, at_us: i64) -> Option<u64> {
         self.freeze();
         let found = self.frozen.iter().find_map(|frozen| {
@@ -241,8 +241,7 @@ impl Tail {
         found.filter(|offset| *offset < self.visible)
     }
 
-    /// Closes the batch that is being built, and joins small ones: each joins half of what there
-    /// is at most as often as it doubles.
+    /// Closes the open batch and merges small ones. A row is copied about as often as the size of its batch doubles.
     fn freeze(&mut self) {
         if self.builder.rows() == 0 {
             return;

@@ -12,7 +12,7 @@ use mqttcore_columnar::{
     Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
 };
 
-/// What adds the typed columns; nothing without any.
+/// The decoder for typed columns, if the stream has any.
 #[derive(Debug, Default)]
 pub(super) struct Typed(Option<Decoder>);
 
@@ -49,13 +49,14 @@ impl Typed {
         Ok(Self(Some(decoder)))
     }
 
-    /// Whether what a row means depends on rows before it.
+    /// Whether decoding a row depends on earlier rows.
     pub(super) fn has_memory(&self) -> bool {
         self.0.as_ref().is_some_and(Decoder::has_memory)
     }
 
-    /// The rows of batches, one behind the other, with the columns of now, whatever they have behind those of every stream;
-    /// `aliases` are those known before them. What does not fit is null; the payload is there to tell.
+    /// Adds the current typed columns to consecutive batches; typed columns that they already have are replaced.
+    /// `aliases` are the aliases before the first row. A value that does not fit its column becomes null; the payload
+    /// stays in the row.
     pub(super) fn add<'b>(
         &self,
         batches: impl IntoIterator<Item = &'b RecordBatch>,
@@ -84,7 +85,7 @@ fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch
     Ok(whole.project(&wanted)?)
 }
 
-/// The typed columns of a definition; their version grows with them.
+/// The schema of a definition; its version grows with each change.
 pub(super) fn schema_of(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
     let decode = definition.decode.clone()?;
     let column = |(name, r#type): &(String, String)| ColumnDefinition {
