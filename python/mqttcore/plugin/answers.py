@@ -101,8 +101,11 @@ class Allow:
     """Yes.
 
     To a login it brings a `Grant`, may put another user name in the place of the one sent, and may
-    tell the client ``user_properties``. At the end of an `enhanced_auth` it may bring last ``data``
-    as well. To a question of `authorize` it may widen the answer: to all that the filter
+    tell the client ``user_properties``. Without ``username`` the user name of CONNECT counts as
+    verified: a plugin that checks the password or the token alone has to set it, or clients choose
+    whose sessions and shares they use. At the end of an `enhanced_auth` it may bring last ``data``
+    as well; without ``username`` the client has none then, unless a certificate or the kernel gave
+    it. To a question of `authorize` it may widen the answer: to all that the filter
     ``covers``, for ``ttl`` seconds, so that these are not asked again.
     """
 

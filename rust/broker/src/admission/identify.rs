@@ -28,7 +28,7 @@ pub(crate) struct Identified {
 
 /// As whom a client comes in.
 pub(crate) enum UserName {
-    /// The user name that it sent, or none.
+    /// The user name that it sent, or none. Who let it in has verified it.
     Sent,
     /// A plugin's choice.
     Given(String),
@@ -224,7 +224,7 @@ impl Handshake<'_> {
                 let denied = || Denied::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
                 self.anonymous().ok_or_else(|| denied().into())
             }
-            Some(verdict) => judge(login, to, verdict),
+            Some(verdict) => judge(login, to, verdict, UserName::Sent),
             None => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
         }
     }
@@ -268,7 +268,13 @@ impl Handshake<'_> {
                     answer = next;
                 }
                 Some(Turn::End { verdict, data }) => {
-                    let mut identified = judge(login, to, verdict)?;
+                    // The exchange verifies its own data, and not the user name of CONNECT.
+                    let unnamed = if login.is_certified {
+                        UserName::Sent
+                    } else {
+                        UserName::Anonymous
+                    };
+                    let mut identified = judge(login, to, verdict, unnamed)?;
                     identified.greeting.authentication = Some(authentication);
                     identified.greeting.authentication_data = data;
                     return Ok(identified);
@@ -387,11 +393,12 @@ fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
         .into()
 }
 
-/// What a verdict makes of a client.
+/// What a verdict makes of a client, which is `unnamed` if the plugin does not say.
 fn judge(
     login: &Arc<Login>,
     to: ConnAckFormat,
     verdict: Verdict,
+    unnamed: UserName,
 ) -> Result<Identified, RejectReason> {
     match verdict {
         Verdict::Allow {
@@ -405,7 +412,7 @@ fn judge(
             })?;
             Ok(Identified {
                 access: Arc::new(access),
-                name: username.map_or(UserName::Sent, UserName::Given),
+                name: username.map_or(unnamed, UserName::Given),
                 greeting: Greeting {
                     user_properties,
                     ..Greeting::default()

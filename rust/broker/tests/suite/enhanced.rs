@@ -261,6 +261,17 @@ fn the_plugins_user_name_and_user_properties_count() {
 }
 
 /// [MQTT-4.12.0-6], [MQTT-4.12.0-7]
+/// The exchange says nothing of the user name in CONNECT: whoever passes it could take anybody's.
+#[test]
+fn a_user_name_that_the_plugin_does_not_confirm_is_dropped() {
+    let broker = start_with(single(), guarded(everything));
+
+    let _client = let_in(&broker, &hello().username("victim"));
+
+    let names: Vec<_> = broker.clients().into_iter().map(|c| c.username).collect();
+    assert_eq!(names, [None]);
+}
+
 #[test]
 fn mqtt_4_12_0_6_a_client_without_a_method_sees_and_sends_no_auth() {
     let broker = start_with(single(), guarded(everything));
@@ -382,7 +393,12 @@ fn c16_a_re_authentication_is_a_failed_login_for_the_same_reasons_as_connect() {
 fn c16_guesses_of_connected_clients_end_at_the_limit() {
     let mut config = single();
     config.failed_logins.per_minute = 2;
-    let broker = start_with(config, guarded(everything));
+    let confirmed = |_: &Said| Verdict::Allow {
+        grant: Box::new(Grant::everything()),
+        username: Some("user".into()),
+        user_properties: Vec::new(),
+    };
+    let broker = start_with(config, guarded(confirmed));
     let mut clients =
         ["a", "b", "c", "d"].map(|id| let_in(&broker, &v5(id).method("m", "").username("user")));
     let [first, second, waiting, late] = &mut clients;
