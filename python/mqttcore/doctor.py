@@ -7,6 +7,7 @@ Exit status: 0 no risk was found, 1 one or more were found, 2 the configuration 
 
 import argparse
 import ctypes
+import ipaddress
 import json
 import os
 import pathlib
@@ -111,6 +112,7 @@ def find_risks(settings: Settings) -> Iterator[Risk]:
         yield Risk("tls", what, remedy)
     for listener in settings.listeners:
         yield from listener_risks(listener)
+        yield from exempt_risks(listener, settings.limits.exempt_addresses)
     if settings.http:
         yield from http_risks(settings.http)
     for use in settings.plugins:
@@ -145,6 +147,19 @@ def listener_risks(listener: Listener) -> Iterator[Risk]:
     if listener.tls is None:
         what = f"{where}: passwords and messages are not encrypted"
         yield Risk("listener", what, "add [listeners.tls]")
+
+
+def exempt_risks(listener: Listener, exempt: Sequence[str]) -> Iterator[Risk]:
+    """Clients of other machines that no limit by user or address holds."""
+    remote = [text for text in exempt if not ipaddress.ip_network(text).is_loopback]
+    if not remote or not listener.access or is_loopback(listener.address):
+        return
+    what = (
+        f"listener {listener.title}: clients without a login at {', '.join(remote)}"
+        " (exempt_addresses) have no rates and no shares"
+    )
+    remedy = "use a plugin that authenticates, or PROXY headers (proxy_from) and no exemption"
+    yield Risk("listener", what, remedy)
 
 
 def http_risks(http: HttpListener) -> Iterator[Risk]:

@@ -57,6 +57,22 @@ def test_strangers_and_plain_text_are_risks_where_other_machines_come_in(
     assert what_of(local, tmp_path, "listener") == []
 
 
+def test_exempt_addresses_of_other_machines_are_a_risk_without_a_login(
+    tmp_path: pathlib.Path,
+) -> None:
+    def risks(address: str, exempt: str) -> list[str]:
+        text = (
+            f'[[listeners]]\naddress = "{address}"\nanonymous = true\ninsecure = true\n'
+            f"[limits]\nexempt_addresses = {exempt}\n"
+        )
+        return [risk for risk in what_of(text, tmp_path, "listener") if "exempt" in risk]
+
+    (risk,) = risks("0.0.0.0:0", '["127.0.0.0/8", "192.0.2.0/24"]')
+    assert "at 192.0.2.0/24 (exempt_addresses) have no rates and no shares" in risk
+    assert risks("0.0.0.0:0", '["127.0.0.0/8", "::1"]') == []
+    assert risks("127.0.0.1:0", '["192.0.2.1"]') == []
+
+
 def test_a_unix_socket_for_all_is_a_risk_without_a_login(tmp_path: pathlib.Path) -> None:
     text = f'[[listeners]]\naddress = "unix:{tmp_path}/mqtt"\nanonymous = true\n'
     assert what_of(text, tmp_path, "listener") == []
