@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_store::Pressure;
 
+use crate::runtime::memory::MemoryLevel;
 use crate::shard::EngineState;
 
 /// A shard that has not turned for so long is stuck.
@@ -13,6 +14,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(10);
 /// The state of a broker, for those who watch it from outside.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
 pub struct Health {
     /// How long ago each shard had its last turn; a running shard turns each 100 ms.
     pub turns: Vec<Duration>,
@@ -26,6 +31,8 @@ pub struct Health {
     pub sessions_to_come: Option<u64>,
     /// Space on the disk of the store.
     pub pressure: Pressure,
+    /// The budget of memory is used up: new kept sessions are refused.
+    pub is_memory_full: bool,
     /// The external log of streams takes records.
     pub has_room_for_rows: bool,
 }
@@ -44,6 +51,7 @@ pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
         is_listening: engine.is_listening.load(Ordering::Relaxed) && !is_stopping,
         sessions_to_come: engine.loading.remaining(),
         pressure: log.map_or(Pressure::None, |log| log.store.pressure()),
+        is_memory_full: engine.memory.level() == MemoryLevel::Full,
         has_room_for_rows: engine.rows.as_ref().is_none_or(|rows| rows.has_room()),
         turns,
     }
@@ -66,6 +74,17 @@ mod tests {
             .last_turns
             .note(0, engine.started + Duration::from_secs(1));
         assert_eq!(health(&engine, later).stuck, [1]);
+    }
+
+    #[test]
+    fn a_used_up_budget_of_memory_is_seen() {
+        let engine = EngineState::new(&Config::default(), 1, 1, Kept::default());
+        assert!(!health(&engine, engine.started).is_memory_full);
+
+        engine.memory.set_budget(0);
+        engine.memory.judge();
+
+        assert!(health(&engine, engine.started).is_memory_full);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) enum Probe {
 struct Check {
     name: &'static str,
     is_ok: bool,
+    /// Clients should come all the same.
+    is_bearable: bool,
     /// What is wrong, for people.
     detail: Option<String>,
 }
@@ -39,24 +41,31 @@ impl Probe {
         }
     }
 
-    /// Status 200 if all checks hold, else 503; the body lists the checks. `health` is `None` once the broker has ended.
+    /// Status 200 if all checks hold or can be borne, else 503; the body lists the checks. `health` is `None` once the
+    /// broker has ended.
     pub(super) fn answer(self, health: Option<&Health>) -> HttpResponse {
         let checks = health.map_or_else(Vec::new, |health| self.checks(health));
-        let is_ok = health.is_some() && checks.iter().all(|check| check.is_ok);
-        let status = match (self, is_ok) {
-            (Self::Live, true) => "alive",
-            (Self::Healthy, true) => "healthy",
-            (Self::Ready, true) => "ready",
-            (Self::Live, false) => "stuck",
-            (Self::Healthy, false) => "failed",
-            (Self::Ready, false) => "not ready",
-        };
+        let is_ok = health.is_some() && checks.iter().all(|check| check.is_ok || check.is_bearable);
+        let status = self.status(is_ok, &checks);
         let checks = checks.into_iter().map(Value::from).collect::<Vec<_>>();
         let mut answer = json(&json!({"status": status, "checks": checks}));
         if !is_ok {
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         answer
+    }
+
+    /// The answer in a word.
+    fn status(self, is_ok: bool, checks: &[Check]) -> &'static str {
+        match (self, is_ok) {
+            (_, true) if checks.iter().any(|check| !check.is_ok) => "degraded",
+            (Self::Live, true) => "alive",
+            (Self::Healthy, true) => "healthy",
+            (Self::Ready, true) => "ready",
+            (Self::Live, false) => "stuck",
+            (Self::Healthy, false) => "failed",
+            (Self::Ready, false) => "not ready",
+        }
     }
 
     fn checks(self, health: &Health) -> Vec<Check> {
@@ -70,9 +79,8 @@ impl Probe {
                     "the listeners do not accept connections".into()
                 }),
                 sessions(health),
-                Check::new("disk", health.pressure < Pressure::Hard, || {
-                    "the disk of the data folder is full".into()
-                }),
+                disk(health),
+                memory(health),
                 Check::new("rows", health.has_room_for_rows, || {
                     "Kafka does not take records".into()
                 }),
@@ -97,6 +105,29 @@ fn store(health: &Health) -> Check {
     })
 }
 
+/// Resumed sessions, sessions that are not kept and QoS 0 work while the disk is nearly full.
+fn disk(health: &Health) -> Check {
+    let detail = match health.pressure {
+        Pressure::Hard => "the disk of the data folder is full",
+        _ => {
+            "the disk of the data folder is nearly full: new kept sessions and stored publishes are refused"
+        }
+    };
+    Check {
+        is_bearable: health.pressure == Pressure::Soft,
+        ..Check::new("disk", health.pressure == Pressure::None, || detail.into())
+    }
+}
+
+fn memory(health: &Health) -> Check {
+    Check {
+        is_bearable: true,
+        ..Check::new("memory", !health.is_memory_full, || {
+            "the budget of memory is used up: new kept sessions and messages that would wait are refused".into()
+        })
+    }
+}
+
 fn sessions(health: &Health) -> Check {
     Check::new(
         "sessions",
@@ -113,6 +144,7 @@ impl Check {
         Self {
             name,
             is_ok,
+            is_bearable: false,
             detail: (!is_ok).then(detail),
         }
     }
@@ -211,12 +243,32 @@ mod tests {
         }
     }
 
+    /// New kept sessions are refused, others are not.
     #[test]
-    fn a_disk_with_little_space_still_takes_clients() {
-        let mut health = well();
-        health.pressure = Pressure::Soft;
+    fn with_little_space_or_memory_clients_may_come_and_the_answer_says_degraded() {
+        for (change, name) in [
+            (
+                (|health| health.pressure = Pressure::Soft) as fn(&mut Health),
+                "disk",
+            ),
+            (|health| health.is_memory_full = true, "memory"),
+        ] {
+            let mut health = well();
+            change(&mut health);
 
-        assert!(failing(Probe::Ready, &health).is_empty());
+            let checks = Probe::Ready.checks(&health);
+            assert_eq!(Probe::Ready.status(true, &checks), "degraded");
+            assert_eq!(Probe::Ready.answer(Some(&health)).status(), StatusCode::OK);
+            assert!(failing(Probe::Healthy, &health).is_empty());
+            let found = failing(Probe::Ready, &health);
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].0, name);
+            assert!(found[0].1.contains("new kept sessions"));
+
+            health.is_listening = false;
+            let status = Probe::Ready.answer(Some(&health)).status();
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        }
     }
 
     #[test]
