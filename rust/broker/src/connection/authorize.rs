@@ -1,6 +1,6 @@
-//! What a client may do where its grant is silent: plugins are asked, and denials are reported.
+//! Authorization by plugins, for requests on which the client's grant is silent.
 //!
-//! While a plugin decides, the client is not read from; nobody else waits.
+//! While a plugin decides, the broker does not read from this client; other clients are not delayed.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use crate::connection::disconnect_cause::DisconnectCause;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EventDetails, Shard};
 
-/// A step that waits: for a plugin, for Kafka, for room in a queue, or for the sessions that were kept.
+/// A paused step: it waits for a plugin, for Kafka, for room in a queue, or for stored sessions to be loaded.
 pub(crate) type PendingRequest = Pin<Box<dyn Future<Output = Result<(), DisconnectCause>>>>;
 
-/// What a plugin said about one question: yes, no, or go.
+/// The answer to one question: allowed, denied, or disconnect.
 pub(super) type AuthorizeResult = Result<Result<(), Denial>, DisconnectCause>;
 
-/// Why something is refused.
+/// Reason of a denial.
 pub(super) struct Denial {
     pub(super) reason: ReasonCode,
-    /// For people.
+    /// Reason string.
     pub(super) text: Option<Box<str>>,
 }
 
@@ -45,7 +45,7 @@ impl Denial {
     }
 }
 
-/// What a plugin is asked: may the client do this?
+/// The request that plugins decide about.
 pub(super) struct AuthorizeArgs<'a> {
     pub(super) action: Action,
     pub(super) topic: TopicFilter,
@@ -54,7 +54,7 @@ pub(super) struct AuthorizeArgs<'a> {
     pub(super) share: Option<&'a str>,
 }
 
-/// Asks the plugins one question.
+/// Asks the plugins about one request.
 pub(super) fn ask(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -82,7 +82,7 @@ pub(super) fn ask(
                 reason: ReasonCode::SERVER_UNAVAILABLE,
                 text: "no plugin answered".into(),
             }),
-            // A reply that nobody used is a refusal: authorization fails closed.
+            // Authorization fails closed: without an answer the request is denied.
             Err(_) => Ok(Err(Denial {
                 reason: ReasonCode::NOT_AUTHORIZED,
                 text: None,
@@ -91,7 +91,7 @@ pub(super) fn ask(
     }
 }
 
-/// What a plugin's answer means; one that holds for more than this question is kept.
+/// Converts a plugin's answer; an answer that covers more requests is cached.
 fn judge(client: &Client, action: Action, ruling: Ruling) -> AuthorizeResult {
     match ruling {
         Ruling::Allow => Ok(Ok(())),
@@ -112,14 +112,14 @@ fn judge(client: &Client, action: Action, ruling: Ruling) -> AuthorizeResult {
     }
 }
 
-/// Whether a fault of ours ends the connection: 3.x has no code for it, and an acknowledgement
-/// would make the client forget its message [MQTT 3.1.1 MQTT-4.8.0-2].
+/// Whether a failure of the broker must end the connection: MQTT 3.x has no failure code, and after an
+/// acknowledgement the client would discard its message [MQTT 3.1.1 MQTT-4.8.0-2].
 fn awaits_acknowledgement(client: &Client, question: &AuthorizeArgs<'_>) -> bool {
     let is_told = client.login().version.has_properties();
     question.action == Action::Publish && question.qos > QoS::AtMostOnce && !is_told
 }
 
-/// Counts a denial, and tells plugins and the log of it.
+/// Counts and logs a denial and reports it to plugins.
 pub(super) fn report_denied(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

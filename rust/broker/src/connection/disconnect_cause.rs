@@ -1,4 +1,4 @@
-//! Causes of disconnects: counters, log lines, and what the session and the client are told.
+//! Causes of disconnects: counters, log lines, the cause for the session and the reason for the client.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ pub(crate) enum DisconnectCause {
     Lost,
     /// The client sent DISCONNECT.
     Left(Cause),
-    /// The bytes were no packet.
+    /// The bytes are not a valid packet.
     Malformed(DecodeError),
-    /// A packet broke a rule.
+    /// A packet violates the protocol.
     Violation(Violation),
-    /// The bytes were no WebSocket frames.
+    /// The bytes are not valid WebSocket frames.
     Unframed(Fault),
-    /// A plugin, or a limit, ends the connection.
+    /// A plugin or a limit ends the connection.
     Refused {
-        /// For DISCONNECT.
+        /// Reason code of the DISCONNECT.
         reason: ReasonCode,
-        /// For people; may be empty.
+        /// Reason string; may be empty.
         text: Box<str>,
     },
     /// Code outside of the connection's task closes it.
@@ -38,7 +38,7 @@ pub(crate) enum DisconnectCause {
 pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 
 impl DisconnectCause {
-    /// What the session is told, and what the client is; counts and logs what deserves it.
+    /// Counts and logs the disconnect; returns the cause for the session and the reason for the client.
     pub(crate) fn judge(
         &self,
         shard: &Shard,
@@ -75,7 +75,7 @@ impl DisconnectCause {
         }
     }
 
-    /// Counts the end of a connection by who ended it, and why.
+    /// Counts the disconnect by side and reason.
     fn count(&self, shard: &Shard) {
         let metrics = shard.metrics();
         let closed = |reason| metrics.tallies.closed.count(reason);
@@ -94,7 +94,7 @@ impl DisconnectCause {
     }
 }
 
-/// What a client is told about the end of its connection, beside the code.
+/// The reason string for a connection that the broker closes.
 pub(crate) fn reason_text(closing: Closing) -> &'static str {
     match closing.reason {
         ReasonCode::SESSION_TAKEN_OVER => "another connection took the session over",

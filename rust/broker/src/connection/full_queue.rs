@@ -1,7 +1,8 @@
-//! Publishers of 3.x wait while a queue is full: they cannot be told that a message is refused.
+//! Backpressure for 3.x publishers while a queue is full, since MQTT 3.x has no failure code for them.
 //!
-//! Such a client waits, with its message, until there is room, and is disconnected without an acknowledgement after
-//! [`Config::queue_deadline`](crate::Config::queue_deadline). Then nobody gets the message, for the publisher sends it again.
+//! Such a client waits with its message until the queue has room. After
+//! [`Config::queue_deadline`](crate::Config::queue_deadline) it is disconnected without an acknowledgement; the
+//! message is not routed, because the publisher sends it again.
 
 use std::rc::Rc;
 
@@ -16,9 +17,9 @@ use crate::routing::router;
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
-/// The session whose queue a publish of a 3.x client has to wait for, before anything is done with it.
+/// The full queue's session for which a message of a 3.x client must wait, if there is one.
 ///
-/// A client whose own queue is full does not wait: the broker would not read the acknowledgements that make room in it.
+/// A client whose own queue is full does not wait: the broker must read its acknowledgements, which free the queue.
 pub(crate) fn must_wait_for(
     shard: &Shard,
     client: &Client,
@@ -33,7 +34,7 @@ pub(crate) fn must_wait_for(
         .flatten()
 }
 
-/// Has a publish wait until the session at `full` has room, and then accepts it; its client is not read from meanwhile.
+/// Waits until the session `full` has room and then accepts the message; its client is not read meanwhile.
 pub(crate) fn hold_back(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

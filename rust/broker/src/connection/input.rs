@@ -1,8 +1,8 @@
-//! What was read from a client, handled from the front by a cursor.
+//! Input of a client: the bytes of its reads and a cursor in them.
 //!
-//! A shard has one read buffer. Messages of a read share one chunk, a copy that is made once a read. If something is waited
-//! for, the frames behind it stay in that chunk: a pause keeps the cursor and copies nothing. The start of a frame at the end
-//! of a read is kept apart, and put in front of the next read.
+//! A shard has one read buffer. Messages of a read share one chunk, a copy that is made once for each read. If a step
+//! is paused, the frames after it stay in that chunk: only the cursor is kept, nothing is copied. A partial frame at
+//! the end of a read is stored apart and put before the next read.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,26 +13,26 @@ use mqttcore_session::Chunk;
 use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
 
-/// The start of a frame up to this size is put in front of the next read instead of growing a buffer.
+/// A partial frame up to this size is put before the next read instead of growing a buffer.
 pub(super) const TORN_BYTES: usize = 4096;
 
-/// Bytes of a client that are not handled yet.
+/// Input that is not handled yet.
 pub(super) struct Input {
-    /// The start of a frame whose rest is still to be read.
+    /// A partial frame.
     torn: Vec<u8>,
-    /// Frames behind something that is waited for.
+    /// Complete frames after a paused step.
     unread: Option<Box<Unread>>,
 }
 
-/// A read of which a part is handled.
+/// A read that is handled in part.
 pub(super) struct Unread {
     chunk: Chunk,
-    /// How many of its bytes are handled.
+    /// Number of handled bytes.
     used: usize,
 }
 
 impl Input {
-    /// What a client sent behind its CONNECT; `new_chunk` copies bytes to a chunk.
+    /// Input that a client sent after its CONNECT; `new_chunk` copies bytes into a chunk.
     pub(super) fn new(bytes: &[u8], new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Self {
         let unread = || Box::new(Unread::new(new_chunk(bytes)));
         Self {
@@ -41,12 +41,12 @@ impl Input {
         }
     }
 
-    /// Takes out the frames that waited.
+    /// Takes the unhandled frames.
     pub(super) fn take_unread(&mut self) -> Option<Box<Unread>> {
         self.unread.take()
     }
 
-    /// Where the next read goes in `scratch`: behind the start of its frame, unless that is large.
+    /// The part of `scratch` for the next read: after the partial frame, unless that is large.
     pub(super) fn prepare(&self, scratch: &mut [u8], limits: &Limits) -> Range<usize> {
         let torn = self.torn.len();
         if torn > TORN_BYTES {
@@ -56,7 +56,7 @@ impl Input {
         torn..SCRATCH_BYTES
     }
 
-    /// Returns what can be handled after `len` bytes were read to `place`: `None` while a large frame is not whole.
+    /// Returns the input after `len` bytes were read to `place`; `None` while a large frame is incomplete.
     pub(super) fn complete<'s>(
         &mut self,
         scratch: &'s [u8],
@@ -73,24 +73,24 @@ impl Input {
         (self.missing(limits) == 0).then(|| Cow::Owned(std::mem::take(&mut self.torn)))
     }
 
-    /// Bytes until the torn frame is whole.
+    /// Number of missing bytes of the partial frame.
     fn missing(&self, limits: &Limits) -> usize {
         let announced = frame_len(&self.torn, limits);
         let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
         whole.saturating_sub(self.torn.len())
     }
 
-    /// Whether the frame that is not whole yet is larger than the read buffer.
+    /// Whether the partial frame is larger than the read buffer.
     pub(super) fn is_large(&self, limits: &Limits) -> bool {
         self.torn.len() + self.missing(limits) > SCRATCH_BYTES
     }
 
-    /// Bytes of memory that the start of a frame takes.
+    /// Memory of the partial frame in bytes.
     pub(super) fn torn_bytes(&self) -> usize {
         self.torn.capacity()
     }
 
-    /// Keeps the frames of `batch` that are not handled; `new_chunk` copies bytes to a chunk.
+    /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.
     pub(super) fn keep_unread(
         &mut self,
         batch: ReadBatch<'_>,
@@ -99,7 +99,7 @@ impl Input {
         self.unread = batch.into_unread(new_chunk).map(Box::new);
     }
 
-    /// Keeps the start of a frame at the end of `batch`.
+    /// Stores the partial frame at the end of `batch`.
     pub(super) fn keep_torn(&mut self, batch: &ReadBatch<'_>) {
         self.torn.extend_from_slice(batch.rest());
     }
@@ -110,7 +110,7 @@ impl Unread {
         Self { chunk, used: 0 }
     }
 
-    /// The same bytes, to go on with.
+    /// A batch that continues at the cursor.
     pub(super) fn batch(&self) -> ReadBatch<'_> {
         ReadBatch {
             used: self.used,
@@ -120,13 +120,13 @@ impl Unread {
     }
 }
 
-/// The bytes of one read, and the chunk that its messages share once there is one.
+/// The bytes of one read, and the chunk that its messages share after the first one needs it.
 pub(super) struct ReadBatch<'a> {
     bytes: &'a [u8],
-    /// How many of them are handled.
+    /// Number of handled bytes.
     used: usize,
     chunk: Option<Chunk>,
-    /// Publishes that wait to be routed with those behind them.
+    /// Publishes that wait to be routed with later ones.
     pub(super) together: MessageBatch<'a>,
 }
 
@@ -140,19 +140,20 @@ impl<'a> ReadBatch<'a> {
         }
     }
 
-    /// The bytes that are not handled.
+    /// The unhandled bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
-    /// Passes the next frame, of `len` bytes; returns where it is.
+    /// Advances by the next frame, of `len` bytes; returns its position.
     pub(super) fn pass(&mut self, len: usize) -> Range<usize> {
         let start = self.used;
         self.used += len;
         start..self.used
     }
 
-    /// The bytes of a frame, and the chunk that has them at the same place; `new_chunk` copies bytes to a chunk.
+    /// The bytes of a frame, and the chunk with the same bytes at the same position; `new_chunk` copies bytes into a
+    /// chunk.
     pub(super) fn source(
         &mut self,
         frame: Range<usize>,
@@ -163,7 +164,7 @@ impl<'a> ReadBatch<'a> {
         (source, chunk)
     }
 
-    /// What is to be handled later, if anything: within the chunk if there is one, so that it is not copied again.
+    /// The unhandled rest, if there is any: in the existing chunk if there is one, so that it is not copied again.
     fn into_unread(self, new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Option<Unread> {
         if self.rest().is_empty() {
             return None;

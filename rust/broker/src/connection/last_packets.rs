@@ -1,8 +1,8 @@
-//! The last packets of a connection: acknowledgements that are due, then DISCONNECT if the broker ends it.
+//! The last packets of a connection: outstanding acknowledgements, then DISCONNECT if the broker ends it.
 //!
-//! A client whose messages were accepted and never acknowledged sends them again. So an acknowledgement that still waits
-//! for the store or for Kafka when a connection ends is awaited for a while, and leaves first. A client that sends nothing
-//! more may have closed its sending half alone, so it gets its acknowledgements, too.
+//! A client sends a message again if it gets no acknowledgement. So if a connection ends while acknowledgements wait
+//! for the store or for Kafka, the broker waits for them up to a limit and sends them first. A client that closed its
+//! sending half gets them, too, since it may still read.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::clients::outbox::{Outbox, OutboxCursor};
 use crate::routing::journal;
 use crate::shard::Shard;
 
-/// How long acknowledgements may keep a connection that ends.
+/// Longest wait for acknowledgements at the end of a connection.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Waiting bytes that a connection that ends still gets.
+/// Maximum bytes of the outbox that are still sent at the end of a connection.
 const CLOSE_FLUSH_BYTES: usize = 256 * 1024;
 
-/// Has the connection of `client` end with its acknowledgements and, if the broker ends it, a DISCONNECT with the reason
-/// and text of `farewell`, where the client's version has one.
+/// Prepares the last packets of `client`: acknowledgements and, if the broker ends the connection and the client's
+/// version has it, a DISCONNECT with the reason code and reason string of `farewell`.
 ///
-/// What waits for nothing is in the outbox at once, the rest when [`send_rest`] says so.
+/// Without held acknowledgements the DISCONNECT goes into the outbox at once; otherwise [`send_rest`] adds both.
 pub(crate) fn send_disconnect(
     shard: &Rc<Shard>,
     client: &Client,
@@ -51,7 +51,7 @@ pub(crate) fn send_disconnect(
     if !acknowledgements.is_empty() {
         let (sender, safe) = oneshot::channel();
         let tell = move || {
-            // The connection may have waited long enough.
+            // The receiver is gone if the wait was too long.
             let _ = sender.send(());
         };
         journal::when_acknowledged(shard, client, Box::new(tell));
@@ -65,7 +65,7 @@ pub(crate) fn send_disconnect(
     }
 }
 
-/// Puts what [`send_disconnect`] held back into the outbox; false if that is nothing.
+/// Puts the packets that [`send_disconnect`] held back into the outbox; returns false if there are none.
 pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
     let Some(last) = link.last_packets.take() else {
         return false;
@@ -82,11 +82,12 @@ pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
     true
 }
 
-/// What still leaves of `outbox`, [`CLOSE_FLUSH_BYTES`] at most: the `begun` bytes that are left of a packet that the client has a
-/// part of, and of whole packets DISCONNECT first, then all but PUBLISH, then PUBLISH, in their order.
+/// Selects up to [`CLOSE_FLUSH_BYTES`] of `outbox` to send: the `begun` bytes that complete a partly sent packet,
+/// then complete packets: DISCONNECT first, then all but PUBLISH, then PUBLISH. The packets are sent in their
+/// original order.
 ///
-/// A PUBLISH that is left out is still in its session, unless it has QoS 0. If more than that is left of the packet that
-/// is begun, nothing can follow it, and nothing leaves.
+/// An omitted PUBLISH is still in its session, unless it has QoS 0. If the partly sent packet needs more than that,
+/// nothing is sent.
 pub(crate) fn leaving(outbox: &Outbox, begun: usize) -> Vec<u8> {
     if begun > CLOSE_FLUSH_BYTES {
         return Vec::new();
@@ -107,17 +108,17 @@ pub(crate) fn leaving(outbox: &Outbox, begun: usize) -> Vec<u8> {
             *room -= len;
             packet.copy(len, &mut last);
         } else {
-            // Nothing of this rank that stands behind it leaves either: their order stays.
+            // Later packets of this rank are omitted, too, so that the order is kept.
             *room = 0;
         }
     }
     last
 }
 
-/// How many ranks packets have.
+/// Number of ranks.
 const RANKS: usize = 3;
 
-/// Packets of a lower rank leave rather than others.
+/// Packets of a lower rank have priority.
 fn rank(packet: &OutboxCursor<'_>) -> usize {
     let mut first = [0];
     packet.peek(&mut first);
@@ -128,7 +129,7 @@ fn rank(packet: &OutboxCursor<'_>) -> usize {
     }
 }
 
-/// The packets behind the first `begun` bytes, each as the place where it begins and its length.
+/// Packets after the first `begun` bytes: position and length of each.
 fn packets(outbox: &Outbox, begun: usize) -> impl Iterator<Item = (OutboxCursor<'_>, usize)> {
     let (mut walk, mut waiting) = (outbox.walk(), outbox.len() - begun);
     walk.skip(begun);

@@ -1,4 +1,4 @@
-//! The last bytes of a connection, and an orderly end of it.
+//! Closes a connection after its last bytes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 use crate::connection::socket::Socket;
 use crate::shard::Shard;
 
-/// How long a client may take to read its last bytes and close.
+/// Time that a client has to read its last bytes and close.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The same while the broker stops: whoever stopped it waits.
+/// The same while the broker stops, so that stopping takes less time.
 const LONGEST_AT_STOP: Duration = Duration::from_millis(250);
-/// Bytes of a client that are read and thrown away while it does.
+/// Maximum number of received bytes that are discarded meanwhile.
 const DISCARDED: usize = 1 << 20;
 
 /// Sends `farewell`, closes the sending half, and waits a moment for the client to close.
 ///
-/// Closing at once, with bytes of the client still unread, would make the kernel reset the
-/// connection, and the client would never see why it was refused.
+/// If the broker closed at once with unread bytes of the client, the kernel would reset the connection and the client
+/// would not get the reason.
 pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, farewell: Vec<u8>) {
     let end = async {
         let sent = stream.write_all(&farewell).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, farewell: Vec<
         stream.shutdown().await?;
         discard(stream.tcp_mut()).await
     };
-    // A client that is gone, or too slow, loses its last bytes: there is nobody to tell.
+    // A client that is gone or too slow loses its last bytes.
     let longest = if shard.engine.is_stopping() {
         LONGEST_AT_STOP
     } else {

@@ -1,4 +1,4 @@
-//! Refuses logins of an address or user name of which too many have failed (abuse C16).
+//! Limits of failed logins by address and user name (abuse C16).
 
 use mqttcore_codec::ReasonCode;
 
@@ -9,7 +9,7 @@ use crate::config::hooks::Login;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
-/// Whether a refusal with `reason` says that the password, or what stands for it, was wrong.
+/// Whether a rejection with `reason` means that the credentials were wrong.
 pub(crate) fn is_failed_login(reason: ReasonCode) -> bool {
     matches!(
         reason,
@@ -17,7 +17,7 @@ pub(crate) fn is_failed_login(reason: ReasonCode) -> bool {
     )
 }
 
-/// A login that counts if it fails.
+/// A login that is counted if it fails.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitedLogin {
     source: LoginSource,
@@ -25,7 +25,8 @@ pub(crate) struct LimitedLogin {
 }
 
 impl LimitedLogin {
-    /// `None` if there is no limit, or if a certificate or the kernel says who the client is: its user name is no guess.
+    /// `None` if there is no limit, or if a certificate or the kernel identifies the client: its user name is then no
+    /// guess.
     pub(crate) fn of(shard: &Shard, login: &Login) -> Option<Self> {
         let config = shard.config();
         if config.failed_logins.per_minute == 0 || login.is_certified {
@@ -45,13 +46,13 @@ impl LimitedLogin {
         })
     }
 
-    /// Whether it is refused, whatever its password.
+    /// Whether the login is rejected, whatever its password.
     pub(crate) fn is_paused(self, shard: &Shard) -> bool {
         let failed_logins = &shard.engine.failed_logins;
         failed_logins.is_paused(self.source, shard.refresh_now())
     }
 
-    /// Counts it as failed.
+    /// Counts a failure.
     pub(crate) fn fail(self, shard: &Shard) {
         let now = shard.refresh_now();
         let limits = shard.config().failed_logins;
@@ -71,7 +72,7 @@ impl LimitedLogin {
         });
     }
 
-    /// Notes that it succeeded, or that a client that it let in leaves.
+    /// Records a success, or that the client disconnects after one.
     pub(crate) fn succeed(self, shard: &Shard) {
         let failed_logins = &shard.engine.failed_logins;
         failed_logins.succeed(self.source, shard.refresh_now());

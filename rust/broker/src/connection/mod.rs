@@ -1,4 +1,4 @@
-//! A connected client: what moves its bytes, and what its packets ask for.
+//! A connection: its transport, its packets and the requests in them.
 
 mod authorize;
 pub(crate) mod disconnect_cause;

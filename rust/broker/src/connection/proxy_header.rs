@@ -1,11 +1,11 @@
-//! The PROXY header, versions 1 and 2: what a proxy says of the client behind it. Bytes in, a header out.
+//! Parser for the PROXY header, versions 1 and 2, with which a proxy describes the client behind it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// How a header of version 1 begins.
+/// Signature of version 1.
 const SIGNATURE_1: &[u8] = b"PROXY ";
-/// How a header of version 2 begins.
+/// Signature of version 2.
 const SIGNATURE_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Maximum bytes of a header of version 1, with its end of line.
 const LINE_BYTES: usize = 107;
@@ -14,7 +14,7 @@ const FIXED_BYTES: usize = 16;
 /// Maximum bytes of the rest; some proxies send the client's certificate.
 const REST_BYTES: usize = 8 * 1024;
 
-/// What a proxy says of a connection.
+/// A PROXY header.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProxyHeader {
     /// The client's address; `None`: that of the socket, for a connection of the proxy itself.
@@ -32,7 +32,7 @@ pub(crate) struct ProxiedCertificate {
     pub(crate) common_name: Option<Box<str>>,
 }
 
-/// The bytes are no PROXY header, or one that breaks a rule.
+/// The bytes are not a valid PROXY header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("PROXY header: {0}")]
 pub(crate) struct InvalidProxyHeader(pub(crate) &'static str);
@@ -40,11 +40,11 @@ pub(crate) struct InvalidProxyHeader(pub(crate) &'static str);
 type Parsed<T> = Result<T, InvalidProxyHeader>;
 
 impl ProxyHeader {
-    /// Reads the header that `bytes` begin with, and its length; `None` if it is not complete.
+    /// Parses the header at the front of `bytes`; returns it with its length, or `None` if it is incomplete.
     ///
     /// # Errors
     ///
-    /// [`InvalidProxyHeader`], as soon as no further byte can change it.
+    /// [`InvalidProxyHeader`], as soon as further bytes cannot change the result.
     pub(crate) fn parse(bytes: &[u8]) -> Parsed<Option<(Self, usize)>> {
         if is_start_of(bytes, SIGNATURE_2) {
             parse_2(bytes)
@@ -57,7 +57,7 @@ impl ProxyHeader {
         }
     }
 
-    /// Whether a whole signature is at the front of `bytes`.
+    /// Whether `bytes` begins with a complete signature.
     pub(crate) fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(SIGNATURE_1) || bytes.starts_with(SIGNATURE_2)
     }
@@ -70,7 +70,7 @@ impl ProxyHeader {
     }
 }
 
-/// Whether `bytes` and `signature` agree as far as both go.
+/// Whether one of `bytes` and `signature` is a prefix of the other.
 fn is_start_of(bytes: &[u8], signature: &[u8]) -> bool {
     bytes.iter().zip(signature).all(|(a, b)| a == b)
 }
@@ -91,7 +91,7 @@ fn parse_1(bytes: &[u8]) -> Parsed<Option<(ProxyHeader, usize)>> {
     let words: Vec<&str> = text.split(' ').skip(1).collect();
     let header =
         match words[..] {
-            // Whatever follows.
+            // The rest of the line is ignored.
             ["UNKNOWN", ..] => ProxyHeader::default(),
             ["TCP4", source, destination, source_port, destination_port] => ProxyHeader::from(
                 ends::<Ipv4Addr>([source, destination], [source_port, destination_port])?,
@@ -107,7 +107,7 @@ fn parse_1(bytes: &[u8]) -> Parsed<Option<(ProxyHeader, usize)>> {
     Ok(Some((header, len + 2)))
 }
 
-/// The source, if the destination is valid, too.
+/// The source address, if the destination is valid, too.
 fn ends<Ip: FromStr + Into<IpAddr>>(addresses: [&str; 2], ports: [&str; 2]) -> Parsed<SocketAddr> {
     let port = |text: &str| match text.as_bytes() {
         [b'0', _, ..] => None,
@@ -159,11 +159,11 @@ fn parse_2(bytes: &[u8]) -> Parsed<Option<(ProxyHeader, usize)>> {
     Ok(Some((header, FIXED_BYTES + len)))
 }
 
-/// The source address, and what follows the addresses.
+/// The source address, and the bytes after the addresses.
 fn addresses_2(family: u8, rest: &[u8]) -> Parsed<(Option<SocketAddr>, &[u8])> {
     let short = InvalidProxyHeader("version 2 is shorter than its addresses");
     match family {
-        // The proxy does not know, or its client came over a Unix socket.
+        // The proxy does not know the address, or its client used a Unix socket.
         0x00 => Ok((None, rest)),
         0x31 => Ok((None, rest.get(216..).ok_or(short)?)),
         0x11 => {
@@ -184,7 +184,7 @@ fn addresses_2(family: u8, rest: &[u8]) -> Parsed<(Option<SocketAddr>, &[u8])> {
     }
 }
 
-/// The type and the value of the first TLV, which is taken off `tlvs`.
+/// Removes the first TLV from `tlvs`; returns its type and value.
 fn next_tlv<'a>(tlvs: &mut &'a [u8]) -> Parsed<Option<(u8, &'a [u8])>> {
     if tlvs.is_empty() {
         return Ok(None);
@@ -199,14 +199,14 @@ fn next_tlv<'a>(tlvs: &mut &'a [u8]) -> Parsed<Option<(u8, &'a [u8])>> {
 
 const ALPN: u8 = 0x01;
 const SSL: u8 = 0x20;
-/// Of an SSL TLV: the common name.
+/// Type of the common name in an SSL TLV.
 const COMMON_NAME: u8 = 0x22;
-/// Of an SSL TLV: the client presented a certificate, in this connection or in its session.
+/// Flags of an SSL TLV: the client presented a certificate, in this connection or in its session.
 const HAS_CERTIFICATE: u8 = 0b110;
-/// Maximum bytes of a common name, as of X.520 and then some.
+/// Maximum bytes of a common name; more than X.520 allows.
 const COMMON_NAME_BYTES: usize = 256;
 
-/// The value of the TLV of this type, if there is one; all TLVs are checked.
+/// The value of the TLV with this type, if there is one; all TLVs are checked.
 fn only(mut tlvs: &[u8], kind: u8) -> Parsed<Option<&[u8]>> {
     let mut found = None;
     while let Some((each, value)) = next_tlv(&mut tlvs)? {

@@ -1,7 +1,7 @@
-//! PUBLISH: permission first, then the way through the router, then the acknowledgement.
+//! PUBLISH: checks the permission, routes the message, acknowledges it.
 //!
-//! A message waits for those behind it, to be routed with them, unless something depends on when it is routed. Any other
-//! is routed alone, in its place.
+//! A message waits for later ones and is routed with them, unless its effect depends on the time of routing; such a
+//! message is routed alone and in order.
 
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ fn denial() -> Denial {
     Denial::new(ReasonCode::NOT_AUTHORIZED, text)
 }
 
-/// Publishes a message if its client may, at once or with those in `batch`; a [`PendingRequest`] where something is waited
-/// for.
+/// Publishes a message if its client may, at once or with others in `batch`; returns a [`PendingRequest`] if it has
+/// to wait.
 pub(crate) fn publish<'p>(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -45,7 +45,7 @@ pub(crate) fn publish<'p>(
         }
         return None;
     }
-    // Those before it have their answers before it.
+    // Earlier messages are answered first.
     accept_batch(shard, client, batch);
     match permission {
         RuleAnswer::Allowed => accept(shard, client, publication),
@@ -57,7 +57,7 @@ pub(crate) fn publish<'p>(
     }
 }
 
-/// Whether `client` may publish to `topic`; silent if a plugin has to say so.
+/// Whether `client` may publish to `topic`; `Silent` if a plugin has to decide.
 fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
     let answer = client.access().permissions.publish(topic);
     if answer != RuleAnswer::Silent {
@@ -73,10 +73,11 @@ fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnsw
     }
 }
 
-/// Whether a publish may wait for those behind it, to be matched with them: nothing else depends on when it is.
+/// Whether a message may wait for later ones and be matched with them.
 ///
-/// A retained message is stored right before it is matched, a QoS 2 message is state from the moment that it is accepted,
-/// and where the disk or memory is nearly full each message may be refused.
+/// It may not if its effect depends on the time: a retained message is stored right before it is matched, a QoS 2
+/// message changes the session when it is accepted, and if disk or memory is nearly full each message may be
+/// rejected.
 fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
@@ -86,14 +87,14 @@ fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
         && external::backpressure_reason(shard, publication).is_none()
 }
 
-/// Routes and acknowledges, in their order, publishes that waited for each other.
+/// Routes and acknowledges the messages of a batch in order.
 pub(crate) fn accept_batch(shard: &Rc<Shard>, client: &Rc<Client>, batch: &mut MessageBatch<'_>) {
     batch.route(shard, client, |publication, routed| {
         answer(shard, client, publication, routed);
     });
 }
 
-/// Answers a publish that is routed, or refused.
+/// Acknowledges a message that was routed, or rejects it.
 fn answer(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -122,7 +123,7 @@ fn answer(
     }
 }
 
-/// Has a plugin say whether `client` may publish a message.
+/// Asks the plugins whether `client` may publish a message.
 fn ask_first(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -142,7 +143,7 @@ fn ask_first(
         let answer = answer.await?;
         let topic = message.topic_name();
         let publication = Publication::new(Some(&client), topic, &message, packet_id);
-        // Its grant may be another one since it asked.
+        // The grant may have changed meanwhile.
         let rules = client.access().permissions.publish(topic);
         let refusal = match answer {
             Ok(()) if rules == RuleAnswer::Denied => Some(denial()),
@@ -158,7 +159,7 @@ fn ask_first(
     })
 }
 
-/// Accepts a message; a [`PendingRequest`] where a client of 3.x has to wait for room in a queue.
+/// Accepts a message; returns a [`PendingRequest`] if a 3.x client must wait until a queue has room.
 fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -170,8 +171,8 @@ fn accept(
     }
 }
 
-/// Accepts a message for which there is room, but one of QoS 2 that is a record of an external log only when that has it: then
-/// [`PendingRequest`].
+/// Accepts a message for which there is room. A QoS 2 message that goes to Kafka is accepted only after Kafka has it;
+/// this returns a [`PendingRequest`].
 pub(super) fn accept_logged(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -205,10 +206,10 @@ pub(super) fn accept_logged(
     }))
 }
 
-/// Keeps, routes and acknowledges a message.
+/// Stores, routes and acknowledges a message.
 ///
-/// A retained one for which the store has no room is refused as a whole, so that a client may send
-/// it again; where it cannot be told, the message reaches those who are here.
+/// If the store has no room for a retained message, the message is rejected, so that the client may send it again. If
+/// the client cannot be told, the message is routed to current subscribers.
 fn accept_now<'a>(shard: &'a Rc<Shard>, client: &Rc<Client>, mut publication: Publication<'a>) {
     if let Err(why) = router::check_retained(shard, &publication) {
         return refuse(shard, client, &publication, why);
@@ -226,8 +227,8 @@ fn accept_now<'a>(shard: &'a Rc<Shard>, client: &Rc<Client>, mut publication: Pu
     });
 }
 
-/// Refuses a message that cannot be routed. A client of 3.x cannot be told, so it is disconnected, and has to come again: an
-/// acknowledgement would make it forget the message.
+/// Rejects a message that cannot be routed. A 3.x client gets no failure code, so it is disconnected and sends the
+/// message again: after an acknowledgement it would discard it.
 pub(super) fn refuse(
     shard: &Rc<Shard>,
     client: &Client,
@@ -251,7 +252,7 @@ fn tell_refused(client: &Client, message: &Message, packet_id: PacketId, why: &'
     session.refuse_publish(packet_id, message.qos(), reason, details);
 }
 
-/// Refuses a message that is not allowed: a 3.x client is acknowledged all the same [MQTT-3.1.1 3.3.5-2].
+/// Rejects a message that is not allowed; a 3.x client gets an acknowledgement nevertheless [MQTT-3.1.1 3.3.5-2].
 fn deny(shard: &Rc<Shard>, client: &Rc<Client>, publication: &Publication<'_>, refusal: Denial) {
     let (reason, topic) = (refusal.reason, publication.topic.as_str());
     if let Some(packet_id) = publication.packet_id {

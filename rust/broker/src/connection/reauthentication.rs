@@ -1,7 +1,7 @@
-//! A connected client that authenticates again; its other packets go on meanwhile.
+//! Re-authentication of a connected client; its other packets are handled meanwhile.
 //!
-//! [MQTT-4.12.1-1, -2]. The method is that of its CONNECT, and the client stays who it was. A new
-//! grant takes the place of the old one; caps that CONNACK announced stay until the next one.
+//! [MQTT-4.12.1-1, -2]. The method is that of CONNECT, and the user must stay the same. A new grant replaces the old
+//! one; limits that CONNACK announced stay until the next CONNACK.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,21 +22,21 @@ use crate::sessions::lifecycle::{arm, confirm, handle_events};
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
 
-/// An exchange under way.
+/// An exchange in progress.
 pub(crate) struct Reauthentication {
     conversation: Box<dyn Conversation>,
-    /// The plugin's next turn; `None` while it is the client's.
+    /// The plugin's pending reply; `None` while the client has to answer.
     answer: Option<oneshot::Receiver<Turn>>,
-    /// All of it has as long as CONNECT.
+    /// Deadline for the whole exchange; as long as for CONNECT.
     deadline: Pin<Box<Sleep>>,
 }
 
 impl Reauthentication {
-    /// Asks the plugin.
+    /// Starts an exchange with the plugin.
     ///
     /// # Errors
     ///
-    /// No plugin offers the method any more, or too many logins of the client have failed.
+    /// The plugins no longer offer the method, or the client has too many failed logins.
     pub(crate) fn begin(
         shard: &Shard,
         client: &Client,
@@ -72,14 +72,14 @@ impl Reauthentication {
         })
     }
 
-    /// Hands the client's answer on.
+    /// Passes the client's answer to the plugin.
     pub(crate) fn proceed(&mut self, data: Option<&[u8]>) {
         let (reply, answer) = Reply::new();
         self.conversation.proceed(data.map(Secret::from), reply);
         self.answer = Some(answer);
     }
 
-    /// Goes on as far as it can; ready when the client has authenticated again.
+    /// Advances the exchange; ready after the client has authenticated again, or failed.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -116,7 +116,7 @@ fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
     client.session.borrow_mut().auth_continue(data, details);
 }
 
-/// Applies the plugin's verdict: a new grant, or the end of the connection.
+/// Applies the plugin's decision: a new grant, or the end of the connection.
 fn conclude(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -138,17 +138,17 @@ fn conclude(
     Ok(())
 }
 
-/// What a verdict allows the client, and the user properties of the answer.
+/// The grant of a decision, and the user properties of the answer.
 ///
 /// # Errors
 ///
-/// The verdict refuses the client, or makes it another user.
+/// The decision rejects the client or names another user.
 fn new_access(
     shard: &Shard,
     client: &Client,
     verdict: Verdict,
 ) -> Result<(Access, UserProperties), DisconnectCause> {
-    // As at CONNECT: of many guesses at once, those that are answered after the limit was reached tell nothing.
+    // As at CONNECT: an answer that comes after the limit was reached must not reveal whether the guess was right.
     refuse_paused(shard, client)?;
     let (grant, username, user_properties) = match verdict {
         Verdict::Allow {
@@ -171,7 +171,7 @@ fn new_access(
     };
     let login = client.login();
     if username.is_some() && username.as_deref() != login.username.as_deref() {
-        // Its session, with all that waits in it, is that of the first user.
+        // The session and its queued messages belong to the first user.
         let text = "re-authentication with another user name";
         count_failure(shard, client);
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
@@ -183,10 +183,10 @@ fn new_access(
     Ok((access, user_properties))
 }
 
-/// Names and values that a plugin adds to AUTH.
+/// User properties that a plugin adds to AUTH.
 type UserProperties = Vec<(Box<str>, Box<str>)>;
 
-/// Replaces the grant of a client, and takes away what the new one does not allow.
+/// Replaces the grant of a client and revokes what the new one does not allow.
 fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: Access) {
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
@@ -198,12 +198,12 @@ fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: Access) {
     revoke_lost_rights(client, shard, None);
 }
 
-/// Refuses a client that has guessed too often itself.
+/// Rejects a client with too many failed logins of its own.
 fn refuse_paused(shard: &Shard, client: &Client) -> Result<(), DisconnectCause> {
     let Some(login) = LimitedLogin::of(shard, &client.login()) else {
         return Ok(());
     };
-    // It has logged in from its address: guesses of others do not hold it up.
+    // The client has logged in from this address, so failed logins of others do not count for it.
     login.succeed(shard);
     if !login.is_paused(shard) {
         return Ok(());
@@ -212,7 +212,7 @@ fn refuse_paused(shard: &Shard, client: &Client) -> Result<(), DisconnectCause> 
     Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text))
 }
 
-/// Counts for the client, whomever the exchange was about: the plugin alone knows that.
+/// Counts the failure for this client: only the plugin knows which user the exchange was about.
 fn count_failure(shard: &Shard, client: &Client) {
     shard.metrics().logins_failed.add(1);
     if let Some(login) = LimitedLogin::of(shard, &client.login()) {
@@ -220,7 +220,7 @@ fn count_failure(shard: &Shard, client: &Client) {
     }
 }
 
-/// Tells the plugins, and ends the connection.
+/// Reports the failure to plugins and returns the disconnect cause.
 fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> DisconnectCause {
     let reason = reauthentication_refusal(reason);
     let details = EventDetails {

@@ -1,4 +1,4 @@
-//! Bytes off a socket and onto it, whatever carries the packets.
+//! A socket, with or without TLS: reads and writes of bytes.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -12,7 +12,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::connection::tls::{TLS_BYTES, TlsStream};
 
-/// What one read brought: bytes off the socket, bytes of packets among them, at the front, and control frames of WebSocket.
+/// Result of one read: bytes from the socket, bytes of packets, which are at the front, and WebSocket control frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input {
     pub(crate) raw: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Without WebSocket frames.
+    /// A read without WebSocket frames.
     pub(crate) fn new(raw: usize, payload: usize) -> Self {
         Self {
             raw,
@@ -31,19 +31,19 @@ impl Input {
     }
 }
 
-/// What one write took: bytes onto the socket, and bytes of the outbox among them.
+/// Result of one write: bytes to the socket, and bytes of the outbox among them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) raw: usize,
     pub(crate) payload: usize,
 }
 
-/// Why nothing more will be read.
+/// Why no more is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
     /// The peer closed, or the socket failed.
     Lost,
-    /// The peer broke the rules of its frames.
+    /// The peer sent invalid frames.
     Fault(Fault),
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// What the Close frame says about it.
+    /// Status code for the Close frame.
     pub(super) fn code(self) -> CloseCode {
         self.code
     }
@@ -68,14 +68,14 @@ pub(crate) enum Socket {
     Tls(TlsStream),
 }
 
-/// The same on its way to another shard.
+/// A socket that moves to another shard's runtime.
 pub(crate) struct DetachedSocket {
     tcp: std::net::TcpStream,
     session: Option<Box<ServerConnection>>,
 }
 
 impl Socket {
-    /// Bytes of heap that it takes, beside those of any connection.
+    /// Heap size in bytes beyond that of a plain TCP connection.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Plain(_) => 0,
@@ -116,7 +116,7 @@ impl Socket {
         }
     }
 
-    /// Whether it has bytes to write that it took before.
+    /// Whether encrypted bytes wait to be written.
     pub(crate) fn has_output(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -124,7 +124,7 @@ impl Socket {
         }
     }
 
-    /// The stream below.
+    /// The TCP stream.
     pub(crate) fn tcp_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(tcp) => tcp,
@@ -132,7 +132,7 @@ impl Socket {
         }
     }
 
-    /// Writes all of `bytes`; returns how many bytes that were on the wire.
+    /// Writes all of `bytes`; returns the number of bytes on the wire.
     pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (mut left, mut raw) = (bytes, 0);
         while !left.is_empty() || self.has_output() {
@@ -156,11 +156,11 @@ impl Socket {
         .await
     }
 
-    /// Takes it off this shard's runtime.
+    /// Detaches the socket from this shard's runtime.
     ///
     /// # Errors
     ///
-    /// What the runtime says; the connection is closed then.
+    /// Errors of the runtime; the connection is then closed.
     pub(crate) fn park(self) -> io::Result<DetachedSocket> {
         let (tcp, session) = match self {
             Self::Plain(tcp) => (tcp, None),
@@ -175,11 +175,11 @@ impl Socket {
 }
 
 impl DetachedSocket {
-    /// Puts it on this shard's runtime.
+    /// Attaches the socket to this shard's runtime.
     ///
     /// # Errors
     ///
-    /// What the runtime says; the connection is closed then.
+    /// Errors of the runtime; the connection is then closed.
     pub(crate) fn unpark(self) -> io::Result<Socket> {
         let tcp = TcpStream::from_std(self.tcp)?;
         Ok(match self.session {
@@ -189,7 +189,7 @@ impl DetachedSocket {
     }
 }
 
-/// Reads once; no byte means that the peer is gone.
+/// Reads once; a read of 0 bytes means that the peer is gone.
 pub(crate) fn poll_receive_raw(
     stream: &mut TcpStream,
     cx: &mut Context<'_>,
@@ -205,7 +205,7 @@ pub(crate) fn poll_receive_raw(
     })
 }
 
-/// Appends what one read of the stream itself brings to `buffer`, and returns how many bytes those were.
+/// Reads once from the TCP stream and appends to `buffer`; returns the number of bytes.
 ///
 /// # Errors
 ///
@@ -223,9 +223,9 @@ pub(crate) async fn receive_raw(
     .await
 }
 
-/// Appends what one read brings to `buffer`, and returns how many bytes came over the wire.
+/// Reads once and appends the payload to `buffer`; returns the number of bytes from the wire.
 ///
-/// The bytes come over the stack: a connection that is silent holds no buffer.
+/// The read buffer is on the stack, so an idle connection has none.
 ///
 /// # Errors
 ///

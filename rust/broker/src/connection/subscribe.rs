@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE: permission first, then one commit for the packet, then the answer.
+//! SUBSCRIBE and UNSUBSCRIBE: permission, one commit for the packet, acknowledgement.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ fn denial() -> Denial {
     Denial::new(ReasonCode::NOT_AUTHORIZED, text)
 }
 
-/// Subscribes to what the client may; a [`PendingRequest`] where a plugin has to say so.
+/// Handles a SUBSCRIBE; returns a [`PendingRequest`] if a plugin has to decide.
 pub(crate) fn subscribe(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -47,7 +47,7 @@ pub(crate) fn subscribe(
                 refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
         }
-        // Its grant may be another one since it asked.
+        // The grant may have changed meanwhile.
         let is_lost = |entry: &&mut SubscribeEntry| {
             entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter())
         };
@@ -70,7 +70,7 @@ fn question(entry: &SubscribeEntry) -> AuthorizeArgs<'_> {
     }
 }
 
-/// Refuses an entry that the rules do not allow; true where a plugin wants to be asked first.
+/// Rejects an entry that the rules do not allow; returns true if a plugin has to decide.
 fn judge_entry(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -99,7 +99,7 @@ fn judge_entry(
     false
 }
 
-/// Refuses an entry; SUBACK has one reason string, that of the first one with any words.
+/// Rejects an entry. SUBACK has one reason string: the first that there is.
 fn refuse_entry(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -146,7 +146,7 @@ fn complete_subscribe(
     let Some(link) = client.link() else { return };
     let mut waiting = link.replays.borrow_mut();
     for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
-        // At most one a subscription: one that is made again begins anew.
+        // At most one replay for each subscription: a repeated SUBSCRIBE starts it again.
         waiting.retain(|other| !other.is_same_as(&replay));
         waiting.push_back(replay);
     }

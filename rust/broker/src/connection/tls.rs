@@ -82,7 +82,7 @@ impl TlsStream {
         cx: &mut Context<'_>,
         bytes: &mut [u8],
     ) -> Poll<Result<Input, Stop>> {
-        // Longer than what was read, because a record had begun before.
+        // rustls can hold more payload than the last read had room for, since a record began before it.
         let payload = self.take_payload(bytes)?;
         if payload > 0 {
             return Poll::Ready(Ok(Input::new(0, payload)));
@@ -131,14 +131,14 @@ impl TlsStream {
     ) -> Poll<io::Result<Output>> {
         let mut raw = 0;
         if self.poll_send(cx, &mut raw)?.is_pending() {
-            // Some bytes are progress, though not all.
+            // Return progress even if not all bytes were written.
             return match raw {
                 0 => Poll::Pending,
                 raw => Poll::Ready(Ok(Output { raw, payload: 0 })),
             };
         }
         let payload = self.session.writer().write_vectored(slices)?;
-        // What the socket does not take now, it takes when it is written again.
+        // The next write retries what the socket does not take now.
         let _ = self.poll_send(cx, &mut raw)?;
         Poll::Ready(Ok(Output { raw, payload }))
     }

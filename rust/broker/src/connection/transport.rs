@@ -1,6 +1,6 @@
-//! What carries a connection's packets: a socket itself, or WebSocket frames on one.
+//! Transport of a connection: a socket, or WebSocket frames on one.
 //!
-//! The pump sees bytes of packets either way. A plain stream pays two branches for it.
+//! The connection's task sees only bytes of packets. This costs a plain stream two branches.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -11,14 +11,14 @@ use crate::clients::outbox::Outbox;
 use crate::connection::socket::{DetachedSocket, Input, Output, Socket, Stop};
 use crate::connection::websocket::{Framing, WebSocket};
 
-/// A connection's two directions, on the shard where it is read and written.
+/// A transport on the shard that reads and writes it.
 pub(crate) enum Transport {
     Stream(Socket),
-    /// Boxed, so that a plain connection does not carry the space.
+    /// Boxed, so that a plain connection does not need the space.
     WebSocket(Box<WebSocket>),
 }
 
-/// The same on its way to another shard.
+/// A transport that moves to another shard.
 pub(crate) struct DetachedTransport {
     socket: DetachedSocket,
     framing: Option<Box<Framing>>,
@@ -37,7 +37,7 @@ impl Transport {
         }
     }
 
-    /// Writes once what waits: one `send`, or one `writev`.
+    /// Writes once from the outbox: one `send`, or one `writev`.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -49,7 +49,7 @@ impl Transport {
         }
     }
 
-    /// Bytes of heap that it takes, beside those of any connection.
+    /// Heap size in bytes beyond that of a plain TCP connection.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Stream(socket) => socket.heap_bytes(),
@@ -57,7 +57,7 @@ impl Transport {
         }
     }
 
-    /// Whether it has bytes of its own to write, whatever the outbox holds.
+    /// Whether bytes besides those of the outbox wait to be written.
     pub(crate) fn has_output(&self) -> bool {
         match self {
             Self::Stream(socket) => socket.has_output(),
@@ -65,7 +65,7 @@ impl Transport {
         }
     }
 
-    /// Whether the peer said that it closes, and waits to hear the same.
+    /// Whether the peer sent a Close frame that is not answered yet.
     pub(crate) fn must_answer_close(&self) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -73,7 +73,7 @@ impl Transport {
         }
     }
 
-    /// Waits until the peer has sent something or is gone; true: it is gone.
+    /// Waits until the peer has sent something or is gone; returns true if it is gone.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut byte = [0; 1];
         let mut peeked = ReadBuf::new(&mut byte);
@@ -85,16 +85,16 @@ impl Transport {
         Poll::Ready(matches!(peeked, Ok(0) | Err(_)))
     }
 
-    /// Bytes that are left of the packet of `outbox` that the peer has a part of.
+    /// Number of unsent bytes of the packet at the front of `outbox`, if a part of it was sent.
     pub(crate) fn begun(&self, outbox: &Outbox) -> usize {
         match self {
             Self::Stream(_) => outbox.begun(),
-            // Of a packet whose frame has begun it may have the header of the frame alone.
+            // Possibly only the header of the packet's frame was sent.
             Self::WebSocket(socket) => socket.begun(),
         }
     }
 
-    /// The stream, and `farewell` as the last bytes that it carries.
+    /// The socket, and `farewell` as the last bytes for it.
     pub(crate) fn into_last(self, farewell: Vec<u8>) -> (Socket, Vec<u8>) {
         match self {
             Self::Stream(socket) => (socket, farewell),
@@ -102,11 +102,11 @@ impl Transport {
         }
     }
 
-    /// Takes it off this shard's runtime.
+    /// Detaches the transport from this shard's runtime.
     ///
     /// # Errors
     ///
-    /// What the runtime says; the connection is closed then.
+    /// Errors of the runtime; the connection is then closed.
     pub(crate) fn park(self) -> io::Result<DetachedTransport> {
         let (stream, framing) = match self {
             Self::Stream(stream) => (stream, None),
@@ -121,11 +121,11 @@ impl Transport {
 }
 
 impl DetachedTransport {
-    /// Puts it on this shard's runtime.
+    /// Attaches the transport to this shard's runtime.
     ///
     /// # Errors
     ///
-    /// What the runtime says; the connection is closed then.
+    /// Errors of the runtime; the connection is then closed.
     pub(crate) fn unpark(self) -> io::Result<Transport> {
         let stream = self.socket.unpark()?;
         Ok(match self.framing {

@@ -1,4 +1,4 @@
-//! The end of a connection: the last bytes to the client, and the session that learns of it.
+//! End of a connection: sends the last bytes and detaches the session.
 
 use std::rc::Rc;
 
@@ -14,14 +14,14 @@ use crate::sessions::lifecycle::detach;
 use crate::sessions::loading;
 
 impl Connection {
-    /// Tells the client why, parts it from its session, and closes.
+    /// Sends the reason to the client, detaches its session, and closes the connection.
     pub(super) async fn finish(mut self, end: DisconnectCause, _slot: ConnectionSlot) {
         self.reauthentication = None;
         if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
             login.succeed(&self.shard);
         }
         if !self.shard.held.is_loaded() {
-            // Its will may go to a session that is not there yet.
+            // The will may go to a session that is not loaded yet.
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }
         let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
@@ -33,7 +33,7 @@ impl Connection {
             detach(&self.shard, &self.client, cause);
             self.shard.flush_mailboxes();
             if was_kept && matches!(end, DisconnectCause::Left(_)) {
-                // The client hears no other answer to its DISCONNECT than the end of the connection.
+                // The close is the only answer to a client's DISCONNECT, so it waits for the log.
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
@@ -46,7 +46,7 @@ impl Connection {
         let last = leaving(&outbox, self.transport.begun(&outbox));
         drop(outbox);
         let (stream, last) = self.transport.into_last(last);
-        // Boxed, so that no living connection carries the space that its end will need.
+        // Boxed, so that a connection does not need this space before its end.
         Box::pin(linger(&self.shard, stream, last)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Packets of one read: each is decoded, handled by the session, and done.
+//! Handles the packets of one read: decodes each, passes it to the session, and performs the effects.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::sessions::lifecycle::{self, confirm};
 use crate::sessions::{loading, paging};
 
 impl Connection {
-    /// Handles the whole frames of `batch`, as many as this turn may, and keeps the rest.
+    /// Handles complete frames of `batch` within the budget of this turn, and stores the rest.
     pub(super) fn handle_batch(&mut self, mut batch: ReadBatch<'_>) -> Result<(), DisconnectCause> {
         let mut step = Ok(true);
         while matches!(step, Ok(true)) && !self.must_stop() {
@@ -38,7 +38,7 @@ impl Connection {
         step.map(|_| ())
     }
 
-    /// Handles the next frame; false when there is no whole one.
+    /// Handles the next frame; returns false if it is incomplete.
     fn handle_frame(&mut self, batch: &mut ReadBatch<'_>) -> Result<bool, DisconnectCause> {
         let decoded =
             decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
@@ -54,7 +54,7 @@ impl Connection {
             return Ok(true);
         }
         if !matches!(packet, Packet::Publish(_)) {
-            // What the packet asks for comes behind the publishes in front of it.
+            // Earlier publishes take effect before this packet.
             accept_batch(&self.shard, &self.client, &mut batch.together);
             self.count_control_packets(control_weight(&packet))?;
         } else if let Some(throttle) = &mut self.throttle {
@@ -73,8 +73,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Whether the frames behind this one have to wait: for a plugin, for the client's allowance,
-    /// or for the other clients' turn.
+    /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
     fn must_stop(&self) -> bool {
         let is_spent = || self.throttle.as_deref().is_some_and(Throttle::is_spent);
         self.pause.is_some() || is_spent() || self.shard.is_turn_over()
@@ -135,8 +134,9 @@ impl Connection {
     }
 }
 
-/// How many packets a packet counts as that are limited a second, since an honest client sends few. A plugin is asked
-/// about AUTH, in one queue with logins. Acknowledgements are limited by messages.
+/// The number of packets that a packet counts for in the limit of control packets a second, of which an honest client
+/// sends few. AUTH counts because it asks a plugin, in one queue with logins. Acknowledgements are limited by
+/// messages.
 fn control_weight(packet: &Packet<'_>) -> u32 {
     match packet {
         Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_) => 1,
@@ -145,7 +145,7 @@ fn control_weight(packet: &Packet<'_>) -> u32 {
     }
 }
 
-/// Whether a packet may send a message to others, or have retained ones sent.
+/// Whether a packet may send a message to other clients or start a replay of retained messages.
 fn may_route(packet: &Packet<'_>) -> bool {
     matches!(packet, Packet::Publish(_) | Packet::Subscribe(_))
 }

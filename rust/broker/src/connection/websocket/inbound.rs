@@ -1,4 +1,4 @@
-//! What a client sends: masked frames, taken apart where they lie (RFC 6455 section 5).
+//! Frames from a client: masked, decoded in the read buffer (RFC 6455 section 5).
 
 use std::io::Cursor;
 
@@ -9,49 +9,49 @@ use crate::connection::socket::Fault;
 
 /// The longest header: two bytes, eight of length, four of mask.
 pub(super) const HEADER_BYTES: usize = 14;
-/// Payload of a control frame (RFC 6455 section 5.5).
+/// Maximum payload of a control frame (RFC 6455 section 5.5).
 const CONTROL_BYTES: u64 = 125;
-/// The longest message: as long as the longest MQTT packet. Nothing holds one, so this bounds no
-/// memory; it ends what claims to go on for ever (abuse I07).
+/// Maximum length of a message: that of the longest MQTT packet. Messages are not buffered, so this bounds no memory;
+/// it ends a message that never ends (abuse I07).
 const MESSAGE_BYTES: u64 = 268_435_460;
-/// Frames of one message (abuse I07).
+/// Maximum number of frames in a message (abuse I07).
 const FRAGMENTS: u16 = 1_024;
 
-/// How a client's frames end.
+/// How the frames of a client end.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
-    /// It closes, with this code or none.
+    /// A Close frame, with its status code if it has one.
     Close(Option<CloseCode>),
     Fault(Fault),
 }
 
-/// The frame under way.
+/// The current frame.
 #[derive(Default)]
 pub(super) struct Inbound {
-    /// A header whose last bytes are still to come.
+    /// A partial header.
     torn: [u8; HEADER_BYTES],
     torn_len: usize,
-    /// Bytes of the frame's payload still to come.
+    /// Number of missing payload bytes of the frame.
     left: u64,
-    /// Its first byte is for the next byte of the payload.
+    /// Rotated so that its first byte is for the next payload byte.
     mask: [u8; 4],
-    /// Set while a control frame is under way.
+    /// Set while the current frame is a control frame.
     control: Option<(Control, Vec<u8>)>,
-    /// Bytes and frames of the message under way, this frame included; no frames: none is.
+    /// Bytes and frames of the current message, this frame included; 0 frames: there is none.
     message_bytes: u64,
     fragments: u16,
     is_last_fragment: bool,
-    /// The payload of a Ping that waits for its Pong; a later one takes its place.
+    /// The payload of the last Ping without a Pong.
     ping: Option<Vec<u8>>,
-    /// Control frames since they were last counted.
+    /// Number of control frames since the last call of `take_control_frames`.
     control_frames: u32,
     ending: Option<Ending>,
 }
 
 impl Inbound {
-    /// Unmasks `bytes` and moves what belongs to packets to the front; returns how much that is.
+    /// Unmasks `bytes` and moves the bytes of packets to the front; returns their number.
     ///
-    /// Nothing behind a Close frame or a fault is looked at.
+    /// Bytes after a Close frame or a fault are ignored.
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> usize {
         let (mut read, mut kept) = (0, 0);
         while read < bytes.len() && self.ending.is_none() {
@@ -90,7 +90,7 @@ impl Inbound {
         self.ping.take()
     }
 
-    /// How many control frames have begun since the last call.
+    /// Number of control frames that have begun since the last call.
     pub(super) fn take_control_frames(&mut self) -> u32 {
         std::mem::take(&mut self.control_frames)
     }
@@ -99,7 +99,7 @@ impl Inbound {
         usize::try_from(self.left).unwrap_or(usize::MAX)
     }
 
-    /// Takes a header, or a part of one, off the front; returns how many bytes that was.
+    /// Consumes a header, or a part of one, at the front; returns its length in `bytes`.
     fn take_header(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let before = self.torn_len;
         let fits = bytes.len().min(HEADER_BYTES - before);
@@ -177,7 +177,7 @@ impl Inbound {
     }
 }
 
-/// What a Close frame says; its code is answered with the same one (RFC 6455 section 5.5.1).
+/// Decodes a Close frame; its status code is sent back (RFC 6455 section 5.5.1).
 fn closing(payload: &[u8]) -> Ending {
     let Some((code, reason)) = payload.split_at_checked(2) else {
         return match payload {
@@ -208,7 +208,7 @@ fn fault(code: CloseCode, what: &'static str) -> Fault {
     Fault { code, what }
 }
 
-/// Takes the mask off `bytes` and turns it for those that follow.
+/// Unmasks `bytes` and rotates the mask for the following bytes.
 fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
     let word = u32::from_ne_bytes(*mask);
     let wide = u64::from(word) << 32 | u64::from(word);

@@ -1,9 +1,8 @@
 //! MQTT over WebSocket: packets as the bytes of binary frames (MQTT 5.0 section 6).
 //!
-//! Frames are taken apart in the buffer that they are read into, and built around the outbox's own
-//! bytes, so a WebSocket connection holds no more than a plain one and the state of one frame each
-//! way. Where a client's frames begin and end says nothing about packets [MQTT-6.0.0-2]; ours hold
-//! one packet each, because there are clients that rely on it.
+//! Frames are decoded in the read buffer and built around the outbox's bytes, so a WebSocket connection needs no more
+//! memory than a plain one and the state of one frame in each direction. The frames of a client need not match
+//! packets [MQTT-6.0.0-2]; the broker sends one packet in each frame, because some clients rely on it.
 
 mod inbound;
 mod outbound;
@@ -21,13 +20,13 @@ use crate::connection::socket::{Input, Output, Socket, Stop};
 
 pub(crate) use self::upgrade::{Refused, accept};
 
-/// A stream of frames on a socket.
+/// A WebSocket on a socket.
 pub(crate) struct WebSocket {
     stream: Socket,
     framing: Framing,
 }
 
-/// Where both directions are in their frames.
+/// State of the frames in both directions.
 #[derive(Default)]
 pub(crate) struct Framing {
     inbound: Inbound,
@@ -43,7 +42,7 @@ impl WebSocket {
         (self.stream, self.framing)
     }
 
-    /// Bytes of heap that it takes, in its box.
+    /// Heap size in bytes, including its box.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.stream.heap_bytes()
     }
@@ -52,7 +51,7 @@ impl WebSocket {
         &mut self.stream
     }
 
-    /// Reads once; what is left of it when the frames are taken off stands at the front.
+    /// Reads once and decodes frames; the payload is at the front of the buffer.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +71,7 @@ impl WebSocket {
         }))
     }
 
-    /// Writes once: what is left of the frame under way, and a frame for each packet that waits.
+    /// Writes once: the rest of the current frame, then a frame for each packet in the outbox.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,7 +100,7 @@ impl WebSocket {
         matches!(self.framing.inbound.ending(), Some(Ending::Close(_)))
     }
 
-    /// Bytes of the outbox that the frame under way still lacks.
+    /// Number of unsent outbox bytes of the current frame.
     pub(crate) fn begun(&self) -> usize {
         self.framing.outbound.begun()
     }
@@ -112,13 +111,12 @@ impl WebSocket {
 }
 
 impl Framing {
-    /// Takes the frames off `bytes`; the bytes of packets stand at the front then, and their
-    /// number is returned.
+    /// Decodes the frames in `bytes`: moves the bytes of packets to the front and returns their number.
     pub(crate) fn decode(&mut self, bytes: &mut [u8]) -> usize {
         self.inbound.decode(bytes)
     }
 
-    /// The rest of the frame under way, `farewell` and the Close frame.
+    /// The rest of the current frame, `farewell`, and the Close frame.
     fn into_last(mut self, farewell: &[u8]) -> Vec<u8> {
         let code = match self.inbound.ending() {
             None => Some(CloseCode::Normal),

@@ -1,7 +1,7 @@
-//! What a client gets: a binary frame for each packet, built around the outbox's own bytes.
+//! Frames to a client: one binary frame for each packet, built around the outbox's bytes.
 //!
-//! The standard lets one frame hold many packets. Clients that rely on one were met: some wait for
-//! the socket although the next packet is in the frame that they have.
+//! The standard allows many packets in a frame, but some clients do not read the next packet of a frame before the
+//! socket has new bytes.
 
 use std::io::IoSlice;
 
@@ -12,19 +12,19 @@ use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 use super::inbound::HEADER_BYTES;
 use crate::clients::outbox::{Outbox, OutboxCursor, PIECES, packet_len};
 
-/// Frames that one write begins at most; each takes a header and a piece of the outbox, or more.
+/// Maximum number of frames that one write begins; each needs a slice for its header and one or more for its payload.
 const FRAMES: usize = PIECES / 2 - 1;
 
-/// Where the stream of frames is.
+/// State of the outgoing frames.
 #[derive(Default)]
 pub(super) struct Outbound {
-    /// Written before anything else: control frames, or what is left of a header.
+    /// Bytes to write first: control frames, or the rest of a header.
     head: SmallVec<[u8; 16]>,
-    /// Bytes of the outbox that the frame under way still lacks.
+    /// Number of unsent outbox bytes of the current frame.
     left: usize,
 }
 
-/// The frames that one write begins, in order. Those that it does not reach never were.
+/// Headers of the frames that one write begins, in order; those that the write does not reach are discarded.
 #[derive(Default)]
 pub(super) struct Headers(SmallVec<[Header; 16]>);
 
@@ -64,7 +64,7 @@ impl Outbound {
         !self.head.is_empty()
     }
 
-    /// Bytes of the outbox that the frame under way still lacks.
+    /// Number of unsent outbox bytes of the current frame.
     pub(super) fn begun(&self) -> usize {
         self.left
     }
@@ -73,12 +73,12 @@ impl Outbound {
         self.head.is_empty() && self.left == 0
     }
 
-    /// Puts a Pong before the next frame.
+    /// Inserts a Pong before the next frame.
     pub(super) fn push_pong(&mut self, payload: &[u8]) {
         push_frame(&mut self.head, OpCode::Control(Control::Pong), payload);
     }
 
-    /// Fills `slices` with what to write next, and returns how many are filled.
+    /// Fills `slices` with the next bytes to write; returns the number of filled slices.
     pub(super) fn plan<'a>(
         &'a self,
         outbox: &'a Outbox,
@@ -106,7 +106,7 @@ impl Outbound {
         count
     }
 
-    /// Takes off `count` written bytes, and returns how many of them were the outbox's.
+    /// Advances by `count` written bytes; returns how many of them were the outbox's.
     pub(super) fn advance(&mut self, count: usize, headers: &Headers) -> usize {
         let mut count = count;
         let mut taken = self.advance_frame(&mut count);
@@ -121,7 +121,7 @@ impl Outbound {
         taken
     }
 
-    /// The same in the frame under way.
+    /// Advances within the current frame.
     fn advance_frame(&mut self, count: &mut usize) -> usize {
         let own = self.head.len().min(*count);
         if own == self.head.len() {
@@ -135,9 +135,9 @@ impl Outbound {
         taken
     }
 
-    /// The rest of the frame under way, `farewell`, a Pong that is owed, and the Close frame.
+    /// The rest of the current frame, `farewell`, an outstanding Pong, and the Close frame.
     ///
-    /// A farewell that is shorter than that rest was cut: then the stream just ends.
+    /// If `farewell` is shorter than that rest, it was cut, and the stream ends without them.
     pub(super) fn into_last(
         self,
         farewell: &[u8],
@@ -166,7 +166,7 @@ impl Outbound {
 }
 
 impl Headers {
-    /// A header for each packet behind the first `skip` bytes of `outbox`, as many as fit.
+    /// Adds a header for each packet after the first `skip` bytes of `outbox`, up to the limit.
     fn fill(&mut self, outbox: &Outbox, skip: usize) {
         let mut walk = outbox.walk();
         walk.skip(skip);
@@ -180,7 +180,7 @@ impl Headers {
     }
 }
 
-/// Hands `len` bytes to `push` piece by piece; false when it takes no more.
+/// Calls `push` with the next `len` bytes piece by piece; returns false if `push` does.
 fn push_part<'a>(
     walk: &mut OutboxCursor<'a>,
     len: usize,

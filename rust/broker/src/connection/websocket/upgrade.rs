@@ -1,4 +1,4 @@
-//! The HTTP request that turns a connection into a WebSocket, and what is answered to it.
+//! The HTTP request that upgrades a connection to a WebSocket, and its response.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use crate::config::WebSocketRules;
 use crate::connection::socket::{Socket, receive};
 use crate::runtime::metrics::Metrics;
 
-/// From the accepted socket to the end of the request's head (abuse I09).
+/// Deadline from the accepted socket to the end of the request's head (abuse I09).
 const LONGEST: Duration = Duration::from_secs(5);
-/// The request's head (abuse I09).
+/// Maximum bytes of the request's head (abuse I09).
 const HEAD_BYTES: usize = 8 * 1024;
-/// What it may be spoken, the one that is answered first. Clients of before 3.1.1 know the other.
+/// Supported sub-protocols, the preferred one first; clients from before MQTT 3.1.1 use the other.
 const PROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
 /// Why a connection did not become a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// The response; empty when nobody is there to read it.
+    /// The HTTP response; empty if the peer is gone.
     pub(crate) answer: Vec<u8>,
     pub(crate) why: &'static str,
 }
 
-/// Answers the request on `stream`, and returns the bytes of frames that came behind it.
+/// Answers the request on `stream`; returns the bytes after the request, which belong to frames.
 ///
 /// # Errors
 ///
-/// [`Refused`], with the response still to be sent.
+/// [`Refused`], with the response to send.
 pub(crate) async fn accept(
     stream: &mut Socket,
     rules: &WebSocketRules,
@@ -65,7 +65,7 @@ async fn receive_request(
         let received = receive(stream, &mut head).await.map_err(|_| gone())?;
         metrics.bytes_received.add(received as u64);
         if head.is_empty() {
-            // A record of TLS that is not whole.
+            // An incomplete TLS record.
             continue;
         }
         if head.starts_with(&[0x16, 0x03]) {
@@ -94,7 +94,7 @@ async fn receive_request(
     }
 }
 
-/// Where the empty line ends, when it came behind the first `seen` bytes.
+/// The end of the empty line, which must end after the first `seen` bytes.
 fn end_of_head(head: &[u8], seen: usize) -> Option<usize> {
     const EMPTY_LINE: &[u8] = b"\r\n\r\n";
     let from = seen.saturating_sub(EMPTY_LINE.len() - 1);
@@ -103,7 +103,7 @@ fn end_of_head(head: &[u8], seen: usize) -> Option<usize> {
     Some(from + at + EMPTY_LINE.len())
 }
 
-/// The response that agrees, or the refusal.
+/// The response to a valid request, or the rejection.
 fn respond(request: &Request, rules: &WebSocketRules) -> Result<Vec<u8>, Refused> {
     if request.uri().path() != rules.path {
         return Err(refused(404, "no such path"));
@@ -127,7 +127,7 @@ fn respond(request: &Request, rules: &WebSocketRules) -> Result<Vec<u8>, Refused
     }
 }
 
-/// The sub-protocol to speak.
+/// The sub-protocol to use.
 fn agreed(headers: &HeaderMap) -> Option<&'static str> {
     let offers = |protocol: &&str| {
         words(headers, &SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == *protocol)
@@ -160,7 +160,7 @@ fn is_welcome(headers: &HeaderMap, rules: &WebSocketRules) -> bool {
     })
 }
 
-/// The refusal of a request that is no fit one for an upgrade.
+/// Converts an error of the handshake into a rejection.
 fn unfit(error: &Error) -> Refused {
     let Error::Protocol(error) = error else {
         return refused(400, "not an HTTP request");
