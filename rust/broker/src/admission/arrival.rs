@@ -77,7 +77,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     terms.durable = is_durable(shard, resumed.as_ref(), arrival.promise, expiry_s);
     let owner = session_share::owner(shard, &login, expiry_s);
     let changes = StoreChanges {
-        // What a client is told to be over must not come back.
+        // A session that the client is told has ended must not be restored.
         ended_at: stored_at.filter(|_| !terms.durable),
         keeps_will: !terms.durable
             && session_records::keeps_will(shard, arrival.promise, &access, &request),
@@ -133,14 +133,14 @@ fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Op
         let (reason, text) = session_denied(shard, existing, arrival)?;
         Some(Denied::new(login, to, reason).with_reason_string(text))
     };
-    // Again: it may be banned since, and has the user name that a plugin gave it.
+    // Checked again: the client may have been banned since, and a plugin may have changed its user name.
     refuse_banned(shard, login, to)
         .or_else(refused)
         .or_else(|| {
             let expiry_s = terms(shard, arrival, false).session_expiry_s(&arrival.request);
             session_share::refuse_above_share(shard, existing, arrival, expiry_s)
         })
-        // Clients that are refused do not count: they may be somebody else who knows the client identifier.
+        // Rejected clients do not count: they may be others that merely know the client identifier.
         .or_else(|| ban_if_flapping(shard, login, to))
 }
 

@@ -127,7 +127,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         }
         Err(refusal) => {
             let farewell = refuse(&shard, peer, &policy.name, &refusal);
-            // It may hold a password, and the client may take its time.
+            // Drop it before the wait for the client: it may hold a password.
             drop(refusal);
             Box::pin(part(&shard, transport, farewell)).await;
         }
@@ -242,9 +242,9 @@ impl Handshake<'_> {
     /// Appends what one read brings.
     pub(crate) async fn read(&mut self) -> Result<(), RejectReason> {
         let input = poll_fn(|cx| {
-            // A Ping may have come with the bytes that are here already.
+            // A Ping may already have been read with earlier bytes.
             self.answer_ping(cx);
-            // On the stack of this turn: a connection that is silent holds no buffer.
+            // On the stack, so that an idle connection has no read buffer.
             let mut bytes = [0; 2048];
             let input = ready!(self.transport.poll_read(cx, &mut bytes));
             if let Ok(input) = input {

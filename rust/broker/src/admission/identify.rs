@@ -165,7 +165,7 @@ impl Handshake<'_> {
         self.refuse_paused(limited, login, to)?;
         let identified = match exchange {
             None => self.ask(login, to).await,
-            // Boxed, so that no other handshake carries the space that it needs.
+            // Boxed, so that other handshakes do not need its space.
             Some(exchange) => Box::pin(self.converse(request, login, exchange)).await,
         };
         self.count_login(limited, login, to, identified)
@@ -199,7 +199,7 @@ impl Handshake<'_> {
         if has_failed {
             self.shard.metrics().logins_failed.add(1);
         }
-        // Of many guesses at once, those that are answered after the limit was reached tell nothing, even a right one.
+        // An answer that comes after the limit was reached must not reveal whether the guess was right.
         self.refuse_paused(limited, login, to)?;
         match (limited, &identified) {
             (Some(limited), Err(_)) if has_failed => limited.fail(self.shard),

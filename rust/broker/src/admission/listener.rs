@@ -202,7 +202,7 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
         index: listener,
         connections: policy.map_or(0, |policy| policy.max_connections),
     };
-    // The clients behind a proxy have shares of their own.
+    // Clients behind a proxy are limited by their own addresses.
     let limited = peer.ip().filter(|_| !is_proxy);
     let connections = &shard.engine.connections;
     match connections.admit(limited, limit, &shard.config(), now) {
@@ -222,8 +222,8 @@ fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
         .with_interval(Duration::from_secs(10));
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive)?;
-    // The socket then reports room as soon as less than half of this is unsent, not when a third
-    // of a buffer of megabytes is free: a slow reader makes progress that can be seen.
+    // The socket then becomes writable as soon as less than half of this is unsent, instead of when a third of a
+    // large buffer is free, so that the progress of a slow reader is visible.
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     stream.into_std()

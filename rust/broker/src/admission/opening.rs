@@ -35,7 +35,7 @@ pub(crate) async fn connected(
     slot: &mut ConnectionSlot,
     deadline: Instant,
 ) -> Option<(Connected, Result<Opened, RejectReason>)> {
-    // Boxed, so that no other handshake carries the space that it needs.
+    // Boxed, so that other handshakes do not need its space.
     let proxied = match Box::pin(proxy::accept(shard, &mut tcp, peer, policy, deadline)).await {
         Ok(proxied) => proxied,
         Err(refusal) => {
@@ -81,7 +81,7 @@ async fn open(
 ) -> (Transport, Result<Opened, RejectReason>) {
     let (mut stream, certificate) = match &policy.tls {
         None => (Socket::Plain(tcp), Ok(None)),
-        // Boxed, so that no other handshake carries the space that it needs.
+        // Boxed, so that other handshakes do not need its space.
         Some(server) => Box::pin(tls::accept(shard, tcp, (server, policy), deadline)).await,
     };
     let certificate = match certificate {

@@ -104,7 +104,7 @@ async fn shake_hands(
 async fn step(shard: &Shard, stream: &mut TlsStream, records: &[u8]) -> Result<(), RejectReason> {
     let step = || {
         let done = stream.handshake(records);
-        // With a reply, or at the end of the handshake, the step has signed or verified something.
+        // A step that produced a reply or ended the handshake has signed or verified something.
         (done, stream.has_output() || !stream.is_handshaking())
     };
     let (done, _) = shard.handshakes.take(step, |(_, was_long)| *was_long).await;

@@ -53,7 +53,7 @@ fn check_free(path: &Path) -> io::Result<()> {
     let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let short = shortened(path, &folder);
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The process that listens may not accept: the call must not wait for it.
+    // Do not block if the listening process does not accept.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(short)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -113,7 +113,7 @@ impl PrivateFolder {
             TryLockError::WouldBlock => in_use(),
             TryLockError::Error(error) => error,
         })?;
-        // A process that starts at the same time may have replaced the folder before it was locked.
+        // A process that started at the same time may have replaced the folder before it was locked.
         let (locked, named) = (open.metadata()?, fs::symlink_metadata(path)?);
         if Inode::of(&locked) != Inode::of(&named) {
             return Err(in_use());
@@ -129,7 +129,7 @@ impl PrivateFolder {
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        // What is left is replaced at the next start.
+        // Files that stay are replaced at the next start.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_dir(&self.path);
     }

@@ -76,7 +76,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 
 fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
     if client.kept_will.get() != KeptWill::None && shard.has_lost_its_store() {
-        // It would come again: the next broker finds it in the store.
+        // The store still has the will, so the broker would publish it again after its next start.
         return;
     }
     session_records::will_ended(shard, client);
@@ -117,8 +117,8 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     let will = client.session.borrow_mut().end(shard.now());
     session_records::write_session_end(shard, client);
     shard.engine.directory.leave(client.subscriber);
-    // As many as it leaves behind, its own or older ones: however fast clients come and go, what
-    // they leave does not pile up.
+    // Clean up as many subscriptions as this client leaves, its own or older ones: so the number of leftover
+    // subscriptions is bounded, however fast clients come and go.
     shard.engine.directory.clean(subscriptions);
     shard.registry.borrow_mut().remove(client);
     shard.pagings.borrow_mut().stop(client);

@@ -49,7 +49,7 @@ pub(crate) fn when_loaded(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'st
 pub(crate) async fn loaded(shard: Rc<Shard>) {
     let (sender, is_over) = oneshot::channel();
     when_loaded(&shard, |_| {
-        // The connection that waits may have been cut off.
+        // The waiting connection may have ended.
         let _ = sender.send(());
     });
     let _ = is_over.await;
@@ -96,7 +96,7 @@ fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<RestoredSession>)
     let Some(waiting) = arrivals.get_mut(client_id) else {
         return;
     };
-    // Whoever comes behind the first one takes over from it.
+    // Later connections take the session over from the first one.
     if !may_come(shard, client_id, waiting[0].resumes) {
         return;
     }
@@ -149,7 +149,7 @@ pub(crate) fn start(
             under_way: 0,
         };
         if let Err(error) = loader.load() {
-            // Acknowledged data cannot be read: the broker stops.
+            // Acknowledged data cannot be read, so the broker stops.
             log.fail(&error);
         }
     };
@@ -190,7 +190,7 @@ impl Loader<'_> {
         drop(numbers);
         self.retained()?;
         self.install(0)?;
-        // A will may go to a session of any shard, and all of them are there by now.
+        // All sessions exist by now: a will may go to a session of any shard.
         for index in 0..self.engine.shards() {
             self.begin(index)?;
         }
@@ -282,13 +282,13 @@ impl Loader<'_> {
         loop {
             let sender = sender.clone();
             self.have(index, move |shard| {
-                // The thread waits for it.
+                // The thread waits for the result.
                 let _ = sender.send(recovery::begin(shard, from, BEGUN_TOGETHER));
             })?;
             self.install(0)?;
             match next.try_recv() {
                 Ok(Some(slot)) => from = slot,
-                // It panicked, and has said so.
+                // The shard panicked and has reported it.
                 Ok(None) | Err(_) => return Ok(()),
             }
         }
@@ -333,7 +333,7 @@ struct Done(Sender<()>);
 
 impl Drop for Done {
     fn drop(&mut self) {
-        // A thread that has given up does not listen.
+        // The thread may have given up waiting.
         let _ = self.0.send(());
     }
 }

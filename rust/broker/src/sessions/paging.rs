@@ -45,7 +45,7 @@ pub(crate) fn deadline(shard: &Shard, client: &Client) -> Option<Instant> {
 pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
     if deadline(shard, client).is_some_and(|at| at <= shard.now()) {
         client.session.borrow_mut().spill();
-        // Its pages are of no use any more.
+        // Pages of its queue are not needed any more.
         shard.pagings.borrow_mut().stop(client);
     }
 }
@@ -178,7 +178,7 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
         return;
     };
     paging.is_reading = true;
-    // What left the queue in this turn has left it in the store, too.
+    // Commit first, so that messages that left the queue in this turn have left it in the store, too.
     journal.commit();
     let (engine, index) = (Arc::clone(&shard.engine), shard.index);
     let (handle, serial) = (client.handle, paging.serial);

@@ -243,7 +243,7 @@ fn install_one(shard: &Rc<Shard>, kept: &RestoredSession) {
         )
     });
     client.set_number(&shard.engine, kept.number);
-    // The store does not know the addresses of clients without user name.
+    // The store has no addresses of clients without a user name.
     let owner = kept.username.as_deref().filter(|_| kept.expiry_s > 0);
     let owner = owner.map(|username| shard.engine.owners.user(username));
     client.set_owner(shard, owner);

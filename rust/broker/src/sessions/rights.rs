@@ -51,11 +51,11 @@ pub(crate) fn revoke_lost_rights(
             Some(may_have) if lost.iter().any(|filter| filter.filter().matches(topic)) => {
                 may_have(message)
             }
-            // It came through subscriptions that stay.
+            // No lost subscription matches it.
             _ => access.permissions.receives(topic),
         }
     });
-    // The rest is judged when it is read.
+    // Spilled messages are checked when they are read back.
     let is_spilled = client.session.borrow().spilled() > 0;
     client.is_queue_judged.set(is_spilled);
     handle_events(shard, client);
