@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -230,6 +231,7 @@ def test_a15_other_protocols_are_closed_without_an_answer(wire: Open, data: byte
 def test_a15_the_log_says_which_protocol_it_was_and_none_of_its_bytes(
     start_broker: Callable[..., Broker], wire: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     running = start_broker()
     one = wire(port=running.port)
 

@@ -10,7 +10,7 @@ import pytest
 from mqttcore._core import Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin import Event, Login, Plugin, hook, host
-from mqttcore.plugin.host import DRAIN_S, PluginHost, each
+from mqttcore.plugin.host import DRAIN_S, LOG_JOIN_S, PluginHost, each
 from mqttcore.plugin.plugin_workers import PluginWorkers
 
 from tests.clock import Clock
@@ -144,7 +144,7 @@ def test_a_plugin_that_does_not_start_stops_those_before_it(
     assert stopped == [second, first]
 
 
-def test_a_stop_ends_the_last_plugin_first_and_waits_a_moment_for_the_supervisor(
+def test_a_stop_ends_the_last_plugin_first_and_waits_for_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served(monkeypatch)
@@ -157,7 +157,7 @@ def test_a_stop_ends_the_last_plugin_first_and_waits_a_moment_for_the_supervisor
 
     made.stop()
 
-    assert (stopped, waits, queues.closed) == ([second, first], [0.3], 1)
+    assert (stopped, waits, queues.closed) == ([second, first], [LOG_JOIN_S], 1)
 
 
 # --- drain
