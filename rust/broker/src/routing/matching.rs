@@ -76,6 +76,9 @@ impl<'a> Collector<'a> {
     }
 }
 
+/// Steps that a member counts for that is away: its session is seldom in a cache of the processor.
+const AWAY_STEPS: usize = 32;
+
 impl Visitor for Collector<'_> {
     fn searched(&mut self, search: Search) {
         self.steps += search.steps;
@@ -119,6 +122,7 @@ impl Visitor for Collector<'_> {
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
+        self.steps += AWAY_STEPS;
         if self.judge.standby(&first_choice) == 0 {
             // No member would take the message: the first choice drops it.
             self.group = None;
