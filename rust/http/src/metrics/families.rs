@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqttcore_broker::Tally;
 
-use super::Scrape;
+use super::{Scrape, float};
 
 /// A metric family.
 pub(super) struct Family {
@@ -75,7 +75,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
 
     family("mqttcore_connections", Gauge, "Connections now, those without CONNACK among them.",
-        Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], figure(*count))).collect())),
+        Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], float(*count))).collect())),
     family("mqttcore_connections_accepted", Counter, "Sockets accepted.", One("connections_accepted")),
     family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", By("reason", &[
         part("connections", "connections_refused_full"),
@@ -215,13 +215,8 @@ fn by_name(tally: &Tally, first: &[&str]) -> Labelled {
     let labels = |name: &str| first.iter().copied().chain([name]).map(Arc::from).collect();
     let counts = tally.iter();
     counts
-        .map(|(name, count)| (labels(name), figure(*count)))
+        .map(|(name, count)| (labels(name), float(*count)))
         .collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
-fn figure(value: u64) -> f64 {
-    value as f64
 }
 
 #[cfg(test)]

@@ -90,9 +90,8 @@ const PAGE_BYTES: usize = 24 << 10;
 
 impl Scrape {
     /// The figure of this name; `None` if the broker has none, as one of the store without a store.
-    #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
     fn figure(&self, name: &str) -> Option<f64> {
-        self.figures.get(name).map(|value| *value as f64)
+        self.figures.get(name).copied().map(float)
     }
 
     fn part(&self, part: &Part) -> Option<f64> {
@@ -164,6 +163,12 @@ impl Family {
             }
         }
     }
+}
+
+/// A figure as OpenMetrics writes it.
+#[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
+fn float(figure: u64) -> f64 {
+    figure as f64
 }
 
 /// The labels of one value.

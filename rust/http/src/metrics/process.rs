@@ -6,6 +6,8 @@ use std::path::Path;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
+use super::float;
+
 /// CPU time, memory and files of this process; each is absent where the system does not tell.
 #[derive(Debug, Default)]
 pub(super) struct Process {
@@ -17,14 +19,13 @@ pub(super) struct Process {
 
 impl Process {
     /// Reads `/proc/self`.
-    #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
     pub(super) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Self {
-            cpu_s: cpu_ticks(&stat).map(|ticks| ticks as f64 / clock_ticks_per_second() as f64),
-            resident_bytes: field(&stat, 24).map(|pages| pages as f64 * page_size() as f64),
-            open_files: open_files(Path::new("/proc/self/fd")).map(|count| count as f64),
-            max_files: getrlimit(Resource::Nofile).current.map(|most| most as f64),
+            cpu_s: cpu_ticks(&stat).map(|ticks| float(ticks) / float(clock_ticks_per_second())),
+            resident_bytes: field(&stat, 24).map(|pages| float(pages * page_size() as u64)),
+            open_files: open_files(Path::new("/proc/self/fd")).map(float),
+            max_files: getrlimit(Resource::Nofile).current.map(float),
         }
     }
 }
