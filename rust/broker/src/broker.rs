@@ -294,19 +294,26 @@ impl Broker {
         let now = Instant::now();
         // Longer than the clock counts is without end.
         let until = duration.and_then(|duration| now.checked_add(duration));
+        let bans = &self.engine.bans;
+        let change = bans.begin_change();
+        let ended = bans.take_ended(now);
         if let Some(log) = &self.engine.log {
+            ended.iter().for_each(|target| log.forget_ban(target));
             log.keep_ban(&target, &reason, until);
         }
-        self.engine.bans.add(target, reason, until, now);
+        bans.add(target, reason, until, now);
+        drop(change);
         self.ask_all(listing::disconnect_banned).iter().sum()
     }
 
     /// Lifts a ban. False if there is none of this target.
     pub fn unban(&self, target: &BanTarget) -> bool {
+        let bans = &self.engine.bans;
+        let _change = bans.begin_change();
         if let Some(log) = &self.engine.log {
             log.forget_ban(target);
         }
-        self.engine.bans.remove(target, Instant::now())
+        bans.remove(target, Instant::now())
     }
 
     /// The bans in force, in no particular order.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::clients::client_id_pattern::ClientIdPattern;
@@ -39,7 +39,11 @@ pub struct Ban {
 
 /// The bans in force, of all shards.
 #[derive(Default)]
-pub(crate) struct Bans(RwLock<Table>);
+pub(crate) struct Bans {
+    table: RwLock<Table>,
+    /// Held while an operator's change is written to the store and to the table, so that both have the same order.
+    change: Mutex<()>,
+}
 
 #[derive(Default)]
 struct Table {
@@ -48,6 +52,8 @@ struct Table {
     networks: Vec<(Network, Entry)>,
     /// Few, too: each is compared with each login.
     patterns: Vec<(ClientIdPattern, Entry)>,
+    /// Bans by operators that have ended; the store may still have them.
+    ended: Vec<BanTarget>,
 }
 
 struct Entry {
@@ -64,6 +70,16 @@ impl Entry {
 }
 
 impl Bans {
+    /// Begins a change by an operator; others wait until the guard is dropped.
+    pub(crate) fn begin_change(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the bans by operators that have ended since the last call.
+    pub(crate) fn take_ended(&self, now: Instant) -> Vec<BanTarget> {
+        std::mem::take(&mut self.write(now).ended)
+    }
+
     /// Bans `target`, to its end if it has one; replaces a ban of the same target.
     pub(crate) fn add(
         &self,
@@ -162,15 +178,13 @@ impl Bans {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table without bans that have ended.
     fn write(&self, now: Instant) -> RwLockWriteGuard<'_, Table> {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        table.names.retain(|_, entry| entry.is_in_force(now));
-        table.networks.retain(|(_, entry)| entry.is_in_force(now));
-        table.patterns.retain(|(_, entry)| entry.is_in_force(now));
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove_ended(now);
         table
     }
 }
@@ -178,6 +192,24 @@ impl Bans {
 impl Table {
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.networks.is_empty() && self.patterns.is_empty()
+    }
+
+    fn remove_ended(&mut self, now: Instant) {
+        let ended = &mut self.ended;
+        let mut stays = |entry: &Entry, target: &dyn Fn() -> BanTarget| {
+            let is_in_force = entry.is_in_force(now);
+            if !is_in_force && !entry.is_automatic {
+                ended.push(target());
+            }
+            is_in_force
+        };
+        self.names
+            .retain(|target, entry| stays(entry, &|| target.clone()));
+        self.networks
+            .retain(|(network, entry)| stays(entry, &|| BanTarget::Network(*network)));
+        self.patterns.retain(|(pattern, entry)| {
+            stays(entry, &|| BanTarget::ClientIdPattern(pattern.clone()))
+        });
     }
 
     fn covers_client_id(&self, client_id: &str, counts: impl Fn(&Entry) -> bool) -> bool {

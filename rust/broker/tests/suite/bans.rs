@@ -1,8 +1,12 @@
 //! Bans by operators outlive the broker.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{Ban, BanTarget, Broker, Config};
+use mqttcore_store::files::{Files, Folder};
+use mqttcore_store::{DurableStore, Store, StoreOptions};
 
 use crate::common::{Home, config, start, v5};
 
@@ -52,6 +56,31 @@ fn bans_outlive_the_broker_with_their_reasons_and_their_ends() {
     let third = home.crash(second, 1);
     v5("a/b").connect(&third).ping();
     assert_eq!(bans(&third).len(), 3);
+}
+
+/// Keys of the notes about bans in the store in `folder`.
+fn noted(folder: &Path) -> Vec<String> {
+    let files: Arc<dyn Files> = Arc::new(Folder::open(folder).expect("a folder"));
+    let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
+    let mut keys = Vec::new();
+    let notes = store.notes(&mut |key, _| keys.push(key.to_owned()));
+    notes.expect("notes");
+    keys.retain(|key| key.starts_with("ban/"));
+    keys
+}
+
+#[test]
+fn the_next_ban_removes_those_that_have_ended_from_the_store() {
+    let home = Home::new();
+    let broker = home.start(0);
+    let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
+    broker.ban(id("ended"), String::new(), Some(Duration::ZERO));
+    broker.ban(network, String::new(), Some(Duration::ZERO));
+
+    broker.ban(id("in force"), String::new(), Some(HOUR));
+
+    drop(broker);
+    assert_eq!(noted(&home.life(0)), ["ban/c/in force"]);
 }
 
 fn in_half_an_hour() -> SystemTime {
