@@ -65,7 +65,7 @@ def counters() -> Iterator[tuple[str, ...]]:
     """Each key of `Broker.stats()` with its meaning."""
     text = source("rust/broker/src/runtime/metrics.rs")
     field = re.compile(r"((?: *///[^\n]*\n)+) *(\w+),\n")
-    for comment, name in field.findall(text[text.index("counters:\n") :]):
+    for comment, name in field.findall(text[text.index("of_shards:\n") :]):
         meaning = " ".join(
             part.strip().removeprefix("///").strip() for part in comment.splitlines()
         )
@@ -90,7 +90,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
         sign = " - " if "saturating_sub" in summed else " + "
         fields = re.findall(r"stats\.(\w+)", summed)
         yield f"`$SYS/broker/{name}`", sign.join(f"`{field}`" for field in fields)
-    loads = text[text.index("const LOADS") : text.index("fn counts(")]
+    loads = text[text.index("fn loads(") : text.index("fn publish_load(")]
     for name in re.findall(r"\"([a-z/]+)\",", loads):
         for period in ("1min", "5min", "15min"):
             yield f"`$SYS/broker/load/{name}/{period}`", "average a minute, with two digits"

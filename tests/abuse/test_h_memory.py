@@ -150,19 +150,19 @@ def test_h04_memory_goes_back_to_the_system_when_the_sessions_have_ended(tmp_pat
         def returns_within(most: int) -> bool:
             return status_bytes(life, "RssAnon") <= most
 
-        before = status_bytes(life, "RssAnon")
-        leave_sessions(life, beside)
-        assert fill(life, beside) > 0
-        assert not returns_within(before + BUDGET // 2)
-        end_sessions(life)
+        def fill_and_end() -> int:
+            before = status_bytes(life, "RssAnon")
+            leave_sessions(life, beside)
+            assert fill(life, beside) > 0
+            assert not returns_within(before + BUDGET // 2)
+            end_sessions(life)
+            return before
+
+        before = fill_and_end()
         # Tables keep the capacity that the sessions needed.
         figures.wait(lambda _: returns_within(before + BUDGET // 20))
 
-        before = status_bytes(life, "RssAnon")
-        leave_sessions(life, beside)
-        assert fill(life, beside) > 0
-        assert not returns_within(before + BUDGET // 2)
-        end_sessions(life)
+        before = fill_and_end()
 
         figures.wait(lambda _: returns_within(before + before // 20))
         beside.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests import wire as mqtt
@@ -114,13 +114,8 @@ def plain(subscribers: int) -> Attack:
 
 def unread(subscribers: int) -> Attack:
     """One hot topic, and subscribers that read nothing."""
-    return Attack(
-        name=f"flood, {subscribers:,} slow readers",
-        subscribers=subscribers,
-        filters=lambda _: ["hot"],
-        topic="hot",
-        is_read=False,
-    )
+    name = f"flood, {subscribers:,} slow readers"
+    return replace(plain(subscribers), name=name, is_read=False)
 
 
 FULL: Final = (

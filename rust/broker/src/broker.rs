@@ -298,7 +298,9 @@ impl Broker {
         let change = bans.begin_change();
         let ended = bans.take_ended(now);
         if let Some(log) = &self.engine.log {
-            ended.iter().for_each(|target| log.forget_ban(target));
+            for target in &ended {
+                log.forget_ban(target);
+            }
             log.keep_ban(&target, &reason, until);
         }
         bans.add(target, reason, until, now);

@@ -43,31 +43,18 @@ struct Load {
     most_sessions: u64,
 }
 
-/// Topics of the averages, below `load/`, in the order of [`counts`].
-const LOADS: [&str; 9] = [
-    "messages/received",
-    "messages/sent",
-    "publish/dropped",
-    "publish/received",
-    "publish/sent",
-    "bytes/received",
-    "bytes/sent",
-    "sockets",
-    "connections",
-];
-
-/// The counters whose averages are published.
-fn counts(stats: &Stats, connects: u64) -> [u64; 9] {
+/// The counters whose averages are published, with their topics below `load/`.
+fn loads(stats: &Stats, connects: u64) -> [(&'static str, u64); 9] {
     [
-        stats.packets_received,
-        stats.packets_sent,
-        dropped(stats),
-        stats.messages_received,
-        stats.messages_sent,
-        stats.bytes_received,
-        stats.bytes_sent,
-        stats.connections_accepted,
-        connects,
+        ("messages/received", stats.packets_received),
+        ("messages/sent", stats.packets_sent),
+        ("publish/dropped", dropped(stats)),
+        ("publish/received", stats.messages_received),
+        ("publish/sent", stats.messages_sent),
+        ("bytes/received", stats.bytes_received),
+        ("bytes/sent", stats.bytes_sent),
+        ("sockets", stats.connections_accepted),
+        ("connections", connects),
     ]
 }
 
@@ -79,8 +66,10 @@ fn publish_load(shard: &Rc<Shard>, stats: &Stats, load: &mut Load) {
         .iter()
         .find(|(name, _)| *name == "connect");
     let connects = connects.map_or(0, |(_, count)| *count);
-    load.averages.update(shard.now(), counts(stats, connects));
-    for (name, averages) in LOADS.iter().zip(load.averages.texts()) {
+    let loads = loads(stats, connects);
+    let counts = loads.map(|(_, count)| count);
+    load.averages.update(shard.now(), counts);
+    for ((name, _), averages) in loads.iter().zip(load.averages.texts()) {
         for (period, text) in averages {
             publish_text(shard, &format!("load/{name}/{period}"), &text);
         }

@@ -205,9 +205,7 @@ impl Access {
             scheme.eq_ignore_ascii_case(SCHEME) && brought.ct_eq(token.as_bytes()).into()
         })
     }
-}
 
-impl Access {
     /// Who may read metrics.
     pub(super) fn metrics(&self) -> MetricsAccess {
         match self {

@@ -248,12 +248,9 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use mqttcore_codec::ProtocolVersion;
 
     use super::*;
-    use crate::config::Peer;
 
     fn network(text: &str) -> BanTarget {
         BanTarget::Network(text.parse().unwrap())
@@ -281,21 +278,7 @@ mod tests {
     fn a_ban_of_the_broker_leaves_that_of_an_operator_and_does_not_count_for_good() {
         let (bans, now) = (Bans::default(), Instant::now());
         let id = || BanTarget::ClientId("a".into());
-        let login = Login {
-            client_id: "a".into(),
-            version: ProtocolVersion::V5,
-            username: None,
-            password: None,
-            certificate: None,
-            is_certified: false,
-            peer: Peer::Unix { uid: 0 },
-            listener: Arc::default(),
-            clean_start: true,
-            keep_alive_s: 0,
-            session_expiry_interval_s: 0,
-            will_topic: None,
-            user_properties: Arc::default(),
-        };
+        let login = Login::restored("a".into(), ProtocolVersion::V5, None, 0);
         bans.add_automatic(id(), "flaps".into(), Duration::from_secs(9), now);
         assert!(bans.covers(&login, now) && !bans.covers_for_good(&login, now));
 
@@ -329,7 +312,7 @@ mod tests {
         let (bans, now) = (Bans::default(), Instant::now());
         let id = |number: usize| BanTarget::ClientId(number.to_string().into());
         for number in 0..AUTOMATIC_MAX {
-            let mut table = bans.0.write().unwrap();
+            let mut table = bans.table.write().unwrap();
             let (reason, until) = (String::new(), Some(now + Duration::from_secs(60)));
             let entry = Entry {
                 reason,

@@ -1,7 +1,6 @@
 //! A client on its shard: its session while it is kept, and its connection while it has one.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use mqttcore_topics::{SubscriberId, TopicFilter};
 use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
-use crate::config::Peer;
 use crate::config::grants::Access;
 use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
@@ -113,21 +111,12 @@ impl Client {
     pub(crate) fn login(&self) -> Arc<Login> {
         match &self.identity.borrow().who {
             KnownLogin::Known(login) => Arc::clone(login),
-            KnownLogin::Kept(username) => Arc::new(Login {
-                client_id: Arc::clone(&self.id),
-                version: self.session.borrow().version(),
-                username: username.clone(),
-                password: None,
-                certificate: None,
-                is_certified: false,
-                peer: Peer::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()),
-                listener: Arc::default(),
-                clean_start: false,
-                keep_alive_s: 0,
-                session_expiry_interval_s: self.session.borrow().expiry_interval_s(),
-                will_topic: None,
-                user_properties: Arc::default(),
-            }),
+            KnownLogin::Kept(username) => {
+                let (id, session) = (Arc::clone(&self.id), self.session.borrow());
+                let expiry_s = session.expiry_interval_s();
+                let login = Login::restored(id, session.version(), username.clone(), expiry_s);
+                Arc::new(login)
+            }
         }
     }
 

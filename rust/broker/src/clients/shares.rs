@@ -127,19 +127,8 @@ mod tests {
 
     fn login(username: Option<&str>, peer: &str) -> Login {
         Login {
-            client_id: "a".into(),
-            version: ProtocolVersion::V5,
-            username: username.map(Arc::from),
-            password: None,
-            certificate: None,
-            is_certified: false,
             peer: Peer::Tcp((peer.parse::<std::net::IpAddr>().unwrap(), 1).into()),
-            listener: Arc::default(),
-            clean_start: true,
-            keep_alive_s: 0,
-            session_expiry_interval_s: 0,
-            will_topic: None,
-            user_properties: Arc::default(),
+            ..Login::restored("a".into(), ProtocolVersion::V5, username.map(Arc::from), 0)
         }
     }
 

@@ -5,6 +5,7 @@
 //! dropped unused is a refusal: authentication fails closed.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -122,6 +123,32 @@ pub struct Login {
     pub will_topic: Option<Arc<str>>,
     /// User properties of CONNECT in their order.
     pub user_properties: Arc<[(String, String)]>,
+}
+
+impl Login {
+    /// The login of a client that has not connected since the start, from what the store has of it.
+    pub(crate) fn restored(
+        client_id: Arc<str>,
+        version: ProtocolVersion,
+        username: Option<Arc<str>>,
+        session_expiry_interval_s: u32,
+    ) -> Self {
+        Self {
+            client_id,
+            version,
+            username,
+            password: None,
+            certificate: None,
+            is_certified: false,
+            peer: Peer::Tcp((Ipv4Addr::UNSPECIFIED, 0).into()),
+            listener: Arc::default(),
+            clean_start: false,
+            keep_alive_s: 0,
+            session_expiry_interval_s,
+            will_topic: None,
+            user_properties: Arc::default(),
+        }
+    }
 }
 
 impl fmt::Debug for Login {

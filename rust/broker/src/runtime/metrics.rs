@@ -68,8 +68,8 @@ pub trait Figures: Send + Sync {
 
 macro_rules! counters {
     (
-        counters: $($(#[doc = $doc:literal])+ $name:ident,)+
-        gauges: $($(#[doc = $gauge_doc:literal])+ $gauge:ident,)+
+        of_shards: $($(#[doc = $doc:literal])+ $name:ident,)+
+        of_broker: $($(#[doc = $broker_doc:literal])+ $of_broker:ident,)+
     ) => {
         /// One shard's counters, on cache lines of their own.
         #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
-            $($(#[doc = $gauge_doc])+ pub $gauge: u64,)+
+            $($(#[doc = $broker_doc])+ pub $of_broker: u64,)+
         }
 
         impl Stats {
@@ -98,7 +98,7 @@ macro_rules! counters {
             pub fn figures(&self) -> Vec<Figure> {
                 vec![
                     $(Figure::new(stringify!($name), concat!($($doc),+).trim_ascii(), self.$name),)+
-                    $(Figure::new(stringify!($gauge), concat!($($gauge_doc),+).trim_ascii(), self.$gauge),)+
+                    $(Figure::new(stringify!($of_broker), concat!($($broker_doc),+).trim_ascii(), self.$of_broker),)+
                 ]
             }
         }
@@ -106,7 +106,7 @@ macro_rules! counters {
 }
 
 counters! {
-    counters:
+    of_shards:
 
     /// Sockets accepted.
     connections_accepted,
@@ -227,7 +227,7 @@ counters! {
     /// subscriptions that came too late for it and that no other member could take.
     dropped_session_ended,
 
-    gauges:
+    of_broker:
 
     /// Packets received.
     packets_received,
