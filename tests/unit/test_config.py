@@ -592,3 +592,36 @@ def test_python_code_names_plugins_without_a_file() -> None:
     config: Any = plugin.config
     assert config.path == pathlib.Path("x")
     assert config.publish == ("a/#",)
+
+
+def test_a_data_folder_is_relative_to_the_file_that_names_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "b.toml").write_text('data = "var"\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert load("etc/b.toml").data == "etc/var"
+    assert load(folder / "b.toml").data == str(folder / "var")
+    assert load("etc/b.toml", data="mine").data == "mine"
+    assert load("etc/b.toml", environment={"MQTTCORE__DATA": "mine"}).data == "mine"
+    assert load(None).data == ""
+
+
+def test_a_store_where_the_data_folder_was_before_is_not_left_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "checkpoint.redb").touch()
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "b.toml").write_text('data = "var"\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert faults("etc/b.toml") == [
+        f"etc/b.toml:1:8: data: 'etc/var' does not exist, but there is a store in"
+        f" '{tmp_path}/var'; data is relative to this file: write the whole path, or move the"
+        " folder"
+    ]
+    (tmp_path / "etc" / "var").mkdir()
+    assert load("etc/b.toml").data == "etc/var"

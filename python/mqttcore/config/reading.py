@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast
 
 from mqttcore import _core
-from mqttcore._schema import Entry, Faults, Place, entry_of, read_fields
+from mqttcore._schema import Entry, Faults, Place, beside, entry_of, read_fields
 from mqttcore.config.checks import check_together, place_of, raise_faults
 from mqttcore.config.settings import Settings
 from mqttcore.config.values import (
@@ -58,11 +58,24 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
     if values is None:
         return None
     check_together(values, partial(place_of, root), faults)
+    values["data"] = data_folder(values.get("data") or "", place_of(root, "data"), faults)
     values["plugins"] = tuple(
         replace(use, place=place_of(root, f"plugins[{index}].use"))
         for index, use in enumerate(values.get("plugins", ()))
     )
     return None if faults else Settings(**values)
+
+
+def data_folder(text: str, place: Place, faults: Faults) -> str:
+    """The folder, relative to the file that names it, like every other path of the file."""
+    folder = beside(place, pathlib.Path(text))
+    # it was relative to the folder that the process starts in
+    old = pathlib.Path(text).absolute()
+    if text and not folder.exists() and (old / "checkpoint.redb").exists():
+        what = f"{str(folder)!r} does not exist, but there is a store in {str(old)!r}"
+        cure = "data is relative to this file: write the whole path, or move the folder"
+        faults.add(place, "data", what, cure)
+    return str(folder) if text else ""
 
 
 def built_in_profile() -> Entry:

@@ -36,7 +36,8 @@ class Settings:
     plugins: tuple[PluginUse, ...] = ()
     """Asked in this order."""
     data: str = ""
-    """Folder that sessions and messages are kept in; empty: everything lives in memory."""
+    """Folder that sessions and messages are kept in, relative to the file that names it; empty:
+    everything lives in memory."""
     scrub_interval_s: Annotated[float, Range(0, 2**32 - 1)] = 604_800.0
     """Within so long, all that was kept long ago is read again, to find rot; 0: never."""
     promise: Promise = "fsync"
