@@ -16,7 +16,7 @@ from tests.kafka.jars import NODE, fetch, java
 
 CLUSTER: Final = "bXF0dGNvcmUtdGVzdHMtMQ"
 """The identifier of the cluster: 16 bytes in base64. A fixed one saves a start of Java."""
-START_S: Final = 60.0
+START_S: Final = 180.0
 STOP_S: Final = 30.0
 SETTINGS: Final = """\
 process.roles=broker,controller
@@ -73,7 +73,7 @@ class Node:
             NodeError: it ended instead, or takes too long.
         """
         settings = self.folder / "server.properties"
-        if not settings.exists():
+        if not is_formatted(self.folder):
             self._format(settings)
         self.port = self.port or known_port(settings)
         with self.log.open("ab") as log:
@@ -101,23 +101,31 @@ class Node:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _format(self, settings: pathlib.Path) -> None:
+        """Makes an empty node; the settings get their name when that is done."""
+        logs = self.folder.absolute() / "logs"
+        shutil.rmtree(logs, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port, controller = free_ports()
-        text = SETTINGS.format(
-            port=self.port, controller=controller, logs=self.folder.absolute() / "logs"
-        )
-        settings.write_text(text, encoding="utf-8")
-        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(settings)]
-        done = subprocess.run(  # noqa: S603 -- our own command
-            self._command("kafka.tools.StorageTool", *arguments, heap="128m"),
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
+        text = SETTINGS.format(port=self.port, controller=controller, logs=logs)
+        draft = settings.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(draft)]
+        try:
+            done = subprocess.run(  # noqa: S603 -- our own command
+                self._command("kafka.tools.StorageTool", *arguments, heap="128m"),
+                capture_output=True,
+                text=True,
+                timeout=START_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NodeError(
+                f"formatting {logs} took more than {START_S:.0f} s: start it again when the"
+                f" machine is less busy"
+            ) from error
         if done.returncode:
-            settings.unlink()
             raise NodeError(f"{done.stdout}{done.stderr}"[-2000:])
+        draft.rename(settings)
 
     def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
         options = [f"-Xms{heap}", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -135,8 +143,10 @@ class Node:
                 time.sleep(0.05)
             else:
                 return
+        is_slow = self.process is not None and self.process.poll() is None
         self.kill()
-        raise NodeError(self.log.read_text(errors="replace")[-2000:])
+        said = self.log.read_text(errors="replace")[-2000:]
+        raise NodeError(f"{said}\nno answer within {START_S:.0f} s" if is_slow else said)
 
     def _end(self, number: signal.Signals) -> None:
         process, self.process = self.process, None
@@ -148,6 +158,12 @@ class Node:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def is_formatted(folder: pathlib.Path) -> bool:
+    """Whether a node can start there; a format that was interrupted left one of these or none."""
+    parts = (folder / "server.properties", folder / "logs" / "meta.properties")
+    return all(part.exists() for part in parts)
 
 
 def known_port(settings: pathlib.Path) -> int:
