@@ -1,7 +1,9 @@
 """Reads the folder of a stream on disk, also while no broker runs.
 
-``stream.json`` says what the stream is, ``sealed.json`` which Parquet files hold which offsets. A
-file that the index does not name does not count, whatever lies beside it.
+``stream.json`` says what the stream is. The index says which Parquet files hold which offsets:
+``sealed.json`` is a snapshot, and each line of ``sealed.log`` is a file that was sealed after the
+snapshot with its number. A file that the index does not name does not count, whatever lies beside
+it.
 """
 
 import json
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
+INDEX: Final = ("sealed.json", "sealed.log")
+"""The files of the index."""
 
 
 class FileMovedError(Exception):
@@ -114,7 +118,7 @@ class StreamFolder:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self._index: tuple[object, SealedIndex] | None = None
+        self._index: tuple[tuple[object, ...], SealedIndex] | None = None
 
     def __reduce__(self) -> tuple[type["StreamFolder"], tuple[pathlib.Path]]:
         return StreamFolder, (self.path,)
@@ -147,15 +151,20 @@ class StreamFolder:
             raise StreamFolderError(f"{self.path}: stream.json: key {error} is missing") from error
 
     def index(self) -> SealedIndex:
-        """Reads ``sealed.json``, if it changed since the last time.
+        """Reads the index, if it changed since the last time.
 
         Raises:
             StreamFolderError: the folder is none, or the index cannot be read.
         """
-        identity = self.identity("sealed.json")
-        if self._index is None or self._index[0] != identity:
-            self._index = identity, self.read_index()
-        return self._index[1]
+        while True:
+            identity = self.identity(*INDEX)
+            if self._index is None or self._index[0] != identity:
+                index = self.read_index()
+                if self.identity(*INDEX)[0] != identity[0]:
+                    # another snapshot meanwhile: what was read of the log may belong to either
+                    continue
+                self._index = identity, index
+            return self._index[1]
 
     def read_index(self) -> SealedIndex:
         """What the index says now; without one nothing is sealed yet."""
@@ -164,8 +173,10 @@ class StreamFolder:
         if found is None:
             return SealedIndex(((),) * partitions, (0,) * partitions)
         try:
+            for entry in self.sealed_since(found.get("snapshot", 0)):
+                found["partitions"][entry["partition"]].append(entry)
             index = index_of(found, self.path / "data")
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise StreamFolderError(
                 f"{self.path}: sealed.json cannot be read: {error!r}"
             ) from error
@@ -174,6 +185,25 @@ class StreamFolder:
                 f"{self.path}: sealed.json does not have {partitions} partitions"
             )
         return index
+
+    def sealed_since(self, snapshot: int) -> Iterator[Any]:
+        """The files in the log of a snapshot of the index."""
+        try:
+            lines = (self.path / "sealed.log").read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StreamFolderError(f"{self.path}: sealed.log cannot be read: {error}") from error
+        for line in lines:
+            try:
+                entry = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                entry = None
+            if entry is None:
+                # it is being written, or a crash left a part of it
+                return
+            if entry["snapshot"] == snapshot:
+                yield entry
 
     def forget(self) -> None:
         """The index is looked at anew; here that is so anyway."""
@@ -207,13 +237,18 @@ class StreamFolder:
         except (OSError, ValueError) as error:
             raise StreamFolderError(f"{self.path}: {name} cannot be read: {error}") from error
 
-    def identity(self, name: str) -> object:
-        """Changes whenever the file is replaced."""
-        try:
-            status = os.stat(self.path / name)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+    def identity(self, *names: str) -> tuple[object, ...]:
+        """One value a file, which changes whenever the file does."""
+        return tuple(map(identity_of, (self.path / name for name in names)))
+
+
+def identity_of(path: pathlib.Path) -> object:
+    """Changes whenever the file is replaced or grows."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN401 -- JSON

@@ -1,5 +1,6 @@
 //! Writes batches of one partition to a Parquet file.
 
+use std::borrow::Borrow;
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
@@ -35,15 +36,17 @@ const ZSTD_LEVEL: i32 = 3;
 ///
 /// [`ColumnarError::Column`] for other columns, [`ColumnarError::NotDense`] for a gap, a repeat, another partition or no
 /// row at all, [`ColumnarError::Arrow`] if `out` refuses bytes. The bytes written so far are not a valid file.
-pub fn write_parquet<'a, W: Write + Send>(
+pub fn write_parquet<W: Write + Send, B: Borrow<RecordBatch>>(
     out: W,
-    batches: impl IntoIterator<Item = &'a RecordBatch>,
+    batches: impl IntoIterator<Item = B>,
     origin: &Origin,
     aliases: &mut Aliases,
 ) -> Result<FileMeta, ColumnarError> {
     let mut needed = Needed::default();
-    let mut batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
+    let batches = batches.into_iter();
+    let mut batches = batches.filter(|batch| batch.borrow().num_rows() > 0);
     let first = batches.next().ok_or_else(no_row)?;
+    let first = first.borrow();
     let columns = first.num_columns();
     let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties()?))?;
     let mut meta = Extent::of(first, None)?.into_meta(origin);
@@ -51,6 +54,7 @@ pub fn write_parquet<'a, W: Write + Send>(
     let mut group_bytes = text_bytes(first);
     writer.write(first)?;
     for batch in batches {
+        let batch = batch.borrow();
         let extent = Extent::of(batch, Some(&meta))?;
         aliases.follow_noting(batch, &mut needed)?;
         meta.last = extent.last;

@@ -18,6 +18,10 @@ use crate::wal::segment::{self, SegmentHeader};
 /// The folder of all streams.
 pub(crate) const STREAMS: &str = "streams";
 
+/// Part of the file index of a stream: files that were sealed since its snapshot. It grows; all other files beside the
+/// log are replaced when they change.
+pub(crate) const SEALED_LOG: &str = "sealed.log";
+
 /// Folder for files that notes refer to and that are complete under their names. The writer of
 /// the notes owns it; a backup contains all of its files.
 pub const NOTED: &str = "sink";
@@ -121,6 +125,7 @@ impl<'f> Copy<'f> {
             if !name.contains('.') {
                 let (from, folder) = self.folder(&*from, Some(root), &name, passage)?;
                 self.take_all(&*from, folder, ".json")?;
+                self.hold_if_there(&*from, folder, SEALED_LOG)?;
                 let (from, folder) = self.folder(&*from, Some(folder), "data", group)?;
                 self.take_all(&*from, folder, ".parquet")?;
             }
@@ -165,6 +170,15 @@ impl<'f> Copy<'f> {
         }
         self.bytes += self.target(folder).open(name)?.bytes()?;
         Ok(())
+    }
+
+    /// Holds what a file that grows has now.
+    fn hold_if_there(&mut self, from: &dyn Files, folder: usize, name: &str) -> io::Result<()> {
+        let end = match from.open(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file?.bytes()?,
+        };
+        self.hold(from, Some(folder), name, end)
     }
 
     fn hold(

@@ -343,7 +343,7 @@ fn small_neighbours_become_one_file_with_the_same_rows() {
     let data = disk
         .folder("streams/plant/data", FolderAccess::Owner)
         .unwrap();
-    assert_eq!(data.list().unwrap().len(), 2);
+    assert_eq!(data.list().unwrap().len(), 1);
     assert_eq!((before.len(), log.rows("plant", 0)), (34, before));
 }
 

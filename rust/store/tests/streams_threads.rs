@@ -7,6 +7,7 @@ mod small;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mqttcore_store::files::{Files, Folder};
@@ -27,12 +28,13 @@ impl Temporary {
 
     fn open(&self, limits: StreamLimits) -> DurableStore {
         let files: Arc<dyn Files> = Arc::new(Folder::open(&self.0).unwrap());
-        let definitions = vec![Definition {
-            name: "plant".to_owned(),
-            filters: vec!["plant/#".to_owned()],
+        let definition = |name: &str| Definition {
+            name: name.to_owned(),
+            filters: vec![format!("{name}/#")],
             partitions: 2,
             ..Definition::default()
-        }];
+        };
+        let definitions = vec![definition("plant"), definition("other")];
         let streams = StreamOptions {
             definitions,
             limits,
@@ -164,6 +166,36 @@ fn a_tail_that_is_large_is_sealed_and_what_comes_meanwhile_waits() {
     store.close().unwrap();
 }
 
+/// A stream is sealed on request without pause; the thread that does it still looks after the others.
+#[test]
+fn rows_that_are_old_are_sealed_however_often_another_stream_is() {
+    let folder = Temporary::new("often");
+    let limits = StreamLimits {
+        tail_age: Duration::ZERO,
+        ..StreamLimits::default()
+    };
+    let store = folder.open(limits);
+    let is_done = AtomicBool::new(false);
+
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    store.seal("other").unwrap();
+                }
+            });
+        }
+        let ticket = append(&store, Durability::Fsync, b"x");
+        store.wait(ticket).unwrap();
+        let sealed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until(&store, |bounds| bounds.sealed_end == 1);
+        }));
+        is_done.store(true, Ordering::Relaxed);
+        sealed.unwrap();
+    });
+    store.close().unwrap();
+}
+
 #[test]
 fn sealing_on_request_returns_when_the_rows_are_in_files() {
     let folder = Temporary::new("request");
@@ -182,7 +214,7 @@ fn sealing_on_request_returns_when_the_rows_are_in_files() {
             end: 1
         }
     );
-    assert!(store.seal("other").is_err());
+    assert!(store.seal("third").is_err());
     let data = "streams/plant/data";
     let file = format!("{data}/00000-00000000000000000000.parquet");
     assert_eq!((folder.mode(&file), folder.mode(data)), (0o640, 0o750));

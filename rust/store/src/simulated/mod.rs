@@ -135,17 +135,7 @@ impl SimulatedStore {
         let Some(streams) = inner.streams.clone() else {
             return Ok(());
         };
-        let sealed = streams.seal(&SealRequest::Everything, &mut |batch| {
-            let ticket =
-                inner
-                    .log_queue
-                    .push(batch, Durability::Fsync, crate::wal::SpacePolicy::Essential);
-            inner.drain()?;
-            if inner.refused.contains(&ticket.number) {
-                return Err(StoreError::NoSpace);
-            }
-            Ok(())
-        });
+        let sealed = streams.seal(&SealRequest::Everything, &mut |batch| inner.commit(batch));
         match sealed {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
             done => inner.note(done),
@@ -164,7 +154,7 @@ impl SimulatedStore {
         let Some(streams) = inner.streams.clone() else {
             return Ok(());
         };
-        match streams.tidy(now_us) {
+        match streams.tidy(now_us, &mut |batch| inner.commit(batch)) {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
             done => inner.note(done),
         }
@@ -279,6 +269,18 @@ impl Inner {
     fn drain(&mut self) -> Result<(), StoreError> {
         while self.try_step()? {}
         self.sync()
+    }
+
+    /// Writes a batch; it is safe when this returns.
+    #[cfg(feature = "columnar")]
+    fn commit(&mut self, batch: &mut crate::Batch) -> Result<(), StoreError> {
+        let space = crate::wal::SpacePolicy::Essential;
+        let ticket = self.log_queue.push(batch, Durability::Fsync, space);
+        self.drain()?;
+        if self.refused.contains(&ticket.number) {
+            return Err(StoreError::NoSpace);
+        }
+        Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
 //! A file gets its final name when it is complete and safe. So after a crash a name without a leading underscore is a
 //! complete file; the offsets in its footer decide whether it is valid.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -29,8 +30,17 @@ use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, w
 /// Number of small neighbouring files that are merged.
 const MERGE_FILES: usize = 16;
 
-/// Files of this size and more are not small.
-const SMALL_BYTES: u64 = 16 << 20;
+/// More files are merged at once when a partition has many: one of so many. A merge writes the whole index.
+const MERGED_PART: usize = 64;
+
+/// What a merged file may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MergeLimits {
+    /// Files of this size and more are not merged; a merged file has less than twice as much.
+    pub(super) bytes: u64,
+    /// The longest time between its first row and its last row.
+    pub(super) longest: Option<Duration>,
+}
 
 /// The files of one partition.
 #[derive(Clone, Debug)]
@@ -155,10 +165,10 @@ impl History {
     }
 
     /// Writes rows into a file; when this returns, the file has its name and is safe.
-    pub(super) fn write<'a>(
+    pub(super) fn write<B: Borrow<RecordBatch>>(
         &self,
         base: u64,
-        batches: impl IntoIterator<Item = &'a RecordBatch>,
+        batches: impl IntoIterator<Item = Result<B, StoreError>>,
         origin: &Origin,
         aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
@@ -169,65 +179,86 @@ impl History {
             .and_then(|()| self.folder.create(&unborn, 0))
             .map_err(failed)?;
         let mut writing = FileWriter::new(file);
+        let mut unread = None;
+        let batches = batches.into_iter();
+        let batches = batches.map_while(|batch| batch.map_err(|error| unread = Some(error)).ok());
         let written = write_parquet(&mut writing, batches, origin, aliases);
-        let bytes = match written {
-            Ok(_) => writing.finish(),
-            Err(ref error) => Err(writing.explain(error)),
+        let finished = match (unread, written) {
+            (Some(error), _) => Err(error),
+            (None, Ok(meta)) => writing.finish().map(|bytes| (meta, bytes)).map_err(failed),
+            (None, Err(error)) => Err(failed(writing.explain(&error))),
         };
-        if bytes.is_err() {
-            // The rows stay in memory; the incomplete file is removed.
+        if finished.is_err() {
+            // The rows stay where they were; the incomplete file is removed.
             remove_if_there(&*self.folder, &unborn).map_err(failed)?;
         }
-        let bytes = bytes.map_err(failed)?;
+        let (meta, bytes) = finished?;
         self.folder
             .rename(&unborn, &name)
             .and_then(|()| self.folder.sync_names())
             .map_err(failed)?;
-        // INVARIANT: an error was returned with `bytes`.
-        Ok(sealed_file(&name, &written.expect("written"), bytes))
+        Ok(sealed_file(&name, &meta, bytes))
     }
 
-    /// The first group of [`MERGE_FILES`] small neighbouring files, from position `first` on, whose rows lie within
-    /// `longest`.
-    pub(super) fn mergeable(
-        &self,
-        first: usize,
-        longest: Option<Duration>,
-    ) -> Option<Range<usize>> {
-        let longest_us = longest.map_or(u128::MAX, |longest| longest.as_micros());
-        let (mut begin, mut bytes) = (first, 0);
-        for (place, file) in self.files.iter().enumerate().skip(first) {
-            let follows = place > begin && self.files[place - 1].last + 1 == file.base;
-            if file.bytes >= SMALL_BYTES || bytes >= SMALL_BYTES || !follows {
-                (begin, bytes) = (place, 0);
-            }
-            while begin < place && duration_us(&self.files[begin..=place]) > longest_us {
-                bytes -= self.files[begin].bytes;
-                begin += 1;
+    /// The first neighbouring files, from position `first` on, to merge into one.
+    ///
+    /// They are many, or make a file that is large enough to be left alone from then on; and none of them has more
+    /// than half of their bytes, so each byte is written a few times only: each time into a file of twice the size.
+    pub(super) fn mergeable(&self, first: usize, limits: MergeLimits) -> Option<Range<usize>> {
+        let least = MERGE_FILES.max(self.files.len() / MERGED_PART);
+        let mut starts = first..self.files.len();
+        starts.find_map(|begin| {
+            let end = self.neighbours(begin, limits);
+            self.balanced(begin..end, least, limits.bytes)
+        })
+    }
+
+    /// The end of the files from `begin` on that could become one file.
+    fn neighbours(&self, begin: usize, limits: MergeLimits) -> usize {
+        let longest_us = limits
+            .longest
+            .map_or(u128::MAX, |longest| longest.as_micros());
+        let (mut end, mut bytes) = (begin, 0);
+        let (mut earliest, mut latest) = (i64::MAX, i64::MIN);
+        while let Some(file) = self.files.get(end)
+            && file.bytes < limits.bytes
+            && bytes < limits.bytes
+            && (end == begin || self.files[end - 1].last + 1 == file.base)
+        {
+            (earliest, latest) = (earliest.min(file.min_us), latest.max(file.max_us));
+            if u128::from(latest.abs_diff(earliest)) > longest_us {
+                break;
             }
             bytes += file.bytes;
-            if file.bytes >= SMALL_BYTES {
-                begin = place + 1;
-            } else if place + 1 - begin == MERGE_FILES {
-                return Some(begin..place + 1);
-            }
+            end += 1;
         }
-        None
+        end
     }
 
-    /// Reads all columns of a file, or one column.
+    /// The files of `range`, if it is worth merging them, or else those before or behind a file that has more than half
+    /// of their bytes.
+    fn balanced(&self, range: Range<usize>, least: usize, enough: u64) -> Option<Range<usize>> {
+        let bytes: u64 = self.files[range.clone()]
+            .iter()
+            .map(|file| file.bytes)
+            .sum();
+        if range.len() < 2 || (range.len() < least && bytes < enough) {
+            return None;
+        }
+        let mut places = range.clone();
+        let Some(large) = places.find(|place| self.files[*place].bytes > bytes / 2) else {
+            return Some(range);
+        };
+        self.balanced(range.start..large, least, enough)
+            .or_else(|| self.balanced(large + 1..range.end, least, enough))
+    }
+
+    /// Reads a file.
     pub(super) fn read(
         &self,
         sealed: &SealedFile,
-        column: Option<&str>,
-    ) -> Result<Vec<RecordBatch>, StoreError> {
-        self.read_by(sealed, |builder| match column {
-            Some(column) => {
-                let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
-                builder.with_projection(mask)
-            }
-            None => builder,
-        })
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, StoreError>>, StoreError> {
+        self.read_by(sealed, |builder| builder)
     }
 
     /// Updates `aliases` with the Sparkplug aliases in the rows of a file.
@@ -236,7 +267,7 @@ impl History {
         sealed: &SealedFile,
         aliases: &mut Aliases,
     ) -> Result<(), StoreError> {
-        let read = || self.read_births(sealed);
+        let read = || self.read_births(sealed)?.collect::<Result<Vec<_>, _>>();
         let batches = contained(Path::new(&sealed.file), read);
         let batches = batches.map_err(|error| unreadable(sealed, &error))?;
         let mut batches = batches.iter();
@@ -245,7 +276,10 @@ impl History {
     }
 
     /// Topics and payloads of the row groups that may have Sparkplug BIRTHs.
-    fn read_births(&self, sealed: &SealedFile) -> Result<Vec<RecordBatch>, StoreError> {
+    fn read_births(
+        &self,
+        sealed: &SealedFile,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, StoreError>>, StoreError> {
         self.read_by(sealed, |builder| {
             let groups = builder.metadata().row_groups().iter().enumerate();
             let groups = groups.filter(|(_, group)| may_have_births(group));
@@ -267,14 +301,14 @@ impl History {
         &self,
         sealed: &SealedFile,
         narrow: impl FnOnce(Builder) -> Builder,
-    ) -> Result<Vec<RecordBatch>, StoreError> {
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, StoreError>>, StoreError> {
         let file = self.folder.open(&sealed.file).and_then(FileReader::new);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
-        let broken = |error: &dyn ToString| unreadable(sealed, error);
-        let builder = Builder::try_new(file).map_err(|error| broken(&error))?;
-        let reader = narrow(builder).build().map_err(|error| broken(&error))?;
-        let batches = reader.collect::<Result<Vec<_>, _>>();
-        batches.map_err(|error| broken(&error))
+        let builder = Builder::try_new(file).map_err(|error| unreadable(sealed, &error))?;
+        let reader = narrow(builder).build();
+        let reader = reader.map_err(|error| unreadable(sealed, &error))?;
+        let sealed = sealed.clone();
+        Ok(reader.map(move |batch| batch.map_err(|error| unreadable(&sealed, &error))))
     }
 
     /// The first offset with a time of at least `at_us`, if it is in a file; times never decrease.
@@ -286,25 +320,28 @@ impl History {
         if file.min_us >= at_us {
             return Ok(Some(file.base));
         }
-        let older = self
-            .read(file, Some("timestamp"))?
-            .into_iter()
-            .map(|batch| {
-                let times = batch
-                    .column(0)
-                    .as_primitive_opt::<TimestampMicrosecondType>();
-                times.map_or(0, |times| {
-                    times.values().partition_point(|time| *time < at_us) as u64
-                })
-            });
-        Ok(Some(file.base + older.sum::<u64>()))
+        let times = self.read_by(file, |builder| {
+            let mask = ProjectionMask::columns(builder.parquet_schema(), ["timestamp"]);
+            builder.with_projection(mask)
+        })?;
+        let mut offset = file.base;
+        for batch in times {
+            let batch = batch?;
+            let times = batch
+                .column(0)
+                .as_primitive_opt::<TimestampMicrosecondType>();
+            let values = times.map_or(&[][..], |times| times.values());
+            offset += values.partition_point(|time| *time < at_us) as u64;
+        }
+        Ok(Some(offset))
     }
 
     /// The offset column of a file.
     pub(super) fn offsets(&self, file: &SealedFile) -> Result<Vec<u64>, StoreError> {
         let mut offsets = Vec::new();
         // Read all columns, so that damage in any of them is found.
-        for batch in self.read(file, None)? {
+        for batch in self.read(file)? {
+            let batch = batch?;
             let column = batch.column_by_name("offset");
             let column = column.and_then(|column| column.as_primitive_opt::<Int64Type>());
             let values = column.map_or(&[][..], |column| column.values());
@@ -335,16 +372,6 @@ fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
 fn footer(name: &str, reading: &FileReader) -> Option<FileMeta> {
     let footer = ParquetMetaDataReader::new().parse_and_finish(reading);
     FileMeta::of(Path::new(name), &footer.ok()?).ok()
-}
-
-/// Time between the earliest and the latest row of `files`, in microseconds.
-fn duration_us(files: &[SealedFile]) -> u128 {
-    let earliest = files.iter().map(|file| i128::from(file.min_us)).min();
-    let latest = files.iter().map(|file| i128::from(file.max_us)).max();
-    let duration = latest
-        .zip(earliest)
-        .map(|(latest, earliest)| latest - earliest);
-    duration.map_or(0, i128::unsigned_abs)
 }
 
 fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {

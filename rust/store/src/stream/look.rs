@@ -7,8 +7,9 @@ use crate::error::StoreError;
 use crate::files::{Files, FolderAccess};
 use crate::index::Index;
 use crate::stats::StreamInfo;
+use crate::stream::file_index;
 use crate::stream::history::{self, Expected, History};
-use crate::stream::manifest::{self, SEALED, STREAM, Sealed, StreamIdentity};
+use crate::stream::manifest::{self, STREAM, StreamIdentity};
 use crate::stream::open::wrong;
 
 /// Describes every stream in the folder; with `is_verified`, also reads all rows in files.
@@ -59,7 +60,7 @@ fn describe_one(
     };
     let data = folder.folder("data", FolderAccess::Owner);
     let data = data.map_err(|error| StoreError::io("open", "data", error))?;
-    let sealed: Sealed = manifest::read(folder, SEALED)?.unwrap_or_default();
+    let (sealed, _) = file_index::read(folder)?;
     let names = history::look(&*data)?;
     for partition in 0..identity.partitions {
         let place = usize::from(partition);

@@ -1,4 +1,4 @@
-//! Metadata files of a stream: `stream.json`, `sealed.json`, `holds.json`.
+//! Metadata files of a stream: `stream.json`, `sealed.json` (see `file_index`), `holds.json`.
 //!
 //! Each file is written under a temporary name, synced and renamed: after a crash it is complete, old or new.
 
@@ -69,6 +69,9 @@ pub(super) struct Sealed {
     pub(super) partitions: Vec<Vec<SealedFile>>,
     /// The earliest readable offset of each partition.
     pub(super) earliest: Vec<u64>,
+    /// Number of this snapshot; 0 in indexes of older versions.
+    #[serde(default)]
+    pub(super) snapshot: u64,
 }
 
 /// A file of rows.
@@ -124,6 +127,16 @@ pub(super) fn read<T: DeserializeOwned>(
     files: &dyn Files,
     name: &str,
 ) -> Result<Option<T>, StoreError> {
+    let Some(text) = content(files, name)? else {
+        return Ok(None);
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| StoreError::io("read", name, error.into()))
+}
+
+/// Reads a file; `None` if it does not exist.
+pub(super) fn content(files: &dyn Files, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let failed = |error| StoreError::io("read", name, error);
     let file = match files.open(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -132,9 +145,8 @@ pub(super) fn read<T: DeserializeOwned>(
     let bytes = file.bytes().map_err(failed)?;
     let mut text = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     let read = read_full(&*file, &mut text, 0).map_err(failed)?;
-    serde_json::from_slice(&text[..read])
-        .map(Some)
-        .map_err(|error| failed(error.into()))
+    text.truncate(read);
+    Ok(Some(text))
 }
 
 /// Writes a metadata file; it is safe when this returns.

@@ -8,6 +8,7 @@
 //! ```text
 //! <folder>/streams/<name>/stream.json   what it is: number, partitions, seed, epoch, columns
 //!                         sealed.json   which file holds which offsets, and the first that may be read
+//!                         sealed.log    files that were sealed since sealed.json was written
 //!                         aliases.json  what Sparkplug's aliases mean where the rows in files end
 //!                         holds.json    what consumers still need
 //!                         data/<partition, 5 digits>-<first offset, 20 digits>.parquet
@@ -15,6 +16,7 @@
 
 mod definition;
 mod error;
+mod file_index;
 mod history;
 mod holds;
 pub(crate) mod look;

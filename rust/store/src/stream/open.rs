@@ -9,10 +9,11 @@ use crate::files::{Files, FolderAccess};
 use crate::index::Index;
 use crate::record::Record;
 use crate::stream::definition::{Definition, PartitionKey};
+use crate::stream::file_index::{self, FileIndex};
 use crate::stream::history::{self, Expected, History};
 use crate::stream::holds::{HOLD_MAX, HoldTable};
 use crate::stream::manifest::{
-    self, ALIASES, FORMAT, HOLDS, Holds, KnownAliases, SEALED, STREAM, Sealed, StreamIdentity,
+    self, ALIASES, FORMAT, HOLDS, Holds, KnownAliases, STREAM, Sealed, StreamIdentity,
 };
 use crate::stream::refill::{FindFrames, refill, salvaged, whole};
 use crate::stream::sealing::SealRequest;
@@ -180,6 +181,8 @@ struct Opening<'o, 'w> {
 struct SealedFiles {
     histories: Vec<History>,
     sealed: Sealed,
+    /// Whether the index has a log.
+    is_logged: bool,
 }
 
 impl Opening<'_, '_> {
@@ -202,13 +205,14 @@ impl Opening<'_, '_> {
         if found.identity.as_ref() != Some(&identity) {
             manifest::write(&*found.folder, STREAM, &identity)?;
         }
-        let stream = self.stream_of(found, identity, files.histories, holds)?;
+        let index = FileIndex::new(Arc::clone(&found.folder), &files.sealed);
+        let stream = self.stream_of(found, identity, files.histories, (index, holds))?;
         let written: Vec<_> = files.sealed.partitions;
         let now = stream.partitions.iter().map(|partition| {
             let partition = crate::stream::streams::lock(partition);
             partition.history.files.clone()
         });
-        if !now.eq(written) {
+        if files.is_logged || !now.eq(written) {
             stream.write_index()?;
         }
         Ok(stream)
@@ -270,7 +274,7 @@ impl Opening<'_, '_> {
         let group = found.definition.as_ref().and_then(|known| known.group);
         let data = found.folder.folder("data", FolderAccess::Group(group));
         let data = data.map_err(|error| StoreError::io("open", "data", error))?;
-        let sealed: Sealed = manifest::read(&*found.folder, SEALED)?.unwrap_or_default();
+        let (sealed, is_logged) = file_index::read(&*found.folder)?;
         let names = history::names(&*data)?;
         let mut histories = Vec::new();
         for partition in 0..identity.partitions {
@@ -289,7 +293,11 @@ impl Opening<'_, '_> {
             let folder = Arc::clone(&data);
             histories.push(History::open(folder, names, known, earliest, &expected)?);
         }
-        Ok(SealedFiles { histories, sealed })
+        Ok(SealedFiles {
+            histories,
+            sealed,
+            is_logged,
+        })
     }
 
     /// Whether files or consumers have offsets that the log does not: an older log was restored.
@@ -344,7 +352,7 @@ impl Opening<'_, '_> {
         found: &Found,
         identity: StreamIdentity,
         histories: Vec<History>,
-        holds: Holds,
+        (index, holds): (FileIndex, Holds),
     ) -> Result<Stream, StoreError> {
         let partitions = (0..).zip(histories).map(|(number, history)| {
             let sealed = self.index.streams.sealed((identity.id, number));
@@ -369,6 +377,7 @@ impl Opening<'_, '_> {
                 .and_then(|known| known.hold_max)
                 .unwrap_or(HOLD_MAX),
             folder: Arc::clone(&found.folder),
+            index,
             partitions,
             aliases: Mutex::new(KnownMetrics {
                 now: aliases,

@@ -70,7 +70,7 @@ impl Streams {
         })
     }
 
-    /// The content of `sealed.json`: files and their rows.
+    /// The file index, in the form of `sealed.json`: files and their rows.
     ///
     /// # Errors
     ///

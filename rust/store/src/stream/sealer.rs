@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
 use crate::stream::sealing::SealRequest;
@@ -103,13 +103,19 @@ struct Running {
 
 impl Running {
     fn run(&self, requests: &Receiver<Request>) {
-        let mut ticks = 0;
+        let mut schedule = Schedule::new(Instant::now());
         loop {
-            let done = match requests.recv_timeout(TICK) {
+            let now = Instant::now();
+            let next = if schedule.is_due(now) {
+                Err(RecvTimeoutError::Timeout)
+            } else {
+                requests.recv_timeout(schedule.look_at.saturating_duration_since(now))
+            };
+            let done = match next {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    ticks += 1;
-                    self.look(ticks % TICKS_TO_TIDY == 0)
+                    let is_tidied = schedule.begin(now);
+                    self.look(is_tidied)
                 }
                 Ok(Request(wanted, asked)) => {
                     let done = self.seal(&wanted);
@@ -129,6 +135,8 @@ impl Running {
         }
         // Rows that cannot be sealed now stay in the log.
         let _ = self.seal(&SealRequest::Everything);
+        // The next start writes it otherwise.
+        let _ = self.streams.settle_indexes();
     }
 
     fn look(&self, is_tidied: bool) -> Result<(), StoreError> {
@@ -142,21 +150,72 @@ impl Running {
             self.behind.shrink();
         }
         match self.streams.kept_us() {
-            Some(kept_us) if is_tidied => self.streams.tidy(kept_us),
+            Some(kept_us) if is_tidied => {
+                self.streams.tidy(kept_us, &mut |batch| self.commit(batch))
+            }
             _ => Ok(()),
         }
     }
 
     fn seal(&self, wanted: &SealRequest) -> Result<(), StoreError> {
-        self.streams.seal(wanted, &mut |batch: &mut Batch| {
-            let ticket = self
-                .shared
-                .append(batch, Durability::Fsync, SpacePolicy::Essential)?;
-            self.shared.wait(ticket)
-        })
+        self.streams.seal(wanted, &mut |batch| self.commit(batch))
+    }
+
+    fn commit(&self, batch: &mut Batch) -> Result<(), StoreError> {
+        let (level, space) = (Durability::Fsync, SpacePolicy::Essential);
+        let ticket = self.shared.append(batch, level, space)?;
+        self.shared.wait(ticket)
+    }
+}
+
+/// When the thread looks for rows to seal, however many requests there are.
+struct Schedule {
+    look_at: Instant,
+    /// Number of looks so far.
+    looks: u32,
+}
+
+impl Schedule {
+    fn new(now: Instant) -> Self {
+        Self {
+            look_at: now + TICK,
+            looks: 0,
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.look_at <= now
+    }
+
+    /// Begins a look; returns whether it includes merging and retention.
+    fn begin(&mut self, now: Instant) -> bool {
+        self.look_at = now + TICK;
+        self.looks = self.looks.wrapping_add(1);
+        self.looks.is_multiple_of(TICKS_TO_TIDY)
     }
 }
 
 fn ended() -> StoreError {
     StoreError::Stopped("it was closed".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_and_retention_come_with_every_thirtieth_look() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::new(begin);
+        let mut tidied = Vec::new();
+        // The thread is asked to seal ten times a second.
+        for tenths in 1..=620 {
+            let now = begin + TICK / 10 * tenths;
+            if schedule.is_due(now) && schedule.begin(now) {
+                tidied.push(tenths);
+            }
+        }
+
+        assert_eq!(tidied, [300, 600]);
+    }
 }

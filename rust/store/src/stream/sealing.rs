@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 
 use crate::error::StoreError;
 use crate::record::Record;
-use crate::stream::history::History;
+use crate::stream::history::{History, MergeLimits};
 use crate::stream::manifest::SealedFile;
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{ClosedBatch, Tail};
@@ -48,10 +48,17 @@ impl Streams {
         commit: &mut CommitFn<'_>,
     ) -> Result<(), StoreError> {
         let _work = self.lock_work();
+        self.seal_locked(wanted, commit)
+    }
+
+    fn seal_locked(
+        &self,
+        wanted: &SealRequest,
+        commit: &mut CommitFn<'_>,
+    ) -> Result<(), StoreError> {
         let is_pressed = match wanted {
             SealRequest::Due { log_bytes, .. } => {
-                self.held_bytes() >= self.limits().tail_bytes
-                    || *log_bytes >= self.limits().log_bytes
+                self.is_pressed() || *log_bytes >= self.limits().log_bytes
             }
             _ => true,
         };
@@ -66,6 +73,11 @@ impl Streams {
             }
         }
         Ok(())
+    }
+
+    /// Whether the rows in memory are as many as the limit allows.
+    fn is_pressed(&self) -> bool {
+        self.held_bytes() >= self.limits().tail_bytes
     }
 
     fn is_due(&self, tail: &Tail, wanted: &SealRequest) -> bool {
@@ -151,12 +163,21 @@ impl Streams {
         aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
         let base = run.first().map_or(0, |first| first.base);
-        let batches = typed(stream, run.iter().map(|frozen| &frozen.batch), aliases)?;
+        let mut add = stream.typed.adder(aliases);
+        let batches = run.iter().map(|frozen| add(&frozen.batch));
+        let batches = batches.map(|batch| batch.map_err(|error| stream.failed(&error)));
         let history = history_of(stream, number);
-        let mut file = history.write(base, &batches, &stream.origin(), aliases)?;
+        let mut file = history.write(base, batches, &stream.origin(), aliases)?;
         file.sealed_us = self.kept_us();
         self.count_file();
         Ok(file)
+    }
+
+    /// Writes snapshots of the file indexes that have a log.
+    pub(crate) fn settle_indexes(&self) -> Result<(), StoreError> {
+        let _work = self.lock_work();
+        let mut streams = self.list.iter();
+        streams.try_for_each(|stream| stream.index.settle(|| stream.sealed()))
     }
 
     /// Writes the file index and removes rows that are in files from memory.
@@ -172,7 +193,7 @@ impl Streams {
         if ends.is_empty() {
             return Ok(());
         }
-        stream.write_index()?;
+        stream.index.add(stream.sealed())?;
         let next = lock(&stream.aliases).next.clone();
         if let Some(next) = &next {
             stream.write_aliases(next)?;
@@ -189,12 +210,12 @@ impl Streams {
     }
 
     /// Merges small neighbouring files, applies retention, and removes files whose grace period is over. `now_us` is
-    /// kept time.
-    pub(crate) fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
+    /// kept time. A merge takes seconds: rows are sealed meanwhile if memory for them runs out.
+    pub(crate) fn tidy(&self, now_us: u64, commit: &mut CommitFn<'_>) -> Result<(), StoreError> {
         let _work = self.lock_work();
         for stream in &self.list {
             for number in 0..stream.identity.partitions {
-                self.merge(stream, number)?;
+                self.merge(stream, number, commit)?;
             }
             stream.shorten_holds(now_us / 1_000)?;
             retain(stream, now_us, self.limits().grace.as_millis())?;
@@ -204,25 +225,37 @@ impl Streams {
     }
 
     /// The merged file replaces the first of its parts; the index drops the others before they are removed.
-    fn merge(&self, stream: &Stream, number: u16) -> Result<(), StoreError> {
+    fn merge(
+        &self,
+        stream: &Stream,
+        number: u16,
+        commit: &mut CommitFn<'_>,
+    ) -> Result<(), StoreError> {
         let history = history_of(stream, number);
-        let Some((range, told)) = mergeable(stream, &history)? else {
+        let limits = MergeLimits {
+            bytes: self.limits().merged_bytes,
+            longest: stream.retention_age.map(|age| age / MERGED_PART),
+        };
+        let Some((range, told)) = mergeable(stream, &history, limits)? else {
             return Ok(());
         };
-        let (mut rows, mut begin) = (Vec::new(), Aliases::default());
-        for (file, told) in history.files[range.clone()].iter().zip(told) {
-            // Files from before a column was added get the column now.
-            rows.extend(typed(stream, &history.read(file, None)?, &told)?);
-            begin.fill(told);
+        let parts = &history.files[range.clone()];
+        let mut begin = Aliases::default();
+        for told in &told {
+            begin.fill(told.clone());
         }
-        let base = history.files[range.start].base;
-        let mut merged = history.write(base, &rows, &stream.origin(), &mut begin)?;
-        merged.sealed_us = latest(&history.files[range.clone()]);
+        let rows = parts.iter().zip(&told);
+        let rows = rows.flat_map(|(file, told)| rows_of(stream, &history, file, told));
+        let rows = rows.map(|batch| {
+            if self.is_pressed() {
+                self.seal_locked(&SealRequest::Everything, commit)?;
+            }
+            batch
+        });
+        let mut merged = history.write(parts[0].base, rows, &stream.origin(), &mut begin)?;
+        merged.sealed_us = latest(parts);
         self.count_file();
-        let old: Vec<String> = history.files[range.clone()][1..]
-            .iter()
-            .map(|file| file.file.clone())
-            .collect();
+        let old: Vec<String> = parts[1..].iter().map(|file| file.file.clone()).collect();
         lock(&stream.partitions[usize::from(number)])
             .history
             .files
@@ -238,14 +271,21 @@ impl Streams {
     }
 }
 
-/// The rows with the typed columns of the stream; `aliases` are the aliases before the first row.
-fn typed<'b>(
+/// The rows of a file with the typed columns of the stream: a file from before a column was added gets the column now.
+/// `aliases` are the aliases before the first row.
+fn rows_of(
     stream: &Stream,
-    batches: impl IntoIterator<Item = &'b RecordBatch>,
+    history: &History,
+    file: &SealedFile,
     aliases: &Aliases,
-) -> Result<Vec<RecordBatch>, StoreError> {
-    let batches = stream.typed.add(batches, aliases);
-    batches.map_err(|error| stream.failed(&error))
+) -> impl Iterator<Item = Result<RecordBatch, StoreError>> {
+    let mut add = stream.typed.adder(aliases);
+    let (batches, unread) = match history.read(file) {
+        Ok(batches) => (Some(batches), None),
+        Err(error) => (None, Some(Err(error))),
+    };
+    let batches = batches.into_iter().flatten().chain(unread);
+    batches.map(move |batch| add(&batch?).map_err(|error| stream.failed(&error)))
 }
 
 /// Positions of the files to merge, and the Sparkplug aliases in the footer of each.
@@ -253,10 +293,13 @@ type ToMerge = (Range<usize>, Vec<Aliases>);
 
 /// The next files to merge. If typed columns depend on aliases, a file of an older version without aliases in its
 /// footer is left out: decoding it again could lose values.
-fn mergeable(stream: &Stream, history: &History) -> Result<Option<ToMerge>, StoreError> {
-    let longest = stream.retention_age.map(|age| age / MERGED_PART);
+fn mergeable(
+    stream: &Stream,
+    history: &History,
+    limits: MergeLimits,
+) -> Result<Option<ToMerge>, StoreError> {
     let mut first = 0;
-    while let Some(range) = history.mergeable(first, longest) {
+    while let Some(range) = history.mergeable(first, limits) {
         let mut told = Vec::new();
         for (place, file) in range.clone().zip(&history.files[range.clone()]) {
             let aliases = history.aliases(file)?;

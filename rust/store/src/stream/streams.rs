@@ -11,9 +11,10 @@ use crate::files::Files;
 use crate::record::{MessageRecord, Record};
 use crate::stream::definition::{Definition, PartitionKey};
 use crate::stream::error::StreamError;
+use crate::stream::file_index::FileIndex;
 use crate::stream::history::History;
 use crate::stream::holds::HoldTable;
-use crate::stream::manifest::{self, ALIASES, KnownAliases, SEALED, Sealed, StreamIdentity};
+use crate::stream::manifest::{self, ALIASES, KnownAliases, Sealed, StreamIdentity};
 use crate::stream::row;
 use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
@@ -45,6 +46,8 @@ pub struct StreamLimits {
     pub log_bytes: u64,
     /// Size in bytes above which a row is rejected.
     pub row_bytes: usize,
+    /// Size in bytes of a file that is not merged any more.
+    pub merged_bytes: u64,
     /// How long a file stays after retention has given it up.
     pub grace: Duration,
 }
@@ -58,6 +61,7 @@ impl Default for StreamLimits {
             tail_age: Duration::from_secs(15 * 60),
             log_bytes: 1 << 30,
             row_bytes: MAX_ROW_BYTES,
+            merged_bytes: 64 << 20,
             grace: Duration::from_secs(3_600),
         }
     }
@@ -111,6 +115,7 @@ pub(super) struct Stream {
     pub(super) retention_bytes: Option<u64>,
     pub(super) hold_max: Duration,
     pub(super) folder: Arc<dyn Files>,
+    pub(super) index: FileIndex,
     pub(super) partitions: Vec<Mutex<Partition>>,
     pub(super) aliases: Mutex<KnownMetrics>,
     pub(super) holds: Mutex<HoldTable>,
@@ -352,9 +357,9 @@ impl Stream {
         sealed
     }
 
-    /// Writes the file index.
+    /// Writes the file index, whatever changed.
     pub(super) fn write_index(&self) -> Result<(), StoreError> {
-        manifest::write(&*self.folder, SEALED, &self.sealed())
+        self.index.write(self.sealed())
     }
 
     /// Writes the Sparkplug aliases at the end of the rows in files.

@@ -54,20 +54,18 @@ impl Typed {
         self.0.as_ref().is_some_and(Decoder::has_memory)
     }
 
-    /// Adds the current typed columns to consecutive batches; typed columns that they already have are replaced.
-    /// `aliases` are the aliases before the first row. A value that does not fit its column becomes null; the payload
-    /// stays in the row.
-    pub(super) fn add<'b>(
+    /// A function that adds the current typed columns to consecutive batches; typed columns that they already have are
+    /// replaced. `aliases` are the aliases before the first row. A value that does not fit its column becomes null; the
+    /// payload stays in the row.
+    pub(super) fn adder(
         &self,
-        batches: impl IntoIterator<Item = &'b RecordBatch>,
         aliases: &Aliases,
-    ) -> Result<Vec<RecordBatch>, ColumnarError> {
+    ) -> impl FnMut(&RecordBatch) -> Result<RecordBatch, ColumnarError> + use<> {
         let mut decoder = self.0.clone();
         if let Some(decoder) = &mut decoder {
             decoder.update_aliases(aliases);
         }
-        let batches = batches.into_iter();
-        batches.map(|batch| add(decoder.as_mut(), batch)).collect()
+        move |batch| add(decoder.as_mut(), batch)
     }
 }
 
