@@ -79,7 +79,7 @@ def counters() -> Iterator[tuple[str, ...]]:
 def sys_topics() -> Iterator[tuple[str, ...]]:
     """Each topic below `$SYS/broker` and the counters that it sums."""
     text = source("rust/broker/src/sys_topics.rs")
-    body = text[text.index("fn topics(") : text.index("fn publish_text(")]
+    body = text[text.index("fn topics(") : text.index("impl SysTopics")]
     function = text[text.index("fn dropped(") : text.index("fn topics(")]
     body = body.replace("dropped(stats)", " + ".join(re.findall(r"stats\.\w+", function)))
     sums = dict(re.findall(r"let (\w+) = ([^;]+);", body))
@@ -95,7 +95,8 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
         for period in ("1min", "5min", "15min"):
             yield f"`$SYS/broker/load/{name}/{period}`", "average a minute, with two digits"
     yield "`$SYS/broker/clients/maximum`", "most sessions that an interval has seen"
-    yield "`$SYS/broker/connections/socket/count`", "connections now"
+    yield "`$SYS/broker/heap/maximum`", "most `memory_used_bytes` that an interval has seen"
+    yield "`$SYS/broker/uptime`", "`uptime_s`, followed by ` seconds`"
     yield "`$SYS/broker/version`", "name and version of the broker"
     yield "`$SYS/broker/promise`", "levels of acknowledgements in force (docs/promise.md)"
     figures = source("rust/broker/src/durability/store.rs")

@@ -23,7 +23,7 @@ def test_the_version_is_retained(client: Open, version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["clients/connected", "uptime", "messages/received", "directory/nodes"]
+    "name", ["clients/connected", "connections/accepted", "messages/received", "directory/nodes"]
 )
 def test_counters_are_numbers(client: Open, name: str) -> None:
     one = client()

@@ -119,7 +119,7 @@ Mover = Callable[[Scene], None]
 def traffic(scene: Scene) -> None:
     """A kept session with a subscription gets messages, which are retained as well."""
     subscriber = scene.client("subscriber", props={"session_expiry_interval": 600})
-    subscriber.subscribe(("a/#", 1))
+    subscriber.subscribe(("a/#", 1), ("$share/group/s", 1))
     publisher = scene.client("publisher")
     for number in range(3):
         publisher.publish("a/b", b"x" * 100, qos=1, packet_id=number + 1, retain=number == 0)
@@ -178,6 +178,20 @@ def full_queue(scene: Scene) -> None:
     publisher = scene.client("publisher")
     for number in range(20):
         publisher.publish("q/1", b"x" * 512, qos=1, packet_id=number + 1)
+
+
+def waiting_queue(scene: Scene) -> None:
+    full_queue(scene)
+    until(scene.broker, "mqttcore_session_messages")
+
+
+def slow_client(scene: Scene) -> None:
+    """Reads nothing, and gets more than the buffers of the system hold."""
+    scene.client("slow").subscribe(("a", 0))
+    publisher = scene.client("publisher")
+    while not any(values(parsed(scrape(scene.broker)), "mqttcore_waiting_packets").values()):
+        publisher.send(publish("a", b"x" * 60_000, version=5) * 16)
+        publisher.ping()
 
 
 def refused_queue(scene: Scene) -> None:
@@ -239,11 +253,16 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_sessions": traffic,
     "mqttcore_sessions_expired": expiry,
     "mqttcore_subscriptions": traffic,
+    "mqttcore_shared_subscriptions": traffic,
     "mqttcore_directory_nodes": traffic,
     "mqttcore_directory_retired_bytes": traffic,
     "mqttcore_packets": traffic,
     "mqttcore_bytes": traffic,
     "mqttcore_messages": traffic,
+    "mqttcore_payload_bytes": traffic,
+    "mqttcore_session_messages": waiting_queue,
+    "mqttcore_waiting_packets": slow_client,
+    "mqttcore_waiting_bytes": slow_client,
     "mqttcore_matches_cached": traffic,
     "mqttcore_messages_dropped": full_queue,
     "mqttcore_messages_dropped_acknowledged": full_queue,

@@ -182,6 +182,7 @@ impl PyDirectory {
         dict.set_item("clients", stats.subscribers)?;
         dict.set_item("filters", stats.filters)?;
         dict.set_item("subscriptions", stats.subscriptions)?;
+        dict.set_item("shared_subscriptions", stats.shared_subscriptions)?;
         dict.set_item("shared_groups", stats.shared_groups)?;
         dict.set_item("nodes", stats.nodes)?;
         dict.set_item("bytes", stats.bytes)?;

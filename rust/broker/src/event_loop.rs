@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::figures;
 use crate::routing::{delivery, external, journal, retain};
 use crate::runtime::freed_memory::FreedMemory;
-use crate::sessions::{lifecycle, pressure};
+use crate::sessions::{backlog, lifecycle, pressure};
 use crate::shard::guard::{contained, critical};
 use crate::shard::{Shard, ShardMessage};
 use crate::shutdown;
@@ -120,6 +120,7 @@ async fn run_timers(shard: Rc<Shard>) {
     let mut swept = None;
     let mut eased = 0;
     let mut walk = pressure::Walk::default();
+    let mut count = backlog::Count::default();
     while !shard.engine.is_stopping() {
         let next = shard.wheel.borrow().next_tick();
         tokio::time::sleep_until(next.into()).await;
@@ -132,6 +133,7 @@ async fn run_timers(shard: Rc<Shard>) {
             });
         }
         eased = shard.registry.borrow().release_chunks(eased);
+        count.tick(&shard);
         contained(&shard, "the budget of memory", || {
             pressure::tick(&shard, &mut walk);
         });

@@ -18,6 +18,7 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     stats.sessions_to_come = engine.loading.remaining().unwrap_or(1);
     let directory = engine.directory.stats();
     stats.subscriptions = directory.subscriptions as u64;
+    stats.shared_subscriptions = directory.shared_subscriptions as u64;
     stats.directory_nodes = directory.nodes as u64;
     stats.directory_retired_bytes = directory.retired_bytes as u64;
     stats.directory_garbage_waits = directory.garbage_waits;

@@ -1,7 +1,10 @@
 //! `$SYS/broker/...`: figures of the broker, as retained messages, and what its services publish beside them.
+//!
+//! Names, payloads, QoS 2, RETAIN and the moments of publishing are those of Mosquitto 2.x (`tests/operations/sys_topics.py`).
 
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mqttcore_codec::{Properties, QoS};
 use mqttcore_session::Message;
@@ -15,9 +18,10 @@ use crate::runtime::metrics::Stats;
 use crate::shard::Shard;
 use crate::shard::guard::contained;
 
-/// Publishes now and at every interval of the configuration, until the broker stops.
+/// Publishes now and at every interval of the configuration, which begin at multiples of it on the wall clock, until the
+/// broker stops.
 pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
-    let mut load = Load::default();
+    let mut known = SysTopics::default();
     loop {
         let interval = shard.config().sys_interval;
         let Some(interval) = interval else {
@@ -26,21 +30,33 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
             continue;
         };
         shard.refresh_now();
-        contained(&shard, "$SYS", || publish(&shard, &mut load));
+        contained(&shard, "$SYS", || publish(&shard, &mut known));
         shard.flush_mailboxes();
-        tokio::time::sleep(interval).await;
+        let time = (shard.config().system_time)();
+        tokio::time::sleep(until_multiple_of(interval, time)).await;
     }
 }
 
 /// How often a broker that publishes nothing looks whether that has changed.
 const OFF: Duration = Duration::from_secs(1);
 
-/// Figures that are computed from one interval to the next.
+/// The time from `now` to the next multiple of `interval`.
+fn until_multiple_of(interval: Duration, now: SystemTime) -> Duration {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let passed = since.as_nanos() % interval.as_nanos().max(1);
+    interval.saturating_sub(Duration::from_nanos(u64::try_from(passed).unwrap_or(0)))
+}
+
+/// What one interval leaves for the next.
 #[derive(Default)]
-struct Load {
+struct SysTopics {
     averages: LoadAverages<9>,
     /// The most sessions that an interval has seen.
     most_sessions: u64,
+    /// The most memory in use that an interval has seen, in bytes.
+    most_memory: u64,
+    /// The text that each topic has.
+    texts: HashMap<String, String>,
 }
 
 /// The counters whose averages are published, with their topics below `load/`.
@@ -59,7 +75,7 @@ fn loads(stats: &Stats, connects: u64) -> [(&'static str, u64); 9] {
 }
 
 /// Publishes what changes from one interval to the next, under the names of Mosquitto.
-fn publish_load(shard: &Rc<Shard>, stats: &Stats, load: &mut Load) {
+fn publish_load(shard: &Rc<Shard>, stats: &Stats, known: &mut SysTopics) {
     let tallies = figures::tallies(&shard.engine);
     let connects = tallies
         .packets_received
@@ -68,38 +84,39 @@ fn publish_load(shard: &Rc<Shard>, stats: &Stats, load: &mut Load) {
     let connects = connects.map_or(0, |(_, count)| *count);
     let loads = loads(stats, connects);
     let counts = loads.map(|(_, count)| count);
-    load.averages.update(shard.now(), counts);
-    for ((name, _), averages) in loads.iter().zip(load.averages.texts()) {
+    known.averages.update(shard.now(), counts);
+    for ((name, _), averages) in loads.iter().zip(known.averages.texts()) {
         for (period, text) in averages {
-            publish_text(shard, &format!("load/{name}/{period}"), &text);
+            known.publish(shard, &format!("load/{name}/{period}"), &text);
         }
     }
-    load.most_sessions = load.most_sessions.max(stats.sessions);
-    publish_text(shard, "clients/maximum", &load.most_sessions.to_string());
-    let sockets: usize = shard.engine.connections.by_listener().iter().sum();
-    publish_text(shard, "connections/socket/count", &sockets.to_string());
+    known.most_sessions = known.most_sessions.max(stats.sessions);
+    let most = known.most_sessions.to_string();
+    known.publish(shard, "clients/maximum", &most);
+    known.most_memory = known.most_memory.max(stats.memory_used_bytes);
+    let most = known.most_memory.to_string();
+    known.publish(shard, "heap/maximum", &most);
 }
 
-fn publish(shard: &Rc<Shard>, load: &mut Load) {
+fn publish(shard: &Rc<Shard>, known: &mut SysTopics) {
     let stats = figures::stats(&shard.engine);
-    publish_load(shard, &stats, load);
-    publish_text(
-        shard,
-        "version",
-        concat!("mqttcore ", env!("CARGO_PKG_VERSION")),
-    );
+    let version = concat!("mqttcore ", env!("CARGO_PKG_VERSION"));
+    known.publish(shard, "version", version);
     let promises = figures::promises_in_force(shard);
-    publish_text(shard, "promise", &promises);
+    known.publish(shard, "promise", &promises);
+    let uptime = format!("{} seconds", stats.uptime_s);
+    known.publish(shard, "uptime", &uptime);
+    publish_load(shard, &stats, known);
     for (topic, value) in topics(&stats) {
-        publish_text(shard, topic, &value.to_string());
+        known.publish(shard, topic, &value.to_string());
     }
     let figures = shard.engine.log.iter().flat_map(|log| log.figures());
     for (name, value) in figures {
-        publish_text(shard, &format!("store/{name}"), &value.to_string());
+        known.publish(shard, &format!("store/{name}"), &value.to_string());
     }
     for figures in &shard.engine.figures {
         for (topic, value) in figures.sys_topics(&stats) {
-            publish_to(shard, &format!("$SYS/{topic}"), &value);
+            known.publish_to(shard, &format!("$SYS/{topic}"), &value);
         }
     }
 }
@@ -116,11 +133,11 @@ fn dropped(stats: &Stats) -> u64 {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
-fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 61] {
     let dropped = dropped(stats);
     let inactive = stats.sessions.saturating_sub(stats.clients_connected);
+    let stored = stats.retained_messages + stats.session_messages;
     [
-        ("uptime", stats.uptime_s),
         ("clients/connected", stats.clients_connected),
         ("clients/total", stats.sessions),
         ("clients/disconnected", inactive),
@@ -133,6 +150,14 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
         ("publish/messages/received", stats.messages_received),
         ("publish/messages/sent", stats.messages_sent),
         ("publish/messages/dropped", dropped),
+        ("publish/bytes/received", stats.payload_bytes_received),
+        ("publish/bytes/sent", stats.payload_bytes_sent),
+        ("messages/stored", stored),
+        ("store/messages/count", stored),
+        ("store/messages/bytes", stats.memory_messages_bytes),
+        ("packet/out/count", stats.waiting_packets),
+        ("packet/out/bytes", stats.waiting_bytes),
+        ("heap/current", stats.memory_used_bytes),
         ("queues/nearly_full", stats.queues_nearly_full),
         ("queues/dropped", stats.dropped_acknowledged),
         ("queues/refused", stats.refused_queue_full),
@@ -151,6 +176,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
         ("bytes/received", stats.bytes_received),
         ("bytes/sent", stats.bytes_sent),
         ("subscriptions/count", stats.subscriptions),
+        ("shared_subscriptions/count", stats.shared_subscriptions),
         ("directory/nodes", stats.directory_nodes),
         ("directory/bytes/retired", stats.directory_retired_bytes),
         ("directory/waits", stats.directory_garbage_waits),
@@ -160,6 +186,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
             stats.refused_user_retained,
         ),
         ("connections/accepted", stats.connections_accepted),
+        ("connections/socket/count", stats.connections_accepted),
         (
             "connections/refused",
             stats.connections_refused + stats.connects_refused,
@@ -205,16 +232,55 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 52] {
     ]
 }
 
-fn publish_text(shard: &Rc<Shard>, topic: &str, text: &str) {
-    publish_to(shard, &format!("$SYS/broker/{topic}"), text);
+impl SysTopics {
+    /// Publishes below `$SYS/broker/`, unless the topic has this text already.
+    fn publish(&mut self, shard: &Rc<Shard>, topic: &str, text: &str) {
+        self.publish_to(shard, &format!("$SYS/broker/{topic}"), text);
+    }
+
+    fn publish_to(&mut self, shard: &Rc<Shard>, topic: &str, text: &str) {
+        let is_known = self.texts.get(topic).map_or("", String::as_str) == text;
+        if is_known {
+            return;
+        }
+        if text.is_empty() {
+            self.texts.remove(topic);
+        } else {
+            self.texts.insert(topic.to_owned(), text.to_owned());
+        }
+        publish_message(shard, topic, text);
+    }
 }
 
-fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
+fn publish_message(shard: &Rc<Shard>, topic: &str, text: &str) {
     // INVARIANT: the names of this module and of services are topic names.
     let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");
     let (text, now) = (text.as_bytes(), shard.now());
-    let message = Message::copied(now, topic, Properties::EMPTY, text, QoS::AtMostOnce, true);
+    let of = |qos| Message::copied(now, topic, Properties::EMPTY, text, qos, true);
+    let mut message = of(QoS::ExactlyOnce);
     // No store has it: a new broker has values of its own.
     retain::set_own(&shard.engine, topic, &message);
+    if shard.engine.loading.remaining() != Some(0) {
+        // Sessions that are not loaded yet do not get it.
+        message = of(QoS::AtMostOnce);
+    }
     router::publish_promised(shard, Publication::new(None, topic, &message, None));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_begin_at_multiples_on_the_wall_clock() {
+        let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
+        let ten = Duration::from_secs(10);
+
+        assert_eq!(
+            until_multiple_of(ten, at(1_000_003_500)),
+            Duration::from_millis(6_500)
+        );
+        assert_eq!(until_multiple_of(ten, at(1_000_000_000)), ten);
+        assert_eq!(until_multiple_of(Duration::ZERO, at(7)), Duration::ZERO);
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Outbox {
     owned: usize,
     /// The socket takes nothing now: what comes must not keep whole chunks either.
     is_blocked: bool,
+    /// Packets that are not written yet; see [`Outbox::packets`].
+    packets: u32,
 }
 
 /// Each but `Payload` begins with a packet.
@@ -63,6 +65,11 @@ impl Outbox {
         self.bytes == 0
     }
 
+    /// Packets that are not written yet. If the socket took a part of them, it is assumed that all are of the same length.
+    pub(crate) fn packets(&self) -> u32 {
+        self.packets
+    }
+
     /// Whether the socket took nothing when it was last tried.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
@@ -73,7 +80,7 @@ impl Outbox {
         self.owned + self.pieces.capacity() * size_of::<OutboxPiece>()
     }
 
-    /// Appends `range` of `chunk`, which are whole packets, without copying it unless the socket is blocked.
+    /// Appends `range` of `chunk`, which is a whole packet, without copying it unless the socket is blocked.
     pub(crate) fn push_shared(&mut self, chunk: &Chunk, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         if self.is_blocked && !is_most_of(&range, chunk) {
@@ -82,6 +89,7 @@ impl Outbox {
             return;
         }
         self.bytes += range.len();
+        self.packets = self.packets.wrapping_add(1);
         if let Some(OutboxPiece::Shared(last, span)) = self.pieces.back_mut()
             && span.end == range.start
             && last.is_same(chunk)
@@ -109,7 +117,7 @@ impl Outbox {
         }
     }
 
-    /// Appends whatever `write` appends to the buffer that it is given: packets, of which the last may lack its payload.
+    /// Appends whatever `write` appends to the buffer that it is given: a packet, which may lack its payload.
     pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let takes_more = |piece: &OutboxPiece| matches!(piece, OutboxPiece::Owned(own) if own.len() < OWNED_BYTES);
         if !self.pieces.back().is_some_and(takes_more) {
@@ -122,6 +130,7 @@ impl Outbox {
         let result = write(buffer);
         self.bytes += buffer.len() - before;
         self.owned += buffer.capacity() - room;
+        self.packets = self.packets.wrapping_add(u32::from(buffer.len() > before));
         if buffer.is_empty() {
             self.owned -= buffer.capacity();
             self.pieces.pop_back();
@@ -183,6 +192,7 @@ impl Outbox {
     pub(crate) fn advance(&mut self, count: usize) {
         self.is_blocked = false;
         debug_assert!(count <= self.bytes);
+        self.packets = self.packets_behind(count);
         self.bytes -= count;
         self.written += count;
         while let Some(front) = self.pieces.front() {
@@ -198,6 +208,15 @@ impl Outbox {
         if self.pieces.capacity() > 16 {
             self.pieces = VecDeque::new();
         }
+    }
+
+    /// Packets that are left once `count` bytes are written.
+    fn packets_behind(&self, count: usize) -> u32 {
+        if count == self.bytes {
+            return 0;
+        }
+        let left = (self.bytes - count) as u128 * u128::from(self.packets);
+        u32::try_from(left.div_ceil(self.bytes as u128)).unwrap_or(u32::MAX)
     }
 
     /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18), and what
@@ -356,6 +375,26 @@ mod tests {
         assert_eq!(outbox.len(), 2);
         outbox.advance(2);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn packets_that_are_not_written_are_counted() {
+        let chunk = chunk("abcdef");
+        let mut outbox = Outbox::default();
+        outbox.push_shared(&chunk, 0..2);
+        outbox.push_shared(&chunk, 2..4);
+        outbox.push_with(|own| own.extend_from_slice(b"xyz"));
+        outbox.push_with(|_| ());
+        outbox.push_with(|own| own.push(b'h'));
+        outbox.push_payload(&chunk, 4..6);
+
+        assert_eq!(outbox.packets(), 4);
+        outbox.advance(4);
+        assert_eq!(outbox.packets(), 3);
+        outbox.advance(5);
+        assert_eq!((outbox.len(), outbox.packets()), (1, 1));
+        outbox.advance(1);
+        assert_eq!(outbox.packets(), 0);
     }
 
     #[test]

@@ -89,10 +89,9 @@ impl Registry {
 
     /// The clients of `count` slots from `from` on, and where to go on.
     pub(crate) fn part(&self, from: usize, count: usize) -> (Vec<Rc<Client>>, usize) {
-        let end = self.clients.len();
-        let next = (from + count).min(end);
-        let part = self.clients[from.min(next)..next].iter().flatten();
-        (part.cloned().collect(), if next == end { 0 } else { next })
+        let mut part = Vec::new();
+        let next = self.visit(from, count, |client| part.push(Rc::clone(client)));
+        (part, next)
     }
 
     pub(crate) fn all(&self) -> Vec<Rc<Client>> {
@@ -103,14 +102,20 @@ impl Registry {
     /// go on. A client that reads but does not acknowledge has no other moment for it.
     pub(crate) fn release_chunks(&self, from: usize) -> usize {
         const LOOKED_AT_A_TICK: usize = 256;
-        let end = self.clients.len();
-        let next = (from + LOOKED_AT_A_TICK).min(end);
-        for client in self.clients[from.min(next)..next].iter().flatten() {
+        self.visit(from, LOOKED_AT_A_TICK, |client| {
             let mut session = client.session.borrow_mut();
             if session.in_flight() > 0 {
                 session.release_chunks();
             }
-        }
+        })
+    }
+
+    /// Visits the clients of `count` slots from `from` on; returns where to go on, 0 after the last.
+    pub(crate) fn visit(&self, from: usize, count: usize, visit: impl FnMut(&Rc<Client>)) -> usize {
+        let end = self.clients.len();
+        let next = (from + count).min(end);
+        let part = self.clients[from.min(next)..next].iter().flatten();
+        part.for_each(visit);
         if next == end { 0 } else { next }
     }
 }

@@ -23,6 +23,12 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Replaces the value. Only the shard's own thread may call this.
+    pub(crate) fn set(&self, value: u64) {
+        // ORDERING: as in `add`.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     pub(crate) fn value(&self) -> u64 {
         // ORDERING: as in `add`.
         self.0.load(Ordering::Relaxed)
@@ -161,6 +167,16 @@ counters! {
     messages_received,
     /// PUBLISH packets sent, retained ones and repeats among them.
     messages_sent,
+    /// Bytes of payloads received.
+    payload_bytes_received,
+    /// Bytes of payloads sent, those of retained messages and repeats among them.
+    payload_bytes_sent,
+    /// Messages that sessions have queued or in flight now; a message for several sessions counts for each.
+    session_messages,
+    /// Packets now that wait for their connection to take them.
+    waiting_packets,
+    /// Their bytes.
+    waiting_bytes,
     /// PUBLISH packets whose receivers a shard still knew from an earlier one.
     matches_cached,
     /// Messages of shared subscriptions that a member could not take and another one was given.
@@ -238,6 +254,8 @@ counters! {
     sessions_to_come,
     /// Subscriptions held, shared ones among them.
     subscriptions,
+    /// Shared subscriptions held.
+    shared_subscriptions,
     /// Blocks of the subscription directory.
     directory_nodes,
     /// Bytes that it replaced and that wait for readers.

@@ -1,5 +1,6 @@
 //! Sessions: lifecycle, wills, spilled queues, rights, loading after a restart.
 
+pub(crate) mod backlog;
 pub(crate) mod lifecycle;
 pub(crate) mod listing;
 pub(crate) mod loading;

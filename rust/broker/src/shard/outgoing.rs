@@ -39,6 +39,8 @@ impl Link {
             Transmit::Publish(publish) => {
                 metrics.tallies.packets_sent.count(PacketType::Publish);
                 metrics.messages_sent.add(1);
+                let payload = publish.message().payload_range().len();
+                metrics.payload_bytes_sent.add(payload as u64);
                 let mut scratch = shard.properties.borrow_mut();
                 push_publish(
                     &mut outbox,

@@ -115,6 +115,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
     family("mqttcore_subscriptions", Gauge, "Subscriptions now, shared ones among them.", One("subscriptions")),
+    family("mqttcore_shared_subscriptions", Gauge, "Shared subscriptions now.", One("shared_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes that the directory replaced and that wait for readers.", One("directory_retired_bytes")),
     family("mqttcore_directory_waits", Counter, "Changes of the directory that gave way to readers.", One("directory_garbage_waits")),
@@ -127,6 +128,11 @@ pub(super) const FAMILIES: &[Family] = &[
         part("in", "bytes_received"), part("out", "bytes_sent")])),
     family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", By("direction", &[
         part("in", "messages_received"), part("out", "messages_sent")])),
+    family("mqttcore_payload_bytes", Counter, "Bytes of payloads of PUBLISH packets.", By("direction", &[
+        part("in", "payload_bytes_received"), part("out", "payload_bytes_sent")])),
+    family("mqttcore_session_messages", Gauge, "Messages that sessions have queued or in flight; a message for several sessions counts for each.", One("session_messages")),
+    family("mqttcore_waiting_packets", Gauge, "Packets that wait for their connection to take them.", One("waiting_packets")),
+    family("mqttcore_waiting_bytes", Gauge, "Bytes of packets that wait for their connection to take them.", One("waiting_bytes")),
     family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers the shard knew from an earlier one.", One("matches_cached")),
     family("mqttcore_shared_handed_on", Counter, "Messages of shared subscriptions that went to another member.", One("shared_handed_on")),
     family("mqttcore_messages_dropped", Counter, "Messages that a subscriber did not get.", By("reason", &[

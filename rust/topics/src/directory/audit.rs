@@ -212,6 +212,7 @@ impl Audit<'_> {
             ensure(has_members, "I8", || "a group without members".into())?;
             self.counts.groups += 1;
             self.counts.subscriptions += set::len(group.members);
+            self.counts.shared_subscriptions += set::len(group.members);
             self.set(group.members)?;
             self.available(group)?;
             return self.ring(group);

@@ -100,6 +100,8 @@ pub struct DirectoryStats {
     pub filters: usize,
     /// Subscriptions, those of tombstoned subscribers included until they are cleaned or dropped in passing.
     pub subscriptions: usize,
+    /// Those of them in shared groups.
+    pub shared_subscriptions: usize,
     /// Shared groups: pairs of share name and topic filter.
     pub shared_groups: usize,
     /// Heap blocks of the tree.

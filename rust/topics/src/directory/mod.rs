@@ -407,6 +407,7 @@ impl Directory {
         DirectoryStats {
             filters: version.counts.filters,
             subscriptions: version.counts.subscriptions,
+            shared_subscriptions: version.counts.shared_subscriptions,
             shared_groups: version.counts.groups,
             nodes: version.counts.size.nodes,
             bytes: version.counts.size.bytes,

@@ -35,6 +35,8 @@ pub(crate) struct DirectoryCounts {
     pub(crate) filters: usize,
     pub(crate) wild_filters: usize,
     pub(crate) subscriptions: usize,
+    /// Those of them in groups.
+    pub(crate) shared_subscriptions: usize,
     pub(crate) groups: usize,
     pub(crate) size: Size,
 }
@@ -168,6 +170,9 @@ impl<'g> Draft<'g> {
             change_map(edit, hasher, &mut self.exact, text, run)
         };
         self.count(step, effect, first_or_last, is_wild);
+        if filter.share().is_some() {
+            self.count_shared(step, effect);
+        }
         ChangeOutcome {
             existed: effect.existed,
             first_or_last,
@@ -201,6 +206,16 @@ impl<'g> Draft<'g> {
                 counts.wild_filters -= wild;
                 counts.groups -= group;
             }
+            SubscriptionStep::SetAvailable(..) => {}
+        }
+    }
+
+    fn count_shared(&mut self, step: SubscriptionStep, effect: Effect) {
+        let shared = &mut self.counts.shared_subscriptions;
+        *shared -= effect.dropped;
+        match step {
+            SubscriptionStep::Insert { .. } => *shared += usize::from(!effect.existed),
+            SubscriptionStep::Remove(_) => *shared -= usize::from(effect.existed),
             SubscriptionStep::SetAvailable(..) => {}
         }
     }

@@ -88,7 +88,10 @@ impl Connection {
         match request {
             Request::None => Ok(()),
             Request::Publish(request) => {
-                self.shard.metrics().messages_received.add(1);
+                let metrics = self.shard.metrics();
+                metrics.messages_received.add(1);
+                let payload = request.payload().len();
+                metrics.payload_bytes_received.add(payload as u64);
                 self.publish(request, batch, frame);
                 Ok(())
             }
