@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    FullQueuePolicy, Grant, GrantLimits, Promise, Ruling, Secret, SessionPolicy, Takeover, Verdict,
+    AuthorizeDecision, FullQueuePolicy, Grant, GrantLimits, LoginDecision, Promise, Secret,
+    SessionPolicy, Takeover,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
 use mqttcore_topics::TopicFilter;
@@ -193,12 +194,12 @@ impl AnswerClasses {
         &self,
         answer: &Bound<'_, PyAny>,
         default: Option<&SessionTerms>,
-    ) -> PyResult<(Verdict, Option<Secret>)> {
+    ) -> PyResult<(LoginDecision, Option<Secret>)> {
         let py = answer.py();
         if answer.is_instance(self.allow.bind(py))? {
             let pairs: Vec<(String, String)> = answer.getattr("user_properties")?.extract()?;
             let boxed = |(name, value): (String, String)| (name.into(), value.into());
-            let verdict = Verdict::Allow {
+            let verdict = LoginDecision::Allow {
                 grant: Box::new(grant(&answer.getattr("grant")?, default)?),
                 username: answer.getattr("username")?.extract()?,
                 user_properties: pairs.into_iter().map(boxed).collect(),
@@ -207,7 +208,7 @@ impl AnswerClasses {
             return Ok((verdict, auth_data(data.as_deref())?));
         }
         if answer.is_instance(self.deny.bind(py))? {
-            let verdict = Verdict::Deny {
+            let verdict = LoginDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             };
@@ -222,13 +223,13 @@ impl AnswerClasses {
         answer: &Bound<'_, PyAny>,
         topic: &TopicFilter,
         cache: Duration,
-    ) -> PyResult<Ruling> {
+    ) -> PyResult<AuthorizeDecision> {
         let py = answer.py();
         if let Ok(yes) = answer.extract::<bool>() {
             return if yes {
                 allow_all(topic, cache)
             } else {
-                Ok(Ruling::deny(ReasonCode::NOT_AUTHORIZED))
+                Ok(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED))
             };
         }
         if answer.is_instance(self.allow.bind(py))? {
@@ -240,13 +241,13 @@ impl AnswerClasses {
             return allow_all(&parse_filter(&covers)?, Duration::try_from_secs_f64(ttl)?);
         }
         if answer.is_instance(self.deny.bind(py))? {
-            return Ok(Ruling::Deny {
+            return Ok(AuthorizeDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             });
         }
         if answer.is_instance(self.disconnect.bind(py))? {
-            return Ok(Ruling::Disconnect {
+            return Ok(AuthorizeDecision::Disconnect {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             });
@@ -257,12 +258,12 @@ impl AnswerClasses {
     }
 }
 
-fn allow_all(covers: &TopicFilter, lasting: Duration) -> PyResult<Ruling> {
+fn allow_all(covers: &TopicFilter, lasting: Duration) -> PyResult<AuthorizeDecision> {
     if lasting.is_zero() {
-        return Ok(Ruling::Allow);
+        return Ok(AuthorizeDecision::Allow);
     }
     let until = Instant::now().checked_add(lasting);
-    Ok(Ruling::AllowAll {
+    Ok(AuthorizeDecision::AllowAll {
         covers: covers.clone(),
         until: until.ok_or_else(|| PyValueError::new_err("ttl is out of range"))?,
     })

@@ -1,10 +1,10 @@
-//! Python classes that plugins receive (`Login`, `Ask`, `Event`, ...): frozen views, converted on first read.
+//! Python classes that plugins receive (`Login`, `AuthorizeRequest`, `PluginEvent`, ...): frozen views, converted on first read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
-use mqttcore_broker::{Action, Ask, Event, EventKind, Login, Peer};
+use mqttcore_broker::{Action, AuthorizeRequest, EventKind, Login, Peer, PluginEvent};
 use mqttcore_codec::ProtocolVersion;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes};
@@ -296,7 +296,7 @@ impl PyClient {
 
 /// One question: may this client do this one thing?
 #[pyclass(name = "Ask", module = "mqttcore.plugin", frozen)]
-pub(crate) struct PyAsk(pub(crate) Arc<Ask>);
+pub(crate) struct PyAsk(pub(crate) Arc<AuthorizeRequest>);
 
 #[pymethods]
 impl PyAsk {
@@ -311,7 +311,7 @@ impl PyAsk {
         retain: bool,
         share: Option<&str>,
     ) -> Result<Self, CoreError> {
-        Ok(Self(Arc::new(Ask {
+        Ok(Self(Arc::new(AuthorizeRequest {
             login: Arc::clone(&login.0),
             action: action_named(action)?,
             topic: parse_filter(topic)?,
@@ -372,7 +372,7 @@ impl PyAsk {
 
 /// Something that happened.
 #[pyclass(name = "Event", module = "mqttcore.plugin", frozen)]
-pub(crate) struct PyEvent(pub(crate) Event);
+pub(crate) struct PyEvent(pub(crate) PluginEvent);
 
 #[pymethods]
 impl PyEvent {
@@ -451,7 +451,7 @@ fn kind_name(kind: EventKind) -> &'static str {
     found.map_or("unknown", |(_, name)| name)
 }
 
-/// The bit of `Interests::events` for a kind.
+/// The bit of `HookInterests::events` for a kind.
 pub(crate) fn kind_bit(name: &str) -> Result<u32, CoreError> {
     let found = EVENT_KINDS.iter().find(|(_, known)| *known == name);
     let (kind, _) = found.ok_or_else(|| CoreError::Argument(format!("unknown event {name:?}")))?;

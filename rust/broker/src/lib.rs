@@ -57,8 +57,9 @@ pub use config::grants::{
     check_grant_rule,
 };
 pub use config::hooks::{
-    Action, Ask, Conversation, Event, EventKind, Hooks, Interests, LogLevel, Login, NoHooks,
-    Opening, Reply, Ruling, Turn, Verdict,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, EventKind, ExchangeReply,
+    ExchangeStart, HookInterests, Hooks, LogLevel, Login, LoginDecision, NoHooks, PluginEvent,
+    Reply,
 };
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqttcore_broker::{Secret, Verdict};
+use mqttcore_broker::{LoginDecision, Secret};
 use mqttcore_codec::ReasonCode;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ impl PyQuestion {
         }
     }
 
-    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it.
+    /// What the hook is called with: a `Login` or an `AuthorizeRequest`; of an exchange, the `Login` behind it.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.inner.subject {
@@ -163,7 +163,7 @@ impl PyQuestion {
                         "data is allowed for enhanced_auth only",
                     ));
                 }
-                Ok(self.inner.settle_login(verdict))
+                Ok(self.inner.answer_login(verdict))
             }
             Subject::Exchange(opening) => {
                 let session = self.shared.sessions.get(&*opening.login.listener);
@@ -180,7 +180,7 @@ impl PyQuestion {
 
     /// All hooks of a login have passed: the engine decides. False: it was too late.
     fn leave_undecided(&self) -> bool {
-        self.inner.settle_login(Verdict::Pass)
+        self.inner.answer_login(LoginDecision::Pass)
     }
 
     /// Refuses as a fault of the plugin: 0x88 for a login, 0x83 for an exchange, "not authorized"

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Action, Ask, Conversation, Event, Hooks, Interests, LogLevel, Login, Opening, Reply, Ruling,
-    Secret, Turn, Verdict,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart,
+    HookInterests, Hooks, LogLevel, Login, LoginDecision, PluginEvent, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -46,7 +46,7 @@ struct Rule {
 
 impl Rule {
     /// A publish to a topic that the filter matches, a subscription that it covers.
-    fn wants(&self, ask: &Ask) -> bool {
+    fn wants(&self, ask: &AuthorizeRequest) -> bool {
         self.action == ask.action && self.filter.covers(&ask.topic)
     }
 }
@@ -106,11 +106,11 @@ impl Shared {
 pub(crate) struct HookBridge(Arc<Shared>);
 
 impl Hooks for HookBridge {
-    fn interests(&self) -> Interests {
+    fn interests(&self) -> HookInterests {
         let rules = self.0.wanted.rules.iter();
         let methods = self.0.wanted.methods.iter();
         let observers = self.0.observers.iter();
-        Interests {
+        HookInterests {
             authenticate: self.0.wanted.login_worker.is_some(),
             methods: methods.map(|(method, _)| method.clone()).collect(),
             authorize: rules
@@ -120,20 +120,25 @@ impl Hooks for HookBridge {
         }
     }
 
-    fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
         if let Some(worker) = self.0.wanted.login_worker {
-            let question = Question::new(Subject::Login(login), QuestionReply::Verdict(reply));
+            let question =
+                Question::new(Subject::Login(login), QuestionReply::LoginDecision(reply));
             self.0.ask(question, worker);
         }
     }
 
-    fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+    fn converse(
+        &self,
+        opening: ExchangeStart,
+        reply: Reply<ExchangeReply>,
+    ) -> Box<dyn AuthExchange> {
         let mut methods = self.0.wanted.methods.iter();
         let found = methods.find(|(method, _)| **method == *opening.method);
         // Without a worker it is refused: the engine asks only about methods that are offered.
         let worker = found.map_or(usize::MAX, |(_, worker)| *worker);
         let subject = Subject::Exchange(Arc::new(opening));
-        let question = Question::new(subject, QuestionReply::Turn(reply));
+        let question = Question::new(subject, QuestionReply::Exchange(reply));
         self.0.ask(Arc::clone(&question), worker);
         Box::new(HookExchange {
             shared: Arc::clone(&self.0),
@@ -142,7 +147,7 @@ impl Hooks for HookBridge {
         })
     }
 
-    fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
+    fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
         let rules = self.0.wanted.rules.iter().enumerate();
         let wanted: Vec<usize> = rules
             .filter(|(_, rule)| rule.wants(&ask))
@@ -153,12 +158,12 @@ impl Hooks for HookBridge {
             .and_then(|&index| self.0.wanted.rules.get(index));
         if let Some(worker) = first.map(|rule| rule.worker) {
             let subject = Subject::Ask(Arc::new(ask), wanted);
-            let question = Question::new(subject, QuestionReply::Ruling(reply));
+            let question = Question::new(subject, QuestionReply::AuthorizeDecision(reply));
             self.0.ask(question, worker);
         }
     }
 
-    fn event(&self, event: Event) {
+    fn event(&self, event: PluginEvent) {
         for observer in &self.0.observers {
             observer.tell(&event);
         }
@@ -177,8 +182,8 @@ struct HookExchange {
     worker: usize,
 }
 
-impl Conversation for HookExchange {
-    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+impl AuthExchange for HookExchange {
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>) {
         if self.question.proceed(data, reply) {
             self.shared.ask(Arc::clone(&self.question), self.worker);
         }

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{Ask, Login, Opening, Reply, Ruling, Secret, Turn, Verdict};
+use mqttcore_broker::{
+    AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply,
+    Secret,
+};
 use mqttcore_codec::ReasonCode;
 
 /// Maximum time of a question in one queue. A question behind a hook that hangs for its
@@ -16,9 +19,9 @@ const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
 pub(super) enum Subject {
     Login(Arc<Login>),
     /// With the positions of the rules that match it.
-    Ask(Arc<Ask>, Vec<usize>),
+    Ask(Arc<AuthorizeRequest>, Vec<usize>),
     /// An enhanced authentication: a question that is asked again with each answer of the client.
-    Exchange(Arc<Opening>),
+    Exchange(Arc<ExchangeStart>),
 }
 
 impl Subject {
@@ -33,9 +36,9 @@ impl Subject {
 
 /// The reply that the engine waits for.
 pub(super) enum QuestionReply {
-    Verdict(Reply<Verdict>),
-    Ruling(Reply<Ruling>),
-    Turn(Reply<Turn>),
+    LoginDecision(Reply<LoginDecision>),
+    AuthorizeDecision(Reply<AuthorizeDecision>),
+    Exchange(Reply<ExchangeReply>),
 }
 
 /// A question that was not answered before its deadline: the hook that ran, and its timeout.
@@ -122,17 +125,17 @@ impl Question {
     }
 
     /// Answers a login; false when it is too late.
-    pub(super) fn settle_login(&self, verdict: Verdict) -> bool {
+    pub(super) fn answer_login(&self, verdict: LoginDecision) -> bool {
         match self.lock().answer.take() {
-            Some(QuestionReply::Verdict(reply)) => reply.send(verdict),
+            Some(QuestionReply::LoginDecision(reply)) => reply.send(verdict),
             _ => false,
         }
     }
 
     /// Answers an ask; false when it is too late.
-    pub(super) fn settle_ask(&self, ruling: Ruling) -> bool {
+    pub(super) fn settle_ask(&self, ruling: AuthorizeDecision) -> bool {
         match self.lock().answer.take() {
-            Some(QuestionReply::Ruling(reply)) => reply.send(ruling),
+            Some(QuestionReply::AuthorizeDecision(reply)) => reply.send(ruling),
             _ => false,
         }
     }
@@ -140,22 +143,23 @@ impl Question {
     /// Sends the client a challenge; false when it is too late, or not the plugin's turn.
     pub(super) fn challenge(&self, data: Option<Secret>, text: Option<String>) -> bool {
         let mut state = self.lock();
-        let Some(QuestionReply::Turn(reply)) = state.answer.take_if(|answer| answer.is_exchange())
+        let Some(QuestionReply::Exchange(reply)) =
+            state.answer.take_if(|answer| answer.is_exchange())
         else {
             return false;
         };
-        state.is_listening = reply.send(Turn::Challenge { data, text });
+        state.is_listening = reply.send(ExchangeReply::Challenge { data, text });
         state.is_listening
     }
 
     /// The client has answered: the question waits for its hook, which then starts once more.
     /// False when none waits for it: the reply is then dropped, which refuses.
-    pub(super) fn proceed(&self, data: Option<Secret>, reply: Reply<Turn>) -> bool {
+    pub(super) fn proceed(&self, data: Option<Secret>, reply: Reply<ExchangeReply>) -> bool {
         let mut state = self.lock();
         if !std::mem::take(&mut state.is_listening) {
             return false;
         }
-        state.answer = Some(QuestionReply::Turn(reply));
+        state.answer = Some(QuestionReply::Exchange(reply));
         state.reply = data;
         state.rounds += 1;
         state.queue();
@@ -176,9 +180,11 @@ impl Question {
     }
 
     /// Ends an exchange; false when it is too late.
-    pub(super) fn settle_exchange(&self, verdict: Verdict, data: Option<Secret>) -> bool {
+    pub(super) fn settle_exchange(&self, verdict: LoginDecision, data: Option<Secret>) -> bool {
         match self.lock().answer.take() {
-            Some(QuestionReply::Turn(reply)) => reply.send(Turn::End { verdict, data }),
+            Some(QuestionReply::Exchange(reply)) => {
+                reply.send(ExchangeReply::End { verdict, data })
+            }
             _ => false,
         }
     }
@@ -233,14 +239,14 @@ impl Question {
 
 impl QuestionReply {
     fn is_exchange(&self) -> bool {
-        matches!(self, Self::Turn(_))
+        matches!(self, Self::Exchange(_))
     }
 
     fn is_abandoned(&self) -> bool {
         match self {
-            Self::Verdict(reply) => reply.is_abandoned(),
-            Self::Ruling(reply) => reply.is_abandoned(),
-            Self::Turn(reply) => reply.is_abandoned(),
+            Self::LoginDecision(reply) => reply.is_abandoned(),
+            Self::AuthorizeDecision(reply) => reply.is_abandoned(),
+            Self::Exchange(reply) => reply.is_abandoned(),
         }
     }
 }
@@ -256,18 +262,18 @@ impl State {
 
     fn refuse(&mut self, login_reason: ReasonCode) -> bool {
         self.is_listening = false;
-        let deny = |reason| Verdict::Deny { reason, text: None };
+        let deny = |reason| LoginDecision::Deny { reason, text: None };
         match self.answer.take() {
-            Some(QuestionReply::Verdict(reply)) => reply.send(deny(login_reason)),
+            Some(QuestionReply::LoginDecision(reply)) => reply.send(deny(login_reason)),
             // Dropped unused: the engine knows what each version is told of a fault.
-            Some(QuestionReply::Ruling(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::Turn(reply)) => {
+            Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::Exchange(reply)) => {
                 // A client does not repeat an exchange by itself as it does a CONNECT.
                 let verdict = deny(match login_reason {
                     ReasonCode::SERVER_UNAVAILABLE => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
                     reason => reason,
                 });
-                reply.send(Turn::End {
+                reply.send(ExchangeReply::End {
                     verdict,
                     data: None,
                 })
@@ -300,7 +306,7 @@ pub(super) mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// A question about a login, and what takes its answer.
-    pub(in super::super) fn login() -> (Arc<Question>, impl FnMut() -> Option<Verdict>) {
+    pub(in super::super) fn login() -> (Arc<Question>, impl FnMut() -> Option<LoginDecision>) {
         let (reply, mut answer) = Reply::new();
         let login = Login {
             client_id: "c".into(),
@@ -318,17 +324,17 @@ pub(super) mod tests {
             user_properties: Arc::default(),
         };
         let subject = Subject::Login(Arc::new(login));
-        let question = Question::new(subject, QuestionReply::Verdict(reply));
+        let question = Question::new(subject, QuestionReply::LoginDecision(reply));
         (question, move || answer.try_recv().ok())
     }
 
     /// Expires the question; returns the hook that caused it, and the reason code for the client.
     fn expired(
         question: &Question,
-        mut answer: impl FnMut() -> Option<Verdict>,
+        mut answer: impl FnMut() -> Option<LoginDecision>,
     ) -> (String, ReasonCode) {
         let late = question.expire(Instant::now() + 2 * HOUR).unwrap().unwrap();
-        let Some(Verdict::Deny { reason, .. }) = answer() else {
+        let Some(LoginDecision::Deny { reason, .. }) = answer() else {
             panic!("it was not refused");
         };
         (late.hook, reason)

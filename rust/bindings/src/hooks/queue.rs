@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use mqttcore_broker::Event;
+use mqttcore_broker::PluginEvent;
 
 use super::bounded_queue::{BoundedQueue, Overflow};
 use super::question::Question;
@@ -73,7 +73,7 @@ impl QuestionQueue {
 pub(super) struct EventQueue {
     /// Bits of `EventKind`: what it wants to be told.
     pub(super) kinds: u32,
-    pub(super) inbox: BoundedQueue<Event>,
+    pub(super) inbox: BoundedQueue<PluginEvent>,
 }
 
 impl EventQueue {
@@ -85,7 +85,7 @@ impl EventQueue {
     }
 
     /// Queues an event that the plugin subscribed to; if the queue is full, the oldest event is dropped.
-    pub(super) fn tell(&self, event: &Event) {
+    pub(super) fn tell(&self, event: &PluginEvent) {
         if self.kinds & (1 << event.kind as u32) != 0 {
             // It is closed only after the engine has stopped.
             let _ = self.inbox.push(event.clone());

@@ -10,13 +10,13 @@ use mqttcore_session::{
 };
 use mqttcore_store::Durability;
 
-use crate::admission::rejection::{Denied, refuse_banned, turn_away};
+use crate::admission::rejection::{RejectedClient, refuse_banned, reject_on_shard};
 use crate::admission::session_share;
 use crate::clients::bans::BanTarget;
 use crate::clients::client::{Client, ClientIdentity, KnownLogin};
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::link::{Closing, Link};
-use crate::config::grants::{Access, Grant, GrantLimits, Takeover};
+use crate::config::grants::{CompiledGrant, Grant, GrantLimits, Takeover};
 use crate::config::hooks::{EventKind, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection;
@@ -32,24 +32,24 @@ use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
 
 /// An authenticated client that moves to its shard.
-pub(crate) struct Arrival {
+pub(crate) struct AdmittedConnection {
     pub(crate) transport: DetachedTransport,
     pub(crate) slot: ConnectionSlot,
     /// Bytes that came behind CONNECT.
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
     pub(crate) login: Arc<Login>,
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: Arc<CompiledGrant>,
     /// How safe what it does is.
     pub(crate) promise: Durability,
     /// What its grant or its listener says of publishes for sessions whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
-    pub(crate) greeting: Greeting,
+    pub(crate) greeting: ConnAckFields,
 }
 
 /// What a plugin has to say in CONNACK.
 #[derive(Default)]
-pub(crate) struct Greeting {
+pub(crate) struct ConnAckFields {
     pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
     /// The finished exchange of an enhanced authentication, and its last data.
     pub(crate) authentication: Option<Authentication>,
@@ -57,10 +57,10 @@ pub(crate) struct Greeting {
 }
 
 /// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
-pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
+pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {
-        turn_away(shard, (arrival.transport, arrival.slot), denied);
+        reject_on_shard(shard, (arrival.transport, arrival.slot), denied);
         return;
     }
     let mut terms = terms(shard, &arrival, false);
@@ -70,7 +70,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);
     let stored = |old: &&Rc<Client>| old.number(&shard.engine).is_some();
     let stored_at = existing.as_ref().filter(stored).map(|old| old.kept_at());
-    let resumed = existing.and_then(|old| make_way(shard, &old, &request, &access.grant));
+    let resumed = existing.and_then(|old| end_old_connection(shard, &old, &request, &access.grant));
     let is_resumed = resumed.is_some();
     let expiry_s = terms.session_expiry_s(&request);
     terms.session_present = is_resumed;
@@ -92,7 +92,7 @@ pub(crate) fn arrive(shard: &Rc<Shard>, arrival: Arrival) {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
     }
     open_session(shard, &client, (&request, terms), &changes);
-    welcome(shard, &client, is_resumed);
+    announce(shard, &client, is_resumed);
     let socket = (transport, arrival.slot);
     connection::spawn(shard, &client, &link, socket, &arrival.unread);
 }
@@ -127,11 +127,15 @@ fn open_session(
 }
 
 /// The refusal of an authenticated client, if it may not come in.
-fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Option<Denied> {
+fn denied(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    arrival: &AdmittedConnection,
+) -> Option<RejectedClient> {
     let (login, to) = (&arrival.login, arrival.request.recipient());
     let refused = || {
         let (reason, text) = session_denied(shard, existing, arrival)?;
-        Some(Denied::new(login, to, reason).with_reason_string(text))
+        Some(RejectedClient::new(login, to, reason).with_reason_string(text))
     };
     // Checked again: the client may have been banned since, and a plugin may have changed its user name.
     refuse_banned(shard, login, to)
@@ -145,7 +149,7 @@ fn denied(shard: &Shard, existing: Option<&Rc<Client>>, arrival: &Arrival) -> Op
 }
 
 /// Counts a connection of the client, and bans its identifier if it connects too often; returns the refusal then.
-fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<Denied> {
+fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<RejectedClient> {
     let (config, now) = (shard.config(), shard.now());
     if !config.address_limits.apply_to(login.peer.ip()) {
         return None;
@@ -167,7 +171,7 @@ fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Opti
         let (id, peer, seconds) = (Escaped(&login.client_id), login.peer, config.flapping.ban.as_secs());
         format!("client {id} at {peer} connects too often: its client identifier is banned for {seconds} s")
     });
-    Some(Denied::new(login, to, ReasonCode::BANNED))
+    Some(RejectedClient::new(login, to, ReasonCode::BANNED))
 }
 
 /// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was
@@ -189,7 +193,7 @@ fn attach(
     client: &Rc<Client>,
     request: &mut ConnectRequest,
     login: Arc<Login>,
-    access: Arc<Access>,
+    access: Arc<CompiledGrant>,
 ) -> Rc<Link> {
     let (packet_bytes, peer) = (request.maximum_packet_size, login.peer);
     let link = Link::new(request.version, packet_bytes, peer, shard.now());
@@ -209,7 +213,7 @@ fn attach(
 }
 
 /// Sends CONNACK and queued messages, and notifies the plugins.
-fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
+fn announce(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     fill::watch(shard, client);
     paging::resume(shard, client);
     confirm(shard, client);
@@ -220,8 +224,8 @@ fn welcome(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     } else {
         EventKind::SessionCreated
     };
-    shard.tell(kind, client, EventDetails::default());
-    shard.tell(EventKind::Connected, client, EventDetails::default());
+    shard.send_event(kind, client, EventDetails::default());
+    shard.send_event(EventKind::Connected, client, EventDetails::default());
 }
 
 /// Why a session is denied: the reason code and the text for the client.
@@ -231,7 +235,7 @@ type SessionDenial = (ReasonCode, &'static str);
 fn session_denied(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
-    arrival: &Arrival,
+    arrival: &AdmittedConnection,
 ) -> Option<SessionDenial> {
     if shard.engine.is_stopping() {
         return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
@@ -253,7 +257,7 @@ fn session_denied(
 }
 
 /// Why there is no room for one more session.
-fn new_session_denied(shard: &Shard, arrival: &Arrival) -> Option<SessionDenial> {
+fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
     let is_to_be_kept =
         arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
     if is_to_be_kept && shard.is_short_of_room() {
@@ -271,7 +275,7 @@ fn new_session_denied(shard: &Shard, arrival: &Arrival) -> Option<SessionDenial>
 }
 
 /// Why the client may not have the session of `old`.
-fn takeover_denied(old: &Client, arrival: &Arrival) -> Option<SessionDenial> {
+fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Option<SessionDenial> {
     let same_user = old.is_user(arrival.login.username.as_deref());
     let allowed = match arrival.access.grant.session.takeover {
         Takeover::Anyone => true,
@@ -306,7 +310,7 @@ pub(crate) fn resumes(request: &ConnectRequest, grant: &Grant) -> bool {
 }
 
 /// Ends the old connection, and the old session too unless it is to be resumed.
-fn make_way(
+fn end_old_connection(
     shard: &Rc<Shard>,
     old: &Rc<Client>,
     request: &ConnectRequest,
@@ -321,7 +325,7 @@ fn make_way(
         };
         send_disconnect(shard, old, Some((closing.reason, reason_text(closing))));
         detach(shard, old, Cause::TakenOver);
-        shard.tell(EventKind::SessionTakenOver, old, EventDetails::default());
+        shard.send_event(EventKind::SessionTakenOver, old, EventDetails::default());
         link.close(closing.cause, closing.reason);
     }
     let alive = shard.registry.borrow().at(old.handle).is_some();
@@ -331,7 +335,7 @@ fn make_way(
     (alive && resume).then(|| Rc::clone(old))
 }
 
-fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Client> {
+fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<CompiledGrant>) -> Rc<Client> {
     shard.metrics().sessions.add(1);
     let directory = &shard.engine.directory;
     shard.registry.borrow_mut().insert(shard.index, |handle| {
@@ -348,7 +352,7 @@ fn create(shard: &Rc<Shard>, login: &Arc<Login>, access: &Arc<Access>) -> Rc<Cli
     })
 }
 
-fn terms(shard: &Shard, arrival: &Arrival, session_present: bool) -> Terms {
+fn terms(shard: &Shard, arrival: &AdmittedConnection, session_present: bool) -> Terms {
     let (grant, greeting) = (&arrival.access.grant, &arrival.greeting);
     let expiry_max = grant.session.expiry_max;
     Terms {

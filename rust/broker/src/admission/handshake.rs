@@ -16,19 +16,19 @@ use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::arrival::{Arrival, Greeting, arrive};
+use crate::admission::arrival::{AdmittedConnection, ConnAckFields, bind_session, resumes};
 use crate::admission::opening::{Connected, Opened, connected};
 use crate::admission::rejection::{
-    Denied, RejectReason, broken_connect, part, refuse, refuse_banned,
+    RejectReason, RejectedClient, broken_connect, refuse, refuse_banned, send_last_bytes,
 };
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::config::Peer;
-use crate::config::grants::{Access, RuleAnswer};
+use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::ProxiedCertificate;
-use crate::connection::socket::Stop;
+use crate::connection::socket::ReadEnd;
 use crate::connection::tls::TLS_BYTES;
 use crate::connection::transport::Transport;
 use crate::sessions::loading;
@@ -45,10 +45,12 @@ pub(crate) struct Accepted {
 }
 
 /// Lets a client in on its home shard once its session is there.
-fn enter(shard: &Rc<Shard>, arrival: Arrival) {
+fn enter(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let client_id = Arc::clone(&arrival.login.client_id);
-    let resumes = !arrival.request.clean_start && arrival.access.grant.session.resume;
-    loading::when_there(shard, &client_id, resumes, |shard| arrive(shard, arrival));
+    let resumes = resumes(&arrival.request, &arrival.access.grant);
+    loading::when_there(shard, &client_id, resumes, |shard| {
+        bind_session(shard, arrival);
+    });
 }
 
 /// Runs the handshake of `accepted` as a task of this shard.
@@ -123,13 +125,13 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     } = connected;
     match outcome {
         Ok((admitted, unread)) => {
-            send_home(&shard, (transport, slot), unread, *admitted, policy);
+            move_to_shard(&shard, (transport, slot), unread, *admitted, policy);
         }
         Err(refusal) => {
-            let farewell = refuse(&shard, peer, &policy.name, &refusal);
+            let reply = refuse(&shard, peer, &policy.name, &refusal);
             // Drop it before the wait for the client: it may hold a password.
             drop(refusal);
-            Box::pin(part(&shard, transport, farewell)).await;
+            Box::pin(send_last_bytes(&shard, transport, reply)).await;
         }
     }
 }
@@ -165,8 +167,8 @@ impl Connected {
 struct Admitted {
     request: ConnectRequest,
     login: Arc<Login>,
-    access: Arc<Access>,
-    greeting: Greeting,
+    access: Arc<CompiledGrant>,
+    greeting: ConnAckFields,
 }
 
 /// A connection before CONNACK; `identify` authenticates its client.
@@ -255,8 +257,10 @@ impl Handshake<'_> {
             Poll::Ready(input)
         });
         let input = input.await.map_err(|stop| match stop {
-            Stop::Lost => RejectReason::Silent("the client closed the connection before CONNACK"),
-            Stop::Fault(fault) => RejectReason::Unframed(fault),
+            ReadEnd::Lost => {
+                RejectReason::Silent("the client closed the connection before CONNACK")
+            }
+            ReadEnd::Fault(fault) => RejectReason::Unframed(fault),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
         let bytes = self.transport.heap_bytes() + self.buffer.capacity();
@@ -279,7 +283,7 @@ impl Handshake<'_> {
 fn check_will(
     request: &ConnectRequest,
     login: &Arc<Login>,
-    access: &Access,
+    access: &CompiledGrant,
 ) -> Result<(), RejectReason> {
     let Some(will) = &request.will else {
         return Ok(());
@@ -287,7 +291,7 @@ fn check_will(
     let highest = access.grant.limits.max_qos;
     if highest.is_some_and(|highest| will.message.qos() > highest) {
         // [MQTT-3.2.2-12]
-        let denied = Denied::new(login, request.recipient(), ReasonCode::QOS_NOT_SUPPORTED);
+        let denied = RejectedClient::new(login, request.recipient(), ReasonCode::QOS_NOT_SUPPORTED);
         return Err(denied
             .with_reason_string("the QoS of the will is above the maximum")
             .into());
@@ -296,14 +300,14 @@ fn check_will(
     if answer == RuleAnswer::Allowed {
         return Ok(());
     }
-    let denied = Denied::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);
+    let denied = RejectedClient::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);
     Err(denied
         .with_reason_string("not allowed to publish to the will topic")
         .into())
 }
 
 /// Hands the client over to the shard where its session lives.
-fn send_home(
+fn move_to_shard(
     shard: &Rc<Shard>,
     (transport, slot): (Transport, ConnectionSlot),
     unread: Vec<u8>,
@@ -317,7 +321,7 @@ fn send_home(
     let grant = &admitted.access.grant;
     let promise = shard.config().promise_to(grant.promise, policy.promise);
     let queue_policy = grant.queue_policy.or(policy.queue_policy);
-    let arrival = Arrival {
+    let arrival = AdmittedConnection {
         transport,
         slot,
         unread,

@@ -9,21 +9,23 @@ use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode, decode};
 use mqttcore_session::{AuthStep, Authentication, ConnAckFormat, ConnectRequest, Details, Secret};
 use tokio::sync::oneshot;
 
-use crate::admission::arrival::Greeting;
+use crate::admission::arrival::ConnAckFields;
 use crate::admission::handshake::Handshake;
-use crate::admission::rejection::{Denied, RejectReason};
+use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::clients::outbox::Outbox;
 use crate::config::PeerIdentity;
-use crate::config::grants::Access;
-use crate::config::hooks::{Conversation, Login, Opening, Reply, Turn, Verdict, refusing};
+use crate::config::grants::CompiledGrant;
+use crate::config::hooks::{
+    AuthExchange, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply, refusing,
+};
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
 
 /// A client that may come in, as far as the plugins go.
 pub(crate) struct Identified {
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: Arc<CompiledGrant>,
     pub(crate) name: UserName,
-    pub(crate) greeting: Greeting,
+    pub(crate) greeting: ConnAckFields,
 }
 
 /// As whom a client comes in.
@@ -157,7 +159,7 @@ impl Handshake<'_> {
                 return Ok(anonymous);
             }
             if !self.shard.interests().authenticate {
-                let denied = || Denied::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
+                let denied = || RejectedClient::new(login, to, ReasonCode::NOT_AUTHORIZED).into();
                 return self.anonymous().ok_or_else(denied);
             }
         }
@@ -183,7 +185,7 @@ impl Handshake<'_> {
         }
         let metrics = self.shard.metrics();
         metrics.connects_refused_failed_logins.add(1);
-        let denied = Denied::new(login, to, ReasonCode::BANNED);
+        let denied = RejectedClient::new(login, to, ReasonCode::BANNED);
         Err(denied.with_reason_string("too many failed logins").into())
     }
 
@@ -220,8 +222,9 @@ impl Handshake<'_> {
         let (reply, answer) = Reply::new();
         self.shard.hooks().authenticate(Arc::clone(login), reply);
         match self.while_connected(answer).await? {
-            Some(Verdict::Pass) => {
-                let denied = || Denied::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
+            Some(LoginDecision::Pass) => {
+                let denied =
+                    || RejectedClient::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
                 self.anonymous().ok_or_else(|| denied().into())
             }
             Some(verdict) => judge(login, to, verdict, UserName::Sent),
@@ -235,7 +238,7 @@ impl Handshake<'_> {
         Some(Identified {
             access: Arc::clone(access),
             name: UserName::Anonymous,
-            greeting: Greeting::default(),
+            greeting: ConnAckFields::default(),
         })
     }
 
@@ -253,7 +256,7 @@ impl Handshake<'_> {
             self.begin_exchange(login, to, authentication.method(), data)?;
         loop {
             match self.while_connected(answer).await? {
-                Some(Turn::Challenge { data, text }) => {
+                Some(ExchangeReply::Challenge { data, text }) => {
                     let details = text.as_deref().map_or_else(Details::none, Details::reason);
                     let data = data.as_ref().map(Secret::as_bytes);
                     let step = authentication.continue_with(data, to.allowed(details));
@@ -267,7 +270,7 @@ impl Handshake<'_> {
                     conversation.proceed(data, reply);
                     answer = next;
                 }
-                Some(Turn::End { verdict, data }) => {
+                Some(ExchangeReply::End { verdict, data }) => {
                     // The exchange verifies its own data, and not the user name of CONNECT.
                     let unnamed = if login.is_certified {
                         UserName::Sent
@@ -294,14 +297,14 @@ impl Handshake<'_> {
         to: ConnAckFormat,
         method: &str,
         data: Option<Secret>,
-    ) -> Result<(Box<dyn Conversation>, oneshot::Receiver<Turn>), RejectReason> {
+    ) -> Result<(Box<dyn AuthExchange>, oneshot::Receiver<ExchangeReply>), RejectReason> {
         if !self.shard.interests().offers(method) {
             // [MQTT-4.12.0-1]
-            let denied = Denied::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
+            let denied = RejectedClient::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
             let text = "no plugin offers this authentication method";
             return Err(denied.with_reason_string(text).into());
         }
-        let opening = Opening {
+        let opening = ExchangeStart {
             login: Arc::clone(login),
             method: method.into(),
             data,
@@ -337,9 +340,9 @@ impl Handshake<'_> {
         let limits = self.shard.config().limits.before_connect();
         loop {
             let decoded = decode(&self.buffer, ProtocolVersion::V5, &limits).map_err(|error| {
-                let mut farewell = Vec::new();
-                to.refuse(error.reason_code(), Details::none(), &mut farewell);
-                RejectReason::Malformed(error, farewell)
+                let mut reply = Vec::new();
+                to.refuse(error.reason_code(), Details::none(), &mut reply);
+                RejectReason::Malformed(error, reply)
             })?;
             let Some((packet, len)) = decoded else {
                 self.read().await?;
@@ -387,7 +390,7 @@ impl Handshake<'_> {
 }
 
 fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
-    let denied = Denied::new(login, to, ReasonCode::PACKET_TOO_LARGE);
+    let denied = RejectedClient::new(login, to, ReasonCode::PACKET_TOO_LARGE);
     denied
         .with_reason_string("AUTH is too large for the client")
         .into()
@@ -397,43 +400,43 @@ fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
 fn judge(
     login: &Arc<Login>,
     to: ConnAckFormat,
-    verdict: Verdict,
+    verdict: LoginDecision,
     unnamed: UserName,
 ) -> Result<Identified, RejectReason> {
     match verdict {
-        Verdict::Allow {
+        LoginDecision::Allow {
             grant,
             username,
             user_properties,
         } => {
-            let access = Access::new(*grant).map_err(|error| Denied {
+            let access = CompiledGrant::new(*grant).map_err(|error| RejectedClient {
                 fault: Some(error.to_string()),
-                ..Denied::new(login, to, ReasonCode::SERVER_UNAVAILABLE)
+                ..RejectedClient::new(login, to, ReasonCode::SERVER_UNAVAILABLE)
             })?;
             Ok(Identified {
                 access: Arc::new(access),
                 name: username.map_or(unnamed, UserName::Given),
-                greeting: Greeting {
+                greeting: ConnAckFields {
                     user_properties,
-                    ..Greeting::default()
+                    ..ConnAckFields::default()
                 },
             })
         }
-        Verdict::Pass => {
+        LoginDecision::Pass => {
             let reason = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
-            Err(Denied::new(login, to, reason).into())
+            Err(RejectedClient::new(login, to, reason).into())
         }
-        Verdict::Deny { reason, text } => Err(RejectReason::from(Denied {
+        LoginDecision::Deny { reason, text } => Err(RejectReason::from(RejectedClient {
             text,
-            ..Denied::new(login, to, refusing(reason))
+            ..RejectedClient::new(login, to, refusing(reason))
         })),
     }
 }
 
 /// A reply that was dropped unused: authentication fails closed.
 fn unanswered(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> RejectReason {
-    RejectReason::from(Denied {
+    RejectReason::from(RejectedClient {
         fault: Some("no plugin answered".into()),
-        ..Denied::new(login, to, reason)
+        ..RejectedClient::new(login, to, reason)
     })
 }

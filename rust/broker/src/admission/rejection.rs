@@ -10,11 +10,11 @@ use mqttcore_session::{ConnAckFormat, Details, Violation};
 
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::config::Peer;
-use crate::config::hooks::{Event, EventKind, Login};
+use crate::config::hooks::{EventKind, Login, PluginEvent};
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
-use crate::connection::socket::Fault;
+use crate::connection::socket::FramingError;
 use crate::connection::transport::{DetachedTransport, Transport};
 use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogCategory};
@@ -30,7 +30,7 @@ pub(crate) enum RejectReason {
     /// The bytes were no WebSocket request; this answers them.
     Upgrade(websocket::Refused),
     /// They were no WebSocket frames.
-    Unframed(Fault),
+    Unframed(FramingError),
     /// The bytes in front of the connection are no PROXY header that is believed.
     Proxy(InvalidProxyHeader),
     /// The TLS handshake failed, or the client's certificate is not an identity.
@@ -38,7 +38,7 @@ pub(crate) enum RejectReason {
     /// A packet breaks a rule.
     Violation(ConnAckFormat, Violation),
     /// CONNECT is well formed, but this client may not come in.
-    Denied(Box<Denied>),
+    Denied(Box<RejectedClient>),
 }
 
 impl RejectReason {
@@ -110,7 +110,7 @@ impl RejectReason {
 }
 
 /// A rejected client, with the reason.
-pub(crate) struct Denied {
+pub(crate) struct RejectedClient {
     pub(crate) login: Arc<Login>,
     pub(crate) to: ConnAckFormat,
     pub(crate) reason: ReasonCode,
@@ -121,7 +121,7 @@ pub(crate) struct Denied {
     pub(crate) category: LogCategory,
 }
 
-impl Denied {
+impl RejectedClient {
     /// A refusal without words.
     pub(crate) fn new(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> Self {
         Self {
@@ -146,8 +146,8 @@ impl Denied {
     }
 }
 
-impl From<Denied> for RejectReason {
-    fn from(denied: Denied) -> Self {
+impl From<RejectedClient> for RejectReason {
+    fn from(denied: RejectedClient) -> Self {
         Self::Denied(Box::new(denied))
     }
 }
@@ -157,11 +157,11 @@ pub(crate) fn refuse_banned(
     shard: &Shard,
     login: &Arc<Login>,
     to: ConnAckFormat,
-) -> Option<Denied> {
+) -> Option<RejectedClient> {
     let is_banned = shard.engine.bans.covers(login, shard.refresh_now());
     is_banned.then(|| {
         shard.metrics().connects_refused_banned.add(1);
-        Denied::new(login, to, ReasonCode::BANNED)
+        RejectedClient::new(login, to, ReasonCode::BANNED)
     })
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn refuse(
 ) -> Vec<u8> {
     let now = shard.refresh_now();
     if let RejectReason::Denied(denied) = refusal {
-        tell_refused(shard, denied);
+        notify_denied(shard, denied);
     }
     shard.metrics().connects_refused.add(1);
     match refusal.reason() {
@@ -231,7 +231,7 @@ pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Pee
     });
 }
 
-fn reason_text(denied: &Denied) -> String {
+fn reason_text(denied: &RejectedClient) -> String {
     let id = Escaped(&denied.login.client_id);
     let mut words = format!("client {id}: {}", denied.reason.name());
     for more in [&denied.text, &denied.fault].into_iter().flatten() {
@@ -244,7 +244,10 @@ fn reason_text(denied: &Denied) -> String {
 /// Which other protocol the first bytes of a connection to this listener belong to (abuse A15), and what to do.
 pub(crate) fn foreign_protocol(bytes: &[u8], policy: &ListenerPolicy) -> Option<&'static str> {
     let is_connect = |level: &[u8]| {
-        bytes.first() == Some(&0x10) && bytes.windows(level.len()).any(|part| part == level)
+        bytes.first() == Some(&0x10)
+            && bytes
+                .windows(level.len())
+                .any(|send_last_bytes| send_last_bytes == level)
     };
     let begins = |words: &[&str]| words.iter().any(|word| bytes.starts_with(word.as_bytes()));
     if bytes.starts_with(&[0x16, 0x03]) {
@@ -281,17 +284,17 @@ pub(crate) fn broken_connect(
     {
         return RejectReason::Silent(hint);
     }
-    let mut farewell = Vec::new();
+    let mut reply = Vec::new();
     if let Some((version, connack)) = mqttcore_codec::connack_for_error(bytes, error) {
-        let encoded = encode(&Packet::ConnAck(connack), version, &mut farewell);
+        let encoded = encode(&Packet::ConnAck(connack), version, &mut reply);
         debug_assert!(encoded.is_ok(), "a bare CONNACK encodes");
     }
-    RejectReason::Malformed(error, farewell)
+    RejectReason::Malformed(error, reply)
 }
 
-fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
+fn notify_denied(shard: &Rc<Shard>, denied: &RejectedClient) {
     if shard.interests().wants(EventKind::AuthFailed) {
-        shard.tell_plugins(Event {
+        shard.notify_plugins(PluginEvent {
             kind: EventKind::AuthFailed,
             client_id: Arc::clone(&denied.login.client_id),
             username: denied.login.username.clone(),
@@ -304,17 +307,17 @@ fn tell_refused(shard: &Rc<Shard>, denied: &Denied) {
 }
 
 /// Rejects an authenticated client that may not have the session.
-pub(crate) fn turn_away(
+pub(crate) fn reject_on_shard(
     shard: &Rc<Shard>,
     (transport, slot): (DetachedTransport, ConnectionSlot),
-    denied: Denied,
+    denied: RejectedClient,
 ) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
-    let farewell = refuse(shard, peer, &listener, &denied.into());
+    let reply = refuse(shard, peer, &listener, &denied.into());
     let own = Rc::clone(shard);
     let task = async move {
         if let Ok(transport) = transport.unpark() {
-            part(&own, transport, farewell).await;
+            send_last_bytes(&own, transport, reply).await;
         }
     };
     let task = guarded(Rc::clone(shard), CONNECTION, task, |_| {});
@@ -325,7 +328,7 @@ pub(crate) fn turn_away(
 }
 
 /// Sends the last bytes of a connection and ends it.
-pub(crate) async fn part(shard: &Rc<Shard>, transport: Transport, farewell: Vec<u8>) {
-    let (stream, last) = transport.into_last(farewell);
+pub(crate) async fn send_last_bytes(shard: &Rc<Shard>, transport: Transport, reply: Vec<u8>) {
+    let (stream, last) = transport.into_last(reply);
     linger(shard, stream, last).await;
 }

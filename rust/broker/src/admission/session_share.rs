@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
 
-use crate::admission::arrival::{Arrival, resumes};
-use crate::admission::rejection::Denied;
+use crate::admission::arrival::{AdmittedConnection, resumes};
+use crate::admission::rejection::RejectedClient;
 use crate::clients::client::Client;
 use crate::clients::shares::{Owner, Share};
 use crate::config::address_limits::share_of;
@@ -26,9 +26,9 @@ pub(crate) fn owner(shard: &Shard, login: &Login, expiry_s: u32) -> Option<Owner
 pub(crate) fn refuse_above_share(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
-    arrival: &Arrival,
+    arrival: &AdmittedConnection,
     expiry_s: u32,
-) -> Option<Denied> {
+) -> Option<RejectedClient> {
     let owner = owner(shard, &arrival.login, expiry_s)?;
     let stays = |old: &Rc<Client>| {
         let is_kept = old.session.borrow().expiry_interval_s() > 0;
@@ -51,8 +51,9 @@ pub(crate) fn refuse_above_share(
         "the address has too many sessions"
     };
     let to = arrival.request.recipient();
-    let denied = Denied::new(login, to, ReasonCode::QUOTA_EXCEEDED).with_reason_string(text);
-    Some(Denied {
+    let denied =
+        RejectedClient::new(login, to, ReasonCode::QUOTA_EXCEEDED).with_reason_string(text);
+    Some(RejectedClient {
         category: LogCategory::SessionShare,
         ..denied
     })

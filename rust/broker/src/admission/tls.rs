@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::admission::rejection::{RejectReason, foreign_protocol};
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::socket::{Socket, Stop, receive_raw};
+use crate::connection::socket::{ReadEnd, Socket, receive_raw};
 use crate::connection::tls::TlsStream;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
@@ -73,7 +73,7 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectRe
     let mut bytes = Vec::new();
     let received = receive_raw(tcp, &mut bytes).await;
     let len = received
-        .map_err(|_: Stop| RejectReason::Silent("closed before the end of the TLS handshake"))?;
+        .map_err(|_: ReadEnd| RejectReason::Silent("closed before the end of the TLS handshake"))?;
     shard.metrics().bytes_received.add(len as u64);
     Ok(bytes)
 }

@@ -11,7 +11,7 @@ use mqttcore_topics::{SubscriberId, TopicFilter};
 use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
-use crate::config::grants::Access;
+use crate::config::grants::CompiledGrant;
 use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 
@@ -61,7 +61,7 @@ pub(crate) struct Client {
 /// Who the client is and what it may do; renewed by every connection.
 pub(crate) struct ClientIdentity {
     pub(crate) who: KnownLogin,
-    pub(crate) access: Arc<Access>,
+    pub(crate) access: Arc<CompiledGrant>,
 }
 
 /// Who a client is.
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// Says anew who the client is and what it may do.
-    pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<Access>) {
+    pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<CompiledGrant>) {
         let who = KnownLogin::Known(login);
         *self.identity.borrow_mut() = ClientIdentity { who, access };
     }
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// What it may do. Many clients of all shards share one, so a delivery must not count itself in and out.
-    pub(crate) fn access(&self) -> Ref<'_, Arc<Access>> {
+    pub(crate) fn access(&self) -> Ref<'_, Arc<CompiledGrant>> {
         Ref::map(self.identity.borrow(), |identity| &identity.access)
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let directory = Directory::new(1, Strategy::default());
         let (handle, access) = (
             Handle::new(0, 1, 1),
-            Arc::new(Access::of(Permissions::default())),
+            Arc::new(CompiledGrant::of(Permissions::default())),
         );
         let identity = ClientIdentity {
             who: KnownLogin::Kept(None),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mqttcore_topics::{MountPoint, TopicName};
 use tokio::sync::Notify;
 
-use crate::config::grants::Access;
+use crate::config::grants::CompiledGrant;
 
 /// By handle. Sessions that may receive everything and have no waiting publisher are left out.
 #[derive(Default)]
@@ -24,12 +24,12 @@ struct Full {
 #[derive(Clone, Default)]
 pub(crate) struct Rights {
     /// `None`: all.
-    access: Option<Arc<Access>>,
+    access: Option<Arc<CompiledGrant>>,
     mount_point: Option<MountPoint>,
 }
 
 impl Rights {
-    pub(crate) fn new(access: &Arc<Access>, mount_point: Option<&MountPoint>) -> Self {
+    pub(crate) fn new(access: &Arc<CompiledGrant>, mount_point: Option<&MountPoint>) -> Self {
         let checked = Some(access).filter(|access| access.permissions.checks_deliveries());
         Self {
             access: checked.cloned(),
@@ -126,7 +126,7 @@ mod tests {
             deny: vec![deny.into()],
             ..Grant::everything()
         };
-        let access = Arc::new(Access::new(grant).unwrap());
+        let access = Arc::new(CompiledGrant::new(grant).unwrap());
         let mount_point = mount_point.map(|text| MountPoint::parse(text).unwrap());
         Rights::new(&access, mount_point.as_ref())
     }

@@ -72,7 +72,7 @@ pub(crate) struct Link {
     /// Counts the messages that came over it; made with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
     /// Bytes of a frame that is not whole yet.
-    pub(crate) torn_bytes: Cell<u32>,
+    pub(crate) partial_bytes: Cell<u32>,
     /// Heap that TLS or WebSocket takes, in KiB: a byte fits into what would be padding.
     pub(crate) transport_kib: Cell<u8>,
     /// How it is read while memory is short.
@@ -137,7 +137,7 @@ impl Link {
             connected_at: now,
             outbox: RefCell::default(),
             account: OnceCell::new(),
-            torn_bytes: Cell::new(0),
+            partial_bytes: Cell::new(0),
             transport_kib: Cell::default(),
             pace: Cell::default(),
             is_unread: Cell::new(false),
@@ -203,14 +203,14 @@ impl Link {
     /// Bytes of memory that its messages take, wherever they are, with the frame that is not whole yet.
     pub(crate) fn sent_bytes(&self) -> usize {
         let messages = self.account.get().map_or(0, |account| account.bytes());
-        messages + self.torn_bytes.get() as usize
+        messages + self.partial_bytes.get() as usize
     }
 
     /// Bytes that the connection takes, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
         let transport = usize::from(self.transport_kib.get()) * 1_024;
-        let torn = self.torn_bytes.get() as usize;
-        CONNECTION_BYTES + transport + torn + self.outbox.borrow().own_bytes()
+        let partial = self.partial_bytes.get() as usize;
+        CONNECTION_BYTES + transport + partial + self.outbox.borrow().own_bytes()
     }
 
     pub(crate) fn wake(&self) {

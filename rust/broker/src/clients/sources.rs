@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mqttcore_topics::TopicName;
 
-use crate::config::grants::{Access, RuleAnswer};
+use crate::config::grants::{CompiledGrant, RuleAnswer};
 
 /// Publishers below which those that have nothing retained any more are not removed.
 const FEW: usize = 1024;
@@ -17,7 +17,7 @@ const FEW: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Source {
     /// What its latest CONNECT was granted; `None` if it did not connect in this life of the broker.
-    access: Mutex<Option<Arc<Access>>>,
+    access: Mutex<Option<Arc<CompiledGrant>>>,
 }
 
 impl Source {
@@ -28,7 +28,7 @@ impl Source {
     }
 
     /// Notes what it was granted at its latest CONNECT.
-    pub(crate) fn set(&self, access: &Arc<Access>) {
+    pub(crate) fn set(&self, access: &Arc<CompiledGrant>) {
         *lock(&self.access) = Some(Arc::clone(access));
     }
 }
@@ -72,7 +72,12 @@ impl Sources {
     }
 
     /// Notes what a client was granted at its latest CONNECT, if something is retained that it published.
-    pub(crate) fn granted(&self, client_id: &Arc<str>, username: &Arc<str>, access: &Arc<Access>) {
+    pub(crate) fn granted(
+        &self,
+        client_id: &Arc<str>,
+        username: &Arc<str>,
+        access: &Arc<CompiledGrant>,
+    ) {
         let identity = (Arc::clone(client_id), Arc::clone(username));
         let source = lock(&self.0).sources.get(&identity).and_then(Weak::upgrade);
         if let Some(source) = source {

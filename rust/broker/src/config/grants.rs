@@ -106,12 +106,12 @@ impl Grant {
 
 /// A grant and its compiled rules; shared by all clients that were given the same one.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct CompiledGrant {
     pub(crate) grant: Grant,
     pub(crate) permissions: Permissions,
 }
 
-impl Access {
+impl CompiledGrant {
     /// An empty grant, with `permissions` that no text was compiled for.
     pub(crate) fn of(permissions: Permissions) -> Self {
         Self {

@@ -23,25 +23,29 @@ use crate::config::grants::Grant;
 /// Every method returns at once. They are called on shard threads, which must never enter Python.
 pub trait Hooks: Send + Sync + 'static {
     /// Which questions this set of plugins wants at all; asked once, at start and after a reload.
-    fn interests(&self) -> Interests;
+    fn interests(&self) -> HookInterests;
 
     /// Who is this client, and what may it do?
-    fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>);
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>);
 
-    /// A client wants to authenticate by one of [`Interests::methods`]. `reply` takes the first
+    /// A client wants to authenticate by one of [`HookInterests::methods`]. `reply` takes the first
     /// turn; the client's answers to challenges go to the conversation that is returned, which is
     /// dropped when the client leaves or all is said. Without methods it is never called.
-    fn converse(&self, _opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+    fn converse(
+        &self,
+        _opening: ExchangeStart,
+        reply: Reply<ExchangeReply>,
+    ) -> Box<dyn AuthExchange> {
         drop(reply);
-        Box::new(Silence)
+        Box::new(RejectingExchange)
     }
 
-    /// May this client do this one thing? Asked only where [`Interests::authorize`] matches and
+    /// May this client do this one thing? Asked only where [`HookInterests::authorize`] matches and
     /// the client's grant neither allows nor denies.
-    fn authorize(&self, ask: Ask, reply: Reply<Ruling>);
+    fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>);
 
-    /// Something happened; told only for kinds in [`Interests::events`].
-    fn event(&self, event: Event);
+    /// Something happened; told only for kinds in [`HookInterests::events`].
+    fn event(&self, event: PluginEvent);
 
     /// A line for the operator's log, already limited in rate.
     fn log(&self, level: LogLevel, text: String);
@@ -61,7 +65,7 @@ pub enum LogLevel {
 
 /// What the plugins want to be asked or told.
 #[derive(Clone, Debug, Default)]
-pub struct Interests {
+pub struct HookInterests {
     /// Some plugin authenticates; without one, only anonymous access is left.
     pub authenticate: bool,
     /// Methods of enhanced authentication that some plugin offers.
@@ -72,7 +76,7 @@ pub struct Interests {
     pub events: u32,
 }
 
-impl Interests {
+impl HookInterests {
     /// Whether a plugin wants to be asked about `action` on what `is_about` accepts.
     pub(crate) fn asks_about(
         &self,
@@ -165,7 +169,7 @@ impl fmt::Debug for Login {
 
 /// What the plugins say about a CONNECT.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum LoginDecision {
     /// Let it in with these permissions.
     Allow {
         /// What the client may do, and how its session is kept.
@@ -188,7 +192,7 @@ pub enum Verdict {
 
 /// How an enhanced authentication begins.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct ExchangeStart {
     /// Who wants in, or who is in already.
     pub login: Arc<Login>,
     /// The method that the client named.
@@ -200,23 +204,23 @@ pub struct Opening {
 }
 
 /// An enhanced authentication that has begun.
-pub trait Conversation: Send {
-    /// The client answers the last [`Turn::Challenge`].
-    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>);
+pub trait AuthExchange: Send {
+    /// The client answers the last [`ExchangeReply::Challenge`].
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>);
 }
 
 /// Says nothing, which refuses.
-struct Silence;
+struct RejectingExchange;
 
-impl Conversation for Silence {
-    fn proceed(&mut self, _data: Option<Secret>, reply: Reply<Turn>) {
+impl AuthExchange for RejectingExchange {
+    fn proceed(&mut self, _data: Option<Secret>, reply: Reply<ExchangeReply>) {
         drop(reply);
     }
 }
 
 /// What the plugin says in an enhanced authentication. No answer is a refusal.
 #[derive(Clone, Debug)]
-pub enum Turn {
+pub enum ExchangeReply {
     /// The client is to answer this.
     Challenge {
         /// For the client.
@@ -227,7 +231,7 @@ pub enum Turn {
     /// All is said.
     End {
         /// Whether the client is who it says it is.
-        verdict: Verdict,
+        verdict: LoginDecision,
         /// The last Authentication Data, for CONNACK.
         data: Option<Secret>,
     },
@@ -244,7 +248,7 @@ pub enum Action {
 
 /// One question about one thing.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct AuthorizeRequest {
     /// Who asks.
     pub login: Arc<Login>,
     /// What it wants.
@@ -259,9 +263,9 @@ pub struct Ask {
     pub share: Option<Arc<str>>,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`AuthorizeRequest`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Ruling {
+pub enum AuthorizeDecision {
     /// Yes, this once.
     Allow,
     /// Yes, and for everything that the filter covers until `until`.
@@ -287,7 +291,7 @@ pub enum Ruling {
     },
 }
 
-impl Ruling {
+impl AuthorizeDecision {
     /// No, without words.
     pub const fn deny(reason: ReasonCode) -> Self {
         Self::Deny { reason, text: None }
@@ -329,7 +333,7 @@ impl<T> Reply<T> {
     }
 }
 
-/// Kinds of [`Event`].
+/// Kinds of [`PluginEvent`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u32)]
 pub enum EventKind {
@@ -359,7 +363,7 @@ pub enum EventKind {
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct PluginEvent {
     /// What.
     pub kind: EventKind,
     /// Who.
@@ -381,19 +385,19 @@ pub struct Event {
 pub struct NoHooks;
 
 impl Hooks for NoHooks {
-    fn interests(&self) -> Interests {
-        Interests::default()
+    fn interests(&self) -> HookInterests {
+        HookInterests::default()
     }
 
-    fn authenticate(&self, _login: Arc<Login>, reply: Reply<Verdict>) {
+    fn authenticate(&self, _login: Arc<Login>, reply: Reply<LoginDecision>) {
         drop(reply);
     }
 
-    fn authorize(&self, _ask: Ask, reply: Reply<Ruling>) {
+    fn authorize(&self, _ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
         drop(reply);
     }
 
-    fn event(&self, _event: Event) {}
+    fn event(&self, _event: PluginEvent) {}
 
     fn log(&self, level: LogLevel, text: String) {
         if level >= LogLevel::Warning {

@@ -7,7 +7,7 @@ use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
-use crate::config::grants::{Access, GrantError};
+use crate::config::grants::{CompiledGrant, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, Network, Peer, PeerIdentity, WebSocketRules};
 
@@ -42,7 +42,7 @@ impl From<TlsError> for ListenerError {
 /// One listener's rules, compiled once and shared by all who come through it.
 pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
-    pub(crate) anonymous: Option<Arc<Access>>,
+    pub(crate) anonymous: Option<Arc<CompiledGrant>>,
     /// How safe what its clients do is.
     pub(crate) promise: Option<Durability>,
     /// Versions of MQTT that its clients may speak.
@@ -111,7 +111,11 @@ fn compile(
     listener: &Listener,
     warnings: &mut Vec<String>,
 ) -> Result<ListenerPolicy, ListenerError> {
-    let anonymous = listener.anonymous.clone().map(Access::new).transpose()?;
+    let anonymous = listener
+        .anonymous
+        .clone()
+        .map(CompiledGrant::new)
+        .transpose()?;
     let tls = load_tls(listener, warnings)?;
     Ok(ListenerPolicy {
         name: Arc::from(listener.name.as_str()),

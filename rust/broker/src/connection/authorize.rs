@@ -11,7 +11,9 @@ use mqttcore_session::Details;
 use mqttcore_topics::TopicFilter;
 
 use crate::clients::client::Client;
-use crate::config::hooks::{Action, Ask, EventKind, Reply, Ruling, refusing};
+use crate::config::hooks::{
+    Action, AuthorizeDecision, AuthorizeRequest, EventKind, Reply, refusing,
+};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EventDetails, Shard};
@@ -64,7 +66,7 @@ pub(super) fn ask(
     let action = question.action;
     let is_owed_the_truth = awaits_acknowledgement(client, &question);
     shard.hooks().authorize(
-        Ask {
+        AuthorizeRequest {
             login: client.login(),
             action,
             topic: question.topic,
@@ -92,20 +94,20 @@ pub(super) fn ask(
 }
 
 /// Converts a plugin's answer; an answer that covers more requests is cached.
-fn judge(client: &Client, action: Action, ruling: Ruling) -> AuthorizeResult {
+fn judge(client: &Client, action: Action, ruling: AuthorizeDecision) -> AuthorizeResult {
     match ruling {
-        Ruling::Allow => Ok(Ok(())),
-        Ruling::AllowAll { covers, until } => {
+        AuthorizeDecision::Allow => Ok(Ok(())),
+        AuthorizeDecision::AllowAll { covers, until } => {
             if let Some(link) = client.link() {
                 link.cache_allow(action, covers, until);
             }
             Ok(Ok(()))
         }
-        Ruling::Deny { reason, text } => Ok(Err(Denial {
+        AuthorizeDecision::Deny { reason, text } => Ok(Err(Denial {
             reason: refusing(reason),
             text: text.map(Into::into),
         })),
-        Ruling::Disconnect { reason, text } => Err(DisconnectCause::Refused {
+        AuthorizeDecision::Disconnect { reason, text } => Err(DisconnectCause::Refused {
             reason: refusing(reason),
             text: text.unwrap_or_default().into(),
         }),
@@ -132,7 +134,7 @@ pub(super) fn report_denied(
         topic: Some(topic),
         reason: Some(reason),
     };
-    shard.tell(EventKind::Denied, client, details);
+    shard.send_event(EventKind::Denied, client, details);
     shard.log.warn(LogCategory::Denied, shard.now(), || {
         let (id, topic) = (Escaped(&client.id), Escaped(topic));
         format!("client {id} may not {what} {topic}: {}", reason.name())

@@ -7,7 +7,7 @@ use mqttcore_session::{Cause, Violation};
 
 use crate::clients::client::Client;
 use crate::clients::link::{Closing, Link};
-use crate::connection::socket::Fault;
+use crate::connection::socket::FramingError;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 
@@ -22,7 +22,7 @@ pub(crate) enum DisconnectCause {
     /// A packet violates the protocol.
     Violation(Violation),
     /// The bytes are not valid WebSocket frames.
-    Unframed(Fault),
+    Unframed(FramingError),
     /// A plugin or a limit ends the connection.
     Refused {
         /// Reason code of the DISCONNECT.
@@ -39,7 +39,7 @@ pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 
 impl DisconnectCause {
     /// Counts and logs the disconnect; returns the cause for the session and the reason for the client.
-    pub(crate) fn judge(
+    pub(crate) fn report_and_classify(
         &self,
         shard: &Shard,
         client: &Client,

@@ -26,10 +26,10 @@ pub(crate) fn must_wait_for(
     publication: &Publication<'_>,
 ) -> Option<Handle> {
     let durable = &shard.engine.durable;
-    let may_wait = durable.has_full()
+    let may_batch = durable.has_full()
         && !client.login().version.has_properties()
         && !durable.is_full(client.handle);
-    may_wait
+    may_batch
         .then(|| router::full_queue(shard, publication))
         .flatten()
 }

@@ -14,12 +14,12 @@ use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
 
 /// A partial frame up to this size is put before the next read instead of growing a buffer.
-pub(super) const TORN_BYTES: usize = 4096;
+pub(super) const PARTIAL_BYTES: usize = 4096;
 
 /// Input that is not handled yet.
 pub(super) struct Input {
     /// A partial frame.
-    torn: Vec<u8>,
+    partial: Vec<u8>,
     /// Complete frames after a paused step.
     unread: Option<Box<Unread>>,
 }
@@ -36,7 +36,7 @@ impl Input {
     pub(super) fn new(bytes: &[u8], new_chunk: impl FnOnce(&[u8]) -> Chunk) -> Self {
         let unread = || Box::new(Unread::new(new_chunk(bytes)));
         Self {
-            torn: Vec::new(),
+            partial: Vec::new(),
             unread: (!bytes.is_empty()).then(unread),
         }
     }
@@ -48,12 +48,12 @@ impl Input {
 
     /// The part of `scratch` for the next read: after the partial frame, unless that is large.
     pub(super) fn prepare(&self, scratch: &mut [u8], limits: &Limits) -> Range<usize> {
-        let torn = self.torn.len();
-        if torn > TORN_BYTES {
+        let partial = self.partial.len();
+        if partial > PARTIAL_BYTES {
             return 0..SCRATCH_BYTES.min(self.missing(limits));
         }
-        scratch[..torn].copy_from_slice(&self.torn);
-        torn..SCRATCH_BYTES
+        scratch[..partial].copy_from_slice(&self.partial);
+        partial..SCRATCH_BYTES
     }
 
     /// Returns the input after `len` bytes were read to `place`; `None` while a large frame is incomplete.
@@ -65,29 +65,29 @@ impl Input {
         limits: &Limits,
     ) -> Option<Cow<'s, [u8]>> {
         let end = place.start + len;
-        if self.torn.len() <= TORN_BYTES {
-            self.torn.clear();
+        if self.partial.len() <= PARTIAL_BYTES {
+            self.partial.clear();
             return Some(Cow::Borrowed(&scratch[..end]));
         }
-        self.torn.extend_from_slice(&scratch[place.start..end]);
-        (self.missing(limits) == 0).then(|| Cow::Owned(std::mem::take(&mut self.torn)))
+        self.partial.extend_from_slice(&scratch[place.start..end]);
+        (self.missing(limits) == 0).then(|| Cow::Owned(std::mem::take(&mut self.partial)))
     }
 
     /// Number of missing bytes of the partial frame.
     fn missing(&self, limits: &Limits) -> usize {
-        let announced = frame_len(&self.torn, limits);
+        let announced = frame_len(&self.partial, limits);
         let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
-        whole.saturating_sub(self.torn.len())
+        whole.saturating_sub(self.partial.len())
     }
 
     /// Whether the partial frame is larger than the read buffer.
     pub(super) fn is_large(&self, limits: &Limits) -> bool {
-        self.torn.len() + self.missing(limits) > SCRATCH_BYTES
+        self.partial.len() + self.missing(limits) > SCRATCH_BYTES
     }
 
     /// Memory of the partial frame in bytes.
-    pub(super) fn torn_bytes(&self) -> usize {
-        self.torn.capacity()
+    pub(super) fn partial_bytes(&self) -> usize {
+        self.partial.capacity()
     }
 
     /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.
@@ -100,8 +100,8 @@ impl Input {
     }
 
     /// Stores the partial frame at the end of `batch`.
-    pub(super) fn keep_torn(&mut self, batch: &ReadBatch<'_>) {
-        self.torn.extend_from_slice(batch.rest());
+    pub(super) fn keep_partial(&mut self, batch: &ReadBatch<'_>) {
+        self.partial.extend_from_slice(batch.rest());
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
         let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
-        input.keep_torn(&ReadBatch::new(b"ab"));
+        input.keep_partial(&ReadBatch::new(b"ab"));
         let mut scratch = vec![0; SCRATCH_BYTES];
 
         let place = input.prepare(&mut scratch, &limits);

@@ -24,17 +24,17 @@ const LONGEST: Duration = Duration::from_secs(5);
 const CLOSE_FLUSH_BYTES: usize = 256 * 1024;
 
 /// Prepares the last packets of `client`: acknowledgements and, if the broker ends the connection and the client's
-/// version has it, a DISCONNECT with the reason code and reason string of `farewell`.
+/// version has it, a DISCONNECT with the reason code and reason string of `disconnect_reason`.
 ///
 /// Without held acknowledgements the DISCONNECT goes into the outbox at once; otherwise [`send_rest`] adds both.
 pub(crate) fn send_disconnect(
     shard: &Rc<Shard>,
     client: &Client,
-    farewell: Option<(ReasonCode, &str)>,
+    disconnect_reason: Option<(ReasonCode, &str)>,
 ) {
     let Some(link) = client.link() else { return };
     let mut session = client.session.borrow_mut();
-    let disconnect = farewell.and_then(|(reason, text)| {
+    let disconnect = disconnect_reason.and_then(|(reason, text)| {
         let details = if text.is_empty() {
             Details::none()
         } else {

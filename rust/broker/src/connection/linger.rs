@@ -19,13 +19,13 @@ const LONGEST_AT_STOP: Duration = Duration::from_millis(250);
 /// Maximum number of received bytes that are discarded meanwhile.
 const DISCARDED: usize = 1 << 20;
 
-/// Sends `farewell`, closes the sending half, and waits a moment for the client to close.
+/// Sends `last_bytes`, closes the sending half, and waits a moment for the client to close.
 ///
 /// If the broker closed at once with unread bytes of the client, the kernel would reset the connection and the client
 /// would not get the reason.
-pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, farewell: Vec<u8>) {
+pub(crate) async fn linger(shard: &Rc<Shard>, mut stream: Socket, last_bytes: Vec<u8>) {
     let end = async {
-        let sent = stream.write_all(&farewell).await?;
+        let sent = stream.write_all(&last_bytes).await?;
         shard.metrics().bytes_sent.add(sent as u64);
         stream.shutdown().await?;
         discard(stream.tcp_mut()).await

@@ -37,7 +37,7 @@ pub(crate) fn publish<'p>(
 ) -> Option<PendingRequest> {
     let publication = incoming.publication(client);
     let permission = may_publish(shard, client, publication.topic);
-    if permission == RuleAnswer::Allowed && may_wait(shard, &publication) {
+    if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
         drop(publication);
         batch.push(incoming);
         if batch.is_full(shard) {
@@ -78,7 +78,7 @@ fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnsw
 /// It may not if its effect depends on the time: a retained message is stored right before it is matched, a QoS 2
 /// message changes the session when it is accepted, and if disk or memory is nearly full each message may be
 /// rejected.
-fn may_wait(shard: &Shard, publication: &Publication<'_>) -> bool {
+fn may_batch(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
@@ -220,7 +220,7 @@ fn accept_now<'a>(shard: &'a Rc<Shard>, client: &Rc<Client>, mut publication: Pu
         && client.login().version.has_properties()
     {
         let why = "the limit of retained messages is reached";
-        return tell_refused(client, publication.message, packet_id, why);
+        return send_failure(client, publication.message, packet_id, why);
     }
     router::route(shard, &mut [publication], |publication, routed| {
         answer(shard, client, publication, routed);
@@ -240,13 +240,13 @@ pub(super) fn refuse(
         return;
     };
     if client.login().version.has_properties() {
-        tell_refused(client, publication.message, packet_id, why.text());
+        send_failure(client, publication.message, packet_id, why.text());
     } else if let Some(link) = client.link() {
         link.close(Cause::Administrative, ReasonCode::QUOTA_EXCEEDED);
     }
 }
 
-fn tell_refused(client: &Client, message: &Message, packet_id: PacketId, why: &'static str) {
+fn send_failure(client: &Client, message: &Message, packet_id: PacketId, why: &'static str) {
     let (reason, details) = (ReasonCode::QUOTA_EXCEEDED, Details::reason(why));
     let mut session = client.session.borrow_mut();
     session.refuse_publish(packet_id, message.qos(), reason, details);

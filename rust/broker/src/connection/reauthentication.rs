@@ -14,8 +14,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 use crate::clients::client::Client;
-use crate::config::grants::Access;
-use crate::config::hooks::{Conversation, EventKind, Opening, Reply, Turn, Verdict, refusing};
+use crate::config::grants::CompiledGrant;
+use crate::config::hooks::{
+    AuthExchange, EventKind, ExchangeReply, ExchangeStart, LoginDecision, Reply, refusing,
+};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
@@ -24,9 +26,9 @@ use crate::shard::{EventDetails, Shard};
 
 /// An exchange in progress.
 pub(crate) struct Reauthentication {
-    conversation: Box<dyn Conversation>,
+    conversation: Box<dyn AuthExchange>,
     /// The plugin's pending reply; `None` while the client has to answer.
-    answer: Option<oneshot::Receiver<Turn>>,
+    answer: Option<oneshot::Receiver<ExchangeReply>>,
     /// Deadline for the whole exchange; as long as for CONNECT.
     deadline: Pin<Box<Sleep>>,
 }
@@ -58,7 +60,7 @@ impl Reauthentication {
             ));
         };
         refuse_paused(shard, client)?;
-        let opening = Opening {
+        let opening = ExchangeStart {
             login: client.login(),
             method,
             data: data.map(Secret::from),
@@ -91,11 +93,11 @@ impl Reauthentication {
         {
             self.answer = None;
             match turn {
-                Ok(Turn::Challenge { data, text }) => {
+                Ok(ExchangeReply::Challenge { data, text }) => {
                     challenge(client, data.as_ref(), text.as_deref());
                     client.flush_session(shard);
                 }
-                Ok(Turn::End { verdict, data }) => {
+                Ok(ExchangeReply::End { verdict, data }) => {
                     return Poll::Ready(conclude(shard, client, verdict, data.as_ref()));
                 }
                 Err(_) => {
@@ -120,7 +122,7 @@ fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
 fn conclude(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    verdict: Verdict,
+    verdict: LoginDecision,
     data: Option<&Secret>,
 ) -> Result<(), DisconnectCause> {
     let (access, user_properties) = new_access(shard, client, verdict)?;
@@ -146,22 +148,22 @@ fn conclude(
 fn new_access(
     shard: &Shard,
     client: &Client,
-    verdict: Verdict,
-) -> Result<(Access, UserProperties), DisconnectCause> {
+    verdict: LoginDecision,
+) -> Result<(CompiledGrant, UserProperties), DisconnectCause> {
     // As at CONNECT: an answer that comes after the limit was reached must not reveal whether the guess was right.
     refuse_paused(shard, client)?;
     let (grant, username, user_properties) = match verdict {
-        Verdict::Allow {
+        LoginDecision::Allow {
             grant,
             username,
             user_properties,
         } => (grant, username, user_properties),
-        Verdict::Pass => {
+        LoginDecision::Pass => {
             let reason = ReasonCode::NOT_AUTHORIZED;
             count_failure(shard, client);
             return Err(failed(shard, client, reason, ""));
         }
-        Verdict::Deny { reason, text } => {
+        LoginDecision::Deny { reason, text } => {
             if is_failed_login(refusing(reason)) {
                 count_failure(shard, client);
             }
@@ -176,7 +178,7 @@ fn new_access(
         count_failure(shard, client);
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
     }
-    let Ok(access) = Access::new(*grant) else {
+    let Ok(access) = CompiledGrant::new(*grant) else {
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         return Err(failed(shard, client, reason, ""));
     };
@@ -187,7 +189,7 @@ fn new_access(
 type UserProperties = Vec<(Box<str>, Box<str>)>;
 
 /// Replaces the grant of a client and revokes what the new one does not allow.
-fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: Access) {
+fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: CompiledGrant) {
     let expires_at = access.grant.expires_at;
     let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
     identify(shard, client, client.login(), Arc::new(access));
@@ -227,7 +229,7 @@ fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> Dis
         topic: None,
         reason: Some(reason),
     };
-    shard.tell(EventKind::AuthFailed, client, details);
+    shard.send_event(EventKind::AuthFailed, client, details);
     DisconnectCause::Refused {
         reason,
         text: text.into(),

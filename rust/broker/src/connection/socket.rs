@@ -40,22 +40,22 @@ pub(crate) struct Output {
 
 /// Why no more is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stop {
+pub(crate) enum ReadEnd {
     /// The peer closed, or the socket failed.
     Lost,
     /// The peer sent invalid frames.
-    Fault(Fault),
+    Fault(FramingError),
 }
 
 /// A WebSocket frame that breaks a rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("WebSocket: {what}")]
-pub(crate) struct Fault {
+pub(crate) struct FramingError {
     pub(super) code: CloseCode,
     pub(super) what: &'static str,
 }
 
-impl Fault {
+impl FramingError {
     /// Status code for the Close frame.
     pub(super) fn code(self) -> CloseCode {
         self.code
@@ -88,7 +88,7 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, Stop>> {
+    ) -> Poll<Result<Input, ReadEnd>> {
         match self {
             Self::Plain(tcp) => {
                 let raw = ready!(poll_receive_raw(tcp, cx, bytes))?;
@@ -194,12 +194,12 @@ pub(crate) fn poll_receive_raw(
     stream: &mut TcpStream,
     cx: &mut Context<'_>,
     bytes: &mut [u8],
-) -> Poll<Result<usize, Stop>> {
+) -> Poll<Result<usize, ReadEnd>> {
     let mut read = ReadBuf::new(bytes);
     let result = ready!(Pin::new(stream).poll_read(cx, &mut read));
     let len = read.filled().len();
     Poll::Ready(if result.is_err() || len == 0 {
-        Err(Stop::Lost)
+        Err(ReadEnd::Lost)
     } else {
         Ok(len)
     })
@@ -209,11 +209,11 @@ pub(crate) fn poll_receive_raw(
 ///
 /// # Errors
 ///
-/// [`Stop::Lost`].
+/// [`ReadEnd::Lost`].
 pub(crate) async fn receive_raw(
     stream: &mut TcpStream,
     buffer: &mut Vec<u8>,
-) -> Result<usize, Stop> {
+) -> Result<usize, ReadEnd> {
     poll_fn(|cx| {
         let mut bytes = [0; 2048];
         let len = ready!(poll_receive_raw(stream, cx, &mut bytes))?;
@@ -229,8 +229,8 @@ pub(crate) async fn receive_raw(
 ///
 /// # Errors
 ///
-/// [`Stop::Lost`].
-pub(crate) async fn receive(stream: &mut Socket, buffer: &mut Vec<u8>) -> Result<usize, Stop> {
+/// [`ReadEnd::Lost`].
+pub(crate) async fn receive(stream: &mut Socket, buffer: &mut Vec<u8>) -> Result<usize, ReadEnd> {
     poll_fn(|cx| {
         let mut bytes = [0; 2048];
         let input = ready!(stream.poll_read(cx, &mut bytes))?;

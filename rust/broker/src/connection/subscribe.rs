@@ -139,7 +139,7 @@ fn complete_subscribe(
     let wanted: Vec<SubscribeEntry> = request.entries.iter().filter(wanted).cloned().collect();
     for entry in granted() {
         session_records::subscribed(shard, client, &entry.filter, entry.options);
-        tell_filter(shard, client, EventKind::Subscribed, entry.filter.as_str());
+        notify_subscription(shard, client, EventKind::Subscribed, entry.filter.as_str());
     }
     let mut session = client.session.borrow_mut();
     let suback = session.complete_subscribe(request, why);
@@ -171,7 +171,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
             let mut replays = link.replays.borrow_mut();
             replays.retain(|replay| !replay.is_of(&entry.filter));
         }
-        tell_filter(
+        notify_subscription(
             shard,
             client,
             EventKind::Unsubscribed,
@@ -184,10 +184,10 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         .complete_unsubscribe(request, Details::none());
 }
 
-fn tell_filter(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {
+fn notify_subscription(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {
     let details = EventDetails {
         topic: Some(filter),
         reason: None,
     };
-    shard.tell(kind, client, details);
+    shard.send_event(kind, client, details);
 }

@@ -19,9 +19,9 @@ use crate::clients::link::{Link, Pace};
 use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::input::{Input, ReadBatch, TORN_BYTES};
+use crate::connection::input::{Input, PARTIAL_BYTES, ReadBatch};
 use crate::connection::reauthentication::Reauthentication;
-use crate::connection::socket::Stop;
+use crate::connection::socket::ReadEnd;
 use crate::connection::throttle::{ControlPackets, Throttle};
 use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
@@ -247,8 +247,10 @@ impl Connection {
         let place = self.input.prepare(scratch, &self.limits);
         let input = match self.transport.poll_read(cx, &mut scratch[place.clone()]) {
             Poll::Pending => return Ok(Poll::Pending),
-            Poll::Ready(Err(Stop::Lost)) => return Err(DisconnectCause::Lost),
-            Poll::Ready(Err(Stop::Fault(fault))) => return Err(DisconnectCause::Unframed(fault)),
+            Poll::Ready(Err(ReadEnd::Lost)) => return Err(DisconnectCause::Lost),
+            Poll::Ready(Err(ReadEnd::Fault(fault))) => {
+                return Err(DisconnectCause::Unframed(fault));
+            }
             Poll::Ready(Ok(input)) => input,
         };
         *budget = budget.saturating_sub(input.raw);
@@ -267,12 +269,12 @@ impl Connection {
     /// Counts the frame that is not whole yet; if memory is short, no client may send one that is larger than the read
     /// buffer (abuse H03).
     fn count_torn(&mut self) -> Result<(), DisconnectCause> {
-        let bytes = self.input.torn_bytes();
+        let bytes = self.input.partial_bytes();
         let before = self
             .link
-            .torn_bytes
+            .partial_bytes
             .replace(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if bytes <= before as usize || bytes <= TORN_BYTES {
+        if bytes <= before as usize || bytes <= PARTIAL_BYTES {
             return Ok(());
         }
         self.client.weigh(&self.shard);

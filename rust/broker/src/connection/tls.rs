@@ -10,7 +10,7 @@ use mqttcore_tls::rustls::{Error, ServerConfig, ServerConnection};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use crate::connection::socket::{Input, Output, Stop, poll_receive_raw};
+use crate::connection::socket::{Input, Output, ReadEnd, poll_receive_raw};
 
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;
@@ -81,7 +81,7 @@ impl TlsStream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, Stop>> {
+    ) -> Poll<Result<Input, ReadEnd>> {
         // rustls can hold more payload than the last read had room for, since a record began before it.
         let payload = self.take_payload(bytes)?;
         if payload > 0 {
@@ -90,7 +90,7 @@ impl TlsStream {
         let raw = ready!(poll_receive_raw(&mut self.tcp, cx, bytes))?;
         Poll::Ready(match self.open(bytes, raw) {
             Ok(payload) => Ok(Input::new(raw, payload)),
-            Err(_) => Err(Stop::Lost),
+            Err(_) => Err(ReadEnd::Lost),
         })
     }
 
@@ -113,13 +113,13 @@ impl TlsStream {
     }
 
     /// Returns payload that rustls has decrypted and that did not fit the last read.
-    fn take_payload(&mut self, bytes: &mut [u8]) -> Result<usize, Stop> {
+    fn take_payload(&mut self, bytes: &mut [u8]) -> Result<usize, ReadEnd> {
         match self.session.reader().read(bytes) {
             // The peer has closed its half.
-            Ok(0) => Err(Stop::Lost),
+            Ok(0) => Err(ReadEnd::Lost),
             Ok(len) => Ok(len),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(_) => Err(Stop::Lost),
+            Err(_) => Err(ReadEnd::Lost),
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::ReadBuf;
 
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{DetachedSocket, Input, Output, Socket, Stop};
+use crate::connection::socket::{DetachedSocket, Input, Output, ReadEnd, Socket};
 use crate::connection::websocket::{Framing, WebSocket};
 
 /// A transport on the shard that reads and writes it.
@@ -30,7 +30,7 @@ impl Transport {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, Stop>> {
+    ) -> Poll<Result<Input, ReadEnd>> {
         match self {
             Self::Stream(socket) => socket.poll_read(cx, bytes),
             Self::WebSocket(socket) => socket.poll_read(cx, bytes),
@@ -94,11 +94,11 @@ impl Transport {
         }
     }
 
-    /// The socket, and `farewell` as the last bytes for it.
-    pub(crate) fn into_last(self, farewell: Vec<u8>) -> (Socket, Vec<u8>) {
+    /// The socket, and `last_bytes` as the last bytes for it.
+    pub(crate) fn into_last(self, last_bytes: Vec<u8>) -> (Socket, Vec<u8>) {
         match self {
-            Self::Stream(socket) => (socket, farewell),
-            Self::WebSocket(socket) => socket.into_last(&farewell),
+            Self::Stream(socket) => (socket, last_bytes),
+            Self::WebSocket(socket) => socket.into_last(&last_bytes),
         }
     }
 

@@ -89,7 +89,7 @@ pub(super) fn count_drop(
         // QoS 0 for an offline session: counted, but not logged.
         return;
     }
-    shard.tell(EventKind::Dropped, client, of_topic(message));
+    shard.send_event(EventKind::Dropped, client, of_topic(message));
     if matches!(reason, DropCause::Memory) {
         return memory::log_of(shard, Shortage::Delivery, Some(client));
     }

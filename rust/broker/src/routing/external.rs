@@ -207,5 +207,5 @@ fn tell_lost(shard: &Shard, client: &Client, lost: &LostRecord) {
         topic: Some(&lost.topic),
         reason: Some(ReasonCode::SERVER_BUSY),
     };
-    shard.tell(EventKind::Dropped, client, details);
+    shard.send_event(EventKind::Dropped, client, details);
 }

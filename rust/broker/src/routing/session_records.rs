@@ -10,7 +10,7 @@ use mqttcore_store::record::{Away, PacketIdRunsBuf, Record, SessionOpened, WillS
 use mqttcore_topics::{Options, SubscriptionFilter};
 
 use crate::clients::client::{Client, KeptWill};
-use crate::config::grants::{Access, RuleAnswer};
+use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::routing::records::{kept, kept_ms};
 use crate::shard::Shard;
 
@@ -52,7 +52,7 @@ pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
 pub(crate) fn keeps_will(
     shard: &Shard,
     promise: Durability,
-    access: &Access,
+    access: &CompiledGrant,
     request: &ConnectRequest,
 ) -> bool {
     let has_room = shard.journal.is_some() && !shard.is_short_of_room();
@@ -60,7 +60,7 @@ pub(crate) fn keeps_will(
 }
 
 /// The will that a client brings, if it may publish it.
-fn will_of<'r>(access: &Access, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
+fn will_of<'r>(access: &CompiledGrant, request: &'r ConnectRequest) -> Option<&'r WillMessage> {
     let may_publish = |will: &&WillMessage| {
         access.permissions.publish(will.message.topic_name()) == RuleAnswer::Allowed
     };

@@ -133,18 +133,21 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::config::hooks::{Ask, Event, Interests, Login, Reply, Ruling, Verdict};
+    use crate::config::hooks::{
+        AuthorizeDecision, AuthorizeRequest, HookInterests, Login, LoginDecision, PluginEvent,
+        Reply,
+    };
 
     #[derive(Default)]
     struct Lines(Mutex<Vec<String>>);
 
     impl Hooks for Lines {
-        fn interests(&self) -> Interests {
-            Interests::default()
+        fn interests(&self) -> HookInterests {
+            HookInterests::default()
         }
-        fn authenticate(&self, _: Arc<Login>, _: Reply<Verdict>) {}
-        fn authorize(&self, _: Ask, _: Reply<Ruling>) {}
-        fn event(&self, _: Event) {}
+        fn authenticate(&self, _: Arc<Login>, _: Reply<LoginDecision>) {}
+        fn authorize(&self, _: AuthorizeRequest, _: Reply<AuthorizeDecision>) {}
+        fn event(&self, _: PluginEvent) {}
         fn log(&self, _: LogLevel, text: String) {
             self.0.lock().unwrap().push(text);
         }

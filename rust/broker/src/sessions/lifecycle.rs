@@ -34,7 +34,7 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     client.set_link(None);
     group::set_online(shard, client, false);
     shard.metrics().clients_connected.sub(1);
-    shard.tell(EventKind::Disconnected, client, EventDetails::default());
+    shard.send_event(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {
         publish_will(shard, client, &will);
     }
@@ -65,7 +65,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
             Some(SessionEvent::Expired) => {
                 if !client.is_online() {
                     shard.metrics().sessions_expired.add(1);
-                    shard.tell(EventKind::SessionExpired, client, EventDetails::default());
+                    shard.send_event(EventKind::SessionExpired, client, EventDetails::default());
                     remove_session(shard, client);
                 }
             }

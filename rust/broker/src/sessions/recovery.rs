@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::clients::client::{Client, ClientIdentity, KeptWill, KnownLogin};
 use crate::clients::retained::RetainedMessage;
-use crate::config::grants::{Access, Permissions};
+use crate::config::grants::{CompiledGrant, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::DurableLog;
@@ -27,7 +27,7 @@ pub(crate) struct RestoredSession {
     client_id: Arc<str>,
     username: Option<Arc<str>>,
     version: ProtocolVersion,
-    access: Arc<Access>,
+    access: Arc<CompiledGrant>,
     expiry_s: u32,
     /// When its connection ended; without an end it was there when the broker died.
     away_since: Option<Instant>,
@@ -54,7 +54,7 @@ pub(crate) struct SessionReader<'s> {
     /// Counts these.
     account: Arc<ChunkAccount>,
     /// What a session without a will may do while its client is away: nothing.
-    nothing: Arc<Access>,
+    nothing: Arc<CompiledGrant>,
 }
 
 impl<'s> SessionReader<'s> {
@@ -212,10 +212,10 @@ impl RestoredSession {
 
 /// What a session may do until its client is back and plugins are asked again: publish the will
 /// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
-fn access_of(will: Option<&WillMessage>) -> Access {
+fn access_of(will: Option<&WillMessage>) -> CompiledGrant {
     let publishing = |will: &WillMessage| Permissions::publishing(will.message.topic_name().into());
     let permissions = will.map(publishing);
-    Access::of(permissions.unwrap_or_default())
+    CompiledGrant::of(permissions.unwrap_or_default())
 }
 
 /// Makes those sessions that are not there yet; nobody is sent anything.

@@ -8,14 +8,19 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
-use crate::config::grants::{Access, RuleAnswer};
+use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, Login};
 use crate::routing::session_records;
 use crate::sessions::lifecycle::handle_events;
 use crate::shard::Shard;
 
 /// Sets identity and grant of a client.
-pub(crate) fn identify(shard: &Shard, client: &Client, login: Arc<Login>, access: Arc<Access>) {
+pub(crate) fn identify(
+    shard: &Shard,
+    client: &Client,
+    login: Arc<Login>,
+    access: Arc<CompiledGrant>,
+) {
     if let Some(username) = &login.username {
         let sources = &shard.engine.sources;
         sources.granted(&login.client_id, username, &access);

@@ -24,7 +24,7 @@ use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
 use crate::config::Config;
-use crate::config::hooks::{Event, EventKind, Hooks, Interests};
+use crate::config::hooks::{EventKind, HookInterests, Hooks, PluginEvent};
 use crate::config::listener_policy::ListenerPolicy;
 use crate::durability::external::ExternalQueue;
 use crate::durability::journal::ShardLogWriter;
@@ -88,7 +88,7 @@ pub(crate) struct Shard {
     config: RefCell<Arc<Config>>,
     listener_policies: RefCell<Arc<[ListenerPolicy]>>,
     hooks: RefCell<Arc<dyn Hooks>>,
-    interests: RefCell<Rc<Interests>>,
+    interests: RefCell<Rc<HookInterests>>,
     scratch: Cell<Option<Box<[u8]>>>,
     outgoing: RefCell<Vec<Vec<ShardMessage>>>,
     has_outgoing: Cell<bool>,
@@ -268,7 +268,7 @@ impl Shard {
         Arc::clone(&self.hooks.borrow())
     }
 
-    pub(crate) fn interests(&self) -> Rc<Interests> {
+    pub(crate) fn interests(&self) -> Rc<HookInterests> {
         Rc::clone(&self.interests.borrow())
     }
 
@@ -289,13 +289,13 @@ impl Shard {
         *self.hooks.borrow_mut() = hooks;
     }
 
-    /// Tells the plugins about `client`, if one of them wants to know.
-    pub(crate) fn tell(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
+    /// Notifies the plugins of an event of `client`, if one of them observes its kind.
+    pub(crate) fn send_event(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
         if !self.interests.borrow().wants(kind) {
             return;
         }
         let login = client.login();
-        self.tell_plugins(Event {
+        self.notify_plugins(PluginEvent {
             kind,
             client_id: Arc::clone(&client.id),
             username: login.username.clone(),
@@ -307,7 +307,7 @@ impl Shard {
     }
 
     /// Passes an event to the plugins; a panic there does not reach the caller.
-    pub(crate) fn tell_plugins(&self, event: Event) {
+    pub(crate) fn notify_plugins(&self, event: PluginEvent) {
         let hooks = self.hooks();
         contained(self, "a plugin's event", || hooks.event(event));
     }

@@ -4,24 +4,25 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use mqttcore_broker::{
-    Action, Ask, Broker, Config, Conversation, Event, EventKind, Grant, Hooks, Interests, LogLevel,
-    Login, Opening, Reply, Ruling, Secret, Turn, Verdict,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, EventKind,
+    ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLevel, Login, LoginDecision,
+    PluginEvent, Reply, Secret,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
 
 use super::{DEADLINE, start_with};
 
-type Authenticate = Box<dyn Fn(Arc<Login>, Reply<Verdict>) + Send + Sync>;
-type Converse = Box<dyn Fn(Said, Reply<Turn>) + Send + Sync>;
-type Authorize = Box<dyn Fn(Ask, Reply<Ruling>) + Send + Sync>;
-type Tell = Box<dyn Fn(Event) + Send + Sync>;
+type Authenticate = Box<dyn Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync>;
+type Converse = Box<dyn Fn(Said, Reply<ExchangeReply>) + Send + Sync>;
+type Authorize = Box<dyn Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send + Sync>;
+type Tell = Box<dyn Fn(PluginEvent) + Send + Sync>;
 
 /// A login, and the place for its answer.
-pub type LoginQuestion = (Arc<Login>, Reply<Verdict>);
+pub type LoginQuestion = (Arc<Login>, Reply<LoginDecision>);
 
 /// What a client says in an enhanced authentication.
 pub struct Said {
-    pub opening: Opening,
+    pub opening: ExchangeStart,
     /// How many challenges it has answered.
     pub step: usize,
     pub data: Vec<u8>,
@@ -29,7 +30,7 @@ pub struct Said {
 
 /// Plugins as a test wants them; by default there are none.
 pub struct Plugin {
-    interests: Interests,
+    interests: HookInterests,
     authenticate: Authenticate,
     converse: Arc<Converse>,
     authorize: Authorize,
@@ -40,7 +41,7 @@ pub struct Plugin {
 impl Default for Plugin {
     fn default() -> Self {
         Self {
-            interests: Interests::default(),
+            interests: HookInterests::default(),
             authenticate: Box::new(|_, reply| drop(reply)),
             converse: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
@@ -53,7 +54,7 @@ impl Default for Plugin {
 impl Plugin {
     pub fn authenticate(
         mut self,
-        hook: impl Fn(Arc<Login>, Reply<Verdict>) + Send + Sync + 'static,
+        hook: impl Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync + 'static,
     ) -> Self {
         self.interests.authenticate = true;
         self.authenticate = Box::new(hook);
@@ -70,7 +71,7 @@ impl Plugin {
     pub fn method(
         mut self,
         method: &str,
-        hook: impl Fn(Said, Reply<Turn>) + Send + Sync + 'static,
+        hook: impl Fn(Said, Reply<ExchangeReply>) + Send + Sync + 'static,
     ) -> Self {
         self.interests.methods = vec![method.into()];
         self.converse = Arc::new(Box::new(hook));
@@ -87,7 +88,7 @@ impl Plugin {
     pub fn authorize(
         mut self,
         about: &[(Action, &str)],
-        hook: impl Fn(Ask, Reply<Ruling>) + Send + Sync + 'static,
+        hook: impl Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send + Sync + 'static,
     ) -> Self {
         self.interests.authorize = about
             .iter()
@@ -100,7 +101,7 @@ impl Plugin {
     pub fn events(
         mut self,
         kinds: &[EventKind],
-        hook: impl Fn(Event) + Send + Sync + 'static,
+        hook: impl Fn(PluginEvent) + Send + Sync + 'static,
     ) -> Self {
         self.interests.events = kinds.iter().map(|kind| 1 << *kind as u32).sum();
         self.tell = Box::new(hook);
@@ -117,7 +118,9 @@ impl Plugin {
     }
 
     /// Questions land in the receiver, and nobody answers but the test.
-    pub fn questions(about: &[(Action, &str)]) -> (Self, Receiver<(Ask, Reply<Ruling>)>) {
+    pub fn questions(
+        about: &[(Action, &str)],
+    ) -> (Self, Receiver<(AuthorizeRequest, Reply<AuthorizeDecision>)>) {
         let (sender, receiver) = channel();
         let plugin = Self::default().authorize(about, move |ask, reply| {
             let _ = sender.send((ask, reply));
@@ -126,8 +129,8 @@ impl Plugin {
     }
 }
 
-pub fn allow(grant: Grant) -> Verdict {
-    Verdict::Allow {
+pub fn allow(grant: Grant) -> LoginDecision {
+    LoginDecision::Allow {
         grant: Box::new(grant),
         username: None,
         user_properties: Vec::new(),
@@ -139,15 +142,19 @@ pub fn filter(text: &str) -> TopicFilter {
 }
 
 impl Hooks for Plugin {
-    fn interests(&self) -> Interests {
+    fn interests(&self) -> HookInterests {
         self.interests.clone()
     }
 
-    fn authenticate(&self, login: Arc<Login>, reply: Reply<Verdict>) {
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
         (self.authenticate)(login, reply);
     }
 
-    fn converse(&self, opening: Opening, reply: Reply<Turn>) -> Box<dyn Conversation> {
+    fn converse(
+        &self,
+        opening: ExchangeStart,
+        reply: Reply<ExchangeReply>,
+    ) -> Box<dyn AuthExchange> {
         let mut talk = Talk {
             hook: Arc::clone(&self.converse),
             opening: opening.clone(),
@@ -157,11 +164,11 @@ impl Hooks for Plugin {
         Box::new(talk)
     }
 
-    fn authorize(&self, ask: Ask, reply: Reply<Ruling>) {
+    fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
         (self.authorize)(ask, reply);
     }
 
-    fn event(&self, event: Event) {
+    fn event(&self, event: PluginEvent) {
         (self.tell)(event);
     }
 
@@ -172,12 +179,12 @@ impl Hooks for Plugin {
 
 struct Talk {
     hook: Arc<Converse>,
-    opening: Opening,
+    opening: ExchangeStart,
     step: usize,
 }
 
 impl Talk {
-    fn say(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+    fn say(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>) {
         let data = data.map_or_else(Vec::new, |data| data.as_bytes().to_vec());
         let said = Said {
             opening: self.opening.clone(),
@@ -189,23 +196,23 @@ impl Talk {
     }
 }
 
-impl Conversation for Talk {
-    fn proceed(&mut self, data: Option<Secret>, reply: Reply<Turn>) {
+impl AuthExchange for Talk {
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>) {
         self.say(data, reply);
     }
 }
 
 /// A challenge without words.
-pub fn challenge(data: &str) -> Turn {
-    Turn::Challenge {
+pub fn challenge(data: &str) -> ExchangeReply {
+    ExchangeReply::Challenge {
         data: Some(data.as_bytes().into()),
         text: None,
     }
 }
 
 /// The end of an enhanced authentication.
-pub fn end(verdict: Verdict, data: &str) -> Turn {
-    Turn::End {
+pub fn end(verdict: LoginDecision, data: &str) -> ExchangeReply {
+    ExchangeReply::End {
         verdict,
         data: Some(data.as_bytes().into()),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mqttcore_broker::{Action, Grant, Ruling};
+use mqttcore_broker::{Action, AuthorizeDecision, Grant};
 use mqttcore_codec::{PublishQoS, QoS};
 
 use crate::common::{Plugin, allow, config, eventually, start_with, v3, v5};
@@ -18,7 +18,7 @@ fn publishes_that_wait_for_a_plugin_are_copied_once() {
             reply.send(allow(Grant::default()));
         })
         .authorize(&[(Action::Publish, "#")], |_, reply| {
-            reply.send(Ruling::Allow);
+            reply.send(AuthorizeDecision::Allow);
         });
     let broker = start_with(config(), plugin);
     let mut publisher = v3("publisher").username("user").connect(&broker);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Grant, Listener, Secret, Verdict};
+use mqttcore_broker::{Broker, Config, Grant, Listener, LoginDecision, Secret};
 use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 
 use crate::common::plugin::LoginQuestion;
@@ -22,7 +22,7 @@ fn asking() -> (Broker, Receiver<LoginQuestion>) {
     (start_with(config, plugin), logins)
 }
 
-fn answering(verdict: impl Fn() -> Verdict + Send + Sync + 'static) -> Broker {
+fn answering(verdict: impl Fn() -> LoginDecision + Send + Sync + 'static) -> Broker {
     let plugin = Plugin::default().authenticate(move |_, reply| {
         reply.send(verdict());
     });
@@ -30,7 +30,7 @@ fn answering(verdict: impl Fn() -> Verdict + Send + Sync + 'static) -> Broker {
 }
 
 fn denying(reason: ReasonCode) -> Broker {
-    answering(move || Verdict::Deny { reason, text: None })
+    answering(move || LoginDecision::Deny { reason, text: None })
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn an_allowed_client_comes_in_with_its_own_grant() {
 
 #[test]
 fn the_plugins_user_name_takes_the_place_of_the_clients() {
-    let broker = answering(|| Verdict::Allow {
+    let broker = answering(|| LoginDecision::Allow {
         grant: Box::new(Grant::everything()),
         username: Some("device 7".into()),
         user_properties: Vec::new(),
@@ -66,7 +66,7 @@ fn the_plugins_user_name_takes_the_place_of_the_clients() {
 
 fn passing(is_anonymous: bool) -> Broker {
     let plugin = Plugin::default().authenticate(|_, reply| {
-        reply.send(Verdict::Pass);
+        reply.send(LoginDecision::Pass);
     });
     let mut config = config();
     if !is_anonymous {
@@ -237,7 +237,7 @@ fn the_plugin_sees_what_the_client_sent() {
 fn the_password_is_forgotten_once_the_client_is_let_in() {
     for verdict in [
         allow(Grant::everything()),
-        Verdict::Deny {
+        LoginDecision::Deny {
             reason: ReasonCode::BANNED,
             text: None,
         },

@@ -3,14 +3,14 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{Action, Ask, Broker, Config, Grant, Reply, Ruling};
+use mqttcore_broker::{Action, AuthorizeDecision, AuthorizeRequest, Broker, Config, Grant, Reply};
 use mqttcore_codec::{QoS, ReasonCode};
 
 use crate::common::{
     Client, DEADLINE, Plugin, Received, config, eventually, filter, start_with, v3, v5,
 };
 
-type Questions = Receiver<(Ask, Reply<Ruling>)>;
+type Questions = Receiver<(AuthorizeRequest, Reply<AuthorizeDecision>)>;
 
 const ABOUT: [(Action, &str); 2] = [(Action::Publish, "ask/#"), (Action::Subscribe, "ask/#")];
 
@@ -20,7 +20,7 @@ fn asking() -> (Broker, Questions) {
     (start_with(with_rules(), plugin), questions)
 }
 
-fn answering(ruling: Ruling) -> Broker {
+fn answering(ruling: AuthorizeDecision) -> Broker {
     let plugin = Plugin::default().authorize(&ABOUT, move |_, reply| {
         reply.send(ruling.clone());
     });
@@ -39,7 +39,7 @@ fn with_rules() -> Config {
     config
 }
 
-fn next(questions: &Questions) -> (Ask, Reply<Ruling>) {
+fn next(questions: &Questions) -> (AuthorizeRequest, Reply<AuthorizeDecision>) {
     questions.recv_timeout(DEADLINE).expect("asked")
 }
 
@@ -47,7 +47,7 @@ fn next(questions: &Questions) -> (Ask, Reply<Ruling>) {
 fn listener(broker: &Broker, questions: &Questions) -> Client {
     let mut client = v5("listener").connect(broker);
     client.send_subscribe(&["ask/#", "free/#"], QoS::AtLeastOnce);
-    next(questions).1.send(Ruling::Allow);
+    next(questions).1.send(AuthorizeDecision::Allow);
     assert!(matches!(client.receive(), Received::SubAck(..)));
     client
 }
@@ -61,7 +61,7 @@ fn a_publish_that_the_plugin_allows_is_delivered_and_acknowledged() {
     let id = client.publish("ask/a", "1", QoS::AtLeastOnce);
     let (ask, reply) = next(&questions);
     assert_eq!(broker.stats().messages_sent, 0);
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!((ask.topic.as_str(), ask.action), ("ask/a", Action::Publish));
     assert_eq!((ask.qos, ask.retain), (QoS::AtLeastOnce, false));
@@ -72,7 +72,7 @@ fn a_publish_that_the_plugin_allows_is_delivered_and_acknowledged() {
 
 #[test]
 fn a_denied_publish_of_a_v5_client_is_answered_with_the_plugins_reason() {
-    let broker = answering(Ruling::deny(ReasonCode::QUOTA_EXCEEDED));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::QUOTA_EXCEEDED));
     let mut client = v5("one").connect(&broker);
 
     let reason = client.publish_acknowledged("ask/a", "1");
@@ -91,7 +91,7 @@ fn a_denied_publish_of_a_3_1_1_client_is_acknowledged_and_dropped() {
     let id = client.publish("ask/a", "never delivered", QoS::AtLeastOnce);
     next(&questions)
         .1
-        .send(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+        .send(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
 
     assert_eq!(client.receive(), Received::PubAck(id, ReasonCode::SUCCESS));
     client.publish("free/a", "after it", QoS::AtMostOnce);
@@ -102,7 +102,7 @@ fn a_denied_publish_of_a_3_1_1_client_is_acknowledged_and_dropped() {
 /// [MQTT-4.3.3-9] An error ends the exchange.
 #[test]
 fn mqtt_4_3_3_9_a_denied_qos_2_publish_ends_with_pubrec() {
-    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     let id = client.publish("ask/a", "1", QoS::ExactlyOnce);
@@ -120,7 +120,7 @@ fn mqtt_4_3_3_9_a_denied_qos_2_publish_ends_with_pubrec() {
 
 #[test]
 fn a_denied_qos_0_publish_is_dropped_and_the_client_stays() {
-    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     client.publish("ask/a", "1", QoS::AtMostOnce);
@@ -172,7 +172,7 @@ fn a_fault_of_ours_drops_a_qos_0_publish_and_fails_a_filter_of_a_3_1_1_client() 
 /// A denial is one, whatever its code says.
 #[test]
 fn a_denial_with_a_code_of_success_is_told_as_an_error() {
-    let broker = answering(Ruling::deny(ReasonCode::SUCCESS));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::SUCCESS));
     let mut client = v5("one").connect(&broker);
 
     assert!(client.publish_acknowledged("ask/a", "1").is_error());
@@ -184,7 +184,7 @@ fn an_answer_for_all_is_asked_for_once() {
     let (broker, questions) = asking();
     let mut client = v5("one").connect(&broker);
     client.publish("ask/mine/1", "", QoS::AtLeastOnce);
-    next(&questions).1.send(Ruling::AllowAll {
+    next(&questions).1.send(AuthorizeDecision::AllowAll {
         covers: filter("ask/mine/#"),
         until: Instant::now() + Duration::from_secs(60),
     });
@@ -204,7 +204,7 @@ fn an_answer_for_all_covers_subscriptions_that_are_narrower() {
     let (broker, questions) = asking();
     let mut client = v5("one").connect(&broker);
     client.send_subscribe(&["ask/mine/+"], QoS::AtMostOnce);
-    next(&questions).1.send(Ruling::AllowAll {
+    next(&questions).1.send(AuthorizeDecision::AllowAll {
         covers: filter("ask/mine/#"),
         until: Instant::now() + Duration::from_secs(60),
     });
@@ -222,7 +222,7 @@ fn an_answer_for_all_covers_the_other_filters_of_its_packet() {
     let mut client = v5("one").connect(&broker);
 
     let id = client.send_subscribe(&["ask/a", "ask/b", "ask/c"], QoS::AtMostOnce);
-    next(&questions).1.send(Ruling::AllowAll {
+    next(&questions).1.send(AuthorizeDecision::AllowAll {
         covers: filter("ask/+"),
         until: Instant::now() + Duration::from_secs(60),
     });
@@ -237,7 +237,7 @@ fn an_answer_for_all_publishes_is_none_for_subscriptions() {
     let (broker, questions) = asking();
     let mut client = v5("one").connect(&broker);
     client.publish("ask/a", "", QoS::AtLeastOnce);
-    next(&questions).1.send(Ruling::AllowAll {
+    next(&questions).1.send(AuthorizeDecision::AllowAll {
         covers: filter("ask/#"),
         until: Instant::now() + Duration::from_secs(60),
     });
@@ -255,7 +255,7 @@ fn an_answer_for_all_that_has_ended_is_asked_for_again() {
     for _ in 0..2 {
         client.publish("ask/a", "", QoS::AtLeastOnce);
 
-        next(&questions).1.send(Ruling::AllowAll {
+        next(&questions).1.send(AuthorizeDecision::AllowAll {
             covers: filter("ask/#"),
             until: Instant::now(),
         });
@@ -271,7 +271,7 @@ fn an_answer_for_all_ends_with_its_connection() {
         let mut client = hello.connect(&broker);
         client.publish("ask/a", "", QoS::AtLeastOnce);
 
-        next(&questions).1.send(Ruling::AllowAll {
+        next(&questions).1.send(AuthorizeDecision::AllowAll {
             covers: filter("ask/#"),
             until: Instant::now() + Duration::from_secs(60),
         });
@@ -287,9 +287,9 @@ fn a_client_that_the_plugin_disconnects_hears_why() {
     let mut client = v5("one").connect(&broker);
 
     client.publish("ask/a", "never delivered", QoS::AtLeastOnce);
-    next(&questions)
-        .1
-        .send(Ruling::disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
+    next(&questions).1.send(AuthorizeDecision::disconnect(
+        ReasonCode::ADMINISTRATIVE_ACTION,
+    ));
 
     let farewell = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
     assert_eq!(client.until_closed(), [farewell]);
@@ -298,7 +298,9 @@ fn a_client_that_the_plugin_disconnects_hears_why() {
 
 #[test]
 fn a_3_1_1_client_that_the_plugin_disconnects_is_closed() {
-    let broker = answering(Ruling::disconnect(ReasonCode::ADMINISTRATIVE_ACTION));
+    let broker = answering(AuthorizeDecision::disconnect(
+        ReasonCode::ADMINISTRATIVE_ACTION,
+    ));
     let mut client = v3("one").connect(&broker);
 
     client.send_subscribe(&["ask/a"], QoS::AtMostOnce);
@@ -324,7 +326,7 @@ fn mqtt_4_6_0_2_packets_behind_an_open_question_keep_their_order() {
     }
 
     for _ in 0..2 {
-        next(&questions).1.send(Ruling::Allow);
+        next(&questions).1.send(AuthorizeDecision::Allow);
     }
 
     for id in ids {
@@ -345,7 +347,7 @@ fn packets_behind_an_open_question_wait_in_one_write_too() {
 
     let (_, reply) = next(&questions);
     client.hears_nothing_for(Duration::from_millis(50));
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!(client.receive(), Received::PingResp);
 }
@@ -362,7 +364,7 @@ fn a_bystander_goes_on_while_a_plugin_thinks_about_a_publish() {
     bystander.publish("free/a", "goes on", QoS::AtMostOnce);
 
     assert_eq!(bystander.message().text(), "goes on");
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
     client.receive();
 }
 
@@ -393,7 +395,7 @@ fn a_client_is_not_silent_because_the_broker_does_not_listen_to_it() {
         client.send_bytes(b"\xC0\x00");
         client.hears_nothing_for(Duration::from_millis(900));
     }
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert!(matches!(client.receive(), Received::PubAck(acknowledged, _) if acknowledged == id));
     assert_eq!(client.receive(), Received::PingResp);
@@ -423,9 +425,9 @@ fn each_filter_of_a_packet_has_its_own_answer() {
 
     let id = client.send_subscribe(&["ask/no", "free/a", "other", "ask/yes"], QoS::AtMostOnce);
     let (first, reply) = next(&questions);
-    reply.send(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+    reply.send(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
     let (second, reply) = next(&questions);
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!(
         (first.topic.as_str(), second.topic.as_str()),
@@ -441,7 +443,7 @@ fn each_filter_of_a_packet_has_its_own_answer() {
 
 #[test]
 fn a_denied_filter_of_a_3_1_1_client_fails_in_its_suback() {
-    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v3("one").connect(&broker);
 
     let reason = client.try_subscribe("ask/a", QoS::AtMostOnce);
@@ -456,7 +458,7 @@ fn a_shared_subscription_is_asked_about_with_its_group() {
 
     client.send_subscribe(&["$share/team/ask/a"], QoS::AtLeastOnce);
     let (ask, reply) = next(&questions);
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!(
         (ask.topic.as_str(), ask.share.as_deref()),
@@ -467,7 +469,7 @@ fn a_shared_subscription_is_asked_about_with_its_group() {
 
 #[test]
 fn a_retained_message_that_is_denied_is_not_kept() {
-    let broker = answering(Ruling::deny(ReasonCode::NOT_AUTHORIZED));
+    let broker = answering(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED));
     let mut client = v5("one").connect(&broker);
 
     client.publish_retained("ask/a", "planted", QoS::AtLeastOnce);
@@ -501,7 +503,7 @@ fn a_message_is_published_although_its_client_left_before_the_answer() {
     let (_, reply) = next(&questions);
 
     let leaving = std::thread::spawn(move || client.disconnect());
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!(listener.take_message().text(), "my last");
     leaving.join().expect("the client is let go");
@@ -518,7 +520,7 @@ fn a_message_whose_question_is_open_dies_with_its_connection() {
 
     let mut new = hello.connect(&broker);
     old.until_closed();
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     new.publish("free/a", "after it", QoS::AtMostOnce);
     assert_eq!(listener.take_message().text(), "after it");

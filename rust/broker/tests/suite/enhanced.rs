@@ -4,7 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    Action, Broker, Config, EventKind, Grant, GrantLimits, Reply, Ruling, Turn, Verdict,
+    Action, AuthorizeDecision, Broker, Config, EventKind, ExchangeReply, Grant, GrantLimits,
+    LoginDecision, Reply,
 };
 use mqttcore_codec::{Packet, QoS, ReasonCode};
 
@@ -25,7 +26,7 @@ fn single() -> Config {
 }
 
 /// Offers the method `m`: one challenge, and the right answer to it is `right`.
-fn guarded(verdict: impl Fn(&Said) -> Verdict + Send + Sync + 'static) -> Plugin {
+fn guarded(verdict: impl Fn(&Said) -> LoginDecision + Send + Sync + 'static) -> Plugin {
     Plugin::default().method("m", move |said, reply| {
         let turn = match (said.step, &said.data[..]) {
             (0, _) => challenge("who?"),
@@ -36,16 +37,16 @@ fn guarded(verdict: impl Fn(&Said) -> Verdict + Send + Sync + 'static) -> Plugin
     })
 }
 
-fn everything(_: &Said) -> Verdict {
+fn everything(_: &Said) -> LoginDecision {
     allow(Grant::everything())
 }
 
-fn deny(reason: ReasonCode) -> Verdict {
-    Verdict::Deny { reason, text: None }
+fn deny(reason: ReasonCode) -> LoginDecision {
+    LoginDecision::Deny { reason, text: None }
 }
 
 /// Turns land in the receiver, and nobody answers but the test.
-fn talking() -> (Broker, Receiver<(Said, Reply<Turn>)>) {
+fn talking() -> (Broker, Receiver<(Said, Reply<ExchangeReply>)>) {
     let (sender, receiver) = channel();
     let plugin = Plugin::welcoming().method("m", move |said, reply| {
         let _ = sender.send((said, reply));
@@ -245,7 +246,7 @@ fn mqtt_3_1_2_24_an_auth_above_the_clients_maximum_is_not_sent() {
 
 #[test]
 fn the_plugins_user_name_and_user_properties_count() {
-    let verdict = |_: &Said| Verdict::Allow {
+    let verdict = |_: &Said| LoginDecision::Allow {
         grant: Box::new(Grant::everything()),
         username: Some("device 7".into()),
         user_properties: vec![("region".into(), "north".into())],
@@ -353,7 +354,7 @@ fn mqtt_4_12_1_2_a_failure_disconnects() {
 /// Abuse C16: as at CONNECT, a wrong proof counts, and another user is a wrong proof; overload and errors are not.
 #[test]
 fn c16_a_re_authentication_is_a_failed_login_for_the_same_reasons_as_connect() {
-    let other_user = Verdict::Allow {
+    let other_user = LoginDecision::Allow {
         grant: Box::new(Grant::everything()),
         username: Some("other".into()),
         user_properties: Vec::new(),
@@ -362,7 +363,7 @@ fn c16_a_re_authentication_is_a_failed_login_for_the_same_reasons_as_connect() {
         (deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), 1),
         (deny(ReasonCode::NOT_AUTHORIZED), 1),
         (deny(ReasonCode::SUCCESS), 1),
-        (Verdict::Pass, 1),
+        (LoginDecision::Pass, 1),
         (other_user, 1),
         (deny(ReasonCode::SERVER_BUSY), 0),
         (deny(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR), 0),
@@ -393,7 +394,7 @@ fn c16_a_re_authentication_is_a_failed_login_for_the_same_reasons_as_connect() {
 fn c16_guesses_of_connected_clients_end_at_the_limit() {
     let mut config = single();
     config.failed_logins.per_minute = 2;
-    let confirmed = |_: &Said| Verdict::Allow {
+    let confirmed = |_: &Said| LoginDecision::Allow {
         grant: Box::new(Grant::everything()),
         username: Some("user".into()),
         user_properties: Vec::new(),
@@ -596,7 +597,7 @@ fn a_client_that_was_held_back_is_read_on_after_it_authenticated_again() {
 /// What waits in a session is for the user that it belongs to.
 #[test]
 fn nobody_becomes_somebody_else() {
-    let other = |said: &Said| Verdict::Allow {
+    let other = |said: &Said| LoginDecision::Allow {
         grant: Box::new(Grant::everything()),
         username: Some(if said.opening.again { "eve" } else { "ann" }.into()),
         user_properties: Vec::new(),
@@ -682,9 +683,9 @@ fn rights_that_end_while_a_plugin_thinks_are_not_used_afterwards() {
         ..Grant::default()
     });
     let again = client.receive();
-    first.send(Ruling::Allow);
+    first.send(AuthorizeDecision::Allow);
     let (_, second) = questions.recv_timeout(DEADLINE).expect("asked");
-    second.send(Ruling::Allow);
+    second.send(AuthorizeDecision::Allow);
 
     assert_eq!(
         again,
@@ -727,7 +728,7 @@ fn a_message_is_not_published_where_its_client_may_no_longer() {
         ..Grant::default()
     });
     let again = client.receive();
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     assert_eq!(
         again,

@@ -9,7 +9,7 @@ use mqttcore_codec::{
     SubscriptionOptions, Text,
 };
 
-use mqttcore_broker::{Action, Config, Data, Grant, Promise, Ruling};
+use mqttcore_broker::{Action, AuthorizeDecision, Config, Data, Grant, Promise};
 
 use crate::common::{
     Client, Hello, Home, Plugin, Received, allow, bridge, config, start, start_with, v3, v5,
@@ -369,7 +369,7 @@ fn pubrec_leaves_before_the_own_copy_where_a_plugin_was_asked() {
             }));
         })
         .authorize(&[(Action::Publish, "#")], |_, reply| {
-            reply.send(Ruling::Allow);
+            reply.send(AuthorizeDecision::Allow);
         });
     let broker = start_with(config(), plugin);
     let mut client = v5("asked").username("user").connect(&broker);

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use mqttcore_broker::{Action, Broker, Ruling};
+use mqttcore_broker::{Action, AuthorizeDecision, Broker};
 use mqttcore_codec::{Packet, Properties, ProtocolVersion, Publish, PublishQoS, QoS, Text, encode};
 
 use crate::common::{
@@ -238,7 +238,7 @@ fn much_that_waits_behind_a_plugins_answer_arrives_whole() {
     client.send_bytes(&bytes);
 
     let (_, reply) = questions.recv_timeout(DEADLINE).expect("asked");
-    reply.send(Ruling::Allow);
+    reply.send(AuthorizeDecision::Allow);
 
     for number in 0..100 {
         assert_eq!(client.message().number(), number);

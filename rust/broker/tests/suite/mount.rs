@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use mqttcore_broker::{Action, Broker, Config, Grant, Listener, Ruling};
+use mqttcore_broker::{Action, AuthorizeDecision, Broker, Config, Grant, Listener};
 use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode};
 use mqttcore_topics::MountPoint;
 
@@ -225,7 +225,7 @@ fn rules_and_plugins_judge_the_internal_name() {
         })
         .authorize(&[(Action::Publish, "plant/1/asked")], move |ask, reply| {
             asked.send(ask.topic.to_string()).expect("the test waits");
-            reply.send(Ruling::Allow);
+            reply.send(AuthorizeDecision::Allow);
         });
     let broker = start_with(mounted(config()), plugin);
     let mut inside = behind(&broker, 1, &v5("inside").username("user"));

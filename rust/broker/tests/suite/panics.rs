@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mqttcore_broker::{Action, Broker, Config, Event, EventKind};
+use mqttcore_broker::{Action, Broker, Config, EventKind, PluginEvent};
 use mqttcore_codec::QoS;
 
 use crate::common::{Client, Plugin, config, config_with_limits, eventually, start_with, v3, v5};
@@ -31,7 +31,7 @@ fn with_shards(shards: usize) -> Config {
     Config { shards, ..config() }
 }
 
-fn panic_at(event: &Event) {
+fn panic_at(event: &PluginEvent) {
     assert!(!is_unlucky(&event.client_id), "a hook panics on purpose");
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Grant, Network, Peer, PeerIdentity, Verdict};
+use mqttcore_broker::{Broker, Config, Grant, LoginDecision, Network, Peer, PeerIdentity};
 use mqttcore_codec::ReasonCode;
 
 use crate::common::{
@@ -236,8 +236,8 @@ fn connack(reason: ReasonCode) -> Received {
 
 const BAD: ReasonCode = ReasonCode::BAD_USER_NAME_OR_PASSWORD;
 
-fn bad() -> Verdict {
-    Verdict::Deny {
+fn bad() -> LoginDecision {
+    LoginDecision::Deny {
         reason: BAD,
         text: None,
     }
@@ -267,7 +267,7 @@ fn c16_a_client_with_a_verified_certificate_is_neither_counted_nor_held_up() {
 fn c16_a_client_that_leaves_is_known_at_its_address() {
     let plugin = Plugin::default().authenticate(|login, reply| {
         reply.send(match login.username.as_deref() {
-            Some("token") => Verdict::Allow {
+            Some("token") => LoginDecision::Allow {
                 grant: Box::new(Grant::everything()),
                 username: Some("device 7".into()),
                 user_properties: Vec::new(),

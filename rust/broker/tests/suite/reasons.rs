@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mqttcore_broker::{Action, Broker, Config, Grant, Ruling, Verdict};
+use mqttcore_broker::{Action, AuthorizeDecision, Broker, Config, Grant, LoginDecision};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 
@@ -17,7 +17,7 @@ fn refusing(text: &str) -> Broker {
             reply.send(allow(Grant::default()));
         })
         .authorize(&about, move |_, reply| {
-            reply.send(Ruling::Deny {
+            reply.send(AuthorizeDecision::Deny {
                 reason: ReasonCode::NOT_AUTHORIZED,
                 text: Some(text.clone()),
             });
@@ -61,7 +61,7 @@ fn the_plugins_words_reach_puback_pubrec_and_suback() {
 #[test]
 fn the_plugins_words_reach_connack() {
     let plugin = Plugin::default().authenticate(|_, reply| {
-        reply.send(Verdict::Deny {
+        reply.send(LoginDecision::Deny {
             reason: ReasonCode::BANNED,
             text: Some("until Monday".into()),
         });
@@ -81,7 +81,7 @@ fn the_plugins_words_reach_disconnect() {
             reply.send(allow(Grant::default()));
         })
         .authorize(&[(Action::Publish, "#")], |_, reply| {
-            reply.send(Ruling::Disconnect {
+            reply.send(AuthorizeDecision::Disconnect {
                 reason: ReasonCode::ADMINISTRATIVE_ACTION,
                 text: Some("go away".into()),
             });

@@ -321,7 +321,7 @@ impl Work {
         self.frozen.write(&self.database)?;
         let full = self.shared.full_segments();
         let surplus = self.movable(&full, self.segments_kept)?;
-        tidy(
+        compact(
             &self.frozen,
             &self.database,
             &*self.files,
@@ -368,7 +368,7 @@ fn has_room(
 
 /// Compacts the oldest `surplus` of the `full` segments: moves their live messages into the
 /// checkpoint that was just written.
-pub(crate) fn tidy(
+pub(crate) fn compact(
     frozen: &CheckpointDraft,
     database: &Database,
     files: &dyn Files,

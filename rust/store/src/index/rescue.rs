@@ -41,7 +41,7 @@ pub(crate) struct SalvagedCheckpoint {
     /// Client identifiers of sessions that were read and given up.
     given_up: BTreeMap<u64, String>,
     /// Number of messages for lost sessions, by session number.
-    homeless: BTreeMap<u64, u64>,
+    without_session: BTreeMap<u64, u64>,
     /// Number of lost deliveries, by message.
     lost: BTreeMap<u64, u32>,
     /// Keys of the missing queue rows.
@@ -130,7 +130,7 @@ impl Copier<'_, '_> {
             };
             let row = SessionRow::decode(bytes).map_err(wrong)?;
             if gaps.contain(&session) {
-                *rescued.homeless.entry(session).or_default() += row.publishes.len() as u64;
+                *rescued.without_session.entry(session).or_default() += row.publishes.len() as u64;
                 rescued.given_up.insert(session, row.client_id);
                 return Ok(());
             }
@@ -162,7 +162,7 @@ impl Copier<'_, '_> {
             };
             let chunk = DeliveryChunk::decode(bytes).map_err(wrong)?;
             if !rescued.kept.contains_key(&key.0) {
-                *rescued.homeless.entry(key.0).or_default() += u64::from(chunk.count);
+                *rescued.without_session.entry(key.0).or_default() += u64::from(chunk.count);
                 return Ok(());
             }
             for delivery in chunk.deliveries() {
@@ -306,7 +306,7 @@ impl SalvagedCheckpoint {
         for recipient in message.recipients.iter() {
             let session = recipient.session;
             if self.is_missing(session) && !index.has_session(session)? {
-                *self.homeless.entry(session).or_default() += 1;
+                *self.without_session.entry(session).or_default() += 1;
             }
         }
         Ok(())
@@ -328,10 +328,10 @@ impl SalvagedCheckpoint {
         })?;
         for session in named.keys() {
             let waiting = index.deliveries(*session)?.len() as u64;
-            *self.homeless.entry(*session).or_default() += waiting;
+            *self.without_session.entry(*session).or_default() += waiting;
             index.end_session(*session)?;
         }
-        for (session, count) in self.homeless {
+        for (session, count) in self.without_session {
             let name = named.remove(&session);
             let name = name.unwrap_or_else(|| format!("(session {session}, unknown client)"));
             *to.sessions.entry(name).or_default() += count;

@@ -221,7 +221,7 @@ fn report(index: &Index, salvaged: Salvaged, repair: &mut Repair) -> Result<(), 
         }
         repair.unknown += last - first + 1 - known;
     }
-    add_all(&mut repair.sessions, salvaged.homeless);
+    add_all(&mut repair.sessions, salvaged.without_session);
     repair.saved = salvaged.records;
     repair.lost.extend(salvaged.lost);
     Ok(())

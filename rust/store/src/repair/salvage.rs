@@ -24,7 +24,7 @@ pub(crate) struct Salvaged {
     /// Corrupt records by the LSN that they probably have.
     pub(crate) broken: BTreeMap<u64, CorruptRecord>,
     /// By client identifier, the number of messages to sessions whose [`Record::Opened`] is lost.
-    pub(crate) homeless: BTreeMap<String, u64>,
+    pub(crate) without_session: BTreeMap<String, u64>,
     /// The readable part of a damaged checkpoint.
     pub(crate) rescued: Option<SalvagedCheckpoint>,
     /// Records up to this LSN were safe, as a readable part of the log states.
@@ -136,7 +136,7 @@ impl Salvaged {
             Record::Message(message) => {
                 for recipient in message.recipients.iter() {
                     if let Some(client_id) = self.unopened.get(&recipient.session) {
-                        *self.homeless.entry(client_id.clone()).or_default() += 1;
+                        *self.without_session.entry(client_id.clone()).or_default() += 1;
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::durable::index_thread::tidy;
+use crate::durable::index_thread::compact;
 use crate::durable::{StoreOptions, claim, open_parts};
 use crate::error::StoreError;
 use crate::files::{Claim, Files};
@@ -311,7 +311,7 @@ impl Inner {
         let surplus = full.len().saturating_sub(kept);
         let moved = self.index.moved_through();
         let files = &*self.committer.writer.files;
-        let tidied = tidy(&frozen, &database, files, (&full, surplus), moved)?;
+        let tidied = compact(&frozen, &database, files, (&full, surplus), moved)?;
         self.index.thaw(&frozen)?;
         self.index.moved(tidied.moved);
         if let Some(through) = tidied.droppable {

@@ -173,10 +173,10 @@ impl History {
         aliases: &mut Aliases,
     ) -> Result<SealedFile, StoreError> {
         let name = name(self.partition, base);
-        let unborn = format!("_{name}");
+        let temporary = format!("_{name}");
         let failed = |error| full_or(error, &name);
-        let file = remove_if_there(&*self.folder, &unborn)
-            .and_then(|()| self.folder.create(&unborn, 0))
+        let file = remove_if_there(&*self.folder, &temporary)
+            .and_then(|()| self.folder.create(&temporary, 0))
             .map_err(failed)?;
         let mut writing = FileWriter::new(file);
         let mut unread = None;
@@ -190,11 +190,11 @@ impl History {
         };
         if finished.is_err() {
             // The rows stay where they were; the incomplete file is removed.
-            remove_if_there(&*self.folder, &unborn).map_err(failed)?;
+            remove_if_there(&*self.folder, &temporary).map_err(failed)?;
         }
         let (meta, bytes) = finished?;
         self.folder
-            .rename(&unborn, &name)
+            .rename(&temporary, &name)
             .and_then(|()| self.folder.sync_names())
             .map_err(failed)?;
         Ok(sealed_file(&name, &meta, bytes))

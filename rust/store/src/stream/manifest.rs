@@ -155,13 +155,13 @@ pub(super) fn write<T: Serialize>(
     name: &str,
     value: &T,
 ) -> Result<(), StoreError> {
-    let unborn = format!("_{name}");
+    let temporary = format!("_{name}");
     // INVARIANT: all keys are strings.
     let text = serde_json::to_vec(value).expect("a value of texts, numbers and lists");
-    let written = remove_if_there(files, &unborn)
-        .and_then(|()| files.create(&unborn, 0))
+    let written = remove_if_there(files, &temporary)
+        .and_then(|()| files.create(&temporary, 0))
         .and_then(|file| write_all(&*file, &text, 0).and_then(|()| file.sync()))
-        .and_then(|()| files.rename(&unborn, name))
+        .and_then(|()| files.rename(&temporary, name))
         .and_then(|()| files.sync_names());
     written.map_err(|error| full_or(error, name))
 }

@@ -394,12 +394,12 @@ fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
     let earliest = history.earliest;
     let old = history.files.extract_if(.., |file| file.last < earliest);
     // No reader can have begun to read them since the start of this process.
-    let doomed = old.map(|file| (file.file, 0)).collect();
+    let to_remove = old.map(|file| (file.file, 0)).collect();
     let tail = Tail::new(number, sealed.max(history.end()));
     Partition {
         tail,
         history,
-        doomed,
+        to_remove,
     }
 }
 

@@ -332,7 +332,7 @@ fn retain(stream: &Stream, now_us: u64, grace_ms: u128) -> Result<(), StoreError
         let mut partition = lock(&stream.partitions[number]);
         let file = partition.history.files.remove(0);
         partition.history.earliest = file.last + 1;
-        partition.doomed.push((file.file, gone_ms));
+        partition.to_remove.push((file.file, gone_ms));
         is_changed = true;
     }
     if is_changed {
@@ -390,7 +390,7 @@ fn remove_doomed(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
             let mut partition = lock(partition);
             let due = |(_, at_ms): &mut (String, u64)| *at_ms <= now_ms;
             let gone: Vec<String> = partition
-                .doomed
+                .to_remove
                 .extract_if(.., due)
                 .map(|(name, _)| name)
                 .collect();

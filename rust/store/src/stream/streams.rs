@@ -127,7 +127,7 @@ pub(super) struct Partition {
     pub(super) tail: Tail,
     pub(super) history: History,
     /// Files to remove, with the time of removal: kept time in Unix milliseconds.
-    pub(super) doomed: Vec<(String, u64)>,
+    pub(super) to_remove: Vec<(String, u64)>,
 }
 
 /// Sparkplug aliases. Lock order: before the partitions.

@@ -46,7 +46,7 @@ pub struct Sink {
     queries: Mutex<BTreeMap<String, LastCommit>>,
     held: HeldTotal,
     /// One commit at a time.
-    turn: tokio::sync::Mutex<()>,
+    commit_lock: tokio::sync::Mutex<()>,
 }
 
 /// The last batch of a query that was committed; as JSON in a note of the log.
@@ -143,7 +143,7 @@ impl Sink {
             limits: Arc::clone(limits),
             queries: Mutex::new(queries),
             held: HeldTotal::default(),
-            turn: tokio::sync::Mutex::default(),
+            commit_lock: tokio::sync::Mutex::default(),
         })
     }
 
@@ -182,7 +182,7 @@ impl Sink {
         stages: Vec<String>,
         replacing: Option<String>,
     ) -> Result<bool, SinkError> {
-        let _turn = self.turn.lock().await;
+        let _committing = self.commit_lock.lock().await;
         if self.queries().contains_key(&query) {
             publish::finish(self, &query).await?;
         }
@@ -226,7 +226,7 @@ impl Sink {
         batch: u64,
         stages: &[String],
     ) -> Result<usize, SinkError> {
-        let _turn = self.turn.lock().await;
+        let _committing = self.commit_lock.lock().await;
         let wanted = self.wanted();
         let mut removed = 0;
         for stage in stages {
@@ -241,13 +241,13 @@ impl Sink {
     /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
     /// runs, for stages that nobody committed.
     pub async fn resume(self: Arc<Self>) {
-        let turn = self.turn.lock().await;
+        let committing = self.commit_lock.lock().await;
         let queries: Vec<String> = self.queries().keys().cloned().collect();
         for query in queries {
             // What cannot be read stays; a commit of the same query says why.
             let _ = publish::finish(&self, &query).await;
         }
-        drop(turn);
+        drop(committing);
         loop {
             self.sweep(self.kept_time());
             tokio::time::sleep(Duration::from_secs(3_600)).await;

@@ -21,7 +21,7 @@ const BATCH_BYTES: usize = 64 << 20;
 pub struct Staging {
     sink: Arc<Sink>,
     id: StageId,
-    unborn: PathBuf,
+    temporary: PathBuf,
     file: Option<File>,
     decoder: StreamDecoder,
     rows: u64,
@@ -31,14 +31,14 @@ pub struct Staging {
 
 impl Staging {
     pub(super) fn begin(sink: Arc<Sink>, id: StageId) -> Result<Self, SinkError> {
-        let unborn = sink.folder.join(format!("_{}", id.file()));
-        let file = File::create(&unborn)?;
+        let temporary = sink.folder.join(format!("_{}", id.file()));
+        let file = File::create(&temporary)?;
         let pending = sink.held.part();
         date(&file, &sink);
         Ok(Self {
             sink,
             id,
-            unborn,
+            temporary,
             file: Some(file),
             decoder: StreamDecoder::new(),
             rows: 0,
@@ -97,7 +97,7 @@ impl Staging {
         let file = self.file.take().expect("a file");
         file.sync_all()?;
         let folder = &self.sink.folder;
-        std::fs::rename(&self.unborn, folder.join(self.id.file()))?;
+        std::fs::rename(&self.temporary, folder.join(self.id.file()))?;
         File::open(folder)?.sync_all()?;
         Ok(self.rows)
     }
@@ -112,6 +112,6 @@ fn date(file: &File, sink: &Sink) {
 impl Drop for Staging {
     fn drop(&mut self) {
         // Under its last name it is not there any more; what stays is swept.
-        let _ = remove(&self.unborn);
+        let _ = remove(&self.temporary);
     }
 }

@@ -24,10 +24,13 @@ impl Connection {
             // The will may go to a session that is not loaded yet.
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }
-        let (cause, farewell) = end.judge(&self.shard, &self.client, &self.link);
+        let (cause, disconnect_reason) =
+            end.report_and_classify(&self.shard, &self.client, &self.link);
         if self.client.has_link(&self.link) {
-            let farewell = farewell.as_ref().map(|(reason, text)| (*reason, &**text));
-            send_disconnect(&self.shard, &self.client, farewell);
+            let disconnect_reason = disconnect_reason
+                .as_ref()
+                .map(|(reason, text)| (*reason, &**text));
+            send_disconnect(&self.shard, &self.client, disconnect_reason);
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
             let was_kept = had_kept_will || self.client.number(&self.shard.engine).is_some();
             detach(&self.shard, &self.client, cause);

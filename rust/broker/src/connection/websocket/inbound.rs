@@ -5,7 +5,7 @@ use std::io::Cursor;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
-use crate::connection::socket::Fault;
+use crate::connection::socket::FramingError;
 
 /// The longest header: two bytes, eight of length, four of mask.
 pub(super) const HEADER_BYTES: usize = 14;
@@ -19,18 +19,18 @@ const FRAGMENTS: u16 = 1_024;
 
 /// How the frames of a client end.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ending {
+pub(super) enum FramesEnd {
     /// A Close frame, with its status code if it has one.
     Close(Option<CloseCode>),
-    Fault(Fault),
+    Fault(FramingError),
 }
 
 /// The current frame.
 #[derive(Default)]
 pub(super) struct Inbound {
     /// A partial header.
-    torn: [u8; HEADER_BYTES],
-    torn_len: usize,
+    partial_header: [u8; HEADER_BYTES],
+    partial_len: usize,
     /// Number of missing payload bytes of the frame.
     left: u64,
     /// Rotated so that its first byte is for the next payload byte.
@@ -45,7 +45,7 @@ pub(super) struct Inbound {
     ping: Option<Vec<u8>>,
     /// Number of control frames since the last call of `take_control_frames`.
     control_frames: u32,
-    ending: Option<Ending>,
+    ending: Option<FramesEnd>,
 }
 
 impl Inbound {
@@ -58,7 +58,7 @@ impl Inbound {
             if self.left == 0 {
                 match self.take_header(&bytes[read..]) {
                     Ok(taken) => read += taken,
-                    Err(fault) => self.ending = Some(Ending::Fault(fault)),
+                    Err(fault) => self.ending = Some(FramesEnd::Fault(fault)),
                 }
                 continue;
             }
@@ -78,7 +78,7 @@ impl Inbound {
         kept
     }
 
-    pub(super) fn ending(&self) -> Option<Ending> {
+    pub(super) fn ending(&self) -> Option<FramesEnd> {
         self.ending
     }
 
@@ -100,24 +100,24 @@ impl Inbound {
     }
 
     /// Consumes a header, or a part of one, at the front; returns its length in `bytes`.
-    fn take_header(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        let before = self.torn_len;
+    fn take_header(&mut self, bytes: &[u8]) -> Result<usize, FramingError> {
+        let before = self.partial_len;
         let fits = bytes.len().min(HEADER_BYTES - before);
-        self.torn[before..before + fits].copy_from_slice(&bytes[..fits]);
-        let mut cursor = Cursor::new(&self.torn[..before + fits]);
+        self.partial_header[before..before + fits].copy_from_slice(&bytes[..fits]);
+        let mut cursor = Cursor::new(&self.partial_header[..before + fits]);
         let parsed = FrameHeader::parse(&mut cursor)
             .map_err(|_| protocol("a frame with an unknown opcode"))?;
         let Some((header, len)) = parsed else {
-            self.torn_len = before + fits;
+            self.partial_len = before + fits;
             return Ok(fits);
         };
         let header_len = usize::try_from(cursor.position()).unwrap_or(HEADER_BYTES);
-        self.torn_len = 0;
+        self.partial_len = 0;
         self.begin_frame(&header, len)?;
         Ok(header_len - before)
     }
 
-    fn begin_frame(&mut self, header: &FrameHeader, len: u64) -> Result<(), Fault> {
+    fn begin_frame(&mut self, header: &FrameHeader, len: u64) -> Result<(), FramingError> {
         if header.rsv1 || header.rsv2 || header.rsv3 {
             return Err(protocol("a frame with reserved bits"));
         }
@@ -131,7 +131,12 @@ impl Inbound {
         Ok(())
     }
 
-    fn begin_control(&mut self, kind: Control, is_final: bool, len: u64) -> Result<(), Fault> {
+    fn begin_control(
+        &mut self,
+        kind: Control,
+        is_final: bool,
+        len: u64,
+    ) -> Result<(), FramingError> {
         if !is_final || len > CONTROL_BYTES {
             return Err(protocol("a control frame that is long or fragmented"));
         }
@@ -140,7 +145,7 @@ impl Inbound {
         Ok(())
     }
 
-    fn begin_data(&mut self, kind: Data, is_final: bool, len: u64) -> Result<(), Fault> {
+    fn begin_data(&mut self, kind: Data, is_final: bool, len: u64) -> Result<(), FramingError> {
         match kind {
             Data::Binary if self.fragments == 0 => {}
             Data::Continue if self.fragments > 0 => {}
@@ -178,11 +183,11 @@ impl Inbound {
 }
 
 /// Decodes a Close frame; its status code is sent back (RFC 6455 section 5.5.1).
-fn closing(payload: &[u8]) -> Ending {
+fn closing(payload: &[u8]) -> FramesEnd {
     let Some((code, reason)) = payload.split_at_checked(2) else {
         return match payload {
-            [] => Ending::Close(None),
-            _ => Ending::Fault(protocol("a Close frame of one byte")),
+            [] => FramesEnd::Close(None),
+            _ => FramesEnd::Fault(protocol("a Close frame of one byte")),
         };
     };
     let code = CloseCode::from(
@@ -190,22 +195,22 @@ fn closing(payload: &[u8]) -> Ending {
             .fold(0, |code, byte| code << 8 | u16::from(*byte)),
     );
     if !code.is_allowed() {
-        return Ending::Fault(protocol(
+        return FramesEnd::Fault(protocol(
             "a Close frame with a status code that is not allowed",
         ));
     }
     if std::str::from_utf8(reason).is_err() {
-        return Ending::Fault(fault(CloseCode::Invalid, "a Close frame that is not UTF-8"));
+        return FramesEnd::Fault(fault(CloseCode::Invalid, "a Close frame that is not UTF-8"));
     }
-    Ending::Close(Some(code))
+    FramesEnd::Close(Some(code))
 }
 
-fn protocol(what: &'static str) -> Fault {
+fn protocol(what: &'static str) -> FramingError {
     fault(CloseCode::Protocol, what)
 }
 
-fn fault(code: CloseCode, what: &'static str) -> Fault {
-    Fault { code, what }
+fn fault(code: CloseCode, what: &'static str) -> FramingError {
+    FramingError { code, what }
 }
 
 /// Unmasks `bytes` and rotates the mask for the following bytes.
@@ -264,7 +269,7 @@ mod tests {
 
     fn fault_of(bytes: &[u8]) -> CloseCode {
         match decoded(bytes, bytes.len()).1.ending() {
-            Some(Ending::Fault(fault)) => fault.code(),
+            Some(FramesEnd::Fault(fault)) => fault.code(),
             other => panic!("no fault: {other:?}"),
         }
     }
@@ -359,7 +364,7 @@ mod tests {
         let (found, inbound) = decoded(&bytes, bytes.len());
 
         assert_eq!(found, b"ab");
-        assert!(matches!(inbound.ending(), Some(Ending::Fault(_))));
+        assert!(matches!(inbound.ending(), Some(FramesEnd::Fault(_))));
     }
 
     #[test]
@@ -371,7 +376,7 @@ mod tests {
         let ending = inbound.ending();
         assert!(matches!(
             ending,
-            Some(Ending::Close(Some(CloseCode::Normal)))
+            Some(FramesEnd::Close(Some(CloseCode::Normal)))
         ));
     }
 }

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use self::inbound::{Ending, Inbound};
+use self::inbound::{FramesEnd, Inbound};
 use self::outbound::{Headers, Outbound};
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{Input, Output, Socket, Stop};
+use crate::connection::socket::{Input, Output, ReadEnd, Socket};
 
 pub(crate) use self::upgrade::{Refused, accept};
 
@@ -56,11 +56,11 @@ impl WebSocket {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, Stop>> {
+    ) -> Poll<Result<Input, ReadEnd>> {
         match self.framing.inbound.ending() {
             None => {}
-            Some(Ending::Close(_)) => return Poll::Ready(Err(Stop::Lost)),
-            Some(Ending::Fault(fault)) => return Poll::Ready(Err(Stop::Fault(fault))),
+            Some(FramesEnd::Close(_)) => return Poll::Ready(Err(ReadEnd::Lost)),
+            Some(FramesEnd::Fault(fault)) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
         }
         let input = ready!(self.stream.poll_read(cx, bytes))?;
         let payload = self.framing.decode(&mut bytes[..input.payload]);
@@ -97,7 +97,7 @@ impl WebSocket {
     }
 
     pub(crate) fn must_answer_close(&self) -> bool {
-        matches!(self.framing.inbound.ending(), Some(Ending::Close(_)))
+        matches!(self.framing.inbound.ending(), Some(FramesEnd::Close(_)))
     }
 
     /// Number of unsent outbox bytes of the current frame.
@@ -105,8 +105,8 @@ impl WebSocket {
         self.framing.outbound.begun()
     }
 
-    pub(crate) fn into_last(self, farewell: &[u8]) -> (Socket, Vec<u8>) {
-        (self.stream, self.framing.into_last(farewell))
+    pub(crate) fn into_last(self, last_bytes: &[u8]) -> (Socket, Vec<u8>) {
+        (self.stream, self.framing.into_last(last_bytes))
     }
 }
 
@@ -116,15 +116,15 @@ impl Framing {
         self.inbound.decode(bytes)
     }
 
-    /// The rest of the current frame, `farewell`, and the Close frame.
-    fn into_last(mut self, farewell: &[u8]) -> Vec<u8> {
+    /// The rest of the current frame, `last_bytes`, and the Close frame.
+    fn into_last(mut self, last_bytes: &[u8]) -> Vec<u8> {
         let code = match self.inbound.ending() {
             None => Some(CloseCode::Normal),
-            Some(Ending::Close(code)) => code,
-            Some(Ending::Fault(fault)) => Some(fault.code()),
+            Some(FramesEnd::Close(code)) => code,
+            Some(FramesEnd::Fault(fault)) => Some(fault.code()),
         };
         self.outbound
-            .into_last(farewell, self.inbound.take_ping(), code)
+            .into_last(last_bytes, self.inbound.take_ping(), code)
     }
 }
 

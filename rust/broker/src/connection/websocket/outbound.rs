@@ -135,17 +135,17 @@ impl Outbound {
         taken
     }
 
-    /// The rest of the current frame, `farewell`, an outstanding Pong, and the Close frame.
+    /// The rest of the current frame, `last_bytes`, an outstanding Pong, and the Close frame.
     ///
-    /// If `farewell` is shorter than that rest, it was cut, and the stream ends without them.
+    /// If `last_bytes` is shorter than that rest, it was cut, and the stream ends without them.
     pub(super) fn into_last(
         self,
-        farewell: &[u8],
+        last_bytes: &[u8],
         ping: Option<Vec<u8>>,
         code: Option<CloseCode>,
     ) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.head.len() + farewell.len() + 32);
-        let Some((begun, mut rest)) = farewell.split_at_checked(self.left) else {
+        let mut out = Vec::with_capacity(self.head.len() + last_bytes.len() + 32);
+        let Some((begun, mut rest)) = last_bytes.split_at_checked(self.left) else {
             return out;
         };
         out.extend_from_slice(&self.head);
