@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from mqttcore._socket_path import short
 from mqttcore.errors import MqttError, StoreError
 
 log = logging.getLogger("mqttcore")
@@ -164,13 +165,3 @@ def request(folder: pathlib.Path, action: str, argument: str) -> object:
         raise StoreError(found["error"])
     done: object = found["done"]
     return done
-
-
-@contextlib.contextmanager
-def short(path: pathlib.Path) -> Iterator[str]:
-    """A name for `path` that fits into the address of a socket, which has 108 bytes."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

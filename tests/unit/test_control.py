@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import control
-from mqttcore.control import NAME, Control, NobodyThereError, ask, short
+from mqttcore._socket_path import short
+from mqttcore.control import NAME, Control, NobodyThereError, ask
 from mqttcore.errors import StoreError
 
 NOT_KNOWN = "unknown request"

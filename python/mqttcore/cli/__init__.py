@@ -3,9 +3,6 @@
 import importlib
 import sys
 
-from mqttcore import __version__
-from mqttcore._schema import did_you_mean
-
 TOOLS = {
     "serve": "runs the broker",
     "healthcheck": "asks a running broker whether it works",
@@ -30,6 +27,8 @@ def main() -> int:
         status: int = tool.main(arguments[1:])
         return status
     if name == "--version":
+        from mqttcore import __version__
+
         print(f"mqttcore {__version__}")
         return 0
     print("usage: mqttcore TOOL [ARGUMENTS]\n")
@@ -37,5 +36,7 @@ def main() -> int:
         print(f"  {tool_name:13}{purpose}")
     if name in ("-h", "--help"):
         return 0
+    from mqttcore._schema import did_you_mean
+
     print(f"\nmqttcore: unknown tool {name!r} {did_you_mean(name, TOOLS)}", file=sys.stderr)
     return 2

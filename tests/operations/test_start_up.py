@@ -1,0 +1,76 @@
+"""What the short commands load: modules are counted, not milliseconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    *("mqttcore._core", "mqttcore._schema", "mqttcore.broker", "mqttcore.config"),
+    *("mqttcore.plugin", "asyncio", "dataclasses", "email", "http.client", "inspect"),
+    *("logging", "pyarrow", "ssl", "tomllib", "typing_extensions", "importlib.metadata"),
+}
+
+PROGRAM = """
+import sys
+from mqttcore.cli import main
+sys.argv = ["mqttcore", *{arguments!r}]
+try:
+    main()
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    program = PROGRAM.format(arguments=arguments)
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("healthcheck", "--help"),
+        ("healthcheck", "--url", "http://127.0.0.1:1"),
+        ("healthcheck", "--data", "/nonexistent"),
+    ],
+)
+def test_a_short_command_loads_no_heavy_module(arguments: tuple[str, ...]) -> None:
+    found = loaded(*arguments)
+
+    assert found & HEAVY == set()
+    assert len({name for name in found if name.startswith("mqttcore")}) <= 4
+
+
+@pytest.mark.parametrize("module", ["mqttcore", "mqttcore.cli"])
+def test_the_command_is_a_module_too(module: str) -> None:
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.startswith("mqttcore 0.")
+
+
+def test_each_name_of_the_package_is_there_when_it_is_used() -> None:
+    program = (
+        "import mqttcore\n"
+        "assert 'mqttcore._core' not in __import__('sys').modules\n"
+        "assert set(mqttcore.__all__) <= set(dir(mqttcore))\n"
+        "print(*(getattr(mqttcore, name) is not None for name in mqttcore.__all__))\n"
+        "assert mqttcore.config.Settings is mqttcore.Settings\n"
+        "assert not hasattr(mqttcore, 'nothing')\n"
+    )
+
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stderr, set(done.stdout.split())) == ("", {"True"})
