@@ -297,6 +297,7 @@ UNMOVED: dict[str, str] = {
     "mqttcore_directory_waits": "a race of threads: rust/topics/tests/garbage_and_the_dead.rs",
     "mqttcore_retained_withheld": "a reload: rust/broker/tests/suite/retain_source.rs",
     "mqttcore_memory_limited": "little memory: rust/broker/tests/suite/memory_budget.rs",
+    "mqttcore_wills_delayed": "1,000 lost clients: rust/broker/tests/suite/wills.rs",
     "mqttcore_panics": "a fault: rust/broker/tests/suite/aftermath.rs",
     "mqttcore_stream_rows_refused": "64 MiB: tests/streams/test_broker.py",
     "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",

@@ -300,6 +300,9 @@ class ServerLimits:
     address_connects_per_second: Rate = 20
     """Connections a second of one address; those of five seconds may come at once; 0: no
     limit."""
+    wills_per_second: Rate = 1_000
+    """Wills that are published a second; if more clients are lost at once, the wills of the others
+    are published later. Those of one second come at once; 0: no limit."""
     failed_logins_per_minute: Annotated[int, Range(0, 1_000_000)] = 10
     """Failed logins a minute of one address, and with one user name; then more of them are refused,
     but for those of the user name from addresses that it has logged in from; 0: no limit."""

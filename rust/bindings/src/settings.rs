@@ -127,6 +127,7 @@ struct ServerLimitsFields {
     address_connections: usize,
     address_pending_connections: usize,
     address_connects_per_second: u32,
+    wills_per_second: u32,
     failed_logins_per_minute: u32,
     failed_login_pause_s: f64,
     flapping_connects_per_minute: u32,
@@ -179,6 +180,7 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
             bytes: limits.bytes_per_second,
             retained_bytes: limits.retained_bytes_per_second,
         },
+        wills_per_second: limits.wills_per_second,
         failed_logins: FailedLoginLimits {
             per_minute: limits.failed_logins_per_minute,
             pause: Duration::try_from_secs_f64(limits.failed_login_pause_s)?,

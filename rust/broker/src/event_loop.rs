@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::figures;
 use crate::routing::{delivery, external, journal, retain};
 use crate::runtime::freed_memory::FreedMemory;
-use crate::sessions::{backlog, lifecycle, pressure};
+use crate::sessions::{backlog, lifecycle, pressure, wills};
 use crate::shard::guard::{contained, critical};
 use crate::shard::{Shard, ShardMessage};
 use crate::shutdown;
@@ -132,6 +132,7 @@ async fn run_timers(shard: Rc<Shard>) {
                 lifecycle::handle_timeout(&shard, slot);
             });
         }
+        contained(&shard, "queued wills", || wills::publish_queued(&shard));
         eased = shard.registry.borrow().release_chunks(eased);
         count.tick(&shard);
         contained(&shard, "the budget of memory", || {

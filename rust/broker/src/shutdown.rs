@@ -8,7 +8,7 @@ use mqttcore_session::Cause;
 use tokio::time::timeout;
 
 use crate::event_loop::handle_work;
-use crate::sessions::lifecycle;
+use crate::sessions::wills;
 use crate::shard::Shard;
 use crate::shard::guard::guarded;
 
@@ -43,9 +43,10 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
 /// still there: no shard goes on before all have sent theirs, unless one of them hangs.
 async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
     shard.refresh_now();
+    wills::publish_all_queued(shard);
     let clients = shard.registry.borrow().all();
     for client in clients.iter().filter(|client| client.is_online()) {
-        lifecycle::publish_will_early(shard, client);
+        wills::publish_before_stop(shard, client);
     }
     shard.flush_mailboxes();
     let _ = timeout(deadline / 2, shard.engine.wills_sent.wait()).await;

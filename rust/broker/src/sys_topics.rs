@@ -133,7 +133,7 @@ fn dropped(stats: &Stats) -> u64 {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
-fn topics(stats: &Stats) -> [(&'static str, u64); 61] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 62] {
     let dropped = dropped(stats);
     let inactive = stats.sessions.saturating_sub(stats.clients_connected);
     let stored = stats.retained_messages + stats.session_messages;
@@ -224,6 +224,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 61] {
             stats.connections_refused_banned + stats.connects_refused_banned,
         ),
         ("clients/flapping_bans", stats.flapping_bans),
+        ("clients/wills_delayed", stats.wills_delayed),
         ("logins/failed", stats.logins_failed),
         ("connections/violations", stats.violations),
         ("store/segments/scrubbed", stats.store_scrubbed),

@@ -27,8 +27,8 @@ use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::lifecycle::{arm, confirm, detach, handle_events, remove_session};
-use crate::sessions::paging;
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
+use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
 /// An authenticated client that moves to its shard.
@@ -71,6 +71,7 @@ pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let stored = |old: &&Rc<Client>| old.number(&shard.engine).is_some();
     let stored_at = existing.as_ref().filter(stored).map(|old| old.kept_at());
     let resumed = existing.and_then(|old| end_old_connection(shard, &old, &request, &access.grant));
+    wills::publish_queued_of(shard, &login.client_id);
     let is_resumed = resumed.is_some();
     let expiry_s = terms.session_expiry_s(&request);
     terms.session_present = is_resumed;
@@ -117,6 +118,7 @@ fn open_session(
     session.connect(shard.now(), request, terms);
     drop(session);
     handle_events(shard, client);
+    wills::publish_queued_of(shard, &client.id);
     session_records::opened(shard, client, request, changes.keeps_will);
     if is_new && is_resumed {
         session_records::write_adopted_session(shard, client);

@@ -43,6 +43,9 @@ pub struct Config {
     pub address_limits: AddressLimits,
     /// How fast one client is read.
     pub client_rates: ClientRates,
+    /// Wills that are published a second in the whole broker; more of them wait. Those of one second may come at once; 0: no
+    /// limit.
+    pub wills_per_second: u32,
     /// Failed logins of one address that is not exempt from limits, or of one user name.
     pub failed_logins: FailedLoginLimits,
     /// Connections of one client identifier.
@@ -112,6 +115,7 @@ impl Default for Config {
             connects_per_second: 1_000,
             address_limits: AddressLimits::default(),
             client_rates: ClientRates::default(),
+            wills_per_second: 1_000,
             failed_logins: FailedLoginLimits::default(),
             flapping: FlappingLimits::default(),
             sessions: 1_000_000,

@@ -146,10 +146,10 @@ pub(crate) fn write_detached(shard: &Shard, client: &Client, maybe_sent_below: u
     }
 }
 
-/// Writes that the connection of a kept session ended, and its will if it is forgotten.
-pub(crate) fn write_disconnected(shard: &Shard, client: &Rc<Client>) {
+/// Writes that the connection of a kept session ended, and its will if it is forgotten: neither due now nor delayed.
+pub(crate) fn write_disconnected(shard: &Shard, client: &Rc<Client>, is_will_due: bool) {
     write_detached(shard, client, 0);
-    if client.session.borrow().will().is_none() {
+    if !is_will_due && client.session.borrow().will().is_none() {
         will_ended(shard, client);
     }
 }
@@ -177,6 +177,23 @@ pub(crate) fn write_session_end(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
         journal.write(client.kept_at(), &Record::Ended { session });
         client.set_number(&shard.engine, 0);
+    }
+}
+
+/// Takes the number of a session that ends, although the store must keep its will, which is due. The record of the
+/// session ends with the will: [`write_end_of`].
+pub(crate) fn take_number(shard: &Shard, client: &Client) -> Option<u64> {
+    let durable = &shard.engine.durable;
+    let number = durable.number(client.handle);
+    let number = number.or_else(|| durable.will_alone(client.handle))?;
+    client.set_number(&shard.engine, 0);
+    Some(number)
+}
+
+/// Writes that the will of a session that ended earlier was published or dropped.
+pub(crate) fn write_end_of(shard: &Shard, client: &Client, session: u64) {
+    if let Some(journal) = &shard.journal {
+        journal.write(client.kept_at(), &Record::Ended { session });
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) enum LogCategory {
     RetainedShare,
     Panic,
     Will,
+    DelayedWill,
     Store,
     Clock,
     Kafka,

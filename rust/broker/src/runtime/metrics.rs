@@ -235,6 +235,8 @@ counters! {
     refused_user_retained,
     /// Retained messages withheld from a new subscription: their publisher may not publish them any more.
     retained_withheld,
+    /// Wills that were published later, because too many were due at once (`wills_per_second`).
+    wills_delayed,
     /// Wills that were not published because their client may not.
     dropped_will,
     /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.

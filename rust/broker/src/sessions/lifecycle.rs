@@ -3,15 +3,13 @@
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
-use mqttcore_session::{Cause, Expiry, Message, SessionEvent};
+use mqttcore_session::{Cause, Expiry, SessionEvent};
 
-use crate::clients::client::{Client, KeptWill};
-use crate::config::grants::RuleAnswer;
+use crate::clients::client::Client;
 use crate::config::hooks::EventKind;
-use crate::routing::publication::Publication;
-use crate::routing::{delivery, external, fill, group, retain, router, session_records};
+use crate::routing::{delivery, external, fill, group, session_records};
 use crate::runtime::log::{Escaped, LogCategory};
-use crate::sessions::paging;
+use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
 /// Confirms all acknowledgements so far: at once, unless one waits for the store (decision 2) or
@@ -30,13 +28,13 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
 /// Detaches `client` from its connection: schedules its will and the expiry of its session.
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
-    session_records::write_disconnected(shard, client);
+    session_records::write_disconnected(shard, client, departure.will.is_some());
     client.set_link(None);
     group::set_online(shard, client, false);
     shard.metrics().clients_connected.sub(1);
     shard.send_event(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {
-        publish_will(shard, client, &will);
+        wills::publish_or_queue(shard, client, will);
     }
     handle_events(shard, client);
     if departure.expiry == Expiry::Now {
@@ -47,21 +45,13 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     }
 }
 
-/// Publishes the will of a client that is about to be disconnected because the broker stops.
-pub(crate) fn publish_will_early(shard: &Rc<Shard>, client: &Rc<Client>) {
-    let will = client.session.borrow_mut().take_due_will(shard.now());
-    if let Some(will) = will {
-        publish_will(shard, client, &will);
-    }
-}
-
 /// Does what the session says has come due.
 pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {
         let event = client.session.borrow_mut().poll_event();
         match event {
             None => return,
-            Some(SessionEvent::WillDue(message)) => publish_will(shard, client, &message),
+            Some(SessionEvent::WillDue(message)) => wills::publish_or_queue(shard, client, message),
             Some(SessionEvent::Expired) => {
                 if !client.is_online() {
                     shard.metrics().sessions_expired.add(1);
@@ -72,34 +62,6 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
             Some(event) => delivery::handle_message_event(shard, client, event),
         }
     }
-}
-
-fn publish_will(shard: &Rc<Shard>, client: &Rc<Client>, will: &Message) {
-    if client.kept_will.get() != KeptWill::None && shard.has_lost_its_store() {
-        // The store still has the will, so the broker would publish it again after its next start.
-        return;
-    }
-    session_records::will_ended(shard, client);
-    let topic = will.topic_name();
-    let answer = client.access().permissions.publish(topic);
-    let is_banned = shard
-        .engine
-        .bans
-        .covers_for_good(&client.login(), shard.now());
-    if answer != RuleAnswer::Allowed || is_banned {
-        shard.metrics().dropped_will.add(1);
-        shard.log.warn(LogCategory::Will, shard.now(), || {
-            format!(
-                "will of client {} not published: {}",
-                Escaped(&client.id),
-                if is_banned { "banned" } else { "not allowed" }
-            )
-        });
-        return;
-    }
-    let mut publication = Publication::new(Some(client), topic, will, None);
-    retain::store(shard, &mut publication);
-    router::publish_promised(shard, publication);
 }
 
 /// Removes a session and frees its slot.
@@ -115,7 +77,6 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     };
     book_waiting(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
-    session_records::write_session_end(shard, client);
     shard.engine.directory.leave(client.subscriber);
     // Clean up as many subscriptions as this client leaves, its own or older ones: so the number of leftover
     // subscriptions is bounded, however fast clients come and go.
@@ -128,8 +89,9 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {
-        publish_will(shard, client, &will);
+        wills::publish_or_queue(shard, client, will);
     }
+    wills::write_session_end(shard, client);
 }
 
 /// What waits for a session that ends reaches nobody: a counter and a line in the log.

@@ -8,3 +8,4 @@ pub(crate) mod paging;
 pub(crate) mod pressure;
 pub(crate) mod recovery;
 pub(crate) mod rights;
+pub(crate) mod wills;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::clients::client::Client;
+use crate::clients::due_wills::DueWills;
 use crate::clients::flapping::Flapping;
 use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
@@ -66,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) session_owners: RefCell<SessionOwners>,
     /// How often each client has connected.
     pub(crate) flapping: RefCell<Flapping>,
+    /// Wills that are published later, since many clients were lost at once.
+    pub(crate) due_wills: RefCell<DueWills>,
     /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
     /// The log writer, if there is a store.
@@ -128,6 +131,7 @@ impl Shard {
             log: Logger::new(Arc::clone(&hooks)),
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
+            due_wills: RefCell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine
                 .log

@@ -47,3 +47,4 @@ mod tls;
 mod unix;
 mod user_shares;
 mod websocket;
+mod wills;

@@ -97,6 +97,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_wills_delayed", Counter, "Wills that were published later, because too many were due at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
     family("mqttcore_disconnects", Counter, "Connections of clients that ended, by who ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
         let lost = vec![(vec!["network".into(), "Connection lost".into()], s.figure("connections_lost").unwrap_or_default())];

@@ -1,0 +1,118 @@
+//! Publishes wills: at once, or at a bounded rate if many clients are lost together (abuse F09).
+
+use std::rc::Rc;
+
+use mqttcore_session::Message;
+
+use crate::clients::client::{Client, KeptWill};
+use crate::clients::due_wills::{BURST, DueWill};
+use crate::config::grants::RuleAnswer;
+use crate::routing::publication::Publication;
+use crate::routing::{retain, router, session_records};
+use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::token_bucket::Rate;
+use crate::shard::Shard;
+
+/// Publishes a will that has come due, or queues it if too many have.
+pub(crate) fn publish_or_queue(shard: &Rc<Shard>, client: &Rc<Client>, message: Message) {
+    let will = DueWill::of(client, message);
+    let (rate, now) = (rate(shard), shard.now());
+    // At a stop, all that waited was published already.
+    if shard.engine.is_stopping() || shard.due_wills.borrow_mut().is_next(rate, now) {
+        publish(shard, &will);
+        return;
+    }
+    shard.due_wills.borrow_mut().push(will);
+    shard.metrics().wills_delayed.add(1);
+    shard.log.warn(LogCategory::DelayedWill, now, || {
+        let per_second = shard.config().wills_per_second;
+        format!("wills are delayed: more than {per_second} a second are due (wills_per_second)")
+    });
+}
+
+/// Publishes queued wills as the rate allows.
+pub(crate) fn publish_queued(shard: &Rc<Shard>) {
+    let (rate, now) = (rate(shard), shard.now());
+    loop {
+        let will = shard.due_wills.borrow_mut().pop(rate, now);
+        let Some(will) = will else { return };
+        publish(shard, &will);
+    }
+}
+
+/// Publishes the queued will of a client that connects again, so that it does not come behind what the client publishes next.
+pub(crate) fn publish_queued_of(shard: &Rc<Shard>, client_id: &str) {
+    let will = shard.due_wills.borrow_mut().take(client_id);
+    if let Some(will) = will {
+        publish(shard, &will);
+    }
+}
+
+/// Publishes all queued wills: the broker stops.
+pub(crate) fn publish_all_queued(shard: &Rc<Shard>) {
+    loop {
+        let will = shard.due_wills.borrow_mut().pop_early();
+        let Some(will) = will else { return };
+        publish(shard, &will);
+    }
+}
+
+/// Publishes the will of a client that is about to be disconnected because the broker stops.
+pub(crate) fn publish_before_stop(shard: &Rc<Shard>, client: &Rc<Client>) {
+    let will = client.session.borrow_mut().take_due_will(shard.now());
+    if let Some(will) = will {
+        publish(shard, &DueWill::of(client, will));
+    }
+}
+
+/// Writes that the session of `client` has ended; if its will is queued, that the will is all that is left of it.
+pub(crate) fn write_session_end(shard: &Shard, client: &Rc<Client>) {
+    match shard.due_wills.borrow_mut().of(client) {
+        Some(will) => will.record = session_records::take_number(shard, client),
+        None => session_records::write_session_end(shard, client),
+    }
+}
+
+/// The rate of one shard.
+fn rate(shard: &Shard) -> Option<Rate> {
+    // INVARIANT: there are few shards.
+    let shards = u32::try_from(shard.engine.shards()).expect("fewer than 2^8 shards");
+    Rate::new(shard.config().wills_per_second.div_ceil(shards), BURST)
+}
+
+fn publish(shard: &Rc<Shard>, will: &DueWill) {
+    let DueWill {
+        client,
+        message,
+        record,
+    } = will;
+    let is_kept = record.is_some() || client.kept_will.get() != KeptWill::None;
+    if is_kept && shard.has_lost_its_store() {
+        // The store still has the will, so the broker would publish it again after its next start.
+        return;
+    }
+    match record {
+        Some(session) => session_records::write_end_of(shard, client, *session),
+        None => session_records::will_ended(shard, client),
+    }
+    let topic = message.topic_name();
+    let answer = client.access().permissions.publish(topic);
+    let is_banned = shard
+        .engine
+        .bans
+        .covers_for_good(&client.login(), shard.now());
+    if answer != RuleAnswer::Allowed || is_banned {
+        shard.metrics().dropped_will.add(1);
+        shard.log.warn(LogCategory::Will, shard.now(), || {
+            format!(
+                "will of client {} not published: {}",
+                Escaped(&client.id),
+                if is_banned { "banned" } else { "not allowed" }
+            )
+        });
+        return;
+    }
+    let mut publication = Publication::new(Some(client), topic, message, None);
+    retain::store(shard, &mut publication);
+    router::publish_promised(shard, publication);
+}
