@@ -1,8 +1,6 @@
 //! Serves one HTTP connection, and the state that connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,15 +16,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use mqttcore_broker::{AddressKey, LogLevel};
+use mqttcore_broker::LogLevel;
 use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::HttpLimits;
 
 use super::answer::{HttpResponse, close_behind};
+use super::places::{NoPlace, Place, Places};
 use super::routes::Routes;
 use super::socket::Access;
 use super::stall_timeout::StallTimeout;
@@ -43,9 +42,7 @@ pub(super) struct HttpConnections {
     routes: Arc<Routes>,
     stopping: watch::Receiver<Option<Duration>>,
     alive: mpsc::Sender<Infallible>,
-    inside: Cell<usize>,
-    /// Those of each address that has any.
-    addresses: RefCell<HashMap<AddressKey, usize>>,
+    places: RefCell<Places>,
     logged_at: Cell<Option<Instant>>,
 }
 
@@ -56,13 +53,13 @@ impl HttpConnections {
         stopping: watch::Receiver<Option<Duration>>,
         alive: mpsc::Sender<Infallible>,
     ) -> Self {
+        let places = Places::new(limits.connections, limits.address_connections);
         Self {
             limits,
             routes,
             stopping,
             alive,
-            inside: Cell::new(0),
-            addresses: RefCell::default(),
+            places: RefCell::new(places),
             logged_at: Cell::default(),
         }
     }
@@ -81,30 +78,40 @@ impl HttpConnections {
         .await
     }
 
-    /// Counts a connection that is not one too many, of all or of its address.
-    fn admit(self: &Rc<Self>, peer: Option<IpAddr>) -> Option<HttpConnection> {
-        if self.inside.get() >= self.limits.connections {
-            self.routes.figures().refused();
-            self.log_refused(peer, "too many connections");
-            return None;
-        }
-        let address = peer.map(AddressKey::of);
-        if let Some(address) = address {
-            let mut addresses = self.addresses.borrow_mut();
-            let inside = addresses.entry(address).or_default();
-            if *inside >= self.limits.address_connections {
-                self.routes.figures().refused_address();
-                self.log_refused(peer, "its address has too many connections");
+    /// Takes a place for a connection of `peer`, if there is one.
+    fn admit(self: &Rc<Self>, peer: Option<IpAddr>) -> Option<(HttpConnection, Rc<Notify>)> {
+        let taken = self.places.borrow_mut().take(peer);
+        let figures = self.routes.figures();
+        let Place {
+            number,
+            end,
+            displaced,
+        } = match taken {
+            Ok(place) => place,
+            Err(NoPlace::Full) => {
+                figures.refused();
+                self.log_refused(peer, "refused: too many connections");
                 return None;
             }
-            *inside += 1;
+            Err(NoPlace::Address) => {
+                figures.refused_address();
+                self.log_refused(peer, "refused: its address has too many connections");
+                return None;
+            }
+        };
+        if displaced.is_some() {
+            figures.refused_address();
+            self.log_refused(
+                displaced,
+                "loses a connection to another address: all places are taken",
+            );
         }
-        self.inside.set(self.inside.get() + 1);
-        Some(HttpConnection {
+        let connection = HttpConnection {
             all: Rc::clone(self),
-            address,
+            place: number,
             _alive: self.alive.clone(),
-        })
+        };
+        Some((connection, end))
     }
 
     fn log_refused(&self, peer: Option<IpAddr>, why: &str) {
@@ -115,7 +122,7 @@ impl HttpConnections {
         }
         self.logged_at.set(Some(now));
         let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
-        let line = format!("http: {peer} refused: {why}");
+        let line = format!("http: {peer} {why}");
         self.routes.broker().log(LogLevel::Warning, line);
     }
 
@@ -128,13 +135,13 @@ impl HttpConnections {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Some(connection) = self.admit(peer) else {
+        let Some((connection, end)) = self.admit(peer) else {
             return;
         };
         let broker = self.routes.broker().clone();
         let served = caught(
             "a connection of the endpoint",
-            connection.serve(opening, access),
+            unless(end, connection.serve(opening, access)),
         );
         tokio::task::spawn_local(async move {
             if let Err(panicked) = served.await {
@@ -147,20 +154,13 @@ impl HttpConnections {
 /// A connection that counts.
 struct HttpConnection {
     all: Rc<HttpConnections>,
-    address: Option<AddressKey>,
+    place: u64,
     _alive: mpsc::Sender<Infallible>,
 }
 
 impl Drop for HttpConnection {
     fn drop(&mut self) {
-        self.all.inside.set(self.all.inside.get() - 1);
-        let mut addresses = self.all.addresses.borrow_mut();
-        if let Some(Entry::Occupied(mut inside)) = self.address.map(|key| addresses.entry(key)) {
-            *inside.get_mut() -= 1;
-            if *inside.get() == 0 {
-                inside.remove();
-            }
-        }
+        self.all.places.borrow_mut().give_back(self.place);
     }
 }
 
@@ -198,6 +198,9 @@ impl HttpConnection {
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
         let is_admitted = access.admits(request.headers());
+        if is_admitted {
+            self.all.places.borrow_mut().keep(self.place);
+        }
         let answered = routes
             .answer(request, &self.all.limits, access, is_admitted)
             .await;
@@ -209,4 +212,16 @@ impl HttpConnection {
         }
         Ok(answer)
     }
+}
+
+/// Runs `work` unless `end` comes first.
+async fn unless(end: Rc<Notify>, work: impl Future<Output = ()>) {
+    let (mut end, mut work) = (pin!(end.notified()), pin!(work));
+    poll_fn(|cx| {
+        if end.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        work.as_mut().poll(cx)
+    })
+    .await;
 }

@@ -14,6 +14,7 @@ mod files;
 mod health;
 mod metrics;
 mod options;
+mod places;
 mod routes;
 mod rows;
 mod sink;

@@ -118,8 +118,8 @@ fn f09_while_wills_wait_their_clients_are_offline() {
         member.publish("job", number.to_string(), QoS::AtMostOnce);
         assert_eq!(member.take_message().number(), number);
     }
-    let last = with_will(LOST - 1).keeping_session_s(HOUR_S);
-    assert!(last.connect_or_resume(&broker).1);
+    let returning = with_will(LOST - 1).keeping_session_s(HOUR_S);
+    assert!(returning.connect_or_resume(&broker).1);
 }
 
 #[test]

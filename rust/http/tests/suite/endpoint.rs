@@ -352,6 +352,32 @@ fn one_address_cannot_take_the_places_of_others() {
 }
 
 #[test]
+fn addresses_that_hold_all_places_lose_one_to_a_newcomer() {
+    let served = Served::with_limits(HttpLimits {
+        connections: 4,
+        address_connections: 3,
+        ..HttpLimits::default()
+    });
+    let ask =
+        format!("GET /v1/streams HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+    let mut reader = served.tcp_from([127, 0, 0, 2]);
+    reader.send(&ask);
+    assert_eq!(reader.response().expect("a response").status, 200);
+    let mut silent: Vec<Http> = (0..3).map(|_| served.tcp_from([127, 0, 0, 3])).collect();
+    for http in &mut silent {
+        http.send("GET /v1/streams HTTP/1.1\r\n");
+    }
+
+    let mut newcomer = served.tcp_from([127, 0, 0, 4]);
+    newcomer.send(&ask);
+
+    assert_eq!(newcomer.response().expect("a response").status, 200);
+    assert!(silent[0].is_closed());
+    reader.send(&ask);
+    assert_eq!(reader.response().expect("a response").status, 200);
+}
+
+#[test]
 fn an_open_connection_does_not_keep_a_broker_from_stopping() {
     let served = Served::new();
     let mut idle = served.unix();

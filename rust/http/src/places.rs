@@ -1,0 +1,209 @@
+//! Shares the places of a socket among the addresses that connect to it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use mqttcore_broker::AddressKey;
+use tokio::sync::Notify;
+
+/// Why there is no place for a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NoPlace {
+    /// All are taken, and no address has more of them than that of the connection.
+    Full,
+    /// The address has its share.
+    Address,
+}
+
+/// The places of one socket.
+pub(super) struct Places {
+    most: usize,
+    most_of_address: usize,
+    last: u64,
+    /// The oldest first.
+    taken: BTreeMap<u64, Taken>,
+}
+
+/// One connection.
+struct Taken {
+    /// `None`: at a Unix socket.
+    peer: Option<IpAddr>,
+    has_token: bool,
+    end: Rc<Notify>,
+}
+
+/// A place that was taken.
+pub(super) struct Place {
+    pub(super) number: u64,
+    /// Notified if the connection has to end, since the place goes to another one.
+    pub(super) end: Rc<Notify>,
+    /// Who has lost a place to this connection.
+    pub(super) displaced: Option<IpAddr>,
+}
+
+impl Places {
+    pub(super) fn new(most: usize, most_of_address: usize) -> Self {
+        Self {
+            most,
+            most_of_address,
+            last: 0,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a place for a connection of `peer`; `None` for a Unix socket, whose peers count as one address without a share.
+    ///
+    /// If all are taken, the address with the most of them loses its oldest one that has sent no token, if it has more than
+    /// this one: so no number of addresses that send no token can keep an address out that has no connection.
+    ///
+    /// # Errors
+    ///
+    /// There is none for it.
+    pub(super) fn take(&mut self, peer: Option<IpAddr>) -> Result<Place, NoPlace> {
+        let own = self.of(peer);
+        if peer.is_some() && own >= self.most_of_address {
+            return Err(NoPlace::Address);
+        }
+        let mut displaced = None;
+        if self.taken.len() >= self.most {
+            let number = self.displaceable(own).ok_or(NoPlace::Full)?;
+            let loser = self.taken.remove(&number).ok_or(NoPlace::Full)?;
+            loser.end.notify_one();
+            displaced = loser.peer;
+        }
+        self.last += 1;
+        let end = Rc::new(Notify::new());
+        let taken = Taken {
+            peer,
+            has_token: false,
+            end: Rc::clone(&end),
+        };
+        self.taken.insert(self.last, taken);
+        Ok(Place {
+            number: self.last,
+            end,
+            displaced,
+        })
+    }
+
+    /// The connection with this place has sent the token: it keeps it.
+    pub(super) fn keep(&mut self, number: u64) {
+        if let Some(taken) = self.taken.get_mut(&number) {
+            taken.has_token = true;
+        }
+    }
+
+    /// Gives a place back, if it was not taken away.
+    pub(super) fn give_back(&mut self, number: u64) {
+        self.taken.remove(&number);
+    }
+
+    /// The oldest place without token of the address with the most places, if those are more than one after `own`.
+    fn displaceable(&self, own: usize) -> Option<u64> {
+        let without_token = self.taken.iter().filter(|(_, taken)| !taken.has_token);
+        let counted = without_token.map(|(number, taken)| (self.of(taken.peer), Reverse(*number)));
+        let (count, Reverse(number)) = counted.max()?;
+        (count > own + 1).then_some(number)
+    }
+
+    fn of(&self, peer: Option<IpAddr>) -> usize {
+        let key = peer.map(AddressKey::of);
+        let taken = self.taken.values();
+        taken
+            .filter(|taken| taken.peer.map(AddressKey::of) == key)
+            .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u8) -> Option<IpAddr> {
+        Some([192, 0, 2, number].into())
+    }
+
+    /// Places of which the addresses up to `addresses` took all that they could.
+    fn full(addresses: u8) -> Places {
+        let mut places = Places::new(128, 96);
+        for number in 1..=addresses {
+            for _ in 0..128 {
+                let _ = places.take(address(number));
+            }
+        }
+        assert_eq!(places.taken.len(), 128);
+        places
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_no_more() {
+        let mut places = Places::new(128, 96);
+
+        let got = (0..128).filter(|_| places.take(address(1)).is_ok()).count();
+
+        assert_eq!(got, 96);
+        assert_eq!(places.take(address(1)).err(), Some(NoPlace::Address));
+    }
+
+    #[test]
+    fn those_that_hold_all_places_lose_some_to_a_newcomer() {
+        for holders in [2, 3, 20] {
+            let mut places = full(holders);
+
+            let place = places.take(address(99)).expect("a place");
+
+            assert!(place.displaced.is_some());
+            assert_eq!(places.taken.len(), 128);
+            assert_eq!(places.of(address(99)), 1);
+        }
+    }
+
+    #[test]
+    fn two_addresses_that_want_all_get_half_each() {
+        let mut places = full(2);
+
+        for _ in 0..128 {
+            let _ = places.take(address(2));
+        }
+
+        assert_eq!((places.of(address(1)), places.of(address(2))), (64, 64));
+        assert_eq!(places.take(address(1)).err(), Some(NoPlace::Full));
+    }
+
+    #[test]
+    fn the_oldest_connection_goes_and_hears_of_it() {
+        let mut places = Places::new(3, 3);
+        let ends: Vec<Place> = (0..3)
+            .filter_map(|_| places.take(address(1)).ok())
+            .collect();
+
+        let place = places.take(address(2)).expect("a place");
+
+        assert_eq!(place.displaced, address(1));
+        assert!(!places.taken.contains_key(&ends[0].number));
+        assert!(places.taken.contains_key(&ends[1].number));
+    }
+
+    #[test]
+    fn those_with_the_token_keep_their_places() {
+        let mut places = full(2);
+        let numbers: Vec<u64> = places.taken.keys().copied().collect();
+        numbers.iter().for_each(|number| places.keep(*number));
+
+        assert_eq!(places.take(address(3)).err(), Some(NoPlace::Full));
+
+        places.give_back(numbers[0]);
+        assert!(places.take(address(3)).is_ok());
+    }
+
+    #[test]
+    fn peers_of_a_unix_socket_share_all_places() {
+        let mut places = Places::new(4, 1);
+
+        let taken: Vec<bool> = (0..5).map(|_| places.take(None).is_ok()).collect();
+
+        assert_eq!(taken, [true, true, true, true, false]);
+    }
+}
