@@ -708,7 +708,9 @@ class Question:
     def rounds(self) -> int:
         """Challenges that the client has answered."""
 
-    def challenge(self, data: bytes, /, *, text: str | None = None) -> bool:
+    def challenge(
+        self, data: bytes, /, *, text: str | None = None, username: str | None = None
+    ) -> bool:
         """Send the client a challenge; the question comes back to the worker with the answer.
 
         False: nobody is there any more, or it is the client's turn.

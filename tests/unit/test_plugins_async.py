@@ -56,8 +56,11 @@ class Asked:
         """Refuses."""
         return self._end("refused")
 
-    def challenge(self, data: bytes, *, text: str | None = None) -> bool:
+    def challenge(
+        self, data: bytes, *, text: str | None = None, username: str | None = None
+    ) -> bool:
         """Asks the client, if it is there."""
+        assert username is None
         self.challenges.append((data, text))
         self.challenged.set()
         return self.is_there

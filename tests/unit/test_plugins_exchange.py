@@ -470,7 +470,7 @@ def test_a_method_is_text_that_a_packet_can_carry(method: str) -> None:
 def test_a_hook_is_tried_without_a_network(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
-    async def client(data: bytes, _: str | None) -> bytes:
+    async def client(data: bytes, _: str | None, _username: str | None) -> bytes:
         return b"right" if data == b"who?" else b""
 
     talk = Exchange(Login(client_id="c"), method="M", ask=client)

@@ -115,7 +115,7 @@ def test_an_action_is_one_that_it_knows() -> None:
 
 
 def test_an_exchange_begins_without_data_and_with_a_connect() -> None:
-    async def ask_client(_data: bytes, _text: str | None) -> bytes:
+    async def ask_client(_data: bytes, _text: str | None, _username: str | None) -> bytes:
         return b""
 
     talk = Exchange(Login(client_id="c"), method="M", ask=ask_client)

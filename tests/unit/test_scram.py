@@ -49,13 +49,15 @@ class Client:
     """The client's side, written on its own."""
 
     def __init__(self, user: str, password: str) -> None:
+        self.user = user
         self.bare = f"n={user},r=abc"
         self.first = b"n,," + self.bare.encode()
         self._password = password.encode()
         self.expected = b""
 
-    async def ask(self, data: bytes, _text: str | None = None) -> bytes:
+    async def ask(self, data: bytes, _text: str | None, username: str | None) -> bytes:
         """Answers the challenge."""
+        assert username == self.user, "failed logins count for the user of the exchange"
         return self.answer(data)
 
     def answer(self, challenge: bytes, extension: str = "") -> bytes:
@@ -261,8 +263,9 @@ def test_unknown_users_differ_in_iterations_and_salts_as_known_ones_do(
 def test_bad_proofs_do_not_shut_out_those_who_have_good_ones(broker: Broker) -> None:
     """What a stranger sends is no failure of the hook, however odd it is."""
     props = {"authentication_method": "SCRAM-SHA-256"}
-    for _ in range(FAILURES + 1):
-        client = Client("user", "pencil")
+    for number in range(FAILURES + 1):
+        # Each with a name of its own: guesses with one name are held up by that name.
+        client = Client(f"stranger{number}", "pencil")
         with Wire(broker.port) as wire:
             wire.send(connect("c", props={**props, "authentication_data": client.first}))
             challenge = wire.expect(AUTH).property("authentication_data")

@@ -75,7 +75,7 @@ class Scram(Plugin):
             first = ClientFirst.parse(talk.data)
             known = self._verifiers.get(first.user)
             server = Conversation(first, known or self._stand_in(first.user))
-            proof = await talk.challenge(server.challenge())
+            proof = await talk.challenge(server.challenge(), username=first.user)
             signature = server.check(proof)
         except ScramError as error:
             return Deny("not_authorized", str(error))

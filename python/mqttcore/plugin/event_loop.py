@@ -152,13 +152,13 @@ class AsyncHookWorker:
         if question.method is None or not isinstance(subject, Login):
             return subject
 
-        async def ask(data: bytes, text: str | None) -> bytes:
+        async def ask(data: bytes, text: str | None, username: str | None) -> bytes:
             if question.key in self._challenged:
                 raise RuntimeError("the last challenge is not answered")
             if len(self._challenged) >= CHALLENGED_MAX:
                 raise OverloadedError("too many clients have an open challenge")
             with hook.meter.rest():
-                return await self._challenge(question, data, text)
+                return await self._challenge(question, data, text=text, username=username)
 
         return Exchange(
             subject,
@@ -168,11 +168,13 @@ class AsyncHookWorker:
             ask=ask,
         )
 
-    async def _challenge(self, question: Question, data: bytes, text: str | None) -> bytes:
+    async def _challenge(
+        self, question: Question, data: bytes, *, text: str | None, username: str | None
+    ) -> bytes:
         future: asyncio.Future[bytes] = self._loop.create_future()
         self._challenged[question.key] = future
         try:
-            if not question.challenge(data, text=text):
+            if not question.challenge(data, text=text, username=username):
                 raise asyncio.CancelledError  # the client left, and `_cancel_abandoned` comes later
             self._loop.call_soon(self._drain)  # there is one more place
             return await future

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from mqttcore._core import Login
 
-AskClient = Callable[[bytes, str | None], Awaitable[bytes]]
-"""Sends data and a text for people, waits for the client's data."""
+AskClient = Callable[[bytes, str | None, str | None], Awaitable[bytes]]
+"""Sends data and a text for people, says whom the exchange names, waits for the client's data."""
 
 
 class Exchange:
@@ -36,7 +36,9 @@ class Exchange:
         """It is connected, and authenticates again: it has to stay the user that it is."""
         self._ask = ask
 
-    async def challenge(self, data: bytes, *, text: str | None = None) -> bytes:
+    async def challenge(
+        self, data: bytes, *, text: str | None = None, username: str | None = None
+    ) -> bytes:
         """Sends ``data`` and waits for the answer of the client; empty data is left out.
 
         Between the client's answers a hook has its timeout each time. A client that leaves, or
@@ -45,6 +47,9 @@ class Exchange:
         Args:
             data: Up to 65,535 bytes.
             text: A reason string for people.
+            username: The user whom the client's data name. Failed logins count for this user name
+                from now on, whatever CONNECT says; if too many have failed, the client is refused
+                and this hook is cancelled.
 
         Raises:
             OverloadedError: too many clients have a challenge to answer; let it pass, and this
@@ -52,7 +57,7 @@ class Exchange:
             RuntimeError: the last challenge is not answered yet.
             ValueError: there is more data than a packet can carry.
         """
-        return await self._ask(data, text)
+        return await self._ask(data, text, username)
 
     def __repr__(self) -> str:
         return f"<Exchange {self.method!r} {self.login!r}>"

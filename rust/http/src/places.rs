@@ -121,8 +121,8 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn address(number: u8) -> Option<IpAddr> {
-        Some([192, 0, 2, number].into())
+    fn address(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
     }
 
     /// Places of which the addresses up to `addresses` took all that they could.
@@ -130,7 +130,7 @@ mod tests {
         let mut places = Places::new(128, 96);
         for number in 1..=addresses {
             for _ in 0..128 {
-                let _ = places.take(address(number));
+                let _ = places.take(Some(address(number)));
             }
         }
         assert_eq!(places.taken.len(), 128);
@@ -141,10 +141,12 @@ mod tests {
     fn an_address_has_its_share_and_no_more() {
         let mut places = Places::new(128, 96);
 
-        let got = (0..128).filter(|_| places.take(address(1)).is_ok()).count();
+        let got = (0..128)
+            .filter(|_| places.take(Some(address(1))).is_ok())
+            .count();
 
         assert_eq!(got, 96);
-        assert_eq!(places.take(address(1)).err(), Some(NoPlace::Address));
+        assert_eq!(places.take(Some(address(1))).err(), Some(NoPlace::Address));
     }
 
     #[test]
@@ -152,11 +154,11 @@ mod tests {
         for holders in [2, 3, 20] {
             let mut places = full(holders);
 
-            let place = places.take(address(99)).expect("a place");
+            let place = places.take(Some(address(99))).expect("a place");
 
             assert!(place.displaced.is_some());
             assert_eq!(places.taken.len(), 128);
-            assert_eq!(places.of(address(99)), 1);
+            assert_eq!(places.of(Some(address(99))), 1);
         }
     }
 
@@ -165,23 +167,26 @@ mod tests {
         let mut places = full(2);
 
         for _ in 0..128 {
-            let _ = places.take(address(2));
+            let _ = places.take(Some(address(2)));
         }
 
-        assert_eq!((places.of(address(1)), places.of(address(2))), (64, 64));
-        assert_eq!(places.take(address(1)).err(), Some(NoPlace::Full));
+        assert_eq!(
+            (places.of(Some(address(1))), places.of(Some(address(2)))),
+            (64, 64)
+        );
+        assert_eq!(places.take(Some(address(1))).err(), Some(NoPlace::Full));
     }
 
     #[test]
     fn the_oldest_connection_goes_and_hears_of_it() {
         let mut places = Places::new(3, 3);
         let ends: Vec<Place> = (0..3)
-            .filter_map(|_| places.take(address(1)).ok())
+            .filter_map(|_| places.take(Some(address(1))).ok())
             .collect();
 
-        let place = places.take(address(2)).expect("a place");
+        let place = places.take(Some(address(2))).expect("a place");
 
-        assert_eq!(place.displaced, address(1));
+        assert_eq!(place.displaced, Some(address(1)));
         assert!(!places.taken.contains_key(&ends[0].number));
         assert!(places.taken.contains_key(&ends[1].number));
     }
@@ -190,12 +195,14 @@ mod tests {
     fn those_with_the_token_keep_their_places() {
         let mut places = full(2);
         let numbers: Vec<u64> = places.taken.keys().copied().collect();
-        numbers.iter().for_each(|number| places.keep(*number));
+        for number in &numbers {
+            places.keep(*number);
+        }
 
-        assert_eq!(places.take(address(3)).err(), Some(NoPlace::Full));
+        assert_eq!(places.take(Some(address(3))).err(), Some(NoPlace::Full));
 
         places.give_back(numbers[0]);
-        assert!(places.take(address(3)).is_ok());
+        assert!(places.take(Some(address(3))).is_ok());
     }
 
     #[test]

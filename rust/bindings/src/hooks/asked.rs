@@ -102,9 +102,15 @@ impl PyQuestion {
 
     /// Sends the client a challenge; the question returns to the worker with the answer. False: nobody
     /// is there any more, or it is the client's turn.
-    #[pyo3(signature = (data, /, *, text = None))]
-    fn challenge(&self, data: &[u8], text: Option<String>) -> PyResult<bool> {
-        Ok(self.inner.challenge(auth_data(Some(data))?, text))
+    #[pyo3(signature = (data, /, *, text = None, username = None))]
+    fn challenge(
+        &self,
+        data: &[u8],
+        text: Option<String>,
+        username: Option<String>,
+    ) -> PyResult<bool> {
+        let data = auth_data(Some(data))?;
+        Ok(self.inner.challenge(data, text, username))
     }
 
     /// How many hooks have passed.

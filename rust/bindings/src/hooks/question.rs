@@ -141,14 +141,23 @@ impl Question {
     }
 
     /// Sends the client a challenge; false when it is too late, or not the plugin's turn.
-    pub(super) fn challenge(&self, data: Option<Secret>, text: Option<String>) -> bool {
+    pub(super) fn challenge(
+        &self,
+        data: Option<Secret>,
+        text: Option<String>,
+        username: Option<String>,
+    ) -> bool {
         let mut state = self.lock();
         let Some(QuestionReply::Exchange(reply)) =
             state.answer.take_if(|answer| answer.is_exchange())
         else {
             return false;
         };
-        state.is_listening = reply.send(ExchangeReply::Challenge { data, text });
+        state.is_listening = reply.send(ExchangeReply::Challenge {
+            data,
+            text,
+            username,
+        });
         state.is_listening
     }
 

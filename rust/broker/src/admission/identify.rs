@@ -163,12 +163,12 @@ impl Handshake<'_> {
                 return self.anonymous().ok_or_else(denied);
             }
         }
-        let limited = LimitedLogin::of(self.shard, login);
+        let mut limited = LimitedLogin::of(self.shard, login);
         self.refuse_paused(limited, login, to)?;
         let identified = match exchange {
             None => self.ask(login, to).await,
             // Boxed, so that other handshakes do not need its space.
-            Some(exchange) => Box::pin(self.converse(request, login, exchange)).await,
+            Some(exchange) => Box::pin(self.converse(request, login, exchange, &mut limited)).await,
         };
         self.count_login(limited, login, to, identified)
     }
@@ -185,8 +185,7 @@ impl Handshake<'_> {
         }
         let metrics = self.shard.metrics();
         metrics.connects_refused_failed_logins.add(1);
-        let denied = RejectedClient::new(login, to, ReasonCode::BANNED);
-        Err(denied.with_reason_string("too many failed logins").into())
+        Err(too_many_failed(login, to))
     }
 
     /// Counts what became of a login.
@@ -249,6 +248,7 @@ impl Handshake<'_> {
         request: &mut ConnectRequest,
         login: &Arc<Login>,
         mut authentication: Authentication,
+        limited: &mut Option<LimitedLogin>,
     ) -> Result<Identified, RejectReason> {
         let to = request.recipient();
         let data = request.authentication_data.take();
@@ -256,7 +256,18 @@ impl Handshake<'_> {
             self.begin_exchange(login, to, authentication.method(), data)?;
         loop {
             match self.while_connected(answer).await? {
-                Some(ExchangeReply::Challenge { data, text }) => {
+                Some(ExchangeReply::Challenge {
+                    data,
+                    text,
+                    username,
+                }) => {
+                    if let Some((limited, username)) = limited.as_mut().zip(username) {
+                        limited.set_user(self.shard, &username);
+                    }
+                    if limited.is_some_and(|limited| limited.is_paused(self.shard)) {
+                        // Counted where the answer is judged.
+                        return Err(too_many_failed(login, to));
+                    }
                     let details = text.as_deref().map_or_else(Details::none, Details::reason);
                     let data = data.as_ref().map(Secret::as_bytes);
                     let step = authentication.continue_with(data, to.allowed(details));
@@ -394,6 +405,12 @@ fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     denied
         .with_reason_string("AUTH is too large for the client")
         .into()
+}
+
+/// The refusal of a login of which too many have failed.
+fn too_many_failed(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
+    let denied = RejectedClient::new(login, to, ReasonCode::BANNED);
+    denied.with_reason_string("too many failed logins").into()
 }
 
 /// What a verdict makes of a client, which is `unnamed` if the plugin does not say.

@@ -227,6 +227,8 @@ pub enum ExchangeReply {
         data: Option<Secret>,
         /// For people, where the client takes reason strings.
         text: Option<String>,
+        /// The user whom the client's data name: its failed logins count for this user name, whatever CONNECT says.
+        username: Option<String>,
     },
     /// All is said.
     End {

@@ -46,6 +46,11 @@ impl LimitedLogin {
         })
     }
 
+    /// Counts for this user name from now on: the exchange names it.
+    pub(crate) fn set_user(&mut self, shard: &Shard, username: &str) {
+        self.source.user = Some(shard.engine.key_of(username));
+    }
+
     /// Whether the login is rejected, whatever its password.
     pub(crate) fn is_paused(self, shard: &Shard) -> bool {
         let failed_logins = &shard.engine.failed_logins;

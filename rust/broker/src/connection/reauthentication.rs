@@ -93,7 +93,7 @@ impl Reauthentication {
         {
             self.answer = None;
             match turn {
-                Ok(ExchangeReply::Challenge { data, text }) => {
+                Ok(ExchangeReply::Challenge { data, text, .. }) => {
                     challenge(client, data.as_ref(), text.as_deref());
                     client.flush_session(shard);
                 }

@@ -207,6 +207,7 @@ pub fn challenge(data: &str) -> ExchangeReply {
     ExchangeReply::Challenge {
         data: Some(data.as_bytes().into()),
         text: None,
+        username: None,
     }
 }
 

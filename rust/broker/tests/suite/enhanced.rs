@@ -425,6 +425,40 @@ fn c16_guesses_of_connected_clients_end_at_the_limit() {
     assert_eq!(refused, 0x8A);
 }
 
+/// Abuse C16: guesses count for the user whom the exchange names, whether CONNECT names nobody or somebody else.
+#[test]
+fn c16_guesses_count_for_the_user_that_the_exchange_names() {
+    let mut config = single();
+    config.failed_logins.per_minute = 2;
+    let plugin = Plugin::default().method("m", |said, reply| {
+        let turn = if said.step == 0 {
+            ExchangeReply::Challenge {
+                data: Some(b"who?"[..].into()),
+                text: None,
+                username: Some(String::from_utf8_lossy(&said.data).into()),
+            }
+        } else {
+            end(deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), "")
+        };
+        reply.send(turn);
+    });
+    let broker = start_with(config, plugin);
+    let guesses = |user: &str| v5("guesser").method("m", user);
+    for hello in [guesses("user"), guesses("user").username("nobody")] {
+        let mut guessing = hello.dial(&broker);
+        assert_eq!(guessing.receive(), step("who?"));
+        guessing.auth(CONTINUE, "wrong");
+        guessing.until_closed();
+    }
+
+    assert_eq!(guesses("user").refused(&broker), 0x8A);
+    assert_eq!(guesses("user").username("nobody").refused(&broker), 0x8A);
+
+    assert_eq!(guesses("other").dial(&broker).receive(), step("who?"));
+    assert_eq!(broker.stats().logins_failed, 2);
+    assert_eq!(broker.stats().connects_refused_failed_logins, 2);
+}
+
 #[test]
 fn another_exchange_before_the_end_of_one_is_a_protocol_error() {
     let broker = start_with(single(), guarded(everything));
