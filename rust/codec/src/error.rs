@@ -210,7 +210,7 @@ impl DecodeError {
     ///
     /// Only a protocol level that a 3.x client announced is answered: 1, unacceptable protocol
     /// version. Every other fault in a 3.x CONNECT closes the connection without a word
-    /// [MQTT 3.1.1 MQTT-3.1.4-1]. [`refusal`](crate::refusal) knows version 5 too.
+    /// [MQTT 3.1.1 MQTT-3.1.4-1]. [`connack_for_error`](crate::connack_for_error) knows version 5 too.
     #[must_use]
     pub const fn connack_3x(self) -> Option<u8> {
         match self {

@@ -154,7 +154,7 @@ fn read_body<'a>(
 /// # Errors
 ///
 /// [`DecodeError::ConnectExpected`] on the first byte of any other packet [MQTT-3.1.0-1];
-/// otherwise as [`decode`]. [`refusal`](crate::refusal) returns the CONNACK for an error.
+/// otherwise as [`decode`]. [`connack_for_error`](crate::connack_for_error) returns the CONNACK for an error.
 pub fn decode_connect<'a>(
     src: &'a [u8],
     limits: &Limits,

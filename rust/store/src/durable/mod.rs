@@ -231,7 +231,7 @@ impl DurableStore {
     }
 
     /// Starts scrubbing: reads each full segment and the messages in the checkpoint once in
-    /// `every`, while no batch waits for the disk, and reports to [`LogObserver::scrubbed`],
+    /// `every`, while no batch waits for the disk, and reports to [`LogObserver::scrubbed`](crate::LogObserver::scrubbed),
     /// until the store is closed.
     ///
     /// # Errors

@@ -298,7 +298,7 @@ impl SalvagedCheckpoint {
     }
 
     /// Counts the deliveries of a log message to lost sessions.
-    pub(crate) fn count_homeless(
+    pub(crate) fn count_without_session(
         &mut self,
         message: &MessageRecord<'_>,
         index: &mut Index,

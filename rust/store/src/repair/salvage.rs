@@ -74,9 +74,9 @@ pub(crate) fn segment(
             bytes: frame.bytes() as u64,
         };
         let logged: Logged<'_> = read_record(place, &frame, saved.ends_group)?;
-        salvaged.count_homeless(&logged.record);
+        salvaged.count_without_session(&logged.record);
         if let (Some(rescued), Record::Message(message)) = (&mut salvaged.rescued, &logged.record) {
-            rescued.count_homeless(message, index)?;
+            rescued.count_without_session(message, index)?;
         }
         index.apply(&logged)?;
         salvaged.records += 1;
@@ -130,7 +130,7 @@ impl Salvaged {
         }
     }
 
-    fn count_homeless(&mut self, record: &Record<'_>) {
+    fn count_without_session(&mut self, record: &Record<'_>) {
         match record {
             Record::Opened(opened) => drop(self.unopened.remove(&opened.session)),
             Record::Message(message) => {

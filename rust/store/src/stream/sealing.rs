@@ -219,7 +219,7 @@ impl Streams {
             }
             stream.shorten_holds(now_us / 1_000)?;
             retain(stream, now_us, self.limits().grace.as_millis())?;
-            remove_doomed(stream, now_us / 1_000)?;
+            remove_due(stream, now_us / 1_000)?;
         }
         Ok(())
     }
@@ -384,7 +384,7 @@ fn surplus(stream: &Stream, now_us: u64) -> Option<usize> {
     (is_too_much || is_too_old).then_some(number)
 }
 
-fn remove_doomed(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
+fn remove_due(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
     for partition in &stream.partitions {
         let (history, gone) = {
             let mut partition = lock(partition);

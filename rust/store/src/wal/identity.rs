@@ -32,7 +32,7 @@ pub(super) fn headers(
     known: &LogExpectation,
 ) -> Result<(Vec<SegmentHeader>, Vec<String>), StoreError> {
     let mut numbers = segment::numbers(files)?;
-    drop_unborn(files, known, &mut numbers)?;
+    drop_incomplete(files, known, &mut numbers)?;
     let store = store_of(files, &numbers)?.or(known.knows_store.then_some(known.store));
     let (mut headers, mut rebuilt) = (Vec::with_capacity(numbers.len()), Vec::new());
     for &number in &numbers {
@@ -134,7 +134,7 @@ fn end_of(files: &dyn Files, header: &SegmentHeader) -> Result<u64, StoreError> 
 }
 
 /// Ignores a last segment whose creation was interrupted by a crash: it has no records.
-fn drop_unborn(
+fn drop_incomplete(
     files: &dyn Files,
     known: &LogExpectation,
     numbers: &mut Vec<u64>,

@@ -55,7 +55,7 @@ impl<'d> Snapshot<'d> {
     /// A subscriber with several plain matches is visited once: No Local is applied to each subscription
     /// first, then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept.
     /// Each shared group chooses for itself, so a subscriber may get the message from groups too. `publisher`
-    /// is for No Local and [`Strategy::ClientHash`]; `random` is a fresh random word. Removed subscribers are
+    /// is for No Local and [`Strategy::ClientHash`](crate::Strategy::ClientHash); `random` is a fresh random word. Removed subscribers are
     /// skipped.
     pub fn match_one(
         &self,
