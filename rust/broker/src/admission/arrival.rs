@@ -31,32 +31,32 @@ use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
-/// An authenticated client that moves to its shard.
+/// An authenticated connection that moves to the shard of its session.
 pub(crate) struct AdmittedConnection {
     pub(crate) transport: DetachedTransport,
     pub(crate) slot: ConnectionSlot,
-    /// Bytes that came behind CONNECT.
+    /// Bytes received after CONNECT.
     pub(crate) unread: Vec<u8>,
     pub(crate) request: ConnectRequest,
     pub(crate) login: Arc<Login>,
     pub(crate) access: Arc<CompiledGrant>,
-    /// How safe what it does is.
+    /// Durability of its messages and its session.
     pub(crate) promise: Durability,
-    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    /// The policy of its grant or its listener for publishes to sessions whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     pub(crate) greeting: ConnAckFields,
 }
 
-/// What a plugin has to say in CONNACK.
+/// Fields of CONNACK that a plugin sets.
 #[derive(Default)]
 pub(crate) struct ConnAckFields {
     pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
-    /// The finished exchange of an enhanced authentication, and its last data.
+    /// The completed exchange of an enhanced authentication, and its last data.
     pub(crate) authentication: Option<Authentication>,
     pub(crate) authentication_data: Option<Secret>,
 }
 
-/// Lets an admitted client in: takes over, resumes or creates its session, and starts its task.
+/// Takes over, resumes or creates the session of an admitted client, and starts the task of its connection.
 pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let existing = shard.registry.borrow().find(&arrival.login.client_id);
     if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {
@@ -98,14 +98,14 @@ pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     connection::spawn(shard, &client, &link, socket, &arrival.unread);
 }
 
-/// What a connection changes in the store, although its session is not kept.
+/// Changes in the store by a connection whose session is not stored.
 struct StoreChanges {
     /// The durability of the stored session that ends.
     ended_at: Option<Durability>,
     keeps_will: bool,
 }
 
-/// Connects the session to its client, and writes what the store keeps of it.
+/// Opens the session for its client, and writes its records.
 fn open_session(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -128,7 +128,7 @@ fn open_session(
     }
 }
 
-/// The refusal of an authenticated client, if it may not come in.
+/// Checks whether an authenticated client is rejected; returns the rejection.
 fn denied(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
@@ -146,11 +146,11 @@ fn denied(
             let expiry_s = terms(shard, arrival, false).session_expiry_s(&arrival.request);
             session_share::refuse_above_share(shard, existing, arrival, expiry_s)
         })
-        // Rejected clients do not count: they may be others that merely know the client identifier.
+        // Rejected clients do not count: they may be strangers that know the client identifier.
         .or_else(|| ban_if_flapping(shard, login, to))
 }
 
-/// Counts a connection of the client, and bans its identifier if it connects too often; returns the refusal then.
+/// Counts a connection of the client; if it connects too often, bans its identifier and returns the rejection.
 fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<RejectedClient> {
     let (config, now) = (shard.config(), shard.now());
     if !config.address_limits.apply_to(login.peer.ip()) {
@@ -176,8 +176,8 @@ fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Opti
     Some(RejectedClient::new(login, to, ReasonCode::BANNED))
 }
 
-/// Whether the store keeps the session. One that it has, it keeps for as long as there is the session: what was
-/// promised of it stays so, and what waits in the store alone must not be forgotten there before it is read.
+/// Whether the store keeps the session. A stored session stays stored until it ends: its durability must not become
+/// weaker, and queued messages that are in the store alone must not be removed before they are read.
 fn is_durable(
     shard: &Shard,
     resumed: Option<&Rc<Client>>,
@@ -189,7 +189,7 @@ fn is_durable(
     (is_stored || level > Durability::Memory) && expiry_s > 0 || is_spilled
 }
 
-/// Gives `client` its identity and its connection.
+/// Sets identity and link of `client`.
 fn attach(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -230,10 +230,10 @@ fn announce(shard: &Rc<Shard>, client: &Rc<Client>, is_resumed: bool) {
     shard.send_event(EventKind::Connected, client, EventDetails::default());
 }
 
-/// Why a session is denied: the reason code and the text for the client.
+/// Reason code and reason string of a denied session.
 type SessionDenial = (ReasonCode, &'static str);
 
-/// Returns the reason if an authenticated client may not have this session.
+/// The reason why an authenticated client is denied this session; `None` if it is not.
 fn session_denied(
     shard: &Shard,
     existing: Option<&Rc<Client>>,
@@ -258,7 +258,7 @@ fn session_denied(
     }
 }
 
-/// Why there is no room for one more session.
+/// The reason why a new session is denied: disk or limit of sessions.
 fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
     let is_to_be_kept =
         arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
@@ -276,7 +276,7 @@ fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<Ses
     ))
 }
 
-/// Why the client may not have the session of `old`.
+/// The reason why the client may not take over the session of `old`.
 fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Option<SessionDenial> {
     let same_user = old.is_user(arrival.login.username.as_deref());
     let allowed = match arrival.access.grant.session.takeover {
@@ -290,7 +290,7 @@ fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Option<Session
     ))
 }
 
-/// What memory has no room for: a new session that is kept, or a large will (abuse F11).
+/// What the memory budget has no room for: a new kept session, or a large will (abuse F11).
 fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option<Shortage> {
     let will = request.will.as_ref();
     let shortage = if is_new && request.session_expiry_interval_s > 0 {
@@ -303,15 +303,15 @@ fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option
     memory::is_full(shard).then_some(shortage)
 }
 
-/// A will up to this size is accepted while memory is short.
+/// Wills up to this size are accepted while memory is short.
 const SMALL_WILL_BYTES: usize = 1024;
 
-/// Whether the client goes on with the session that there is.
+/// Whether the client resumes an existing session.
 pub(crate) fn resumes(request: &ConnectRequest, grant: &Grant) -> bool {
     !request.clean_start && grant.session.resume
 }
 
-/// Ends the old connection, and the old session too unless it is to be resumed.
+/// Ends the old connection, and the old session unless it is resumed.
 fn end_old_connection(
     shard: &Rc<Shard>,
     old: &Rc<Client>,
@@ -376,7 +376,7 @@ fn terms(shard: &Shard, arrival: &AdmittedConnection, session_present: bool) -> 
     }
 }
 
-/// The broker's limits, or a copy with the grant's own; most clients share one.
+/// The broker's limits, or a copy with the limits of the grant; most clients share one.
 fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
     let config = shard.config();
     if grant.limits == GrantLimits::default() {

@@ -1,8 +1,7 @@
 //! The handshake of a connection: CONNECT, authentication, grant.
 //!
-//! All of it has one deadline, counted from the accept, that no byte extends (abuse C13). It runs
-//! on whichever shard the acceptor dealt the socket to; then the socket moves to the shard where
-//! the session of its client identifier lives.
+//! One deadline, counted from the accept, holds for all steps; received bytes do not extend it (abuse C13). The handshake
+//! runs on the shard that the acceptor chose; then the socket moves to the shard of its client identifier.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -39,12 +38,12 @@ use crate::shard::guard::{CONNECTION, guarded};
 pub(crate) struct Accepted {
     pub(crate) socket: std::net::TcpStream,
     pub(crate) peer: Peer,
-    /// Number of the listener in the configuration.
+    /// Index of the listener in the configuration.
     pub(crate) listener: usize,
     pub(crate) slot: ConnectionSlot,
 }
 
-/// Lets a client in on its home shard once its session is there.
+/// Binds an admitted connection to its session, on the session's shard, once that session is loaded.
 fn enter(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let client_id = Arc::clone(&arrival.login.client_id);
     let resumes = resumes(&arrival.request, &arrival.access.grant);
@@ -59,7 +58,7 @@ pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
     tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, task, |_| {}));
 }
 
-/// The bytes of a handshake, which count against the budget of memory until it ends, however it ends.
+/// Bytes of a handshake. They count against the memory budget until this is dropped.
 struct Pending {
     shard: Rc<Shard>,
     bytes: Cell<usize>,
@@ -74,7 +73,7 @@ impl Pending {
         }
     }
 
-    /// Its transport and its buffer take so many bytes by now.
+    /// Adds `bytes` of its transport and its buffer.
     fn note_bytes(&self, bytes: usize) {
         let before = self.bytes.replace(PENDING_BYTES + bytes);
         let pending = &self.shard.memory().pending;
@@ -85,7 +84,7 @@ impl Pending {
     }
 }
 
-/// What a connection takes before its client is let in, beside its transport and its buffer: its task and its socket.
+/// Memory of a pending connection without its transport and its buffer: its task and its socket.
 const PENDING_BYTES: usize = 2 * 1_024;
 
 impl Drop for Pending {
@@ -137,7 +136,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
 }
 
 impl Connected {
-    /// Authenticates the client; returns the bytes behind CONNECT, too.
+    /// Authenticates the client; returns the bytes after CONNECT, too.
     async fn admit(
         &mut self,
         opened: Opened,
@@ -177,12 +176,12 @@ pub(crate) struct Handshake<'a> {
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: Peer,
     pub(crate) policy: &'a ListenerPolicy,
-    /// What the client presented to its proxy, which has verified it.
+    /// The certificate that the client presented to its proxy, which verified it.
     pub(crate) proxied: Option<ProxiedCertificate>,
-    /// What the client presented, verified.
+    /// The certificate that the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
     pending: &'a Pending,
-    /// What was read and not handled.
+    /// Unhandled input.
     pub(crate) buffer: Vec<u8>,
 }
 
@@ -205,7 +204,7 @@ impl Handshake<'_> {
         }))
     }
 
-    /// Reads until a whole CONNECT is there; what follows it stays in the buffer.
+    /// Reads until CONNECT is complete; later bytes stay in the buffer.
     async fn receive_connect(&mut self) -> Result<ConnectRequest, RejectReason> {
         let config = Arc::clone(&self.shard.config());
         let limits = config.limits.before_connect();
@@ -235,13 +234,13 @@ impl Handshake<'_> {
         }
     }
 
-    /// Takes a packet that may hold secrets out of the buffer.
+    /// Removes a packet from the buffer and overwrites its bytes, which may be secrets.
     pub(crate) fn forget(&mut self, len: usize) {
         wipe(self.buffer.get_mut(..len).unwrap_or_default());
         self.buffer.drain(..len);
     }
 
-    /// Appends what one read brings.
+    /// Reads once and appends to the buffer.
     pub(crate) async fn read(&mut self) -> Result<(), RejectReason> {
         let input = poll_fn(|cx| {
             // A Ping may already have been read with earlier bytes.
@@ -268,8 +267,7 @@ impl Handshake<'_> {
         Ok(())
     }
 
-    /// Writes the Pong that is owed, if one is. What the socket does not take now goes before
-    /// CONNACK.
+    /// Writes an outstanding Pong. Bytes that the socket does not take now are sent before CONNACK.
     fn answer_ping(&mut self, cx: &mut Context<'_>) {
         if self.transport.has_output()
             && let Poll::Ready(Ok(written)) = self.transport.poll_write(cx, &Outbox::default())
@@ -279,7 +277,7 @@ impl Handshake<'_> {
     }
 }
 
-/// A will is a publish that is asked for now (abuse F07).
+/// Checks the permission for the will now, as for a PUBLISH (abuse F07).
 fn check_will(
     request: &ConnectRequest,
     login: &Arc<Login>,
@@ -306,7 +304,7 @@ fn check_will(
         .into())
 }
 
-/// Hands the client over to the shard where its session lives.
+/// Moves the connection to the shard of its session.
 fn move_to_shard(
     shard: &Rc<Shard>,
     (transport, slot): (Transport, ConnectionSlot),

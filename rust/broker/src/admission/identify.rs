@@ -21,26 +21,26 @@ use crate::config::hooks::{
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
 
-/// A client that may come in, as far as the plugins go.
+/// A client that the plugins, or anonymous access, admit.
 pub(crate) struct Identified {
     pub(crate) access: Arc<CompiledGrant>,
     pub(crate) name: UserName,
     pub(crate) greeting: ConnAckFields,
 }
 
-/// As whom a client comes in.
+/// The user name of an admitted client.
 pub(crate) enum UserName {
-    /// The user name that it sent, or none. Who let it in has verified it.
+    /// The user name of CONNECT, or none. The plugin that admitted the client has verified it.
     Sent,
-    /// A plugin's choice.
+    /// A name that a plugin set.
     Given(String),
-    /// None, whatever it sent: no plugin has verified its user name.
+    /// None, whatever CONNECT has: no plugin has verified the user name.
     Anonymous,
 }
 
 impl UserName {
-    /// The login as everybody else sees it. Nobody asks for its password again: it is wiped once the
-    /// last question about it is gone.
+    /// The login with this user name and without its password, which is wiped when the last question that has it is
+    /// dropped.
     pub(crate) fn apply(self, login: Arc<Login>) -> Arc<Login> {
         let username = match self {
             Self::Sent => login.username.clone(),
@@ -59,12 +59,12 @@ impl UserName {
 }
 
 impl Handshake<'_> {
-    /// Puts the user name into `request` that the listener takes from the peer or its certificate, whatever CONNECT
-    /// says; false if the listener takes it from neither, or there is no certificate.
+    /// Replaces the user name of `request` by the identity of the peer or of its certificate; returns false if the listener
+    /// uses neither, or there is no certificate.
     ///
     /// # Errors
     ///
-    /// There is no such name: the client is refused, not let in as somebody else.
+    /// The certificate or the peer has no such name: the client is rejected, so that it does not come in as another user.
     pub(crate) fn name_by_identity(
         &self,
         request: &mut ConnectRequest,
@@ -76,7 +76,7 @@ impl Handshake<'_> {
         Ok(true)
     }
 
-    /// What `identity` of the listener says of the peer.
+    /// The user name by `identity` of the listener: that of the peer.
     fn name_of_peer(&self) -> Result<Option<String>, RejectReason> {
         match self.policy.identity {
             None => Ok(None),
@@ -96,7 +96,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// What `identity` of the listener's TLS says of the certificate.
+    /// The user name by `identity` of the listener's TLS: a field of the certificate.
     fn name_in_certificate(&self) -> Result<Option<String>, RejectReason> {
         let identity = self
             .policy
@@ -111,7 +111,7 @@ impl Handshake<'_> {
         Ok(Some(name.into()))
     }
 
-    /// Takes the password out of `request`.
+    /// The login of `request`, from which it takes the password.
     pub(crate) fn login(&self, request: &mut ConnectRequest, is_certified: bool) -> Login {
         let assigned = || format!("mqttcore-{:016x}", self.shard.engine.unique());
         let client_id = match &request.client_id {
@@ -142,8 +142,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// By the method that the client names; else what the plugins say; else anonymous access where
-    /// the listener gives it. A client without user name is anonymous there without a question.
+    /// Authenticates by the method of CONNECT if it has one, else by the plugins, else by anonymous access if the listener
+    /// allows it. Then a client without a user name is anonymous, and no plugin is asked.
     pub(crate) async fn authenticate(
         &mut self,
         request: &mut ConnectRequest,
@@ -173,7 +173,7 @@ impl Handshake<'_> {
         self.count_login(limited, login, to, identified)
     }
 
-    /// Refuses a login of which too many have failed, before anything is asked about its password.
+    /// Rejects a login after too many failures, before its password is checked.
     fn refuse_paused(
         &self,
         limited: Option<LimitedLogin>,
@@ -188,7 +188,7 @@ impl Handshake<'_> {
         Err(too_many_failed(login, to))
     }
 
-    /// Counts what became of a login.
+    /// Counts the outcome of a login.
     fn count_login(
         &self,
         limited: Option<LimitedLogin>,
@@ -231,7 +231,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// What the listener gives to those whom no plugin knows.
+    /// Anonymous access, if the listener allows it.
     fn anonymous(&self) -> Option<Identified> {
         let access = self.policy.anonymous.as_ref()?;
         Some(Identified {
@@ -241,8 +241,7 @@ impl Handshake<'_> {
         })
     }
 
-    /// Enhanced authentication: AUTH to and fro until the plugin has its answer
-    /// [MQTT-4.12.0-2, -4].
+    /// Enhanced authentication: exchanges AUTH packets until the plugin decides [MQTT-4.12.0-2, -4].
     async fn converse(
         &mut self,
         request: &mut ConnectRequest,
@@ -301,7 +300,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Asks the plugin that offers `method`; its first reply comes to the receiver.
+    /// Starts an exchange with the plugin that offers `method`; the receiver gets its first reply.
     fn begin_exchange(
         &self,
         login: &Arc<Login>,
@@ -325,7 +324,7 @@ impl Handshake<'_> {
         Ok((self.shard.hooks().converse(opening, reply), answer))
     }
 
-    /// Writes a packet, with what the transport still has to write.
+    /// Writes a packet, after bytes that the transport still has to write.
     async fn send(&mut self, packet: &[u8]) -> Result<(), RejectReason> {
         let metrics = self.shard.metrics();
         let mut outbox = Outbox::default();
@@ -373,7 +372,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Waits for a plugin's answer, but not longer than the client does.
+    /// Waits for a plugin's answer while the client is connected.
     async fn while_connected<T>(
         &mut self,
         mut answer: oneshot::Receiver<T>,
@@ -413,7 +412,7 @@ fn too_many_failed(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     denied.with_reason_string("too many failed logins").into()
 }
 
-/// What a verdict makes of a client, which is `unnamed` if the plugin does not say.
+/// Converts a plugin's decision; `unnamed` is the user name if the plugin sets none.
 fn judge(
     login: &Arc<Login>,
     to: ConnAckFormat,
@@ -450,7 +449,7 @@ fn judge(
     }
 }
 
-/// A reply that was dropped unused: authentication fails closed.
+/// The rejection if no plugin answered: authentication fails closed.
 fn unanswered(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> RejectReason {
     RejectReason::from(RejectedClient {
         fault: Some("no plugin answered".into()),

@@ -18,17 +18,17 @@ use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
 const BACKLOG: i32 = 4_096;
-/// Bytes that the kernel holds unsent for a client before it says that the socket is full.
+/// Maximum bytes that the kernel holds unsent for a client before the socket counts as full.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 128 * 1024;
-/// How long the acceptor rests when the process has no file descriptors left (abuse H05).
+/// Pause of the acceptor while the process has no free file descriptor (abuse H05).
 const REST: Duration = Duration::from_millis(100);
 
 /// Binds `address` so that a second broker on the same port fails (decision 16).
 ///
 /// # Errors
 ///
-/// What the operating system says: in use, not permitted, not an address of this machine.
+/// The error of the operating system: address in use, no permission, not an address of this machine.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -67,7 +67,7 @@ impl BoundSocket {
         })
     }
 
-    /// Its address, if it is a TCP socket.
+    /// The address of a TCP socket.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr().ok(),
@@ -75,7 +75,7 @@ impl BoundSocket {
         }
     }
 
-    /// Has the runtime of this thread watch it.
+    /// Registers the socket with this thread's runtime.
     fn open(self) -> io::Result<Acceptor> {
         Ok(match self {
             Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
@@ -84,7 +84,7 @@ impl BoundSocket {
     }
 }
 
-/// A socket that is watched.
+/// A socket that is registered with a runtime.
 enum Acceptor {
     Tcp(TcpListener),
     /// The file is removed with the socket.
@@ -95,7 +95,7 @@ enum Acceptor {
 }
 
 impl Acceptor {
-    /// Waits for a connection. Its stream may have failed already, which is not a fault of this socket.
+    /// Waits for a connection. The accepted stream may have failed already; that is no error of the listener.
     async fn accept(&self) -> io::Result<(io::Result<std::net::TcpStream>, Peer)> {
         match self {
             Self::Tcp(socket) => {
@@ -147,7 +147,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
     }
 }
 
-/// The name of a listener in the log; its number if a reload has removed it.
+/// The name of a listener in log lines; its index if a reload has removed it.
 fn name_of(shard: &Shard, listener: usize) -> Arc<str> {
     let policies = shard.listener_policies();
     let name = policies
@@ -183,7 +183,7 @@ fn deliver_to_shards(
     }
 }
 
-/// Counts a connection of `peer`; `None` if it is above a limit, which is counted and logged.
+/// Counts a connection of `peer`; if it is above a limit, counts and logs the rejection and returns `None`.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
     if shard.engine.bans.covers_address(peer.ip(), now) {
@@ -214,7 +214,7 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
     }
 }
 
-/// Small packets leave at once, and a peer that vanished without a word is found.
+/// Sets socket options: small packets are sent at once, and keep-alive probes find a peer that vanished.
 fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -229,7 +229,7 @@ fn prepare(stream: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
     stream.into_std()
 }
 
-/// The peer gave up while it waited in the backlog; the listener itself is well.
+/// Whether an error of `accept` is about one connection, which its peer gave up in the backlog; the listener works.
 pub fn is_one_sockets_fault(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What is in front of the packets of a connection: a PROXY header, TLS, a WebSocket request.
+//! Layers below the packets of a new connection: PROXY header, TLS, WebSocket request.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::connection::transport::Transport;
 use crate::connection::websocket::{self, Framing, WebSocket};
 use crate::shard::Shard;
 
-/// A connection behind its proxy, TLS and WebSocket.
+/// A connection after PROXY header, TLS handshake and WebSocket upgrade.
 pub(crate) struct Connected {
     pub(crate) peer: Peer,
     pub(crate) proxied: Option<ProxiedCertificate>,
     pub(crate) transport: Transport,
 }
 
-/// Takes the PROXY header and what else is in front of the packets; `None` if the client behind a proxy is above a
-/// limit of its address.
+/// Reads the PROXY header and opens TLS and WebSocket; `None` if the client behind a proxy is above a limit of its
+/// address.
 pub(crate) async fn connected(
     shard: &Rc<Shard>,
     mut tcp: TcpStream,
@@ -64,7 +64,7 @@ pub(crate) async fn connected(
     Some((connected, opened))
 }
 
-/// What is known of a connection that may carry packets.
+/// Result of opening TLS and WebSocket.
 pub(crate) struct Opened {
     /// The client's certificate, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
@@ -72,7 +72,7 @@ pub(crate) struct Opened {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Finds out what carries the packets, and the first bytes of them.
+/// Opens TLS and WebSocket as the listener has them, and returns the first bytes of packets.
 async fn open(
     shard: &Shard,
     tcp: TcpStream,

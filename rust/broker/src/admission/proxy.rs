@@ -11,11 +11,11 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::shard::Shard;
 
-/// Reads the PROXY header if `policy` takes one; returns an empty one otherwise. Bytes behind it stay in the socket.
+/// Reads the PROXY header if `policy` takes one; returns an empty one otherwise. Bytes after it stay in the socket.
 ///
 /// # Errors
 ///
-/// The peer is not listed, or its header is not valid, or not there before the deadline.
+/// The peer is not in the list of proxies, or its header is invalid or late.
 pub(crate) async fn accept(
     shard: &Shard,
     tcp: &mut TcpStream,
@@ -44,7 +44,7 @@ pub(crate) async fn accept(
     Ok(header)
 }
 
-/// Takes the header out of the socket, and nothing else.
+/// Reads the header and no later byte.
 async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, RejectReason> {
     let closed = |_| RejectReason::Silent("closed before the end of the PROXY header");
     let (mut bytes, mut chunk) = (Vec::new(), [0; 512]);

@@ -21,28 +21,28 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
 
-/// Why a connection did not become a client.
+/// Why a connection is rejected.
 pub(crate) enum RejectReason {
-    /// The socket ended, or time ran out: nothing can or may be said.
+    /// The socket ended, or the deadline passed: no reply is possible or allowed.
     Silent(&'static str),
-    /// The bytes were no packet, and this is what can be said about it.
+    /// The bytes are not a packet; with the reply, which may be empty.
     Malformed(DecodeError, Vec<u8>),
-    /// The bytes were no WebSocket request; this answers them.
+    /// The bytes are not a valid WebSocket request; with the HTTP response.
     Upgrade(websocket::Refused),
-    /// They were no WebSocket frames.
+    /// The bytes are not valid WebSocket frames.
     Unframed(FramingError),
-    /// The bytes in front of the connection are no PROXY header that is believed.
+    /// The PROXY header is invalid, or its proxy is not trusted.
     Proxy(InvalidProxyHeader),
-    /// The TLS handshake failed, or the client's certificate is not an identity.
+    /// The TLS handshake failed, or the client's certificate has no identity.
     Tls(String),
-    /// A packet breaks a rule.
+    /// A packet violates the protocol.
     Violation(ConnAckFormat, Violation),
-    /// CONNECT is well formed, but this client may not come in.
+    /// CONNECT is valid, but the client is not admitted.
     Denied(Box<RejectedClient>),
 }
 
 impl RejectReason {
-    /// Floods of connects that are banned do not hide the others.
+    /// The category of the log line. Banned clients have their own, so that a flood of them does not hide other lines.
     fn category(&self) -> LogCategory {
         match self {
             Self::Denied(denied) => denied.category,
@@ -50,7 +50,7 @@ impl RejectReason {
         }
     }
 
-    /// The reason code of CONNACK; `None`: the connection is closed without one.
+    /// The reason code of CONNACK; `None` if the connection is closed without CONNACK.
     fn reason(&self) -> Option<ReasonCode> {
         match self {
             Self::Malformed(error, answer) => (!answer.is_empty()).then(|| error.reason_code()),
@@ -74,7 +74,7 @@ impl RejectReason {
         }
     }
 
-    /// The bytes that the client may still get.
+    /// The last bytes for the client.
     fn reply(&self) -> Vec<u8> {
         let mut reply = Vec::new();
         match self {
@@ -97,7 +97,7 @@ impl RejectReason {
         reply
     }
 
-    /// Whether the client asked for a version of MQTT that it does not get.
+    /// Whether the protocol version of CONNECT is the reason.
     fn is_about_version(&self) -> bool {
         match self {
             Self::Malformed(error, _) => matches!(error, DecodeError::ProtocolLevel { .. }),
@@ -114,7 +114,7 @@ pub(crate) struct RejectedClient {
     pub(crate) login: Arc<Login>,
     pub(crate) to: ConnAckFormat,
     pub(crate) reason: ReasonCode,
-    /// For the client, and for the log.
+    /// Reason string for the client, and for the log.
     pub(crate) text: Option<String>,
     /// For the log alone.
     pub(crate) fault: Option<String>,
@@ -122,7 +122,7 @@ pub(crate) struct RejectedClient {
 }
 
 impl RejectedClient {
-    /// A refusal without words.
+    /// A rejection without a reason string.
     pub(crate) fn new(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> Self {
         Self {
             login: Arc::clone(login),
@@ -152,7 +152,7 @@ impl From<RejectedClient> for RejectReason {
     }
 }
 
-/// The refusal of a banned client; `None` if it is not banned.
+/// The rejection of a banned client; `None` if it is not banned.
 pub(crate) fn refuse_banned(
     shard: &Shard,
     login: &Arc<Login>,
@@ -165,7 +165,7 @@ pub(crate) fn refuse_banned(
     })
 }
 
-/// Counts, logs and tells a refusal; returns the bytes that the client may still get.
+/// Counts and logs a rejection and notifies the plugins; returns the last bytes for the client.
 pub(crate) fn refuse(
     shard: &Rc<Shard>,
     peer: Peer,
@@ -192,7 +192,7 @@ pub(crate) fn refuse(
     refusal.reply()
 }
 
-/// Counts and logs a connection that is above a limit; nothing is sent.
+/// Counts and logs a connection above a limit; it gets no reply.
 pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Peer, listener: &str) {
     let metrics = shard.metrics();
     metrics.connections_refused.add(1);
@@ -241,7 +241,7 @@ fn reason_text(denied: &RejectedClient) -> String {
     words
 }
 
-/// Which other protocol the first bytes of a connection to this listener belong to (abuse A15), and what to do.
+/// A hint if the first bytes of a connection belong to another protocol (abuse A15).
 pub(crate) fn foreign_protocol(bytes: &[u8], policy: &ListenerPolicy) -> Option<&'static str> {
     let is_connect = |level: &[u8]| {
         bytes.first() == Some(&0x10)
@@ -273,7 +273,7 @@ pub(crate) fn foreign_protocol(bytes: &[u8], policy: &ListenerPolicy) -> Option<
     }
 }
 
-/// The CONNACK that a broken CONNECT may still get; most get none.
+/// The rejection of a malformed CONNECT, with a CONNACK where the specification allows one.
 pub(crate) fn broken_connect(
     bytes: &[u8],
     error: DecodeError,

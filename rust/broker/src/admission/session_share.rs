@@ -13,7 +13,7 @@ use crate::config::hooks::Login;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
-/// Whom the session of this client counts for; `None` if it ends with its connection, or has no limit.
+/// The owner that the session of this client counts for; `None` if it ends with its connection, or has no limit.
 pub(crate) fn owner(shard: &Shard, login: &Login, expiry_s: u32) -> Option<Owner> {
     let owner = shard
         .engine
@@ -22,7 +22,7 @@ pub(crate) fn owner(shard: &Shard, login: &Login, expiry_s: u32) -> Option<Owner
     owner.filter(|_| expiry_s > 0)
 }
 
-/// The refusal of a session for which its owner has no room. One that exists stays, whoever resumes it.
+/// The rejection of a new session if its owner has too many. An existing session stays, whoever resumes it.
 pub(crate) fn refuse_above_share(
     shard: &Shard,
     existing: Option<&Rc<Client>>,

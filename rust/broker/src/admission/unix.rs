@@ -1,4 +1,4 @@
-//! Unix sockets: binds one with its permissions, in the place of that of a dead process, and removes it at the end.
+//! Unix sockets: binds one with its permissions, replaces that of a dead process, and removes it at the end.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -12,10 +12,10 @@ use tokio::net::UnixStream;
 
 use crate::config::{Peer, UnixAddress};
 
-/// Listens at `address`. Nobody can connect before the socket has its permissions: it gets them in a folder that
-/// only this user can enter, and is then moved to its path.
+/// Listens at `address`. The socket gets its permissions in a folder that only this user can enter, and is then moved
+/// to its path, so nobody can connect before.
 ///
-/// A socket that is there and that no process listens at is replaced. The path may be longer than that of a socket;
+/// A socket at the path at which no process listens is replaced. The path may be longer than a socket address allows;
 /// clients may need a shorter one.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn bind_unix(address: &UnixAddress) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Rejects a path that is no socket, or that a process listens at.
+/// Rejects a path that is not a socket, or at which a process listens.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ fn in_use() -> io::Error {
 /// Maximum bytes of the path of a socket, with the zero byte at its end.
 const PATH_BYTES: usize = 108;
 
-/// The path of a socket in an open folder; another one of the same file if a socket must not have so long a path.
+/// The path of a socket in an open folder; through `/proc` if the path is too long for a socket address.
 fn shortened(path: &Path, folder: &File) -> PathBuf {
     if path.as_os_str().len() < PATH_BYTES {
         return path.to_owned();
@@ -88,7 +88,7 @@ struct PrivateFolder {
 }
 
 impl PrivateFolder {
-    /// Makes the folder, in the place of one that a dead process has left.
+    /// Creates the folder; replaces one that a dead process has left.
     fn make(socket: &Path) -> io::Result<Self> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".new");
@@ -152,7 +152,7 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// The file at `path`, which was just bound.
+    /// The file at `path`, of a socket that was just bound.
     ///
     /// # Errors
     ///
@@ -173,14 +173,14 @@ impl Drop for SocketFile {
     }
 }
 
-/// The accepted stream, and who is at its other end.
+/// The accepted stream and its peer.
 ///
 /// It becomes a TCP stream, so that all connections have one type: reads, writes and `shutdown` are the same system
 /// calls for each kind of stream socket. Calls of TCP alone (`peer_addr`, `set_nodelay`) fail on it.
 ///
 /// # Errors
 ///
-/// What the system says; a peer without a user is not accepted.
+/// The error of the operating system; a peer without a user is rejected.
 pub(crate) fn accepted(stream: UnixStream) -> io::Result<(std::net::TcpStream, Peer)> {
     let uid = stream.peer_cred()?.uid();
     let descriptor = OwnedFd::from(stream.into_std()?);

@@ -1,7 +1,7 @@
-//! The pump of one connection: bytes to its session, its session's packets to bytes.
+//! The task of one connection: passes received packets to its session and writes the session's packets.
 //!
-//! One task, woken by the socket, by its outbox, or to be closed. A turn reads until the socket
-//! is empty or its budget is spent, then writes once.
+//! The socket, the outbox and a close request wake it. A turn reads until the socket is empty or its budget is spent,
+//! then writes once.
 
 mod ending;
 mod packets;
@@ -31,9 +31,9 @@ use crate::sessions::{loading, paging};
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
 
-/// Bytes that one connection reads in a turn before others have theirs (engine decision 8).
+/// Bytes that one connection reads in a turn before others get theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
-/// Bytes waiting for a client above which nothing more is read from it.
+/// While the outbox of a client has more bytes, nothing is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
 
 struct Connection {
@@ -44,17 +44,17 @@ struct Connection {
     input: Input,
     limits: Limits,
     version: ProtocolVersion,
-    /// A step that waits; nothing is read from this client meanwhile.
+    /// A paused step; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
     throttle: Option<Box<Throttle>>,
-    /// The rate of retained messages, and its allowance; there with the first of them.
+    /// The rate limit of retained messages, and its state, which is created with the first of them.
     retained_bytes_per_second: u32,
     retained: Option<Box<Throttle>>,
     control_packets: ControlPackets,
     reauthentication: Option<Box<Reauthentication>>,
 }
 
-/// Starts the task of a connection whose CONNACK is in its outbox already.
+/// Starts the task of a connection whose CONNACK is already in its outbox.
 pub(crate) fn spawn(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -115,14 +115,13 @@ impl Connection {
         };
         self.shard.flush_mailboxes();
         if matches!(end, DisconnectCause::Lost) {
-            // A client that only closed its sending half still takes what it is owed; whether it
-            // does is its own affair.
+            // A client that closed only its sending half may still read.
             let _ = self.write(cx);
         }
         Poll::Ready(end)
     }
 
-    /// Reads and handles what there is, then writes once.
+    /// Reads and handles input, then writes once.
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         if let Some(closing) = self.link.closing() {
             return Err(DisconnectCause::Closed(closing));
@@ -143,7 +142,7 @@ impl Connection {
         }
         let was_full = self.outbox_len() >= READ_BELOW_BYTES;
         self.replay_retained(cx);
-        // Before the acknowledgements leave: what was acknowledged is then on its way everywhere.
+        // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
         self.shard.flush_mailboxes();
         self.write(cx)?;
         if self.client.has_link(&self.link) {
@@ -157,7 +156,7 @@ impl Connection {
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         let can_replay =
             retain::can_replay(&self.shard, &self.client) && self.poll_retained(cx).is_ready();
-        // It goes on once those that it has sent something to have written.
+        // The next turn comes after the connections that this one has sent messages to have written.
         let is_queued = more && self.shard.wakes.wake_last(cx.waker());
         if (more && !is_queued) || drained || can_replay {
             wake_after_others(cx);
@@ -165,7 +164,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends retained messages that the client subscribed to, if there is an allowance.
+    /// Sends retained messages that the client subscribed to, if the rate limit allows it.
     fn replay_retained(&mut self, cx: &mut Context<'_>) {
         if self.poll_retained(cx).is_pending() {
             return;
@@ -179,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Pending until the client may have retained messages again.
+    /// Pending until the rate limit allows retained messages again.
     fn poll_retained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         poll_allowance(&mut self.retained, cx, &self.shard)
     }
@@ -188,7 +187,7 @@ impl Connection {
         self.link.outbox.borrow().len()
     }
 
-    /// One step of input: a pause that ends, bytes behind it, or one read.
+    /// One step of input: the end of a pause, unhandled input, or one read.
     fn poll_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,11 +219,11 @@ impl Connection {
         if self.link.pace.get() == Pace::OneRead && matches!(read, Ok(Poll::Ready(()))) {
             self.link.pace.set(Pace::Held);
         }
-        self.count_torn()?;
+        self.count_partial()?;
         read
     }
 
-    /// Ready once neither a step nor the client's allowance is waited for.
+    /// Ready if no step is paused and the rate limits allow a read.
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, DisconnectCause> {
         if let Some(pause) = &mut self.pause {
             let Poll::Ready(result) = pause.as_mut().poll(cx) else {
@@ -237,7 +236,7 @@ impl Connection {
         Ok(poll_allowance(&mut self.throttle, cx, &self.shard))
     }
 
-    /// Reads once, behind the torn frame of the last read, and handles what is whole now.
+    /// Reads once, after the partial frame of the last read, and handles the complete frames.
     fn read(
         &mut self,
         cx: &mut Context<'_>,
@@ -266,9 +265,9 @@ impl Connection {
         Ok(Poll::Ready(()))
     }
 
-    /// Counts the frame that is not whole yet; if memory is short, no client may send one that is larger than the read
-    /// buffer (abuse H03).
-    fn count_torn(&mut self) -> Result<(), DisconnectCause> {
+    /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the read
+    /// buffer is disconnected (abuse H03).
+    fn count_partial(&mut self) -> Result<(), DisconnectCause> {
         let bytes = self.input.partial_bytes();
         let before = self
             .link
@@ -296,7 +295,7 @@ impl Connection {
             .map_err(DisconnectCause::Violation)
     }
 
-    /// Goes on with an exchange; at its good end the new grant is in force.
+    /// Advances a re-authentication; after its success the rates of the new grant apply.
     fn authenticate_again(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         let Some(begun) = &mut self.reauthentication else {
             return Ok(());
@@ -307,13 +306,13 @@ impl Connection {
             let before = self.throttle.take();
             let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
             self.throttle = Throttle::new(rates, &self.client, before);
-            // What it waited for is gone with the old rates.
+            // The wait for the old rates is void.
             wake_after_others(cx);
         }
         Ok(())
     }
 
-    /// Writes what waits, as far as the socket takes it: one `send`, or one `writev`.
+    /// Writes from the outbox as much as the socket takes: one `send`, or one `writev`.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
         while self.transport.has_output() || !self.link.outbox.borrow().is_empty() {
             let written = {
@@ -334,7 +333,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The socket is full: stop holding other clients' chunks, and start the stall clock.
+    /// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
     fn hold_back(&self) {
         self.link.outbox.borrow_mut().release_chunks();
         self.client.session.borrow_mut().release_chunks();
@@ -345,7 +344,7 @@ impl Connection {
     }
 }
 
-/// Ready while `throttle` allows more, or if there is none.
+/// Ready if `throttle` allows more, or if there is none.
 fn poll_allowance(
     throttle: &mut Option<Box<Throttle>>,
     cx: &mut Context<'_>,
@@ -357,8 +356,8 @@ fn poll_allowance(
     })
 }
 
-/// Has this task polled again once sockets and timers have been looked at: a plain wake would keep
-/// the run queue full, and the runtime looks at them only when it is empty or every 61 polls.
+/// Wakes this task after the runtime has polled sockets and timers. A plain wake would keep the run queue full, and the
+/// runtime polls them only when it is empty or every 61 polls.
 fn wake_after_others(cx: &mut Context<'_>) {
     let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
 }

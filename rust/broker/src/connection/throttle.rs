@@ -1,8 +1,8 @@
-//! How fast one client is read: messages, bytes and control packets a second (abuse A16, D21, E12, I11), and how fast it
-//! gets retained messages (abuse E16).
+//! Rate limits of one client: messages, bytes and control packets a second that are read from it (abuse A16, D21, E12,
+//! I11), and bytes a second of retained messages that are sent to it (abuse E16).
 //!
-//! A client that is too fast is not read for a while, so that its own socket holds it back. Nothing is thrown away.
-//! Retained messages wait for themselves alone: a client that waits for more of them is read.
+//! A client above a limit is not read for a while, so that TCP slows it down; nothing is dropped. The limit of retained
+//! messages delays only these: the client is read meanwhile.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,11 +15,11 @@ use tokio::time::Sleep;
 use crate::clients::client::Client;
 use crate::config::ClientRates;
 
-/// How many seconds' worth a client may send at once.
+/// How much a client may send at once, as time at its rate.
 const BURST: Duration = Duration::from_secs(1);
-/// How many seconds' worth of retained messages it gets at once.
+/// How many retained messages it gets at once, as time at their rate.
 const RETAINED_BURST: Duration = Duration::from_secs(4);
-/// After so many seconds in a row with too many control packets, a client is disconnected.
+/// Number of consecutive seconds with too many control packets after which a client is disconnected.
 const FLOOD_SECONDS: u32 = 5;
 const FLOOD: Violation = Violation::limit(
     ReasonCode::MESSAGE_RATE_TOO_HIGH,
@@ -27,19 +27,19 @@ const FLOOD: Violation = Violation::limit(
     "too many control packets a second",
 );
 
-/// The allowances of one client, and the wait for the next.
+/// Token buckets of one client, and the timer until the next token.
 #[derive(Default)]
 pub(crate) struct Throttle {
     messages: Option<Allowance>,
     bytes: Option<Allowance>,
-    /// It sent too many control packets, and is not read until then.
+    /// End of a pause because of too many control packets.
     held_until: Option<Instant>,
-    /// The time up to which the allowances have grown.
+    /// The time of the last refill.
     now: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// A token bucket in nanoseconds of its rate, so that a packet costs a subtraction.
+/// A token bucket that counts in nanoseconds, so that a packet costs one subtraction.
 struct Allowance {
     per_token: i64,
     burst: i64,
@@ -47,7 +47,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// `None` if `per_second` is 0: there is no limit. What was spent `before` is spent.
+    /// `None`, which is no limit, if `per_second` is 0. Tokens that were spent `before` stay spent.
     fn new(per_second: u32, burst: Duration, before: Option<Self>) -> Option<Self> {
         let per_token = nanoseconds(Duration::from_secs(1).checked_div(per_second)?);
         let burst = nanoseconds(burst);
@@ -73,7 +73,7 @@ impl Allowance {
         self.left < self.per_token
     }
 
-    /// How long it grows until there is a token.
+    /// The time until there is a token.
     fn wait(&self) -> Duration {
         let missing = self.per_token.saturating_sub(self.left);
         Duration::from_nanos(u64::try_from(missing).unwrap_or(0))
@@ -85,7 +85,7 @@ fn nanoseconds(time: Duration) -> i64 {
 }
 
 impl Throttle {
-    /// The allowances of `client`; `None` if nothing limits it. What it spent of its allowances `before` stays spent.
+    /// The rate limits of `client`; `None` if it has none. Tokens that were spent `before` stay spent.
     pub(crate) fn new(
         rates: ClientRates,
         client: &Client,
@@ -102,8 +102,7 @@ impl Throttle {
         before.unwrap_or_default().limited_to(messages, rates.bytes)
     }
 
-    /// The allowance of retained messages that one connection subscribes to, in bytes (abuse E16). What a client sends is
-    /// not held back by it.
+    /// The rate limit of retained messages of one connection, in bytes (abuse E16). It does not limit what is read.
     pub(crate) fn of_retained(bytes_per_second: u32) -> Self {
         Self {
             bytes: Allowance::new(bytes_per_second, RETAINED_BURST, None),
@@ -111,37 +110,37 @@ impl Throttle {
         }
     }
 
-    /// The same with other rates; `None` if nothing is limited, or held back.
+    /// The same with other rates; `None` if there is no limit and no pause.
     fn limited_to(mut self: Box<Self>, messages: u32, bytes: u32) -> Option<Box<Self>> {
         self.messages = Allowance::new(messages, BURST, self.messages.take());
         self.bytes = Allowance::new(bytes, BURST, self.bytes.take());
-        // The wait for the old rates.
+        // The timer is for the old rates.
         self.sleep = None;
         let is_limited = self.messages.is_some() || self.bytes.is_some();
         (is_limited || self.held_until.is_some()).then_some(self)
     }
 
-    /// Takes one message off the allowance.
+    /// Spends the token of one message.
     pub(crate) fn spend_message(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.spend(1);
         }
     }
 
-    /// Takes `count` bytes off the allowance.
+    /// Spends the tokens of `count` bytes.
     pub(crate) fn spend_bytes(&mut self, count: usize) {
         if let Some(bytes) = &mut self.bytes {
             bytes.spend(count);
         }
     }
 
-    /// Nothing more is read until `until`.
+    /// Pauses reading until `until`.
     fn hold(&mut self, now: Instant, until: Instant) {
         self.grow(now);
         self.held_until = Some(until);
     }
 
-    /// Whether the client has to wait before it is read, as far as was known at the last [`Self::poll_ready`].
+    /// Whether the client has to wait before it is read, as of the last [`Self::poll_ready`].
     pub(crate) fn is_spent(&self) -> bool {
         self.held_until.is_some() || self.allowances().any(Allowance::is_spent)
     }
@@ -150,7 +149,7 @@ impl Throttle {
         self.messages.iter().chain(&self.bytes)
     }
 
-    /// Adds what the allowances get until `now`.
+    /// Refills the token buckets up to `now`.
     fn grow(&mut self, now: Instant) {
         let before = self.now.replace(now).unwrap_or(now);
         if now <= before {
@@ -163,7 +162,7 @@ impl Throttle {
         self.held_until = self.held_until.filter(|until| *until > now);
     }
 
-    /// When everything is allowed again; `None` if it is now.
+    /// When there are tokens again; `None` if there are some now.
     fn ready_at(&self) -> Option<Instant> {
         let now = self.now?;
         let spent = self.allowances().filter(|allowance| allowance.is_spent());
@@ -173,7 +172,7 @@ impl Throttle {
             .max()
     }
 
-    /// Pending until there is an allowance again.
+    /// Pending until there are tokens.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         self.grow(now);
         let Some(ready_at) = self.ready_at() else {
@@ -192,12 +191,12 @@ impl Throttle {
     }
 }
 
-/// The control packets of one client, counted by the second since its CONNACK.
+/// Control packets of one client, counted for each second since its CONNACK.
 pub(crate) struct ControlPackets {
     per_second: u32,
     second: u32,
     count: u32,
-    /// Seconds in a row with too many.
+    /// Number of consecutive seconds with too many.
     flooded: u32,
 }
 
@@ -212,12 +211,12 @@ impl ControlPackets {
         }
     }
 
-    /// Counts `more` control packets of a client that got its CONNACK at `connected_at`. If they are too many for this second,
-    /// `throttle` holds it back until the next.
+    /// Counts `more` control packets of a client that got its CONNACK at `connected_at`. If they are too many for this
+    /// second, `throttle` pauses reading until the next.
     ///
     /// # Errors
     ///
-    /// They were too many for [`FLOOD_SECONDS`] in a row.
+    /// There were too many in each of [`FLOOD_SECONDS`] consecutive seconds.
     pub(crate) fn count(
         &mut self,
         more: u32,
