@@ -46,7 +46,7 @@ class Broker:
     ) -> None:
         self._settings = settings if isinstance(settings, Settings) else config.load(settings)
         self._own_plugins = tuple(plugins)
-        # what the engine was started with, and what its sockets stand for since a reload
+        # settings at the start, and the listeners of its sockets since the last reload
         self._begun = self._settings
         self._bound: list[Listener | None] = []
         self._lock = threading.Lock()

@@ -43,10 +43,10 @@ class Control:
         self._path = folder.absolute() / NAME
         self._actions = actions
         self._socket = socket.socket(socket.AF_UNIX)
-        # The folder is this broker's alone: what lies there is left of one that was killed.
+        # Only this broker uses the folder: an existing socket is from a broker that was killed.
         self._path.unlink(missing_ok=True)
         try:
-            # Linux makes the file with the mode of the socket: it is never open to others.
+            # Linux creates the file with the mode of the socket, so it is never open to others.
             os.fchmod(self._socket.fileno(), 0o600)
             with short(self._path) as address:
                 self._socket.bind(address)

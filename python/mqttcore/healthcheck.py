@@ -60,7 +60,7 @@ def within_patience(opened: Open, request: str) -> tuple[int, bytes]:
             with opened() as line:
                 line.sendall(request.encode())
                 answers.put(answer_of(line))
-        # The thread that waits raises it.
+        # The waiting thread raises it.
         except Exception as error:
             answers.put(error)
 

@@ -193,7 +193,7 @@ class Signals:
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # the number comes through the pipe; the handler only keeps the default from acting
+            # the signal number comes through the pipe; the handler only replaces the default action
             signal.signal(number, lambda *_: None)
 
     def release(self) -> None:

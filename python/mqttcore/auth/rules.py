@@ -57,7 +57,7 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
     marks: list[str] = MARK.findall(rule)
     for mark in marks:
         name = names[mark]
-        # at its beginning `$` makes another kind of topic of it
+        # a first `$` would make it another kind of topic
         is_dollar = name.startswith("$") and rule.startswith(mark)
         if not name or set(name) & set("+#/") or is_dollar:
             log.warning(

@@ -65,7 +65,7 @@ class Scram(Plugin):
         texts = read_password_file(self.config.path, check=Verifier.parse)
         self._verifiers = {user: Verifier.parse(text) for user, text in texts.items()}
         lines = "\n".join(sorted(texts.values()))
-        # Out of the file, so that a restart changes no stand-in: it changes no salt of a user.
+        # Derived from the file: salts of unknown users survive a restart, as those of users do.
         self._secret = hashlib.sha256(lines.encode()).digest()
 
     @hook.enhanced_auth(METHOD)

@@ -28,7 +28,7 @@ class AlertPublisher:
         Raises:
             PipelineError: the file with the token cannot be read.
         """
-        # names the stream as well: an alert that it takes in would come back, and is refused
+        # names the stream, too: an alert that the stream would contain again is rejected
         self._options = source.place()
 
     def publish(self, rows: "DataFrame", alerts: Iterable[Alert], batch: "Batch") -> None:

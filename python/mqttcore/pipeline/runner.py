@@ -139,7 +139,7 @@ class Runner:
                     for done in done_ends(self._checkpoints / stage.name, epoch):
                         broker.hold(stream, self._name(stage), done)
             except EndpointError as error:
-                # it is reported with the first batch of the next run
+                # the first batch of the next run reports it
                 logger.warning("query %s: cannot place a hold: %s", self.pipeline.name, error)
 
     def _name(self, stage: Stage) -> str:
@@ -156,7 +156,7 @@ class Runner:
                 table = self.table(output)
                 table.append(output.select(rows), batch)
                 if output.alerts:
-                    # also of a batch that the table has: it may have died in between
+                    # also for a batch that the table has: the process may have died in between
                     self._alerts.publish(output.select(rows), output.alerts, batch)
                 if is_full:
                     table.tidy()

@@ -124,7 +124,7 @@ def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":
     faults = [
         (f.col(CORRUPT).isNotNull(), "does not decode"),
         (time.isNull(), f"{silver.event_time} is missing"),
-        # one clock that is ahead would make everybody else's messages late
+        # one device clock that is ahead would make the messages of all others late
         (ahead, f"{silver.event_time} is more than {silver.watermark} ahead of the broker's clock"),
         *((~f.coalesce(f.expr(sql), f.lit(False)), f"not {sql}") for sql in silver.valid),
     ]

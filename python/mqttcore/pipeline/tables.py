@@ -147,7 +147,7 @@ class DeltaTable:
             table.optimize.compact()
             table.vacuum(dry_run=False, full=True)
         except DeltaError as error:
-            # somebody else changed the table; there is another time
+            # another writer changed the table; the next run tries again
             logging.getLogger(__name__).warning("%s: compaction failed: %s", self.path, error)
 
     def _added(self, file: "Row") -> "AddAction":
@@ -317,7 +317,7 @@ def arrow_schema(rows: "DataFrame") -> "pa.Schema":
     """The columns of ``rows`` as Arrow has them."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # before Spark 4.2 an instant was in UTC without a word about it
+    # before Spark 4.2, timestamps were always in UTC, without a parameter
     takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if takes_zone else {}
     return to_arrow_schema(rows.schema, **zone)

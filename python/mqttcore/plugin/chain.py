@@ -174,7 +174,7 @@ class Chain:
         """Says why in the log, and refuses the client."""
         self.failures.warn(hook.title, shown(question.client), what, error)
         if isinstance(error, OverloadedError):
-            # no fault of the hook: else a flood of logins would shut everybody out
+            # no failure of the hook: a flood of logins would open the breaker for all clients
             hook.breaker.release()
             if refuse_as_busy(question):
                 hook.meter.count("denied")

@@ -101,7 +101,7 @@ class AsyncHookWorker:
     def _drain(self) -> None:
         if self._retired:
             return
-        # a hook whose client is thinking takes no place, nor does one that waits for its password
+        # a hook that waits for its client, or for its turn to hash a password, takes no place
         running = len(self._tasks) - len(self._challenged) - self._without_place
         for question in self._queues.take_async(self._number, max(0, CONCURRENT - running)):
             if question.rounds:

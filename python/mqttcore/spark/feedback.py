@@ -67,7 +67,7 @@ def query_reads(options: SinkOptions, client: Client | None) -> tuple[str, ...]:
     """What the query takes in, as far as its checkpoint tells."""
     offsets = query_offsets(options.checkpoint) if options.checkpoint else []
     if client is not None and offsets:
-        # another broker's messages do not come back
+        # messages for another broker do not come back
         here = {store_of(stream.epoch) for stream in client.streams()}
         offsets = [offset for offset in offsets if store_of(offset.epoch) in here]
     return tuple(dict.fromkeys(text for offset in offsets for text in offset.reads))

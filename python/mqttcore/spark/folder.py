@@ -161,7 +161,7 @@ class StreamFolder:
             if self._index is None or self._index[0] != identity:
                 index = self.read_index()
                 if self.identity(*INDEX)[0] != identity[0]:
-                    # another snapshot meanwhile: what was read of the log may belong to either
+                    # another snapshot came meanwhile: the log entries may belong to either
                     continue
                 self._index = identity, index
             return self._index[1]
@@ -200,7 +200,7 @@ class StreamFolder:
             except ValueError:
                 entry = None
             if entry is None:
-                # it is being written, or a crash left a part of it
+                # it is being written, or incomplete after a crash
                 return
             if entry["snapshot"] == snapshot:
                 yield entry

@@ -44,7 +44,7 @@ def without_chmod(spark: SparkSession) -> None:
         ours = java.org.apache.hadoop.conf.Configuration(settings)
         ours.setClassLoader(compiler.getClassLoader())
         ours.set(SETTING, OURS)
-        # Hadoop keeps one file system a scheme: from now on everybody gets this one
+        # Hadoop caches one file system for each scheme: all later calls get this one
         place = java.java.net.URI("file:///")
         systems = java.org.apache.hadoop.fs.FileSystem
         systems.get(place, settings).close()

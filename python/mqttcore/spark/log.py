@@ -122,7 +122,7 @@ class StreamLog:
         if self.folder is None or self.folder.is_here():
             return self
         try:
-            # what should be on this machine, and is not, will not come back either
+            # a file that should be on this machine and is missing will not come back
             self.with_retries(self.live_state, retry_s=0.0 if self.is_local else retry_s)
         except EndpointUnreachableError as error:
             raise StreamFolderError(

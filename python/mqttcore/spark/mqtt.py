@@ -216,7 +216,7 @@ class Connection:
         except ssl.SSLWantReadError:
             return False
         except OSError:
-            # the broker may have said why
+            # the broker may have sent a reason
             while self.read():
                 pass
             raise

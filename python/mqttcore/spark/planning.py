@@ -62,7 +62,7 @@ def reader_options(
     except StreamOptionError as error:
         raise StreamOptionError(in_sparks_words(str(error))) from error
     if options.typed is not None and options.decode == "none":
-        # the stream has no such column, and files have none either
+        # neither the stream nor its files have such a column
         known = [name for name in known if name != CORRUPT]
     for name in options.columns or ():
         if name not in known:

@@ -66,7 +66,7 @@ def parse_position(text: str) -> Position:
         raise ValueError(ALLOWED)
     epoch = value.get("epoch")
     named = {key: value[key] for key in value.keys() - WORDS}
-    # the end of a query's first batch says where that began, too
+    # the end of a query's first batch has its begin, too
     places = named.get("to") if named.keys() <= {"from", "to"} else named
     if not places or not isinstance(places, dict) or not isinstance(epoch, str | None):
         raise ValueError(ALLOWED)

@@ -109,7 +109,7 @@ class RowReader:
             try:
                 end, batches = self.sealed(rest) if place < sealed else self.tail(rest)
             except (RangeSealedError, FileMovedError) as error:
-                # sealed since, or merged into another file: the index has the last word
+                # sealed since, or merged into another file: the index decides
                 tries += 1
                 if tries > TRIES:
                     raise StreamRangeError(self.nowhere(rest)) from error
@@ -127,7 +127,7 @@ class RowReader:
         """
         file = self.file_with_start(wanted)
         end = min(file.last + 1, wanted.end)
-        # what aliases mean is told by the footer and the BIRTHs between it and the first row
+        # the footer and the BIRTHs between it and the first row define the aliases
         start = file.base if remembers(self.options, file) else wanted.start
         with contextlib.ExitStack() as held:
 
@@ -143,7 +143,7 @@ class RowReader:
                 options=self.reader_options(),
             )
             try:
-                # it has the file open then, whatever becomes of the path
+                # the file is open then, even if the path is removed
                 first = list(itertools.islice(reader, 1))
             except StreamFileError as error:
                 if pathlib.Path(path).exists():
@@ -165,7 +165,7 @@ class RowReader:
     def index(self, wanted: OffsetRange) -> SealedIndex:
         """Which files there are."""
         files = self.log.files()
-        # a folder asks nobody
+        # a folder is read without a broker
         return files.index() if self.log.folder else self.with_retries(wanted, files.index)
 
     def tail(self, wanted: OffsetRange) -> tuple[int, Iterator[pa.RecordBatch]]:

@@ -37,14 +37,14 @@ RUNTIME: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.python.udf.buffer.size": MIB,
-    # larger Arrow tables, as the tail of `read()`, go to tasks as they are and not row by row
+    # larger Arrow tables, such as the tail of `read()`, go to tasks as Arrow and not row by row
     "spark.sql.execution.arrow.localRelationThreshold": MIB,
     "spark.sql.session.timeZone": "UTC",
 }
 AT_START: Final[Mapping[str, str]] = {
-    # between the JVM and Python, TCP stalls 40 ms a task
+    # TCP between the JVM and Python would stall 40 ms a task
     "spark.python.unix.domain.socket.enabled": "true",
-    # how long a Python process may take to begin: queries that start together wait for each other
+    # deadline for the start of a Python process: queries that start together wait for each other
     "spark.python.authenticate.socketTimeout": "60s",
     # no .crc file beside each file of a checkpoint
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -54,7 +54,7 @@ JAVA: Final = (
     # gives memory back to the system after a minute without rows
     "-XX:G1PeriodicGCInterval=60000",
     "-XX:MaxHeapFreeRatio=40",
-    # what comes from Python is checked as a whole, not again with each value that is read
+    # batches from Python are validated once, not again for each value that is read
     "-Darrow.enable_unsafe_memory_access=true",
 )
 OF_A_STREAM: Final = (
@@ -165,9 +165,9 @@ def let_streams_begin_at_once(spark: SparkSession) -> None:
 def prepare_environment(java: str) -> None:
     """What Spark's launcher and its workers read from the environment."""
     os.environ["JAVA_HOME"] = str(find_java(java).spark_home())
-    # without it workers run whatever `python3` the PATH has
+    # without it, workers run the `python3` of the PATH
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # where the page of Spark listens
+    # the address of Spark's web page
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 

@@ -102,7 +102,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Fixes the end: what comes later is for the next run."""
         self.target = self.log.with_retries(self.log.state).end
-        # no further rows would arrive for such a limit
+        # such a limit would never be reached
         self.admission.min_rows = None
 
     def latestOffset(  # noqa: N802 -- Spark's name
@@ -110,7 +110,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Where the next batch ends; the same dict as ``start`` if there is nothing to read."""
         start = self.last if start is None else start
-        # a broker that was never there has failed already, when the stream was opened
+        # a broker that was never reachable has failed already, when the stream was opened
         return self.log.with_retries(partial(self.next_offset, start, limit))
 
     def next_offset(self, start: dict[str, Any], limit: limits.ReadLimit | None) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = state.end
         if self.target is not None:
             end = tuple(min(pair) for pair in zip(end, self.target, strict=True))
-        # after a crash or while the broker is away the end may lie before where the query is
+        # after a crash, or while the broker is away, the end may be before the query's position
         end = advanced(begin, end)
         if not limited:
             return end

@@ -151,13 +151,13 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
     state = log.state()
     if log.folder is None:
         return by_source(spark, options, state, state.earliest, state.end)
-    # asked after the state, so what that calls sealed is in it
+    # requested after the state, so it has all files that the state calls sealed
     index = log.folder.index()
     end = [max(pair) for pair in zip(index.ends, state.end, strict=True)]
     tail = ranges_between(index.ends, end)
     is_short = 0 < sum(one.rows for one in tail) <= AT_HAND
     with ThreadPoolExecutor(max_workers=1) as beside:
-        # a short tail comes while Spark looks at the files
+        # a short tail is fetched while Spark lists the files
         rows = beside.submit(rows_at_hand, log, state, options, tail) if is_short else None
         parts = list(sealed_rows(spark, index, state, options))
     if rows is not None:
@@ -282,7 +282,7 @@ def matches(topic_filter: str) -> Column:
     levels = topic_filter.split("/")
     if levels[-1] == "#" and "+" not in levels and len(levels) > 1:
         above = "/".join(levels[:-1])
-        # Spark pushes both to the statistics of the files
+        # Spark compares both with the statistics of the files
         return (topic == above) | topic.startswith(f"{above}/")
     return topic.rlike(topic_pattern(topic_filter))
 

@@ -137,7 +137,7 @@ class Client:
         return self._body(f"{path(name)}/files/{urllib.parse.quote(file, safe='')}", headers)
 
     def _body(self, target: str, headers: Mapping[str, str] | None = None) -> "Rows":
-        # read while other requests are made, so it has a connection of its own
+        # it is read while other requests are sent, so it has its own connection
         connection = self._connect()
         try:
             response = self._exchange(connection, "GET", target, headers=headers)
@@ -243,7 +243,7 @@ class Client:
             try:
                 return self._answer(connection, method, target, body)
             except EndpointUnreachableError:
-                # the server may close an idle connection: that is not an answer
+                # the server may have closed an idle connection: try again
                 self.close()
         connection = self._own.connection = self._connect()
         self._own.process = os.getpid()
@@ -277,7 +277,7 @@ class Client:
         if is_chunked:
             headers["Transfer-Encoding"] = "chunked"
         with reaching(self._endpoint):
-            # who refuses a body answers before it has read all of it
+            # a server that rejects a body answers before it has read all of it
             with suppress(BrokenPipeError, ConnectionResetError) if is_chunked else nullcontext():
                 connection.request(method, target, body, headers, encode_chunked=is_chunked)
             response = connection.getresponse()

@@ -292,7 +292,7 @@ impl Broker {
     /// broker; else it ends with it.
     pub fn ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) -> usize {
         let now = Instant::now();
-        // Longer than the clock counts is without end.
+        // A time that the clock cannot hold means no end.
         let until = duration.and_then(|duration| now.checked_add(duration));
         let bans = &self.engine.bans;
         let change = bans.begin_change();
@@ -370,9 +370,9 @@ impl Broker {
         for service in &self.services {
             service.begin_to_stop(deadline);
         }
-        // What ends with a connection may be for a session that is still to come.
+        // Wills of ended connections may go to sessions that are not loaded yet.
         let loader = self.loader().take();
-        // One that panicked has said so.
+        // A thread that panicked has reported it.
         let _ = loader.map(JoinHandle::join);
         self.engine.stopping.store(true, Ordering::Release);
         for index in 0..self.engine.shards() {
@@ -382,7 +382,7 @@ impl Broker {
             );
         }
         for thread in threads {
-            // One that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
         self.services.iter().for_each(|service| service.stop());
@@ -427,13 +427,13 @@ impl Broker {
         let (sender, receiver) = mpsc::sync_channel(1);
         let errand = move |shard: &Rc<Shard>| {
             let answer = move |answer| {
-                // Nobody waits any more when the broker stops.
+                // While the broker stops, the receiver may be gone.
                 let _ = sender.send(answer);
             };
             question(shard, Box::new(answer));
         };
         self.engine.run_on(index, Box::new(errand));
-        // A shard that stops drops the errand, and with it the sender.
+        // A shard that stops drops the job and its sender.
         loop {
             match receiver.recv_timeout(Duration::from_millis(200)) {
                 Ok(answer) => return Some(answer),
@@ -471,7 +471,7 @@ fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, Pu
         Unroutable::QueueFull => PublishError::QueueFull,
         Unroutable::TooManyFilters => PublishError::TooManyFilters,
     });
-    // Before the answer: whoever gets it may stop the broker, or disconnect a receiver.
+    // Before the answer: its receiver may stop the broker, or disconnect a subscriber.
     shard.flush_mailboxes();
     let own = Rc::clone(shard);
     let then = move || {

@@ -97,7 +97,7 @@ async fn give_back_memory_regularly(shard: Rc<Shard>) {
     loop {
         tokio::time::sleep(MEMORY_JUDGED_EVERY).await;
         if freed.is_due(Instant::now(), memory.used().sum(), memory.budget()) {
-            // Without a thread the memory stays where it is.
+            // If no thread can be started, the allocator keeps the memory.
             let time = spawn_blocking(time_to_give_back).await.unwrap_or_default();
             freed.took(time);
             tokio::time::sleep(time * PAUSE).await;

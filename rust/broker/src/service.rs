@@ -168,7 +168,7 @@ impl BrokerHandle {
         let publish = move |shard: &Rc<Shard>| {
             let mut count = 0;
             for message in messages {
-                // It was read a moment ago, by another clock than the shard's.
+                // Its expiry counts from the caller's clock, which was read a moment before the shard's.
                 let mut message = match message.expires_at() {
                     Some(_) => message.published_at(shard.now()),
                     None => message,
@@ -176,7 +176,7 @@ impl BrokerHandle {
                 message.charge(&shard.memory().own_account);
                 count += 1;
                 if message.retain() {
-                    // It is handed to the log at once, and the note has to go with it.
+                    // The log gets the message at once, and the note has to be in the same batch.
                     journal::write_note(shard, &key, &value(count));
                 }
                 router::publish_own(shard, &message);
@@ -259,7 +259,7 @@ impl BrokerHandle {
         let (sender, answer) = oneshot::channel();
         let errand = move |shard: &Rc<Shard>| {
             let answer = move |value| {
-                // Who asked may have gone.
+                // The receiver may be gone.
                 let _ = sender.send(value);
             };
             question(shard, Box::new(answer));

@@ -259,10 +259,10 @@ fn publish_message(shard: &Rc<Shard>, topic: &str, text: &str) {
     let (text, now) = (text.as_bytes(), shard.now());
     let of = |qos| Message::copied(now, topic, Properties::EMPTY, text, qos, true);
     let mut message = of(QoS::ExactlyOnce);
-    // No store has it: a new broker has values of its own.
+    // It is not stored: a new broker has values of its own.
     retain::set_own(&shard.engine, topic, &message);
     if shard.engine.loading.remaining() != Some(0) {
-        // Sessions that are not loaded yet do not get it.
+        // Sessions that are not loaded yet do not receive it.
         message = of(QoS::AtMostOnce);
     }
     router::publish_promised(shard, Publication::new(None, topic, &message, None));

@@ -237,7 +237,7 @@ impl App {
         Ok(json!({
             "name": description.name,
             "epoch": description.epoch,
-            // 64 bits are more than a number of JSON holds everywhere.
+            // As text: not every JSON reader takes numbers of 64 bits.
             "seed": description.seed.to_string(),
             "filters": description.filters,
             "partitions": description.partitions.iter().map(bounds).collect::<Vec<_>>(),

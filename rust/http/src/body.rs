@@ -74,7 +74,7 @@ pub(super) async fn next(
                 );
             }
             Some(Ok(frame)) => {
-                // Trailers say nothing that is asked for.
+                // Trailers are ignored.
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
                 }

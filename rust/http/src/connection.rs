@@ -170,7 +170,7 @@ impl HttpConnection {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let limits = &self.all.limits;
-        // A TLS handshake has as long as the head of a request.
+        // A TLS handshake has the same deadline as the head of a request.
         let opening = timeout(limits.header_deadline, opening);
         let Some(Ok(Ok(stream))) = self.all.unless_stopped(opening).await else {
             return;
@@ -207,7 +207,7 @@ impl HttpConnection {
         routes.figures().answered(answered.is_ok());
         let mut answer = answered.unwrap_or_else(HttpResponse::from);
         if !is_admitted {
-            // One request after the other would hold a place of the endpoint for ever.
+            // Otherwise a client without the token could hold its connection with request after request.
             close_behind(&mut answer);
         }
         Ok(answer)

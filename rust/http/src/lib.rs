@@ -239,7 +239,7 @@ impl Serving {
         self.begin_to_stop(Duration::ZERO);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // If it panicked, it has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }
@@ -256,7 +256,7 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
     loop {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
         let own = Arc::clone(&server);
-        // A disk may take its time.
+        // Reading files blocks.
         let read = tokio::task::spawn_blocking(move || own.refresh()).await;
         match read.ok().flatten() {
             None => {}
@@ -312,7 +312,7 @@ fn run(
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,
         };
-        // Connections that are still open then are closed.
+        // Connections that are still open after that are closed.
         let _ = tokio::time::timeout(deadline, all_gone.recv()).await;
     });
 }

@@ -64,7 +64,7 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 128,
-            // A quarter is left for others.
+            // A quarter of the connections is left for other addresses.
             address_connections: 96,
             header_bytes: 16 << 10,
             body_bytes: 256 << 10,

@@ -96,7 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            // All that there was has been written.
+            // All bytes have been written.
             self.rest();
         }
         flushed

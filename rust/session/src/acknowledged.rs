@@ -28,7 +28,7 @@ impl Session {
             return Err(WRONG_PUBACK);
         }
         let entry = self.live.in_flight.remove(place);
-        // The store does not know what it does not have.
+        // The store has no record of a message without a key.
         if entry.is_some_and(|entry| entry.outgoing.key != 0) {
             self.record_completed(ack.packet_id);
         }
@@ -48,7 +48,7 @@ impl Session {
                 self.hold_release(self.gate.last(), packet_id);
                 self.stray()
             }
-            // A client after a lost session would hang without an answer (abuse D15).
+            // Without an answer, a client whose session was lost would wait forever (abuse D15).
             Stage::Unknown if ack.reason.is_error() => self.stray(),
             Stage::Unknown => {
                 let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
@@ -108,7 +108,7 @@ impl Session {
             self.gate.last()
         };
         self.hold_release(token, packet_id);
-        // The client has the message: its bytes count no more, its place in the window does.
+        // The client has the message: its bytes are not counted any more; it still takes one unit of the send quota.
         self.refill(now);
         Ok(Request::None)
     }

@@ -68,7 +68,7 @@ impl Terms {
     fn keep_alive_s(&self, request: &ConnectRequest) -> u16 {
         let (asked, cap) = (request.keep_alive_s, self.limits.keep_alive_max_s);
         match self.server_keep_alive_s {
-            // A 3.x client cannot be told: its own value holds (abuse C28).
+            // MQTT 3.x has no Server Keep Alive, so the client's own value applies (abuse C28).
             _ if !request.version.has_properties() => asked,
             Some(interval_s) => interval_s,
             None if cap > 0 && (asked == 0 || asked > cap) => cap,

@@ -228,7 +228,7 @@ impl Session {
             && cost_bytes <= self.limits.queue_bytes;
         let is_stored = outgoing.key != 0;
         let room = if is_stored { room } else { QueueRoom::Limits };
-        // One for one: the room of the oldest is that of the newest.
+        // The newest message takes the room of the oldest.
         let mut is_exchanged = room != QueueRoom::None;
         while !is_exchanged
             || room != QueueRoom::Any && !self.queue.has_room(is_stored, cost_bytes, &self.limits)
@@ -237,7 +237,7 @@ impl Session {
             let oldest = if may_evict { self.queue.pop() } else { None };
             let Some(oldest) = oldest else {
                 if may_evict && self.queue.spilled() > 0 {
-                    // The oldest is on its way: `page` drops it.
+                    // The oldest message is being read from the store: `page` drops it.
                     break;
                 }
                 return self.refuse_newest();
@@ -345,7 +345,7 @@ impl ConnectionState {
         bytes: u64,
     ) -> bool {
         let limit = self.packet_bytes.min(PACKET_BYTES_MAX);
-        // Far from the limit, Subscription Identifiers and lengths need no count.
+        // Far below the limit, Subscription Identifiers and length fields need not be counted.
         let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;
         is_small || publish_bytes(outgoing, version, hidden) + bytes <= u64::from(limit)
     }

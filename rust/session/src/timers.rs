@@ -95,7 +95,7 @@ impl Session {
         }
         let since = self.since?;
         match Expiry::after(since, self.expiry_interval_s) {
-            // One that was restored: the caller has forgotten every other one.
+            // A restored session: the caller has removed every other session without expiry.
             Expiry::Now => Some(since),
             Expiry::At(instant) => Some(instant),
             Expiry::Never => None,

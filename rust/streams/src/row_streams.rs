@@ -86,7 +86,7 @@ impl RowLog for RowStreams {
         let store = Arc::new(store);
         if let Some(streams) = store.streams() {
             let store = Arc::clone(&store);
-            // They are those of one broker.
+            // A value serves one broker, so it is set once.
             let _ = self.rows.set(Rows { streams, store });
         }
         Ok((store, recovery))

@@ -99,8 +99,8 @@ impl TopicFilter {
         if starts_wild(mine) && theirs.starts_with('$') {
             return false;
         }
-        // `#` takes its parent level too, unless that would be no topic: there is none without a level, and the
-        // one empty level of `/#` is no topic [MQTT-4.7.3-1].
+        // `#` matches its parent level, too, unless that is not a topic: a topic has a level, and the one empty level
+        // of `/#` is not a topic [MQTT-4.7.3-1].
         let theirs = match theirs {
             "#" => "+/#",
             "/#" => "/+/#",
@@ -114,7 +114,7 @@ impl TopicFilter {
         let (mine, theirs) = (self.as_str(), other.as_str());
         if (starts_wild(mine) && theirs.starts_with('$'))
             || (starts_wild(theirs) && mine.starts_with('$'))
-            // They have only the empty text in common, which is no topic [MQTT-4.7.3-1].
+            // Both match only the empty text, which is not a topic [MQTT-4.7.3-1].
             || matches!((mine, theirs), ("+", "/#") | ("/#", "+"))
         {
             return false;

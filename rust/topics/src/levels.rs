@@ -125,7 +125,7 @@ fn common_len(one: &[u8], two: &[u8]) -> usize {
         }
         (one_rest, two_rest) = (one_behind, two_behind);
     }
-    // What is left is shorter than a stride: the last stride of both holds it, behind bytes that are equal.
+    // The rest is shorter than a stride: the last stride of both texts holds it, after bytes that are equal.
     if let (Some(one_last), Some(two_last)) =
         (one.last_chunk::<STRIDE>(), two.last_chunk::<STRIDE>())
     {
@@ -133,7 +133,7 @@ fn common_len(one: &[u8], two: &[u8]) -> usize {
         // Eight zero bytes have 64 zeros.
         return len - STRIDE + (differ.trailing_zeros() / 8) as usize;
     }
-    // So it is with four bytes or more, and two steps of four.
+    // The same for four bytes or more, with two steps of four.
     if let (Some(one_first), Some(two_first), Some(one_last), Some(two_last)) = (
         one.first_chunk(),
         two.first_chunk(),

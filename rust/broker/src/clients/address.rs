@@ -16,7 +16,7 @@ impl AddressKey {
     pub fn of(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // The upper half of the bits fits.
+            // The upper 64 bits fit.
             IpAddr::V6(v6) => u64::try_from(v6.to_bits() >> 64).unwrap_or(u64::MAX),
         };
         Self(NonZeroU64::MIN.saturating_add(bits))

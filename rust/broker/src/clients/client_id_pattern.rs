@@ -45,7 +45,7 @@ impl FromStr for ClientIdPattern {
                 .build()
                 .map_err(|error| InvalidPattern(error.to_string()))
         };
-        // It has to be whole by itself: "a)|(b" is not.
+        // The expression has to be valid without the parentheses below: "a)|(b" is not.
         build(text)?;
         let regex = build(&format!(r"\A(?:{text})\z"))?;
         Ok(Self {

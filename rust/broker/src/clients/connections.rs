@@ -119,7 +119,7 @@ impl ConnectionSlot {
         debug_assert!(self.is_pending, "a new connection");
         let mut counts = self.all.counts();
         if let Some(proxy) = self.address.take() {
-            // A reload named the proxy after its connection was accepted.
+            // A reload made the peer a proxy after its connection was accepted.
             counts.addresses.change(proxy, now, |share| {
                 share.pending -= 1;
                 share.connections -= 1;
@@ -186,7 +186,7 @@ impl Counts {
     ) -> Result<(), ConnectionLimit> {
         let share = self.addresses.entry(key, now);
         share.check(config, now)?;
-        // An address that is refused takes nothing from the listener.
+        // A rejected address spends no token of the listener.
         let connects = &mut listener_of(&mut self.listeners, listener).connects;
         if !connects.take(Rate::new(config.connects_per_second, BURST), now) {
             return Err(ConnectionLimit::ListenerRate);

@@ -155,7 +155,7 @@ impl Attempts {
             (self.pause * 2).min(LONGEST_PAUSE.max(limits.pause))
         };
         self.paused_until = Some(now + self.pause);
-        // After the pause there are as many attempts as at first.
+        // After the pause all attempts are allowed again.
         self.failed = TokenBucket::default();
         Some(self.pause)
     }

@@ -30,7 +30,7 @@ impl Flapping {
         if bucket.take(Some(rate), now) {
             return false;
         }
-        // It begins anew after its ban.
+        // After its ban, the count starts again.
         *bucket = TokenBucket::default();
         true
     }

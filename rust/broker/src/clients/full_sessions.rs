@@ -72,7 +72,7 @@ impl FullSessions {
         while is_full() {
             let room = Arc::clone(&self.lock().entry(word).or_default().room);
             let mut changed = pin!(room.notified());
-            // From here on a change is not missed.
+            // Changes from here on wake this waiter.
             changed.as_mut().enable();
             if !is_full() {
                 return self.remove_without_rights(word);

@@ -68,7 +68,7 @@ impl KeptClock {
         let begun = Self::begin(system, now);
         Ok(match noted {
             Some(noted) if !accepts => begun.behind(noted),
-            // Nothing is kept yet, or a version without notes kept it.
+            // The store is new, or an earlier version without this note wrote it.
             _ => (begun, None),
         })
     }

@@ -173,7 +173,7 @@ impl ExternalQueue {
             stalled.push(cx.waker().clone());
         }
         drop(stalled);
-        // There may have been room before this one was in the list.
+        // Room may have become free before this waiter was in the list.
         if self.rows.has_room() {
             Poll::Ready(())
         } else {

@@ -62,7 +62,7 @@ impl ShardLogWriter {
             stalled.push(cx.waker().clone());
         }
         drop(stalled);
-        // It may have become shorter before this one was in the list.
+        // The queue may have become shorter before this waiter was in the list.
         if self.log.store.has_room() {
             Poll::Ready(())
         } else {
@@ -124,8 +124,8 @@ impl ShardLogWriter {
         let mut held = self.held.borrow_mut();
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
-            // A client with an earlier acknowledgement at a higher durability waits for that
-            // one, so the records need it, too.
+            // If an earlier acknowledgement of the client waits for a higher durability, this one
+            // waits for it, too, so the records get that durability.
             let clients = promising
                 .iter()
                 .filter_map(|client| client.ack_order.durability());

@@ -50,7 +50,7 @@ impl DurableLog {
 
     fn note_ban(&self, key: &str, value: &[u8]) {
         if key.len() > usize::from(u16::MAX) {
-            // No client has such a name.
+            // No client can have so long a name.
             return;
         }
         let mut batch = Batch::default();

@@ -42,7 +42,7 @@ impl Loading {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wanted) = &*wanted {
             let client_id = Arc::clone(client_id);
-            // A thread that has ended was through, or has said why.
+            // A thread that has ended has finished, or has reported its failure.
             let _ = wanted.send(Wanted { client_id, home });
         }
     }

@@ -125,7 +125,7 @@ impl RecordOutcomes {
             inbox.push((ticket.number, outcome));
             inbox.len() == 1
         };
-        // Else it has been woken, and did not look yet.
+        // Otherwise the shard is already woken and has not read yet.
         if was_empty && let Some(events) = self.events() {
             events.wake(shard);
         }

@@ -169,7 +169,7 @@ impl DurableLog {
     /// Has a page of a queue read; it comes as work for the shard that asks.
     pub(crate) fn read_page(&self, request: PageRequest) {
         if let Some(pages) = &*self.lock_pages() {
-            // A thread that has ended has said why.
+            // A thread that has ended has reported its failure.
             let _ = pages.send(request);
         }
     }
@@ -189,7 +189,7 @@ impl DurableLog {
         // One log serves one broker.
         let _ = self.events.set(Arc::downgrade(events));
         share::watch(&**events, &self.share, self.store.stats().live_bytes);
-        // It may have failed before there was anybody to tell.
+        // The log may have failed before it had an observer.
         if let Some(failure) = self.failure() {
             events.failed(failure);
         }
@@ -309,7 +309,7 @@ impl DurableLog {
     pub(crate) fn close(&self) {
         self.lock_pages().take();
         self.note_clock();
-        // A failure has been told by `ShardNotifier::stopped`.
+        // `ShardNotifier::stopped` has reported a failure.
         let _ = self.store.close();
     }
 
@@ -382,7 +382,7 @@ struct ShardNotifier(Weak<DurableLog>);
 impl LogObserver for ShardNotifier {
     fn kept(&self, durability: Durability, number: u64) {
         let Some(log) = self.0.upgrade() else { return };
-        // What was refused counts as dealt with, too: it must not pass for kept.
+        // The log counts refused batches as done, too; after a failure nothing may count as stored.
         if log.failure().is_some() {
             return;
         }
@@ -394,7 +394,7 @@ impl LogObserver for ShardNotifier {
 
     fn refused(&self, _: &[Ticket]) {
         if let Some(log) = self.0.upgrade() {
-            // New things were turned away before; this is what had to be written.
+            // New data were rejected before this; an essential record was refused, so the broker stops.
             log.fail(&StoreError::NoSpace);
         }
     }

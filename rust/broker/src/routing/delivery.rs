@@ -50,7 +50,7 @@ pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Tar
 /// the next member of its group.
 fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
     loop {
-        // A session that ended meanwhile is not there any more, or another one has its slot.
+        // The session may have ended meanwhile, and another one may have its slot.
         let client = shard.registry.borrow().at(target.handle);
         let refusal = match &client {
             Some(client) => offer(shard, client, message, delivery_of(&target, shard)),
@@ -173,7 +173,7 @@ fn drop_cause(
     if !access.permissions.checks_deliveries() {
         return None;
     }
-    // Deny wins at delivery too, whatever filter the message came through (abuse G07).
+    // A deny rule wins at delivery, too, whichever filter matched (abuse G07).
     let is_seen = access.permissions.receives(message.topic_name());
     (!is_seen).then_some(DropCause::Denied)
 }

@@ -91,7 +91,7 @@ pub(crate) fn produce_first(
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     Some(async move {
         for answer in answers {
-            // If the sender is dropped without a result, the shard ends.
+            // The sender is dropped without a result only if the shard ends.
             let Ok(outcome) = answer.await else {
                 return Err(NotLogged::Stopped);
             };
@@ -166,7 +166,7 @@ fn settle(shard: &Shard, publisher: RecordOrigin, outcome: RecordOutcome) {
     match (outcome, publisher) {
         (RecordOutcome::Kept, publisher) => {
             if let RecordOrigin::Asking(asking) = publisher {
-                // Who asked may have gone.
+                // The receiver may be gone.
                 let _ = asking.send(Ok(()));
             }
         }

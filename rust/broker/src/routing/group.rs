@@ -137,7 +137,7 @@ impl Visitor for NextMember<'_> {
     }
 
     fn shared_offline(&mut self, first_choice: Match<'_>) {
-        // Who has just refused one would refuse this one, too.
+        // A member that has just refused a message would refuse this one, too.
         if self.judge.standby(&first_choice) > 0 {
             self.choose(&first_choice);
         }

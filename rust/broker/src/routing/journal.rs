@@ -91,7 +91,7 @@ fn when_stored(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) {
 pub(crate) async fn all_safe(shard: &Rc<Shard>) {
     let (sender, safe) = oneshot::channel();
     let tell = move || {
-        // The connection that waits may have been cut off.
+        // The waiting connection may have ended.
         let _ = sender.send(());
     };
     when_stored(shard, Box::new(tell));

@@ -155,7 +155,7 @@ pub(crate) fn relieve(shard: &Shard, client: &Client) {
         }
     } else if session.spill() {
         drop(session);
-        // Its pages are of no use any more.
+        // Pages of its queue are not needed any more.
         shard.pagings.borrow_mut().stop(client);
         client.weigh(shard);
     }

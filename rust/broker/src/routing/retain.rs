@@ -37,7 +37,7 @@ impl<'w> Retaining<'w> {
         Self {
             outcome,
             was_stored: old.is_some_and(|old| old.is_stored),
-            // A message that does not change needs no record.
+            // An unchanged message needs no record.
             lock: turn.filter(|_| outcome != Retention::Refused),
         }
     }
@@ -109,7 +109,7 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
     if !message.retain() {
         return;
     }
-    // QoS 0: nobody is told, and nothing was acknowledged.
+    // QoS 0: there is no acknowledgement and no reply.
     let is_lossy = message.qos() == QoS::AtMostOnce;
     if is_lossy && message_records::lacks_room_to_retain(shard, publication) {
         refused(shard, message, "the disk is nearly full");
@@ -208,7 +208,7 @@ fn source_of(engine: &EngineState, client: &Client) -> Option<Arc<Source>> {
     let source = engine
         .sources
         .named(&login.client_id, login.username.as_ref()?);
-    // The grant of a session whose client was not here yet is for its will alone.
+    // The grant of a restored session whose client has not connected is for its will only.
     if client.was_here() {
         source.set(&client.access());
     }

@@ -15,7 +15,7 @@ pub(super) fn owner_of(shard: &Shard, client: &Client) -> Option<Owner> {
     if client.was_here() {
         return owners.of(&login, &shard.config().address_limits);
     }
-    // The store does not know its address.
+    // The store has no address of this client.
     login.username.as_deref().map(|name| owners.user(name))
 }
 

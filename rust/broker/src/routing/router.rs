@@ -76,7 +76,7 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
     publication.routed.kept = kept;
     let durability = message_records::write_published(shard, publication, targets);
     publication.routed.waits_for = durability.filter(|_| !targets.iter().all(Target::is_stream));
-    // It is written: others may change what is retained.
+    // The record is written: other shards may change the retained message now.
     publication.retaining.lock = None;
 }
 
@@ -144,7 +144,7 @@ fn ask_targets<T>(
     let mut targets = shard.targets.take();
     let (publisher, topic) = (publication.publisher, publication.topic);
     let asked = Publication::new(publisher, topic, publication.message, None);
-    // A search that is given up has found nobody, and is refused later.
+    // A search that was given up found no subscriber; the message is rejected later.
     search(shard, &mut [asked], Purpose::Question, &mut targets);
     let answer = question(&targets);
     targets.clear();

@@ -263,8 +263,8 @@ pub(crate) fn write_exchange_step(
 /// The record of an exchange step of `session`; `ended` is scratch space.
 fn exchange_record(session: u64, step: ExchangeRecord, ended: &mut PacketIdRunsBuf) -> Record<'_> {
     match step {
-        // The message was never kept. After a crash only its identifier counts: the client may have
-        // it, and must not take another message for a repeat.
+        // The message was never stored. After a crash only its identifier is known: the client may have the message and
+        // must not take another one for a repeat.
         ExchangeRecord::Sending {
             packet_id, key: 0, ..
         } => Record::Received {

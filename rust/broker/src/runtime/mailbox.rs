@@ -82,7 +82,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        // No code under the lock can panic halfway through a change.
+        // No code under the lock can panic in the middle of a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

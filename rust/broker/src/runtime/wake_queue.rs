@@ -70,7 +70,7 @@ impl WakeQueue {
                 let Some(waker) = next else { break };
                 waker.wake();
             }
-            // The runtime looks at the sockets before it comes back.
+            // The runtime polls the sockets before it polls this task again.
             tokio::task::yield_now().await;
         }
     }

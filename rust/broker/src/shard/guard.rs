@@ -58,7 +58,7 @@ pub(crate) fn vital_or(
 
 /// Runs work that must not unwind into its caller; a panic is counted and logged.
 pub(crate) fn contained(shard: &Shard, what: &str, work: impl FnOnce()) {
-    // Shared state is in cells, whose borrows end when the work unwinds.
+    // Shared state is in cells; their borrows end when the stack unwinds.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         report(shard, &Panicked::new(what, &*panic));
     }

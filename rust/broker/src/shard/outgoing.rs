@@ -85,7 +85,7 @@ fn push_publish(
     } else {
         outbox.push_with(|out| publish.encode_head(version, now, scratch, out))
     };
-    // The session has checked the size; an error leaves nothing behind.
+    // The session has checked the size; an error would write nothing.
     debug_assert!(encoded.is_ok(), "a session hands out what can be encoded");
     if encoded.is_ok() && payload.len() >= SHARE_FROM_BYTES {
         outbox.push_payload(message.bytes(), payload);

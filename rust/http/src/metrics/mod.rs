@@ -96,7 +96,7 @@ impl Scrape {
 
     fn part(&self, part: &Part) -> Option<f64> {
         let less = part.less.iter().filter_map(|name| self.figure(name));
-        // Counters move between two reads.
+        // The figures may change between two reads.
         Some((self.figure(part.figure)? - less.sum::<f64>()).max(0.0))
     }
 }

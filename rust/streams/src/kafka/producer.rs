@@ -39,7 +39,7 @@ struct ProducedStream {
 
 impl ProducedStream {
     fn partition(&self, topic: &str, client_id: &str) -> u16 {
-        // Whoever else writes to the topic may know neither name nor seed of a stream.
+        // Other producers of the topic may know neither name nor seed of a stream.
         self.key.partition(0, self.partitions, topic, client_id)
     }
 

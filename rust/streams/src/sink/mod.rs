@@ -244,7 +244,7 @@ impl Sink {
         let committing = self.commit_lock.lock().await;
         let queries: Vec<String> = self.queries().keys().cloned().collect();
         for query in queries {
-            // What cannot be read stays; a commit of the same query says why.
+            // A stage that cannot be read stays; a commit of the same query reports the error.
             let _ = publish::finish(&self, &query).await;
         }
         drop(committing);
@@ -321,7 +321,7 @@ fn sweep(folder: &Path, wanted: &BTreeSet<String>, now: SystemTime) {
         let name = entry.file_name();
         let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
         let dated = entry.metadata().and_then(|metadata| metadata.modified());
-        // What fails here is tried again in an hour.
+        // A failure is retried in an hour.
         let _ = match dated.map(|dated| now.duration_since(dated)) {
             Ok(Err(_)) => fs::File::options()
                 .write(true)

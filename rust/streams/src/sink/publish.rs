@@ -58,10 +58,10 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         .await?;
     }
     last.stages.clear();
-    // Behind all that was published: when it is safe, so is that.
+    // This note comes after all published messages in the log: when it is safe, they are, too.
     note(sink, query, &last).await?;
     sink.queries().insert(query.to_owned(), last);
-    // What stays, because it is being copied, is swept.
+    // Files that stay because a backup copies them are removed later.
     let mut removed = Ok(());
     sink.broker.unless_copied(|| {
         removed = files.iter().try_for_each(|file| remove(file).map(drop));

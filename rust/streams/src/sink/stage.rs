@@ -105,13 +105,13 @@ impl Staging {
 
 /// Notes when `file` was written last in kept time: the system's clock may step before it is swept.
 fn date(file: &File, sink: &Sink) {
-    // Where a file system does not keep it, the time of the system's clock stays.
+    // If the file system does not store it, the file keeps the time of the system's clock.
     let _ = file.set_modified(sink.kept_time());
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Under its last name it is not there any more; what stays is swept.
+        // A finished stage has its final name; files that stay are removed later.
         let _ = remove(&self.temporary);
     }
 }

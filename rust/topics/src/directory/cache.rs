@@ -236,7 +236,7 @@ impl Directory {
             publisher,
             random,
         };
-        // The second place is for who finds the first taken by a topic that may be hot as well.
+        // The second place is for a topic whose first place is taken by another topic that may be in use, too.
         let [first, second] = places;
         let is_taken = cache.entries[first].changes == key.changes;
         let entry = &mut cache.entries[if is_taken { second } else { first }];
@@ -285,8 +285,8 @@ impl Directory {
         visitor.searched(topic_walk.search());
         entry.keep(key);
         for sum in sums {
-            // Under the pin of the snapshot a number means whom it meant in its version. Who left is left out; who
-            // leaves from here on changes the count.
+            // Under the pin of the snapshot a subscriber number has the meaning that it had in its version. Removed
+            // subscribers are left out; a removal from here on changes the count.
             let subscriber = PackedSubscription::from_bits(sum).subscriber();
             if let Some(handle) = self.clients.handle(subscriber) {
                 entry.add(Receiver { handle, sum });

@@ -256,7 +256,7 @@ impl Directory {
     /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
     /// filters; batches of other subscribers run beside it.
     pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> ChangeOutcomes {
-        // What the lock would wait for one after the other.
+        // Loads both at once; under the lock they would be loaded one after the other.
         self.clients.prefetch_entry(id);
         for change in changes {
             prefetch(change.filter().filter().as_str().as_ptr());
@@ -335,7 +335,7 @@ impl Directory {
         let handles = |lone| self.kept_handle(lone);
         let mut pauses = PAUSES;
         loop {
-            // Before the version is loaded: the longer an attempt takes from there, the more are overtaken.
+            // Before the version is loaded: the longer an attempt takes after that, the more often it loses.
             free_what_is_over();
             let current = self.root.load(guard);
             let mut edit = Edit::new(guard, &self.garbage, current.counts.size);
@@ -356,7 +356,7 @@ impl Directory {
                 return outcomes;
             }
             self.lost_races.fetch_add(1, Relaxed); // ORDERING: a count that orders nothing.
-            // Whoever was quicker commits again meanwhile, with the upper blocks in its own cache.
+            // The writer that won commits again meanwhile, with the upper blocks in its own cache.
             for _ in 0..pauses {
                 spin_loop();
             }

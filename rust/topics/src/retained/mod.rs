@@ -196,7 +196,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         self.weight.fetch_sub((self.weigh)(old), Relaxed);
         loop {
             let version = self.root.load(&guard);
-            // A writer may have put a new cell in the place of this one meanwhile, and retired it.
+            // A writer may have replaced and retired this cell meanwhile.
             if !payload_of(version.fields(), &self.hasher, topic).is_same(gone) {
                 break;
             }
@@ -294,7 +294,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         let guard = pin();
         let version = self.root.load(&guard);
         let mut reached = measure(&version.fields());
-        // A cell is measured as a group cursor is, and counted as an entry.
+        // The size of a cell is that of a group cursor; it counts as an entry.
         reached.nodes -= self.len();
         reached.bytes -= self.len() * GROUP_CURSOR_BYTES;
         if reached == version.size {

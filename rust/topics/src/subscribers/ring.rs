@@ -38,7 +38,7 @@ pub(crate) fn sit<'g>(
     }
     match free {
         Some(place) => set::insert(edit, ring, PackedSubscription::seat(place, member), None).set,
-        // It gets what others do not take.
+        // It gets the messages that others do not take.
         None => ring,
     }
 }

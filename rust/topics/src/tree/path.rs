@@ -73,7 +73,7 @@ fn copy_entry<'g>(edit: &mut Edit<'g>, entry: Word<'g>, field: usize, child: Wor
     let Some(block) = entry.block() else {
         return Word::EMPTY;
     };
-    // A map of several is not folded, whatever is beside it.
+    // A map with several entries is not folded, whatever else the node has.
     if child.is_hamt() {
         return edit.with_word(entry, field, child);
     }

@@ -94,10 +94,10 @@ impl KafkaClient {
             .set("linger.ms", millis(self.linger))
             .set("compression.type", self.compression.name())
             .set("message.max.bytes", record_bytes.to_string())
-            // The broker counts what is on its way, and has publishers wait.
+            // The broker limits the bytes in flight itself and makes publishers wait.
             .set("queue.buffering.max.messages", "0")
             .set("queue.buffering.max.kbytes", "2147483647")
-            // Soon again: publishers wait for their acknowledgements.
+            // Retry soon: publishers wait for their acknowledgements.
             .set("reconnect.backoff.max.ms", "1000")
             .create_with_context(DeliveryReports(outcomes))
     }

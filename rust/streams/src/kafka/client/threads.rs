@@ -19,7 +19,7 @@ use crate::kafka::{KafkaRecord, RecordOutcomes, RecordSender, Ticket};
 /// Poll interval of the thread for delivery reports; each report is handled at once.
 const HEARING: Duration = Duration::from_millis(100);
 
-// A ticket travels through librdkafka as a pointer.
+// librdkafka carries a ticket as a pointer.
 const _: () = assert!(usize::BITS >= u64::BITS);
 
 /// Handles delivery reports of librdkafka.
@@ -171,13 +171,13 @@ impl RecordSender for Threads {
         let mut threads = self.lock();
         let mut threads = threads.drain(..);
         if let Some(sender) = threads.next() {
-            // One that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = sender.join();
         }
-        // What is not there by then was promised to nobody.
+        // Records that are not delivered by then were not acknowledged.
         let _ = self.producer.flush(limit);
         self.is_over.store(true, Ordering::Release);
-        // What it hears may have been the last that kept the broker alive: then this is that thread.
+        // The callback may have dropped the last reference to the broker; then this code runs on that thread.
         let own = std::thread::current().id();
         for thread in threads.filter(|thread| thread.thread().id() != own) {
             // As above.

@@ -72,7 +72,7 @@ impl<'a> TopicSetup<'a> {
     }
 
     fn make(&self, stream: &KafkaStream) -> Result<(), KafkaError> {
-        // As many copies as the cluster makes of a topic by default.
+        // The cluster's default number of replicas.
         let replication = TopicReplication::Fixed(-1);
         let new = NewTopic::new(&stream.topic, stream.partitions.into(), replication);
         let made = self.admin.create_topics([&new], &self.options());

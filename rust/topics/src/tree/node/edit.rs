@@ -149,7 +149,7 @@ impl<'g> Edit<'g> {
                 words.add(index).write(new);
             }
         }
-        // One comes, one goes: the size stays.
+        // One entry is added and one removed: the size stays.
         self.retired.push(word);
         self.retired_bytes += slab::rounded(bytes);
         let copy = word.with_block(block.cast());

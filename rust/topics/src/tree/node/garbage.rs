@@ -69,7 +69,7 @@ impl Bag {
         // SAFETY: `new` wrote `count` words behind the head.
         let words =
             unsafe { slice::from_raw_parts(head.add(1).cast::<Word<'static>>().as_ptr(), count) };
-        // Their headers tell their sizes, and may have left the cache long ago.
+        // The headers of the blocks have their sizes, and may not be in the processor's cache any more.
         for word in words {
             word.prefetch_head();
         }
