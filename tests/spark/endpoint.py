@@ -38,6 +38,7 @@ class FakeEndpoint:
     def __init__(self, stream: StreamFolder) -> None:
         self.stream = stream
         self.epoch = EPOCH
+        self.is_configured = True
         self.earliest = [0] * stream.partitions
         self.tails: list[list[pa.Table]] = [[] for _ in range(stream.partitions)]
         self.holds: dict[str, list[int]] = {}
@@ -132,6 +133,7 @@ class FakeEndpoint:
             "epoch": self.epoch,
             "seed": "7",
             "filters": ["#"],
+            "configured": self.is_configured,
             "partitions": [self.bounds(partition) for partition in range(len(self.tails))],
             "path": str(self.stream.root),
             "schema": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pytest
 from mqttcore.spark.folder import StreamFolder as Folder
 from mqttcore.spark.options import parse_options
+from mqttcore.spark.source import BatchReader
 from mqttcore.spark.streaming import MqttcoreStreamReader
 
-from tests.spark.conftest import numbered
+from tests.spark.conftest import SimulatedTime, numbered
 from tests.stream_folder import StreamFolder
 
 Make = Callable[..., StreamFolder]
@@ -106,6 +108,32 @@ def test_a_snapshot_that_comes_while_the_index_is_read_is_read(
     assert Folder(stream.root).index().ends == (15, 15)
 
 
+def test_a_task_has_its_files_and_does_not_read_the_index(
+    stream: StreamFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [
+        {**stream.index()[0][0], "base": base, "last": base + 4, "file": f"{base}.parquet"}
+        for base in range(15, 5_015, 5)
+    ]
+    found = stream.index()
+    stream.write_index([found[0] + entries, found[1]])
+    places = {"startingOffsets": '{"0": 3, "1": 9}', "endingOffsets": '{"0": 12, "1": 10}'}
+    given = {"path": str(stream.root), "columns": "offset", "maxRowsPerTask": "4", **places}
+    reader = BatchReader(parse_options(given))
+    tasks = [pickle.dumps(task) for task in reader.partitions()]
+    worker = pickle.loads(pickle.dumps(reader))  # noqa: S301 -- our own
+
+    def whole(_: Folder) -> None:
+        raise AssertionError("a task reads the index")
+
+    monkeypatch.setattr(Folder, "read_index", whole)
+    batches = [batch for task in tasks for batch in worker.read(pickle.loads(task))]  # noqa: S301
+
+    read = [offset for batch in batches for offset in pa.record_batch(batch)[0].to_pylist()]
+    assert read == [*range(3, 12), 9]
+    assert max(map(len, tasks)) < 1_500, "1 KB, and two files"
+
+
 def test_a_query_that_is_within_a_file_when_it_is_merged_gets_each_row_once(
     make_stream: Make,
 ) -> None:
@@ -139,3 +167,27 @@ def test_a_query_that_is_within_a_file_when_it_is_merged_gets_each_row_once(
     reader.stop()
 
     assert found == list(range(15))
+
+
+def test_a_merge_that_the_index_does_not_know_yet_is_waited_for(
+    stream: StreamFolder, patience: SimulatedTime
+) -> None:
+    given = {"path": str(stream.root), "columns": "offset"}
+    reader = BatchReader(parse_options({**given, "startingOffsets": '{"0": 7, "1": 15}'}))
+    tasks = reader.partitions()
+    before = stream.index_path.read_text()
+    stream.write_index([[], []])
+    stream.seal(numbered(15))
+    after = stream.index_path.read_text()
+    (stream.root / "data" / f"{0:05}-{5:020}.parquet").unlink()
+    stream.index_path.write_text(before)
+
+    def index_is_written() -> None:
+        stream.index_path.write_text(after)
+
+    patience.meanwhile = index_is_written
+
+    batches = [batch for task in tasks for batch in reader.read(task)]
+
+    read = [offset for batch in batches for offset in pa.record_batch(batch)[0].to_pylist()]
+    assert (read, len(patience.waits)) == (list(range(7, 15)), 1)

@@ -207,3 +207,20 @@ def test_the_end_that_a_query_reports_is_a_position(starts: tuple[int, int] | No
 def test_offsets_name_each_partition_once(text: str) -> None:
     with pytest.raises(ValueError, match="the stream has 0, 1: each must be named"):
         resolve(parse_position(text), earliest=(0, 0), end=(9, 9), at_time=lambda us: (us, us))
+
+
+def test_limits_have_the_names_of_sparks_kafka_source_too() -> None:
+    given = {"path": "/data", "maxOffsetsPerTrigger": "7", "minOffsetsPerTrigger": "3"}
+
+    options = parse_options(given)
+
+    assert (options.max_rows, options.min_rows) == (7, 3)
+    with pytest.raises(StreamOptionError, match="maxRowsPerTrigger and maxOffsetsPerTrigger"):
+        parse_options({**given, "maxRowsPerTrigger": "7"})
+
+
+def test_a_time_to_begin_after_the_time_to_end_is_refused() -> None:
+    times = {"startingTimestamp": "2026-11-22T00:00:00Z", "endingTimestamp": "2026-11-21"}
+
+    with pytest.raises(StreamOptionError, match="startingTimestamp is later than"):
+        parse_options({"path": "/data", **times})

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqttcore.errors import StreamEpochError, StreamOptionError
 from mqttcore.spark.admission import Admission, limited
-from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, lag_rows, split_start
+from mqttcore.spark.offsets import (
+    UNRESOLVED,
+    SourceOffset,
+    advanced,
+    lag,
+    lag_rows,
+    split_start,
+)
 from mqttcore.spark.planner import OffsetRange, plan, ranges_between, task_count
+from mqttcore.spark.positions import AtOffsets, parse_position
 
 EPOCH = "8c2e:3"
 spans = st.lists(
@@ -151,6 +159,34 @@ def test_the_first_batch_says_where_it_began() -> None:
 
     assert split_start(UNRESOLVED, first)[1] == (3, 4)
     assert split_start(first, second)[1] == (10, 4)
+
+
+def test_a_first_batch_of_an_earlier_version_is_understood() -> None:
+    first = {"epoch": EPOCH, "from": {"0": 3, "1": 4}, "reads": ["a/#"], "to": {"0": 10, "1": 4}}
+
+    offset, begin = split_start(UNRESOLVED, first)
+
+    assert (offset.ends, begin, offset.reads) == ((10, 4), (3, 4), ("a/#",))
+    assert parse_position(json.dumps(first)) == AtOffsets({0: 10, 1: 4}, EPOCH)
+
+
+def test_progress_has_the_lag_of_each_stream_in_the_words_of_kafka() -> None:
+    end = SourceOffset(epoch=EPOCH, starts=(0, 0), ends=(3, 4), stream="plant").to_dict()
+    latest = SourceOffset(epoch=EPOCH, ends=(10, 5), stream="plant").to_dict()
+    sources = [
+        {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)},
+        {"endOffset": '{"topic":{"0":1}}', "latestOffset": '{"topic":{"0":1}}'},
+        {"endOffset": None, "latestOffset": None},
+    ]
+
+    assert lag({"sources": sources}) == [
+        {
+            "stream": "plant",
+            "minOffsetsBehindLatest": 1,
+            "maxOffsetsBehindLatest": 7,
+            "avgOffsetsBehindLatest": 4.0,
+        }
+    ]
 
 
 def test_a_batch_begins_where_the_one_before_ended_also_if_its_end_says_where_the_query_began() -> (

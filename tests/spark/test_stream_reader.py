@@ -74,6 +74,11 @@ def batch(
     return end
 
 
+def ends_of(offset: dict[str, Any]) -> dict[str, int]:
+    """Where an offset ends in each partition."""
+    return {key: end for key, end in offset.items() if key.isdigit()}
+
+
 def as_in_a_worker(reader: MqttcoreStreamReader) -> MqttcoreStreamReader:
     """A copy that came through Spark."""
     copy: MqttcoreStreamReader = pickle.loads(pickle.dumps(reader))  # noqa: S301 -- our own
@@ -107,7 +112,7 @@ def test_rule_1_the_beginning_is_a_constant_that_the_first_batch_pins(
     endpoint.write(numbered(3, base=10))
 
     # "latest" was the end when the query began, not when the batch is planned or planned again
-    places = {"from": {"0": 10, "1": 5}, "reads": ["#"], "to": {"0": 10, "1": 5}}
+    places = {"0": 10, "1": 5, "from": {"0": 10, "1": 5}, "reads": ["#"], "stream": "plant"}
     assert end == {"epoch": endpoint.epoch, **places}
     assert rows_of(open_reader(), first, end) == []
     after = batch(open_reader(), end)
@@ -145,6 +150,39 @@ def test_rule_4_a_checkpoint_of_another_epoch_is_refused(
         reader.latestOffset(end, ALL)
     with pytest.raises(StreamEpochError, match="the stream has epoch"):
         open_reader().partitions(first, end)
+
+
+def test_a_stream_that_gets_no_new_rows_is_told_once(
+    endpoint: FakeEndpoint, open_reader: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="mqttcore")
+    reader = open_reader()
+    end = batch(reader, reader.initialOffset())
+    assert caplog.messages == []
+
+    endpoint.is_configured = False
+    for _ in range(3):
+        assert batch(reader, end) == end
+
+    assert caplog.messages == [
+        "stream plant: the broker has it no more in its configuration, so it gets no new rows"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "partition"),
+    [((4, 0), (3, 5), 0), ((0, 3), (3, 2), 1), ((9, 1), ("earliest", "latest"), 0)],
+)
+def test_a_batch_that_begins_behind_its_end_is_refused(
+    endpoint: FakeEndpoint, start: tuple[Any, Any], end: tuple[Any, Any], partition: int
+) -> None:
+    def read(**places: tuple[Any, Any]) -> None:
+        given = {name: json.dumps(dict(enumerate(place))) for name, place in places.items()}
+        BatchReader(parse_options({"path": str(endpoint.stream.root), **given})).partitions()
+
+    with pytest.raises(StreamRangeError, match=f"partition {partition} begins at offset"):
+        read(startingOffsets=start, endingOffsets=end)
+    read(startingOffsets=start, endingOffsets=start)
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
@@ -216,9 +254,9 @@ def test_rule_6_the_hold_is_placed_before_the_first_batch_and_follows_commits(
     assert endpoint.holds == {"query": [3, 1]}
 
     reader.commit(end)
-    assert endpoint.holds == {"query": list(end["to"].values())}
+    assert endpoint.holds == {"query": list(ends_of(end).values())}
     batch(reader, end)
-    assert endpoint.holds == {"query": list(end["to"].values())}
+    assert endpoint.holds == {"query": list(ends_of(end).values())}
 
 
 def test_rule_6_a_query_that_is_started_again_renews_its_hold(
@@ -266,16 +304,17 @@ def test_rule_10_what_comes_after_the_start_is_for_the_next_run(
     while len(ends) < 3 or ends[-1] != ends[-2]:
         ends.append(batch(reader, ends[-1], limit))
 
-    assert [end.get("to", end) for end in ends[-2:]] == [
-        {"epoch": endpoint.epoch, "0": 10, "1": 5, "reads": ["#"]}
-    ] * 2
+    assert (
+        ends[-2:]
+        == [{"epoch": endpoint.epoch, "0": 10, "1": 5, "reads": ["#"], "stream": "plant"}] * 2
+    )
     assert len(ends) == 5  # the beginning, 6, 12, 15 rows, and nothing new
 
 
 def test_rule_10_available_now_does_not_wait_for_more_rows(open_reader: Open) -> None:
     reader = open_reader(startingOffsets="earliest", minRowsPerTrigger="1000")
     waiting = batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
-    assert waiting["to"] == waiting["from"]
+    assert ends_of(waiting) == waiting["from"]
 
     reader.prepareForTriggerAvailableNow()
     end = batch(reader, waiting, reader.getDefaultReadLimit())
@@ -288,13 +327,13 @@ def test_a_batch_is_limited_by_the_lag_of_each_partition(open_reader: Open) -> N
 
     end = batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
 
-    assert end["to"] == {"0": 4, "1": 2}
+    assert ends_of(end) == {"0": 4, "1": 2}
 
 
 def test_spark_overrules_the_limits_when_it_wants_all(open_reader: Open) -> None:
     reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="6")
 
-    assert batch(reader, reader.initialOffset(), ALL)["to"] == {"0": 10, "1": 5}
+    assert ends_of(batch(reader, reader.initialOffset(), ALL)) == {"0": 10, "1": 5}
 
 
 def test_a_spark_that_says_nothing_gets_the_offsets_after_the_last_ones(
@@ -306,7 +345,8 @@ def test_a_spark_that_says_nothing_gets_the_offsets_after_the_last_ones(
     assert reader.latestOffset() == first
     endpoint.write(numbered(1, base=10))
 
-    assert reader.latestOffset() == {"0": 11, "1": 5, "epoch": endpoint.epoch, "reads": ["#"]}
+    told = {"epoch": endpoint.epoch, "reads": ["#"], "stream": "plant"}
+    assert reader.latestOffset() == {"0": 11, "1": 5, **told}
     assert list(rows_of(reader, first, reader.latestOffset())) == [(0, 10)]
 
 
@@ -316,7 +356,8 @@ def test_the_end_of_the_stream_is_reported(open_reader: Open, endpoint: FakeEndp
 
     batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
 
-    assert reader.reportLatestOffset() == {"0": 10, "1": 5, "epoch": endpoint.epoch}
+    told = {"epoch": endpoint.epoch, "stream": "plant"}
+    assert reader.reportLatestOffset() == {"0": 10, "1": 5, **told}
 
 
 def test_a_task_waits_for_a_broker_that_is_away(
@@ -375,7 +416,7 @@ def test_a_query_without_a_folder_waits_for_its_broker_before_each_batch(
 
     end = batch(far, start, limit)
 
-    assert {key: end.get("to", end)[key] for key in ENDS} == ENDS
+    assert {key: end[key] for key in ENDS} == ENDS
     assert waits == [0.05, 0.1, 0.2]
     assert "waiting for stream plant, 300 s at most: unix:" in caplog.text
 

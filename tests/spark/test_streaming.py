@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqttcore.spark import lag
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.conftest import numbered, takes_limits
@@ -95,7 +96,8 @@ def test_a_query_goes_on_where_it_stopped(
     assert copied() == everything(35, 15)
     logged = ends(tmp_path / "checkpoint")
     assert logged[0]["from"] == {"0": 0, "1": 0}
-    assert logged[-1] == {"0": 35, "1": 15, "epoch": endpoint.epoch, "reads": ["#"]}
+    told = {"epoch": endpoint.epoch, "reads": ["#"], "stream": "plant"}
+    assert logged[-1] == {"0": 35, "1": 15, **told}
     assert endpoint.holds["copy"] == [25, 15]
 
 
@@ -113,7 +115,8 @@ def test_a_batch_that_was_not_committed_is_read_again_the_same(
     run()
 
     assert copied() == everything(34, 15)
-    assert ends(tmp_path / "checkpoint")[0]["to"] == {"0": 25, "1": 15}
+    first = ends(tmp_path / "checkpoint")[0]
+    assert (first["0"], first["1"]) == (25, 15)
 
 
 @takes_limits
@@ -123,7 +126,10 @@ def test_progress_shows_what_is_behind(endpoint: FakeEndpoint, run: Run) -> None
     assert progress is not None
     (source,) = progress["sources"]
     assert source["numInputRows"] == 40
-    assert json.loads(source["latestOffset"]) == {"0": 25, "1": 15, "epoch": endpoint.epoch}
+    told = {"epoch": endpoint.epoch, "stream": "plant"}
+    assert json.loads(source["latestOffset"]) == {"0": 25, "1": 15, **told}
+    (behind,) = lag(progress)
+    assert (behind["stream"], behind["maxOffsetsBehindLatest"]) == ("plant", 0)
 
 
 def test_a_query_without_a_folder_outlives_its_broker_and_can_be_stopped_while_it_waits(

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
 from mqttcore.errors import EndpointError
-from mqttcore.spark.offsets import SourceOffset, lag_rows
+from mqttcore.spark.offsets import lag_rows, offset_of
 from mqttcore.streams.client import Client
 
 if TYPE_CHECKING:
@@ -152,15 +152,6 @@ def behind(end: str | None, latest: str | None) -> int:
     """How many messages lie between two offsets of a source; 0 while one of them is not known."""
     read_up_to, there = offset_of(end), offset_of(latest)
     return lag_rows(read_up_to.ends, there.ends) if read_up_to and there else 0
-
-
-def offset_of(text: str | None) -> SourceOffset | None:
-    """Parses an offset of Spark's progress, which is a text if it has none."""
-    try:
-        value = json.loads(text or "null")
-    except ValueError:
-        return None
-    return SourceOffset.parse(value) if isinstance(value, dict) else None
 
 
 def age_s(newest: object) -> float:

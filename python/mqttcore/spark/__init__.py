@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mqttcore.spark.decoding import decode
     from mqttcore.spark.kafka import from_kafka
+    from mqttcore.spark.offsets import Lag, lag
     from mqttcore.spark.sessions import Tuning, session, tune
     from mqttcore.spark.tables import Retained, read, read_stream, retained, retained_stream
 
 __all__ = [
+    "Lag",
     "Retained",
     "Tuning",
     "decode",
     "from_kafka",
+    "lag",
     "read",
     "read_stream",
     "retained",
@@ -33,10 +36,12 @@ __all__ = [
 ]
 
 HOMES: Final = {
+    "Lag": "offsets",
     "Retained": "tables",
     "Tuning": "sessions",
     "decode": "decoding",
     "from_kafka": "kafka",
+    "lag": "offsets",
     "read": "tables",
     "read_stream": "tables",
     "retained": "tables",

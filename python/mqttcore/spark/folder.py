@@ -6,6 +6,8 @@ snapshot with its number. A file that the index does not name does not count, wh
 it.
 """
 
+import bisect
+import dataclasses
 import json
 import os
 import pathlib
@@ -96,7 +98,16 @@ class SealedIndex:
 
     def between(self, partition: int, start: int, end: int) -> list[SealedFile]:
         """The files that hold any row of ``[start, end)``."""
-        return [file for file in self.files[partition] if file.base < end and file.last >= start]
+        files = self.files[partition]
+        first = bisect.bisect_left(files, start, key=lambda file: file.last)
+        return [file for file in files[first:] if file.base < end]
+
+    def named(self, partition: int, start: int, end: int) -> tuple[SealedFile, ...]:
+        """The same with names for paths, for a machine that may see the files elsewhere."""
+        return tuple(
+            dataclasses.replace(file, path=pathlib.PurePath(file.path).name)
+            for file in self.between(partition, start, end)
+        )
 
     def row_bytes(self) -> float | None:
         """What a sealed row takes on average, in bytes of its file; None if nothing is sealed."""
@@ -211,6 +222,10 @@ class StreamFolder:
     def is_here(self) -> bool:
         """Whether this machine sees the folder."""
         return (self.path / "stream.json").is_file()
+
+    def placed(self, file: SealedFile) -> SealedFile:
+        """A file of `SealedIndex.named` at its place here."""
+        return dataclasses.replace(file, path=str(self.path / "data" / file.path))
 
     @contextmanager
     def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:

@@ -23,6 +23,7 @@ from mqttcore.spark.typed import TypedColumns, typed_columns
 from mqttcore.streams.client import SOCKET_NAME, Client
 
 if TYPE_CHECKING:
+    from mqttcore.spark.folder import SealedIndex
     from mqttcore.spark.options import SourceOptions
 
 __all__ = ["State", "StreamLog", "open_log"]
@@ -45,6 +46,8 @@ class State:
     """The first row that is not there yet, or not safe yet."""
     filters: tuple[str, ...] = ()
     """What the stream takes in."""
+    is_configured: bool = True
+    """Whether the broker still adds rows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +84,7 @@ class StreamLog:
             sealed=tuple(bounds.sealed_end for bounds in info.partitions),
             end=tuple(bounds.end for bounds in info.partitions),
             filters=info.filters,
+            is_configured=info.is_configured,
         )
 
     def sealed_state(self) -> State:
@@ -112,6 +116,18 @@ class StreamLog:
     def files(self) -> StreamFolder | RemoteFolder:
         """The sealed files: in the folder, or, not seen here, at the endpoint."""
         return self.folder or self.remote
+
+    def index_up_to(self, sealed: Sequence[int]) -> SealedIndex | None:
+        """An index with all files up to these offsets; None while the endpoint is away."""
+        files = self.files()
+        try:
+            index = files.index()
+            if any(known < end for known, end in zip(index.ends, sealed, strict=True)):
+                files.forget()
+                index = files.index()
+        except EndpointUnreachableError:
+            return None
+        return index
 
     def on_this_machine(self, *, retry_s: float = RETRY_S) -> StreamLog:
         """The same for a worker, which may not see what the driver sees.

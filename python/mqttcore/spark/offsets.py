@@ -1,25 +1,30 @@
 """Offsets of a streaming query as Spark stores them: a dict that is compared as its JSON text.
 
-``{"0": 17, "1": 4, "epoch": "<uuid>:<n>"}`` is an end: the first row of each partition that is not
-read. The end of a query's first batch carries its beginning too, so that Spark's offset log pins
-what ``latest`` meant: ``{"epoch": ..., "from": {"0": 3, ...}, "to": {"0": 17, ...}}``. Both have
-``"reads"``, the topic filters of what the query takes in: a sink looks there, so that it does not
-feed its own query.
+``{"0": 17, "1": 4, "epoch": "<uuid>:<n>", "stream": "plant"}`` is an end: the first row of each
+partition that is not read. The end of a query's first batch has its beginning, too, so that Spark's
+offset log pins what ``latest`` meant: ``"from": {"0": 3, ...}``. (Earlier versions wrote this one
+with the end as ``"to": {...}``.) Both have ``"reads"``, the topic filters of what the query takes
+in: a sink looks there, so that it does not feed its own query. ``"stream"`` tells readers of a
+query's progress which of its sources this is.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from mqttcore.errors import StreamEpochError, StreamOptionError
 
 __all__ = [
     "UNRESOLVED",
     "WORDS",
+    "Lag",
     "SourceOffset",
     "advanced",
     "check_epoch",
+    "lag",
     "lag_rows",
+    "offset_of",
     "split_start",
 ]
 
@@ -38,6 +43,8 @@ class SourceOffset:
     """Where the query began; only in the end of its first batch."""
     reads: tuple[str, ...] = field(default=(), compare=False)
     """Filters of the topics that the query takes in."""
+    stream: str | None = field(default=None, compare=False)
+    """The name of the stream; None in offsets of earlier versions."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> "SourceOffset | None":
@@ -49,12 +56,15 @@ class SourceOffset:
         if value == UNRESOLVED:
             return None
         try:
-            epoch, reads = value["epoch"], tuple(map(str, value.get("reads", ())))
-            if "to" in value:
-                starts, ends = numbers(value["from"]), numbers(value["to"])
-                return cls(epoch=epoch, starts=starts, ends=ends, reads=reads)
-            ends = numbers({key: end for key, end in value.items() if key not in WORDS})
-            return cls(epoch=epoch, ends=ends, reads=reads)
+            places = {key: end for key, end in value.items() if key not in WORDS}
+            begin = value.get("from")
+            return cls(
+                epoch=value["epoch"],
+                starts=None if begin is None else numbers(begin),
+                ends=numbers(places.get("to", places)),
+                reads=tuple(map(str, value.get("reads", ()))),
+                stream=value.get("stream"),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamOptionError(
                 f"checkpoint: {dict(value)!r} is not an offset of this source; each query needs"
@@ -63,11 +73,13 @@ class SourceOffset:
 
     def to_dict(self) -> dict[str, Any]:
         """The dict for Spark; the same offset makes the same JSON text, always."""
-        reads = {"reads": list(self.reads)} if self.reads else {}
-        if self.starts is None:
-            return {**keyed(self.ends), "epoch": self.epoch, **reads}
-        places = {"from": keyed(self.starts), **reads, "to": keyed(self.ends)}
-        return {"epoch": self.epoch, **places}
+        return {
+            **keyed(self.ends),
+            "epoch": self.epoch,
+            **({} if self.starts is None else {"from": keyed(self.starts)}),
+            **({"reads": list(self.reads)} if self.reads else {}),
+            **({} if self.stream is None else {"stream": self.stream}),
+        }
 
     def check_epoch(self, epoch: str, stream: str) -> None:
         """Refuses offsets of another life of the stream.
@@ -78,7 +90,7 @@ class SourceOffset:
         check_epoch("the checkpoint", self.epoch, stream=stream, has=epoch)
 
 
-WORDS: Final = frozenset({"epoch", "reads"})
+WORDS: Final = frozenset({"epoch", "from", "reads", "stream"})
 """Keys of a dict that are no partitions."""
 
 
@@ -137,3 +149,48 @@ def advanced(start: Sequence[int], end: Sequence[int]) -> tuple[int, ...]:
 def lag_rows(start: Sequence[int], end: Sequence[int]) -> int:
     """Rows between two places, none of which is negative."""
     return sum(max(0, last - first) for first, last in zip(start, end, strict=True))
+
+
+class Lag(TypedDict):
+    """How far a source of a query is behind its stream, in rows: what Spark's Kafka source reports.
+
+    The numbers are over the partitions of the stream.
+    """
+
+    stream: str | None
+    minOffsetsBehindLatest: int
+    maxOffsetsBehindLatest: int
+    avgOffsetsBehindLatest: float
+
+
+def lag_of(end: SourceOffset, latest: SourceOffset) -> Lag:
+    """The lag of a query that has read up to ``end``, in a stream that ends at ``latest``."""
+    behind = [max(0, last - read) for read, last in zip(end.ends, latest.ends, strict=True)]
+    return Lag(
+        stream=latest.stream or end.stream,
+        minOffsetsBehindLatest=min(behind),
+        maxOffsetsBehindLatest=max(behind),
+        avgOffsetsBehindLatest=sum(behind) / len(behind),
+    )
+
+
+def lag(progress: Mapping[str, Any]) -> list[Lag]:
+    """The lag of each source of mqttcore in ``query.lastProgress``, or in a listener's event.
+
+    Spark takes no metrics from sources in Python, so they are not in ``sources[].metrics``.
+    """
+    found = []
+    for source in progress["sources"]:
+        end, latest = offset_of(source["endOffset"]), offset_of(source["latestOffset"])
+        if end is not None and latest is not None:
+            found.append(lag_of(end, latest))
+    return found
+
+
+def offset_of(told: object) -> SourceOffset | None:
+    """An offset in a query's progress, where it is JSON; None if it is of another source."""
+    try:
+        value = json.loads(told) if isinstance(told, str) else told
+        return SourceOffset.parse(value) if isinstance(value, Mapping) else None
+    except (ValueError, StreamOptionError):
+        return None

@@ -15,6 +15,8 @@
 | ``maxRowsPerTrigger`` | | of a stream: rows a batch at most; needs Spark 4.2, as the next two |
 | ``maxBytesPerTrigger`` | | the same in bytes of sealed files, about: ``64m``, ``1g`` |
 | ``minRowsPerTrigger`` | | of a stream: fewer wait for more, but not in an AvailableNow run |
+| ``maxOffsetsPerTrigger`` | | ``maxRowsPerTrigger`` by the name of Spark's Kafka source |
+| ``minOffsetsPerTrigger`` | | likewise ``minRowsPerTrigger`` |
 | ``maxTriggerDelay`` | ``15m`` | they wait no longer than this: ``500ms``, ``10s``, ``2h`` |
 | ``minPartitions`` | | tasks at least; of itself one for 250,000 rows, up to the cores here |
 | ``maxRowsPerTask`` | ``4_000_000`` | rows of a task at most, however many tasks that makes |
@@ -23,7 +25,7 @@
 | ``payloadSchema`` | | names and types, as in ``temperature DOUBLE, unit STRING`` |
 | ``descriptorFile`` | | for ``protobuf``: a FileDescriptorSet of ``protoc`` |
 | ``messageName`` | | for ``protobuf``: the full name of the message in it |
-| ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, ``drop`` the row, or ``fail`` |
+| ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, or ``drop``, or ``fail`` |
 | ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, and warns: at most once |
 | ``consumer`` | | of a stream: the broker keeps what this name has not read, for ``hold_max`` |
 | ``pushFilters`` | Spark's setting | of a batch: ``false`` leaves all filters to Spark |
@@ -50,7 +52,7 @@ from typing import Final, Literal, TypeVar, cast, get_args
 
 from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
-from mqttcore.spark.positions import Position, parse_position, parse_timestamp
+from mqttcore.spark.positions import AtTime, Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
 from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import read_descriptor
@@ -131,6 +133,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """
     refuse_together(given, "startingOffsets", "startingTimestamp")
     refuse_together(given, "endingOffsets", "endingTimestamp")
+    refuse_together(given, "maxRowsPerTrigger", "maxOffsetsPerTrigger")
+    refuse_together(given, "minRowsPerTrigger", "minOffsetsPerTrigger")
     parsed = read_options(given, OPTIONS)
     options = SourceOptions(**parsed)  # type: ignore[arg-type]  # each reader makes its field's type
     refuse_contradictions(options)
@@ -166,7 +170,7 @@ def refuse_unknown(values: Mapping[str, str], table: "Table") -> None:
 
 
 def refuse_together(values: Mapping[str, str], first: str, second: str) -> None:
-    """Both say where to begin, or where to end."""
+    """Both say the same thing."""
     if {first.lower(), second.lower()} <= {name.lower() for name in values}:
         raise StreamOptionError(f"options {first} and {second} exclude each other")
 
@@ -179,6 +183,9 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
     if options.endpoint is not None and options.stream is None:
         raise StreamOptionError("option stream is missing: which stream of the endpoint to read")
+    start, end = options.starting, options.ending
+    if isinstance(start, AtTime) and isinstance(end, AtTime) and start > end:
+        raise StreamOptionError("option startingTimestamp is later than option endingTimestamp")
     if options.payload_schema is not None and options.decode == "none":
         raise StreamOptionError(
             f"option payloadSchema needs option decode: one of {', '.join(FORMATS)}"
@@ -320,6 +327,9 @@ OPTIONS: Final[Table] = {
     "maxRowsPerTrigger": ("max_rows", count),
     "maxBytesPerTrigger": ("max_bytes", size),
     "minRowsPerTrigger": ("min_rows", count),
+    # as Spark's Kafka source names them
+    "maxOffsetsPerTrigger": ("max_rows", count),
+    "minOffsetsPerTrigger": ("min_rows", count),
     "maxTriggerDelay": ("max_delay_s", duration),
     "minPartitions": ("min_partitions", count),
     "maxRowsPerTask": ("max_rows_per_task", count),

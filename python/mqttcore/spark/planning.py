@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_ends",
+    "check_order",
     "not_before_earliest",
     "place_of",
     "reader_options",
@@ -180,6 +181,20 @@ def tell_loss(stream: str, lost: OffsetRange) -> None:
         "%s and were not read: with failOnDataLoss=false a query gets each row at most once",
         deleted(stream, lost),
     )
+
+
+def check_order(start: Sequence[int], end: Sequence[int], state: State) -> None:
+    """Refuses a range that begins behind its end.
+
+    Raises:
+        StreamRangeError: there is one, and not because retention deleted what it had.
+    """
+    for partition, (first, last) in enumerate(zip(start, end, strict=True)):
+        if first > last and first != state.earliest[partition]:
+            raise StreamRangeError(
+                f"stream {state.name}: partition {partition} begins at offset {first}, behind its"
+                f" end, {last}: see options startingOffsets and endingOffsets"
+            )
 
 
 def check_ends(ranges: Sequence[OffsetRange], state: State) -> None:

@@ -31,7 +31,7 @@ class AtOffsets:
     """Of the stream that the offsets were taken from, where the text says so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class AtTime:
     """The first row of each partition at or after a time, in microseconds since 1970."""
 
@@ -66,8 +66,8 @@ def parse_position(text: str) -> Position:
         raise ValueError(ALLOWED)
     epoch = value.get("epoch")
     named = {key: value[key] for key in value.keys() - WORDS}
-    # the end of a query's first batch has its begin, too
-    places = named.get("to") if named.keys() <= {"from", "to"} else named
+    # so said the end of a query's first batch in earlier versions
+    places = named["to"] if named.keys() == {"to"} else named
     if not places or not isinstance(places, dict) or not isinstance(epoch, str | None):
         raise ValueError(ALLOWED)
     return AtOffsets({partition_of(key): place_of(place) for key, place in places.items()}, epoch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import pathlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -30,7 +30,7 @@ from mqttcore.errors import (
 from mqttcore.spark.folder import FileMovedError
 from mqttcore.spark.planner import OffsetRange
 from mqttcore.spark.planning import reader_options, remembers, tell_loss
-from mqttcore.spark.retry import RETRY_S
+from mqttcore.spark.retry import RETRY_S, pause
 
 if TYPE_CHECKING:
     from mqttcore._core import StreamBatch, StreamOptions
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RowReader", "Task", "tasks_for"]
 
-TRIES: Final = 3
-"""How often a row is looked for in both tiers before it counts as missing."""
+TRIES: Final = 6
+"""How often a row is looked for in both tiers before it counts as missing. A merge gives a file
+its rows a moment before the index says so, so a file that is another one is looked for again after
+50 ms, 100 ms and so on."""
 TAIL_ROWS: Final = 131_072
 """Rows of one request for the tail: they are in memory at once."""
 Answer = TypeVar("Answer")
@@ -55,11 +57,24 @@ class Task(InputPartition):
     ranges: tuple[OffsetRange, ...]
     sealed: tuple[int, ...]
     """Where the sealed rows of each partition ended when it was planned, or behind that."""
+    files: tuple[tuple[SealedFile, ...], ...] = ()
+    """The files of each range when it was planned, by name: no task reads the whole index, unless
+    one of them is another file by then."""
 
 
-def tasks_for(state: State, planned: Sequence[tuple[OffsetRange, ...]]) -> list[Task]:
+def tasks_for(
+    state: State, planned: Sequence[tuple[OffsetRange, ...]], log: StreamLog
+) -> list[Task]:
     """What Spark is given; always a task, or Spark would make one of its own."""
-    return [Task(state.epoch, ranges, state.sealed) for ranges in planned or [()]]
+    is_sealed = any(one.start < state.sealed[one.partition] for ranges in planned for one in ranges)
+    index = log.index_up_to(state.sealed) if is_sealed else None
+
+    def task(ranges: tuple[OffsetRange, ...]) -> Task:
+        named = index.named if index is not None else lambda *_: ()
+        files = tuple(named(one.partition, one.start, one.end) for one in ranges)
+        return Task(state.epoch, ranges, state.sealed, files)
+
+    return [task(ranges) for ranges in planned or [()]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +89,8 @@ class RowReader:
     """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
     retry_s: float = RETRY_S
     """How long a broker may be away."""
+    planned: tuple[SealedFile, ...] = ()
+    """The files of the range that is read, as far as the plan is right."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -87,7 +104,9 @@ class RowReader:
             raise TypeError(f"{partition!r} was not made by this source")
         self.log = self.log.on_this_machine(retry_s=self.retry_s)
         self.check_epoch(partition.epoch)
-        for one in partition.ranges:
+        planned = partition.files or ((),) * len(partition.ranges)
+        for one, files in zip(partition.ranges, planned, strict=True):
+            self.planned = tuple(map(self.log.files().placed, files))
             yield from self.rows(one, partition.sealed[one.partition])
 
     def check_epoch(self, epoch: str) -> None:
@@ -113,6 +132,9 @@ class RowReader:
                 tries += 1
                 if tries > TRIES:
                     raise StreamRangeError(self.nowhere(rest)) from error
+                if isinstance(error, FileMovedError):
+                    pause(0.025 * 2**tries)
+                self.planned = ()
                 self.log.files().forget()
                 sealed = self.sealed_end(rest)
                 continue
@@ -146,14 +168,16 @@ class RowReader:
                 # the file is open then, even if the path is removed
                 first = list(itertools.islice(reader, 1))
             except StreamFileError as error:
-                if pathlib.Path(path).exists():
+                if is_file_of(path, file.size_bytes):
                     raise
                 raise FileMovedError(path) from error
         return end, self.batches(first, reader)
 
     def file_with_start(self, wanted: OffsetRange) -> SealedFile:
         """Of the files that hold the first row, the one that reaches farthest."""
-        holders = self.index(wanted).between(wanted.partition, wanted.start, wanted.start + 1)
+        holders = [file for file in self.planned if file.base <= wanted.start <= file.last]
+        if not holders:
+            holders = self.index(wanted).between(wanted.partition, wanted.start, wanted.start + 1)
         if not holders:
             raise StreamRangeError(self.nowhere(wanted))
         return max(holders, key=lambda file: file.last)
@@ -237,3 +261,11 @@ class RowReader:
             f"stream {self.log.name}: partition {wanted.partition}, offsets {wanted.start} to"
             f" {wanted.end} (exclusive) cannot be read anywhere"
         )
+
+
+def is_file_of(path: str, size_bytes: int) -> bool:
+    """Whether a file is there, and of this size: one that was merged is larger."""
+    try:
+        return os.stat(path).st_size == size_bytes
+    except FileNotFoundError:
+        return False

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from mqttcore.errors import EndpointError, EndpointUnreachableError
 
-__all__ = ["RETRY_S", "with_retries"]
+__all__ = ["RETRY_S", "pause", "with_retries"]
 
 logger = logging.getLogger(__name__)
 RETRY_S: Final = 300.0
@@ -51,3 +51,8 @@ def with_retries(
                 logger.warning("waiting for %s, %g s at most: %s", what, retry_s, error)
         time.sleep(wait_s)
         wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+
+def pause(seconds: float) -> None:
+    """Waits for what another process is about to do."""
+    time.sleep(seconds)

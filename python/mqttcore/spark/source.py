@@ -24,6 +24,7 @@ from mqttcore.spark.options import SourceOptions, parse_options
 from mqttcore.spark.planner import OffsetRange, ranges_between
 from mqttcore.spark.planning import (
     check_ends,
+    check_order,
     not_before_earliest,
     place_of,
     schema_of,
@@ -115,7 +116,7 @@ class BatchReader(DataSourceReader):
         """The tasks of this read."""
         try:
             state = self.log.state()
-            return tasks_for(state, tasks_of(self.ranges(state), self.options))
+            return tasks_for(state, tasks_of(self.ranges(state), self.options), self.log)
         finally:
             self.log.close()
 
@@ -132,6 +133,7 @@ class BatchReader(DataSourceReader):
         """What the options and the filters leave of the stream."""
         start = self.place("startingOffsets", self.options.starting or "earliest", state)
         end = self.place("endingOffsets", self.options.ending or "latest", state)
+        check_order(start, end, state)
         start = not_before_earliest(start, state, self.options)
         narrowed = self.narrowed(start, end)
         check_ends(narrowed, state)

@@ -115,18 +115,27 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def next_offset(self, start: dict[str, Any], limit: limits.ReadLimit | None) -> dict[str, Any]:
         """The same while the broker is there."""
-        state = self.seen = self.log.state()
-        offset = SourceOffset.parse(start)
+        state = self.log.state()
+        if not state.is_configured and (self.seen is None or self.seen.is_configured):
+            logger.warning(
+                "stream %s: the broker has it no more in its configuration, so it gets no new rows",
+                state.name,
+            )
+        self.seen = state
+        offset, begun = SourceOffset.parse(start), None
         limited = limit is not None and not isinstance(limit, limits.ReadAllAvailable)
         if offset is None:
-            begin = self.first_place(state)
-            end = self.next_end(begin, state, limited=limited)
-            made = SourceOffset(epoch=state.epoch, starts=begin, ends=end, reads=self.reads(state))
+            begin = begun = self.first_place(state)
         else:
             offset.check_epoch(state.epoch, self.log.name)
             begin = not_before_earliest(offset.ends, state, self.options)
-            end = self.next_end(begin, state, limited=limited)
-            made = SourceOffset(epoch=state.epoch, ends=end, reads=self.reads(state))
+        made = SourceOffset(
+            epoch=state.epoch,
+            starts=begun,
+            ends=self.next_end(begin, state, limited=limited),
+            reads=self.reads(state),
+            stream=state.name,
+        )
         self.hold_first(begin)
         if offset is not None and made.ends == offset.ends:
             return start
@@ -137,7 +146,8 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the stream, for the progress of the query."""
         if self.seen is None:
             return None
-        return SourceOffset(epoch=self.seen.epoch, ends=self.seen.end).to_dict()
+        seen = self.seen
+        return SourceOffset(epoch=seen.epoch, ends=seen.end, stream=seen.name).to_dict()
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
@@ -149,7 +159,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset.check_epoch(self.seen.epoch, self.log.name)
         begin = not_before_earliest(begin, self.seen, self.options)
         ranges = ranges_between(begin, advanced(begin, offset.ends))
-        tasks = tasks_for(self.seen, tasks_of(ranges, self.options))
+        tasks = tasks_for(self.seen, tasks_of(ranges, self.options), self.log)
         rows = few_rows(tasks, self.rows_reader(retry_s=0.0)) if TAKES_ROWS else None
         if rows is not None:
             Carrying.take(self, rows)

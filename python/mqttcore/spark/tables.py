@@ -258,7 +258,7 @@ def rows_at_hand(
     log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> pa.Table:
     """Rows that are read here and now, as a task would."""
-    [task] = tasks_for(state, [tuple(ranges)])
+    [task] = tasks_for(state, [tuple(ranges)], log)
     try:
         batches = RowReader(log=log, options=options, topic=options.topic).read(task)
         schema = pa.schema(reader_options(options, options.topic).schema)

@@ -39,6 +39,8 @@ class StreamInfo:
     path: pathlib.Path
     """Its folder, as the broker's machine calls it."""
     schema: Json | None
+    is_configured: bool = True
+    """Whether it takes messages; False: nothing of it changes any more."""
 
 
 def info(found: Json) -> StreamInfo:
@@ -50,5 +52,6 @@ def info(found: Json) -> StreamInfo:
         filters=tuple(found["filters"]),
         partitions=tuple(Bounds(**bounds) for bounds in found["partitions"]),
         path=pathlib.Path(found["path"]),
+        is_configured=found.get("configured", True),
         schema=found["schema"],
     )

@@ -132,7 +132,8 @@ impl Broker {
             .filter_map(BoundSocket::tcp_address)
             .collect();
         let engine = startup::open_state(&config, &extensions)?;
-        for line in compiled.warnings {
+        let notices = extensions.rows.iter().flat_map(|rows| rows.notices());
+        for line in compiled.warnings.into_iter().chain(notices) {
             hooks.log(LogLevel::Warning, line);
         }
         let broker = Self {

@@ -285,6 +285,20 @@ fn what_is_no_document_is_corrupt_as_a_whole() {
     assert_eq!(corrupt(&decoder.decode(&latin).expect("decoded")), [true]);
 }
 
+/// An empty payload deletes a retained message. It has no value that a row could have.
+#[test]
+fn a_row_without_a_document_is_dropped_and_fails_nothing() {
+    for format in [Format::Json, Format::Cbor, Format::MessagePack, Format::Text] {
+        let mut dropping = decoder(format, "a INT", OnError::Drop);
+        let mut failing = decoder(format, "a INT", OnError::Fail);
+
+        let dropped = dropping.decode(&batch(&["", " "])).expect("decoded");
+        let kept = failing.decode(&batch(&[""])).expect("decoded");
+
+        assert_eq!((dropped.num_rows(), kept.num_rows()), (0, 1), "{format:?}");
+    }
+}
+
 #[test]
 fn rows_that_do_not_fit_are_dropped_or_fail() {
     let payloads = [r#"{"a":1}"#, "{", r#"{"a":"x"}"#, r#"{"a":4}"#];

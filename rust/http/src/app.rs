@@ -240,6 +240,7 @@ impl App {
             // As text: not every JSON reader takes numbers of 64 bits.
             "seed": description.seed.to_string(),
             "filters": description.filters,
+            "configured": description.is_configured,
             "partitions": description.partitions.iter().map(bounds).collect::<Vec<_>>(),
             "path": self.folder.join(name).to_string_lossy(),
             "schema": schema,

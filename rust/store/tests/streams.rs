@@ -796,3 +796,45 @@ fn payloads_of_protocol_buffers_become_typed_columns() {
         "{told}"
     );
 }
+
+/// What a change of the configuration leaves behind is said at the start.
+#[test]
+fn a_stream_that_is_renamed_and_one_with_other_filters_are_told() {
+    let disk = Disk::new(1, Faults::default());
+    let log = Log::open(
+        &disk,
+        &options(&[definition("old", 1), definition("plant", 1)]),
+    )
+    .unwrap();
+    assert!(log.streams().notices().is_empty());
+    log.publish(&[("old", 0), ("plant", 0)]);
+    log.store.seal().unwrap();
+    log.streams().hold("old", "etl", &[0]).unwrap();
+    drop(log);
+    let disk = disk.after_kill();
+
+    let mut plant = definition("plant", 1);
+    plant.filters = vec!["plant/#".to_owned()];
+    let changed = options(&[definition("new", 1), plant]);
+    let notices = Log::open(&disk, &changed).unwrap().streams().notices();
+    let again = Log::open(&disk.after_kill(), &changed).unwrap();
+
+    let (old, plant) = (&notices[0], &notices[1]);
+    let has = |part: &str| assert!(old.contains(part), "{old}");
+    [
+        "stream old: it is not configured",
+        "1 files with",
+        "in streams/old, held by etl",
+    ]
+    .map(has);
+    let filters = r##"its filters were ["#"] and are ["plant/#"]"##;
+    assert!(plant.contains(filters), "{plant}");
+    assert_eq!(notices.len(), 2);
+    assert_eq!(
+        again.streams().notices(),
+        [old.as_str()],
+        "a change is told once"
+    );
+    assert!(!again.streams().describe("old").unwrap().is_configured);
+    assert!(again.streams().describe("plant").unwrap().is_configured);
+}

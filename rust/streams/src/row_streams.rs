@@ -123,6 +123,10 @@ impl RowLog for RowStreams {
         Ok(subscriptions)
     }
 
+    fn notices(&self) -> Vec<String> {
+        self.rows().map_or_else(Vec::new, |rows| rows.streams.notices())
+    }
+
     fn warning(&self) -> Option<String> {
         self.producer.get().and_then(KafkaProducer::warning)
     }

@@ -48,6 +48,9 @@ pub trait RowLog: Figures {
     /// A filter that is not valid.
     fn subscriptions(&self) -> Result<Vec<RowSubscription>, ServiceError>;
 
+    /// What operators should know of the configuration of the rows.
+    fn notices(&self) -> Vec<String>;
+
     /// What operators should know of the external log once the broker runs.
     fn warning(&self) -> Option<String>;
 

@@ -83,7 +83,7 @@ pub enum OnError {
     /// It stays: what does not fit is null, and `_corrupt` holds the payload.
     #[default]
     Null,
-    /// It is left out.
+    /// It is left out. So is a row with an empty payload.
     Drop,
     /// The reader ends with an error that names it.
     Fail,
@@ -145,7 +145,7 @@ pub const CORRUPT: &str = "_corrupt";
 /// what was before them; else the payload does not fit.
 ///
 /// A payload that is not well-formed, or no object, makes every column null and the row corrupt. An empty payload, which
-/// deletes a retained message, makes them null, too, but is not corrupt. Unlike Spark, this takes neither single quotes nor
+/// deletes a retained message, makes them null, too, but is not corrupt; [`OnError::Drop`] drops both. Unlike Spark, this takes neither single quotes nor
 /// `NaN` without quotes, refuses what follows the object, and takes fractions of seconds.
 #[derive(Clone, Debug)]
 pub struct Decoder {
@@ -313,7 +313,10 @@ impl Decoder {
         let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
         // INVARIANT: `new` has made such a column once.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
-        let fits = self.decode_rows(batch, payloads, &mut columns)?;
+        let mut fits = self.decode_rows(batch, payloads, &mut columns)?;
+        if self.on_error == OnError::Drop {
+            fits = &fits & &rows(payloads, |_, payload| !payload.trim_ascii().is_empty());
+        }
         let decoded = columns.finish_columns();
         let keep = wanted.map(BooleanArray::values);
         let bad = keep.map_or_else(|| !&fits, |keep| keep & &!&fits);

@@ -367,7 +367,10 @@ impl Opening<'_, '_> {
         let typed = Typed::of(identity.schema.as_ref());
         let typed = typed.map_err(|error| wrong(&identity.name, &error.to_string()))?;
         let definition = found.definition.as_ref();
+        let old_filters = found.identity.as_ref().map(|old| old.filters.clone());
         Ok(Stream {
+            is_configured: definition.is_some(),
+            old_filters: old_filters.filter(|old| *old != identity.filters),
             key,
             seed,
             typed,

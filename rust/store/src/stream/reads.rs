@@ -32,6 +32,8 @@ pub struct Description {
     pub seed: u64,
     /// Topic filters of the stream.
     pub filters: Vec<String>,
+    /// Whether it takes messages: it is in the configuration.
+    pub is_configured: bool,
     /// Typed columns as JSON; `null` if there are none.
     pub schema: String,
     /// Bounds of each partition.
@@ -64,6 +66,7 @@ impl Streams {
             epoch: stream.origin().epoch,
             seed: stream.seed,
             filters: stream.identity.filters.clone(),
+            is_configured: stream.is_configured,
             // INVARIANT: all keys are strings.
             schema: schema.expect("columns are texts"),
             partitions: self.bounds(name)?,

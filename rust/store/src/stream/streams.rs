@@ -119,6 +119,10 @@ pub(super) struct Stream {
     pub(super) partitions: Vec<Mutex<Partition>>,
     pub(super) aliases: Mutex<KnownMetrics>,
     pub(super) holds: Mutex<HoldTable>,
+    /// Whether it takes messages.
+    pub(super) is_configured: bool,
+    /// The filters that it had before this start, if they were others.
+    pub(super) old_filters: Option<Vec<String>>,
 }
 
 /// One partition.
@@ -179,6 +183,11 @@ impl Streams {
     pub fn names(&self) -> Vec<&str> {
         let streams = self.list.iter();
         streams.map(|stream| &*stream.identity.name).collect()
+    }
+
+    /// What operators should know of streams whose configuration changed.
+    pub fn notices(&self) -> Vec<String> {
+        self.list.iter().filter_map(Stream::notice).collect()
     }
 
     /// The number of a stream in the log.
@@ -355,6 +364,34 @@ impl Stream {
             sealed.earliest.push(partition.history.earliest);
         }
         sealed
+    }
+
+    /// What operators should know if its configuration changed.
+    fn notice(&self) -> Option<String> {
+        let name = &self.identity.name;
+        if let Some(old) = &self.old_filters {
+            let new = &self.identity.filters;
+            return Some(format!(
+                "stream {name}: its filters were {old:?} and are {new:?} from now on; its rows stay"
+            ));
+        }
+        if self.is_configured {
+            return None;
+        }
+        let sealed = self.sealed();
+        let files: Vec<_> = sealed.partitions.iter().flatten().collect();
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let holders: Vec<String> = lock(&self.holds).holds.keys().cloned().collect();
+        let held = match holders.join(", ") {
+            none if none.is_empty() => String::new(),
+            some => format!(", held by {some}"),
+        };
+        Some(format!(
+            "stream {name}: it is not configured, so it takes no messages and nothing of it is deleted: {} files with \
+             {bytes} bytes stay in streams/{name}{held}. Configure it again, or remove that folder while the broker \
+             is stopped",
+            files.len()
+        ))
     }
 
     /// Writes the file index, whatever changed.
