@@ -71,7 +71,8 @@ def session_for(
     from mqttcore.spark import session
 
     with redirect_stdout(sys.stderr):
-        spark = session(f"mqttcore pipeline {pipeline.name}")
+        # a task that fails is tried again: local[*] alone would end the query
+        spark = session(f"mqttcore pipeline {pipeline.name}", cores="*,4")
     try:
         yield spark
     finally:

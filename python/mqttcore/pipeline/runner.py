@@ -16,6 +16,7 @@ from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import Output, Stage, stages
+from mqttcore.pipeline.supervisor import Restarts, retried, wait_until_planned
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
@@ -52,7 +53,8 @@ class Runner:
             PipelineError: an expression does not fit the columns.
         """
         self.pipeline = pipeline
-        self.stages = stages(spark, pipeline)
+        self._restarts = Restarts()
+        self.stages = retried(partial(stages, spark, pipeline), pipeline.name, self._restarts)
         self.queries: list[StreamingQuery] = []
         self._spark = spark
         self._reporter = reporter
@@ -60,6 +62,7 @@ class Runner:
         self._alerts = AlertPublisher(pipeline.source)
         self._open = contextlib.ExitStack()
         self._is_over = threading.Event()
+        self._is_once = False
 
     def table(self, output: Output) -> PipelineTable:
         """The table that an output goes to."""
@@ -71,9 +74,12 @@ class Runner:
     def start(self, *, once: bool = False) -> None:
         """Starts every query; with ``once`` they end when they have read what there is now.
 
+        The next one starts when the first batch of the last one is planned.
+
         Raises:
-            PipelineError: another process runs on these checkpoints.
+            PipelineError: another process runs on these checkpoints, or a query does not start.
         """
+        self._is_once = once
         busy = "another pipeline uses this folder; stop it first"
         self._open.enter_context(locked(self._checkpoints, busy))
         self._open.callback(self._tell_holds)
@@ -81,24 +87,24 @@ class Runner:
             told = telling(self._spark, f"{self.pipeline.name}.", self._reporter, self.queries)
             self._open.enter_context(told)
         for stage in self.stages:
-            self.queries.append(self._start(stage, once=once))
+            if self._is_over.is_set():
+                break
+            self.queries.append(self._start(stage))
+            wait_until_planned(self.queries[-1], self._is_over.is_set)
 
     def wait(self) -> None:
-        """Returns when all queries have ended, `end` was called, or one has failed.
+        """Returns when all queries have ended, `end` was called, or one has failed for good.
 
-        Those that run still are stopped then.
+        Those that run still are stopped then. A query that fails for a reason that may pass starts
+        again where it was, within a budget.
 
         Raises:
             PipelineError: what a query failed with.
         """
-        from pyspark.errors import StreamingQueryException
-
-        running = list(self.queries)
+        running = list(range(len(self.queries)))
         try:
             while running and not self._is_over.is_set():
-                running = [query for query in running if not query.awaitTermination(LOOK_S)]
-        except StreamingQueryException as error:
-            raise PipelineError(f"query {self.pipeline.name}: {error}") from error
+                running = [place for place in running if not self._has_ended(place)]
         finally:
             self.stop()
 
@@ -119,11 +125,27 @@ class Runner:
             query.stop()
         self._open.close()
 
-    def _start(self, stage: Stage, *, once: bool) -> "StreamingQuery":
+    def _has_ended(self, place: int) -> bool:
+        """Whether a query has read all that it should; one that failed starts again."""
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            return bool(self.queries[place].awaitTermination(LOOK_S))
+        except StreamingQueryException as error:
+            stage = self.stages[place]
+            self._restarts.take(self._name(stage), error)
+            # in its place: the reporter waits for the queries of this list
+            self.queries[place] = self._start(stage)
+            return False
+
+    def _start(self, stage: Stage) -> "StreamingQuery":
+        return retried(partial(self._started, stage), self._name(stage), self._restarts)
+
+    def _started(self, stage: Stage) -> "StreamingQuery":
         folder = self._checkpoints / stage.name
         writer = stage.rows.writeStream.queryName(self._name(stage))
         writer = writer.option("checkpointLocation", str(folder)).outputMode("append")
-        if once or self.pipeline.trigger == "available_now":
+        if self._is_once or self.pipeline.trigger == "available_now":
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=self.pipeline.trigger)

@@ -1,0 +1,116 @@
+"""Starts queries one after another, and starts those again that fail for a reason that may pass."""
+
+import logging
+import re
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from mqttcore.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Restarts", "may_pass", "retried", "wait_until_planned"]
+
+logger = logging.getLogger(__name__)
+Made = TypeVar("Made")
+
+RESTARTS: Final = 6
+"""How often a query may be started again within `WITHIN_S`."""
+WITHIN_S: Final = 1_800.0
+FIRST_WAIT_S: Final = 2.0
+"""Before a query is started again; doubled for each restart within `WITHIN_S`."""
+PLANNED_S: Final = 120.0
+"""How long one query may take to plan its first batch before the next one starts."""
+LOOK_S: Final = 0.05
+BUSY: Final = re.compile(r"Initializing|Getting offsets")
+"""What the status of a query says before its first batch is planned."""
+PASSING: Final = re.compile(
+    r"""
+    Python\ worker\ (failed\ to\ connect\ back|exited\ unexpectedly)
+    | Timed?\ ?out\ while\ waiting\ for\ (the\ )?Python\ worker
+    | SocketTimeoutException | Accept\ timed\ out
+    | EndpointUnreachableError
+    | Connection\ (refused|reset) | Broken\ pipe
+    | (ExecutorLostFailure|Could\ not\ find\ executor)
+    | Cannot\ allocate\ memory | Resource\ temporarily\ unavailable
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What errors say that a busy machine, or a broker that is away, may cause."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same may work a moment later."""
+    return PASSING.search(str(error)) is not None
+
+
+class Restarts:
+    """The budget of restarts of each query."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, deque[float]] = defaultdict(deque)
+
+    def take(self, name: str, error: BaseException) -> None:
+        """Waits before a restart of a query, and says why it is started again.
+
+        Raises:
+            PipelineError: the error will not pass, or the budget is used up.
+        """
+        if not may_pass(error):
+            raise PipelineError(f"query {name}: {error}") from error
+        now, times = time.monotonic(), self._times[name]
+        while times and now - times[0] > WITHIN_S:
+            times.popleft()
+        if len(times) >= RESTARTS:
+            raise PipelineError(
+                f"query {name}: it failed again after {RESTARTS} restarts within"
+                f" {WITHIN_S / 60:.0f} minutes: {error}"
+            ) from error
+        wait_s = FIRST_WAIT_S * 2 ** len(times)
+        times.append(now)
+        logger.warning(
+            "query %s failed, restart %d of %d in %.0f s: %s",
+            name,
+            len(times),
+            RESTARTS,
+            wait_s,
+            first_line(error),
+        )
+        time.sleep(wait_s)
+
+
+def retried(make: Callable[[], Made], name: str, restarts: Restarts) -> Made:
+    """What ``make`` returns, called again while it fails for a reason that may pass.
+
+    Raises:
+        PipelineError: the budget is used up.
+    """
+    while True:
+        try:
+            return make()
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            restarts.take(name, error)
+
+
+def wait_until_planned(query: "StreamingQuery", is_over: Callable[[], bool]) -> None:
+    """Returns when a query has planned its first batch, has none to plan, or has ended.
+
+    Each query needs a Python worker, which has to start within 10 s that Spark fixes: on a busy
+    machine only few of them do so at once.
+    """
+    deadline = time.monotonic() + PLANNED_S
+    while query.isActive and BUSY.search(query.status["message"]) and not is_over():
+        if time.monotonic() >= deadline:
+            logger.warning("query %s still plans its first batch; the next one starts", query.name)
+            return
+        time.sleep(LOOK_S)
+
+
+def first_line(error: BaseException) -> str:
+    """The part of an error that fits into a line of a log."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

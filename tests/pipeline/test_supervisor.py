@@ -1,0 +1,208 @@
+"""Queries that fail for a reason that may pass start again, within a budget; without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqttcore.errors import PipelineError
+from mqttcore.pipeline import supervisor
+from mqttcore.pipeline.runner import Runner
+from mqttcore.pipeline.supervisor import Restarts, may_pass, retried, wait_until_planned
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from mqttcore.pipeline.config import Pipeline
+
+BUSY = "Job aborted: SparkException: Python worker failed to connect back."
+WRONG = "stream plant: partition 0, offsets 3 to 7 (exclusive) are deleted"
+
+
+class Clock:
+    """The module `time` of the supervisor: waits take none."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        """Notes the wait."""
+        self.now += seconds
+        self.waits.append(seconds)
+        self.meanwhile()
+
+    def monotonic(self) -> float:
+        """The sum of all waits."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(supervisor, "time", made)
+    return made
+
+
+@dataclasses.dataclass
+class Query:
+    """A query as Spark has it: how it ends, and what its status says before."""
+
+    name: str
+    failure: str | None = None
+    messages: list[str] = dataclasses.field(default_factory=lambda: ["Processing new data"])
+    isActive: bool = True  # noqa: N815 -- Spark's name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does; the last message stays."""
+        message = self.messages.pop(0) if len(self.messages) > 1 else self.messages[0]
+        return {"message": message, "isTriggerActive": False}
+
+    def awaitTermination(self, _limit: float) -> bool:  # noqa: N802 -- Spark's name
+        """Ends at once, as it should or not."""
+        self.isActive = False
+        if self.failure is not None:
+            raise StreamingQueryException(self.failure)
+        return True
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.isActive = False
+
+
+@dataclasses.dataclass
+class Stage:
+    """A stage without rows."""
+
+    name: str
+
+
+class PretendedRunner(Runner):
+    """A runner whose queries fail as the test says."""
+
+    def __init__(self, names: list[str], failures: dict[str, list[str]]) -> None:
+        self.pipeline = named("p")
+        self.stages = [Stage(name) for name in names]  # type: ignore[assignment]
+        self.queries = []
+        self.failures = failures
+        self.started: list[str] = []
+        self._restarts = Restarts()
+        self._is_over = threading.Event()
+        self._open = contextlib.ExitStack()
+
+    def _started(self, stage: Any) -> Any:  # noqa: ANN401 -- a pretended query
+        self.started.append(stage.name)
+        failures = self.failures.get(stage.name, [])
+        return Query(stage.name, failures.pop(0) if failures else None)
+
+    def begin(self) -> None:
+        """Starts the queries, without locks and holds."""
+        self.queries = [self._start(stage) for stage in self.stages]
+
+
+def named(name: str) -> Pipeline:
+    """A pipeline of which nothing but the name is asked for."""
+
+    @dataclasses.dataclass
+    class Named:
+        name: str
+
+    return Named(name)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        (BUSY, True),
+        ("java.net.SocketTimeoutException: Accept timed out", True),
+        ("mqttcore.errors.EndpointUnreachableError: http://b:1", True),
+        ("Python worker exited unexpectedly (crashed)", True),
+        (WRONG, False),
+        ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
+    ],
+)
+def test_which_failures_may_pass(text: str, passes: bool) -> None:
+    assert may_pass(RuntimeError(text)) is passes
+
+
+def test_a_query_that_a_busy_machine_ended_starts_again(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="mqttcore")
+    runner = PretendedRunner(["bronze", "silver"], {"silver": [BUSY, BUSY]})
+
+    runner.begin()
+    runner.wait()
+
+    assert runner.started == ["bronze", "silver", "silver", "silver"]
+    assert clock.waits == [2.0, 4.0]
+    assert caplog.messages[0] == f"query p.silver failed, restart 1 of 6 in 2 s: {BUSY}"
+
+
+def test_a_query_that_fails_for_good_ends_the_pipeline(clock: Clock) -> None:
+    runner = PretendedRunner(["bronze", "silver"], {"bronze": [WRONG]})
+    runner.begin()
+
+    with pytest.raises(PipelineError, match=r"query p\.bronze: stream plant"):
+        runner.wait()
+
+    assert runner.started == ["bronze", "silver"]
+    assert not any(query.isActive for query in runner.queries)
+    assert clock.waits == []
+
+
+def test_the_budget_of_restarts_ends_and_comes_back(clock: Clock) -> None:
+    restarts = Restarts()
+    for _ in range(supervisor.RESTARTS):
+        restarts.take("q", RuntimeError(BUSY))
+    with pytest.raises(PipelineError, match="after 6 restarts within 30 minutes: Job aborted"):
+        restarts.take("q", RuntimeError(BUSY))
+    restarts.take("other", RuntimeError(BUSY))
+
+    clock.now += supervisor.WITHIN_S
+    restarts.take("q", RuntimeError(BUSY))
+
+    assert clock.waits[-1] == supervisor.FIRST_WAIT_S
+
+
+def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None:
+    def make() -> Iterator[str]:
+        yield from (BUSY, BUSY, WRONG)
+
+    failures = make()
+
+    def fail() -> None:
+        raise RuntimeError(next(failures))
+
+    with pytest.raises(RuntimeError, match="are deleted"):
+        retried(fail, "p", Restarts())
+    assert len(clock.waits) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "waits"),
+    [
+        (["Initializing sources", "Getting offsets from x", "Processing new data"], 2),
+        (["Waiting for data to arrive"], 0),
+    ],
+)
+def test_the_next_query_starts_when_the_last_one_has_planned(
+    clock: Clock, messages: list[str], waits: int
+) -> None:
+    wait_until_planned(Query("q", messages=messages), lambda: False)  # type: ignore[arg-type]
+
+    assert len(clock.waits) == waits
+
+
+def test_a_query_that_never_plans_holds_the_others_back_for_a_while_only(clock: Clock) -> None:
+    query = Query("q", messages=["Initializing sources"])
+
+    wait_until_planned(query, lambda: False)  # type: ignore[arg-type]
+    assert clock.now >= supervisor.PLANNED_S
+
+    wait_until_planned(query, lambda: True)  # type: ignore[arg-type]
