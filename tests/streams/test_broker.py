@@ -205,3 +205,26 @@ def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Pat
     assert schema is not None
     assert base64.b64decode(schema["descriptor"]) == descriptor.read_bytes()
     assert schema["message"] == "factory.Machine"
+
+
+def test_a_stream_that_is_renamed_is_told_at_the_start(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="mqttcore")
+    settings = plant_settings(tmp_path)
+    with Broker(settings) as broker:
+        broker.publish("plant/1", b"x", qos=1)
+        settle(broker, 1)
+        with Client(broker.settings.data) as client:
+            client.hold("plant", "etl", [0, 0])
+            assert client.stream("plant").is_configured
+    renamed = (Stream(name="works", filter=("plant/#",), partitions=2),)
+
+    again = dataclasses.replace(settings, streams=renamed)
+    with Broker(again), Client(again.data) as client:
+        assert not client.stream("plant").is_configured
+
+    told = [line for line in caplog.messages if line.startswith("stream plant: ")]
+    assert len(told) == 1
+    assert "it is not configured" in told[0]
+    assert "held by etl" in told[0]
