@@ -288,7 +288,12 @@ fn what_is_no_document_is_corrupt_as_a_whole() {
 /// An empty payload deletes a retained message. It has no value that a row could have.
 #[test]
 fn a_row_without_a_document_is_dropped_and_fails_nothing() {
-    for format in [Format::Json, Format::Cbor, Format::MessagePack, Format::Text] {
+    for format in [
+        Format::Json,
+        Format::Cbor,
+        Format::MessagePack,
+        Format::Text,
+    ] {
         let mut dropping = decoder(format, "a INT", OnError::Drop);
         let mut failing = decoder(format, "a INT", OnError::Fail);
 

@@ -124,7 +124,8 @@ impl RowLog for RowStreams {
     }
 
     fn notices(&self) -> Vec<String> {
-        self.rows().map_or_else(Vec::new, |rows| rows.streams.notices())
+        self.rows()
+            .map_or_else(Vec::new, |rows| rows.streams.notices())
     }
 
     fn warning(&self) -> Option<String> {
