@@ -272,13 +272,6 @@ impl Broker {
         figures::all(&self.engine)
     }
 
-    /// Figures of the store by name, which `$SYS/broker/store/...` has, too; none without a store. Never
-    /// waits. `pressure` is 0 while the disk has room, 1 while it has little, 2 while it has none.
-    pub fn store_figures(&self) -> Vec<(&'static str, u64)> {
-        let log = self.engine.log.as_ref();
-        log.map_or_else(Vec::new, |log| log.figures().to_vec())
-    }
-
     /// Disconnects a client with `reason`. False when it is not connected.
     pub fn disconnect(&self, client_id: &str, reason: ReasonCode) -> bool {
         let id = client_id.to_owned();

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{AckToken, Message};
@@ -26,6 +26,7 @@ use crate::clients::handle::RowStream;
 use crate::clients::link::Link;
 use crate::durability::clock::now_us;
 use crate::durability::outcomes::{LostRecord, RecordOutcome, RecordOutcomes, RecordTicket};
+use crate::durability::room_wakers::RoomWakers;
 use crate::durability::row_log::{RowLog, RowRecord};
 
 /// Records behind one that is not settled above which QoS 0 is dropped: they wait for a partition that
@@ -52,7 +53,7 @@ pub(crate) struct ExternalQueue {
     waiting: RefCell<BTreeMap<(u64, u64), KafkaContinuation>>,
     serial: Cell<u64>,
     /// Connections that are not read until there is room.
-    stalled: RefCell<Vec<Waker>>,
+    stalled: RoomWakers,
     /// Scratch space of [`settle_all`](Self::settle_all).
     settling: RefCell<Vec<(u64, RecordOutcome)>>,
 }
@@ -96,7 +97,7 @@ impl ExternalQueue {
             pending: RefCell::default(),
             waiting: RefCell::default(),
             serial: Cell::new(0),
-            stalled: RefCell::default(),
+            stalled: RoomWakers::default(),
             settling: RefCell::default(),
         }
     }
@@ -163,22 +164,12 @@ impl ExternalQueue {
         self.pass_settled();
     }
 
-    /// Pending while more waits for the external log than should, for a client that waits for `record`.
+    /// Pending while the external log has no room, for a client that waits for `record`.
     pub(crate) fn poll_room(&self, record: u64, cx: &Context<'_>) -> Poll<()> {
-        if self.is_settled(record) || self.rows.has_room() {
+        if self.is_settled(record) {
             return Poll::Ready(());
         }
-        let mut stalled = self.stalled.borrow_mut();
-        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
-            stalled.push(cx.waker().clone());
-        }
-        drop(stalled);
-        // Room may have become free before this waiter was in the list.
-        if self.rows.has_room() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        self.stalled.poll_room(cx, || self.rows.has_room())
     }
 
     /// Takes out the record of this number.
@@ -219,7 +210,6 @@ impl ExternalQueue {
     }
 
     pub(crate) fn wake_stalled(&self) {
-        let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
-        stalled.iter().for_each(Waker::wake_by_ref);
+        self.stalled.wake_all();
     }
 }

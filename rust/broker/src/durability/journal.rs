@@ -9,13 +9,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use mqttcore_store::record::{RecipientsBuf, Record, RowRefsBuf};
 use mqttcore_store::{Batch, Durability};
 
 use crate::clients::client::Client;
 use crate::durability::ack_queue::{AckQueues, Awaited, Continuation};
+use crate::durability::room_wakers::RoomWakers;
 use crate::durability::store::{DurableLog, PageRequest};
 
 /// Writes one shard's records to the store.
@@ -34,7 +35,7 @@ pub(crate) struct ShardLogWriter {
     pub(crate) recipients: RefCell<RecipientsBuf>,
     pub(crate) rows: RefCell<RowRefsBuf>,
     /// Connections that do not read until the log has room.
-    stalled: RefCell<Vec<Waker>>,
+    stalled: RoomWakers,
 }
 
 impl ShardLogWriter {
@@ -48,33 +49,19 @@ impl ShardLogWriter {
             ack_queues: AckQueues::new(awaited),
             recipients: RefCell::default(),
             rows: RefCell::default(),
-            stalled: RefCell::default(),
+            stalled: RoomWakers::default(),
         }
     }
 
-    /// Pending while more waits for the disk than should.
+    /// Pending while the queue of the log has no room.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.log.store.has_room() {
-            return Poll::Ready(());
-        }
-        let mut stalled = self.stalled.borrow_mut();
-        if !stalled.iter().any(|waker| waker.will_wake(cx.waker())) {
-            stalled.push(cx.waker().clone());
-        }
-        drop(stalled);
-        // The queue may have become shorter before this waiter was in the list.
-        if self.log.store.has_room() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        self.stalled.poll_room(cx, || self.log.store.has_room())
     }
 
-    /// Wakes the connections that waited for the log.
+    /// Wakes the connections that wait for the log, if it has room.
     pub(crate) fn wake_stalled(&self) {
-        if !self.stalled.borrow().is_empty() && self.log.store.has_room() {
-            let stalled = std::mem::take(&mut *self.stalled.borrow_mut());
-            stalled.iter().for_each(Waker::wake_by_ref);
+        if !self.stalled.is_empty() && self.log.store.has_room() {
+            self.stalled.wake_all();
         }
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod loading;
 pub(crate) mod outcomes;
 pub(crate) mod page;
 pub(crate) mod pagings;
+mod room_wakers;
 pub(crate) mod row_log;
 pub(crate) mod share;
 pub(crate) mod store;

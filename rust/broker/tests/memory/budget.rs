@@ -3,7 +3,7 @@
 //! The allocator's own rounding, and the tables whose size nobody asks for, make the difference that is allowed.
 
 use super::*;
-use crate::common::Home;
+use crate::common::{Home, figure};
 
 /// Bytes that may be missing, or be too much, whatever the load.
 const SLACK: usize = MIB / 2;
@@ -189,12 +189,6 @@ fn rows_of_the_store_are_counted() {
         keep_sessions(&broker);
         queue(&broker, 20, 60_000)
     });
-    let rows = store_figure(&broker, "memory_bytes");
+    let rows = figure(&broker, "store_memory_bytes");
     assert!(rows > MIB as u64, "{rows}");
-}
-
-fn store_figure(broker: &Broker, name: &str) -> u64 {
-    let figures = broker.store_figures();
-    let found = figures.iter().find(|(found, _)| *found == name);
-    found.expect("a figure of the store").1
 }

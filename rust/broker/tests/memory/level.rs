@@ -10,7 +10,8 @@ use mqttcore_broker::{Broker, Config, Data, Grant, Listener, Promise, TopicPromi
 use mqttcore_codec::QoS;
 
 use crate::common::{
-    Client, HOUR_S, Home, Plugin, Received, allow, config, eventually, filter, start_with, v5,
+    Client, HOUR_S, Home, Plugin, Received, allow, config, eventually, figure, filter, start_with,
+    v5,
 };
 use crate::{ALLOCATIONS, Heap};
 
@@ -121,9 +122,7 @@ impl Pair {
 
 /// Records and syncs of the store, and how often the thread of its log was woken.
 fn work(broker: &Broker) -> [u64; 3] {
-    let figures = broker.store_figures();
-    let figure = |name| figures.iter().find(|(known, _)| *known == name);
-    let [records, syncs] = ["records", "syncs"].map(|name| figure(name).expect("a figure").1);
+    let [records, syncs] = ["store_records", "store_syncs"].map(|name| figure(broker, name));
     [records, syncs, wakes_of_the_log()]
 }
 

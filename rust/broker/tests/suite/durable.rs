@@ -13,7 +13,7 @@ use mqttcore_store::{DurableStore, Store, StoreOptions};
 use mqttcore_topics::Strategy;
 
 use crate::common::{
-    Client, HOUR_S, Home, Received, config, config_with_limits, eventually, v3, v5, within,
+    Client, HOUR_S, Home, Received, config, config_with_limits, eventually, figure, v3, v5, within,
 };
 
 fn no() -> Properties<'static> {
@@ -188,17 +188,12 @@ fn a_will_of_a_client_of_level_memory_leaves_nothing_in_the_store() {
         config
     };
     let first = home.start_with(0, config());
-    let records = |broker: &Broker| {
-        let figures = broker.store_figures();
-        let records = figures.iter().find(|(name, _)| *name == "records");
-        records.map(|(_, records)| *records)
-    };
-    let before = records(&first);
+    let before = figure(&first, "store_records");
 
     let mortal = v5("mortal").will("will", "gone").connect(&first);
     mortal.disconnect();
 
-    assert_eq!(records(&first), before);
+    assert_eq!(figure(&first, "store_records"), before);
 }
 
 #[test]

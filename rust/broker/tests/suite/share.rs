@@ -7,7 +7,7 @@ use mqttcore_broker::{Broker, Config, FullQueuePolicy};
 use mqttcore_codec::{QoS, ReasonCode};
 
 use crate::common::{
-    Client, HOUR_S, Home, Plugin, Received, back, config, eventually, queued, v3, v5,
+    Client, HOUR_S, Home, Plugin, Received, back, config, eventually, figure, queued, v3, v5,
 };
 
 const LIMIT: usize = 20_000;
@@ -29,9 +29,7 @@ fn subscribed(broker: &Broker, id: &str) -> Client {
 }
 
 fn percent(broker: &Broker) -> u64 {
-    let figures = broker.store_figures();
-    let found = figures.iter().find(|(name, _)| *name == "queues_percent");
-    found.expect("a figure").1
+    figure(broker, "store_queues_percent")
 }
 
 /// Publishes to the sessions "one" and "two", which are away, until all queues together are full; returns how many were
