@@ -252,3 +252,96 @@ fn a_cache_without_hits_stands_aside_and_tries_again() {
 
     assert!(!cache.is_aside());
 }
+
+/// The results of several topics, an answer each.
+#[derive(Default)]
+struct Answers(Vec<Seen>);
+
+impl Visitor for Answers {
+    fn topic(&mut self, index: usize) {
+        assert_eq!(index, self.0.len());
+        self.0.push(Seen::default());
+    }
+
+    fn plain(&mut self, found: Match<'_>) {
+        self.0.last_mut().expect("a topic").plain(found);
+    }
+
+    fn shared(&mut self, candidate: Match<'_>) -> bool {
+        self.plain(candidate);
+        true
+    }
+
+    fn shared_offline(&mut self, _: Match<'_>) {}
+}
+
+/// A directory so large that topics are searched for together.
+fn large() -> Directory {
+    let directory = Directory::new(1, Strategy::RoundRobin);
+    let id = directory.join(1);
+    let filters: Vec<_> = (0..30_000)
+        .map(|number| filter(&format!("site/{number}/+")))
+        .collect();
+    let subscribe = |filter| Change::Subscribe {
+        filter,
+        options: OPTIONS,
+    };
+    directory.commit(id, &filters.iter().map(subscribe).collect::<Vec<_>>());
+    directory
+}
+
+#[test]
+fn the_cache_is_asked_first_in_a_large_directory_too() {
+    let directory = large();
+    let mut cache = warm(&directory);
+    let topics: Vec<_> = (0..16).map(|number| format!("site/{number}/a")).collect();
+    let topics: Vec<_> = topics.iter().map(|topic| name(topic)).collect();
+    let mut ask = || {
+        let mut answers = Answers::default();
+        let hits = directory.match_many_cached(&mut cache, &topics, None, 0, &mut answers);
+        assert!(answers.0.iter().all(|seen| seen.0.len() == 1));
+        hits
+    };
+
+    // A topic may be in the way of another one.
+    assert!(ask() <= 1);
+    assert!(ask() >= 14);
+}
+
+#[test]
+fn many_are_answered_as_one_by_one_whether_they_are_cached_repeated_or_neither() {
+    let directory = large();
+    let (all, member) = (directory.join(2), directory.join(3));
+    subscribe(&directory, all, "site/7/#", OPTIONS);
+    subscribe(&directory, member, "$share/g/site/8/a", OPTIONS);
+    let mut cache = warm(&directory);
+    let mut state = 3_u64;
+    for round in 0..2_000 {
+        let mut draw = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 36).unwrap()
+        };
+        let texts: Vec<String> = (0..draw() % 40)
+            .flat_map(|_| {
+                let text = format!("site/{}/a", draw() % [12, 2_000][round % 2]);
+                vec![text; draw() % 4]
+            })
+            .collect();
+        let topics: Vec<_> = texts.iter().map(|text| name(text)).collect();
+
+        let mut answers = Answers::default();
+        directory.match_many_cached(&mut cache, &topics, None, 0, &mut answers);
+
+        assert_eq!(answers.0.len(), topics.len());
+        for (text, mut seen) in texts.iter().zip(answers.0) {
+            seen.0.sort();
+            assert_eq!(
+                seen,
+                uncached(&directory, text, None),
+                "{text} in round {round}"
+            );
+        }
+    }
+}

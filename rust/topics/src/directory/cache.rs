@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Directory;
-use super::snapshot::{MatchRequest, summarize};
+use super::snapshot::{MatchRequest, Snapshot, summarize};
+use super::walk::{INTERLEAVED_TOPICS, TopicWalk};
 use crate::subscribers::PackedSubscription;
 use crate::sync::{Acquire, Arc};
 use crate::{Match, Search, SubscriberId, TopicName, Visitor};
@@ -183,6 +184,67 @@ impl MatchCache {
         (self.seen, self.hits) = (1, 0);
     }
 
+    /// The entry of this result.
+    #[inline]
+    fn find(&self, key: Key<'_>) -> Option<&Entry> {
+        let entries = places(key.hash).into_iter();
+        let mut entries = entries.filter_map(|place| self.entries.get(place));
+        entries.find(|entry| entry.is_of(key))
+    }
+
+    /// Visits the receivers of this result; `false` if it is not in the cache.
+    #[inline]
+    fn visit(&mut self, key: Key<'_>, visitor: &mut impl Visitor) -> bool {
+        let Some(entry) = self.find(key) else {
+            return false;
+        };
+        visitor.searched(Search {
+            steps: 1,
+            is_complete: true,
+        });
+        let receivers = entry.receivers().iter();
+        receivers.for_each(|receiver| receiver.visit(visitor));
+        self.hits += 1;
+        true
+    }
+
+    /// Delivers what a search has found, and caches it if possible.
+    #[inline]
+    fn deliver_and_keep(
+        &mut self,
+        (snapshot, topic_walk): (&Snapshot<'_>, &TopicWalk<'_, '_>),
+        key: Option<Key<'_>>,
+        message: MatchRequest<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        let mut sums = SmallVec::new();
+        let entry = key.filter(|_| summarize(topic_walk, &mut sums));
+        let Some((key, entry)) = entry.and_then(|key| Some((key, self.place_for(key)?))) else {
+            snapshot.deliver(topic_walk, message, visitor);
+            return;
+        };
+        visitor.searched(topic_walk.search());
+        entry.keep(key);
+        for sum in sums {
+            // Under the pin of the snapshot a subscriber number has the meaning that it had in its version. Removed
+            // subscribers are left out; a removal from here on changes the count.
+            let subscriber = PackedSubscription::from_bits(sum).subscriber();
+            if let Some(handle) = snapshot.directory.clients.handle(subscriber) {
+                entry.add(Receiver { handle, sum });
+            }
+        }
+        let receivers = entry.receivers().iter();
+        receivers.for_each(|receiver| receiver.visit(visitor));
+    }
+
+    /// The entry that this result goes to. The second place is for a topic whose first place is taken by another topic
+    /// that may be in use, too.
+    fn place_for(&mut self, key: Key<'_>) -> Option<&mut Entry> {
+        let [first, second] = places(key.hash);
+        let is_taken = self.entries.get(first)?.changes == key.changes;
+        self.entries.get_mut(if is_taken { second } else { first })
+    }
+
     /// Clears the cache if the directory is another one.
     fn belong_to(&mut self, directory: &Directory) {
         let is_same = |identity: &Arc<()>| Arc::ptr_eq(identity, &directory.identity);
@@ -191,6 +253,16 @@ impl MatchCache {
             self.entries.fill(Entry::default());
         }
     }
+}
+
+/// One value for each of the topics that are searched for together.
+type Group<T> = SmallVec<[T; INTERLEAVED_TOPICS]>;
+
+/// Where the result of a topic comes from: the cache, or one of the searches.
+#[derive(Clone, Copy)]
+struct Source<'t> {
+    key: Option<Key<'t>>,
+    walk: Option<usize>,
 }
 
 /// The two adjacent entries that may hold a topic.
@@ -215,32 +287,18 @@ impl Directory {
         random: u64,
         visitor: &mut impl Visitor,
     ) -> bool {
-        let Some(key) = self.key_in(cache, topic) else {
-            self.snapshot().match_one(topic, publisher, random, visitor);
-            return false;
-        };
-        let places = places(key.hash);
-        let mut entries = places.into_iter().map(|place| &cache.entries[place]);
-        if let Some(entry) = entries.find(|entry| entry.is_of(key)) {
-            cache.hits += 1;
-            visitor.searched(Search {
-                steps: 1,
-                is_complete: true,
-            });
-            let receivers = entry.receivers().iter();
-            receivers.for_each(|receiver| receiver.visit(visitor));
-            return true;
-        }
         let message = MatchRequest {
             topic,
             publisher,
             random,
         };
-        // The second place is for a topic whose first place is taken by another topic that may be in use, too.
-        let [first, second] = places;
-        let is_taken = cache.entries[first].changes == key.changes;
-        let entry = &mut cache.entries[if is_taken { second } else { first }];
-        self.match_and_keep(entry, key, message, visitor);
+        let key = self.key_in(cache, topic);
+        if key.is_some_and(|key| cache.visit(key, visitor)) {
+            return true;
+        }
+        let snapshot = self.snapshot();
+        let topic_walk = snapshot.search(topic);
+        cache.deliver_and_keep((&snapshot, &topic_walk), key, message, visitor);
         false
     }
 
@@ -266,38 +324,8 @@ impl Directory {
         Some(key)
     }
 
-    /// Matches a topic and caches the result if possible.
-    #[inline]
-    fn match_and_keep(
-        &self,
-        entry: &mut Entry,
-        key: Key<'_>,
-        message: MatchRequest<'_>,
-        visitor: &mut impl Visitor,
-    ) {
-        let snapshot = self.snapshot();
-        let topic_walk = snapshot.search(message.topic);
-        let mut sums = SmallVec::new();
-        if !summarize(&topic_walk, &mut sums) {
-            snapshot.deliver(&topic_walk, message, visitor);
-            return;
-        }
-        visitor.searched(topic_walk.search());
-        entry.keep(key);
-        for sum in sums {
-            // Under the pin of the snapshot a subscriber number has the meaning that it had in its version. Removed
-            // subscribers are left out; a removal from here on changes the count.
-            let subscriber = PackedSubscription::from_bits(sum).subscriber();
-            if let Some(handle) = self.clients.handle(subscriber) {
-                entry.add(Receiver { handle, sum });
-            }
-        }
-        let receivers = entry.receivers().iter();
-        receivers.for_each(|receiver| receiver.visit(visitor));
-    }
-
-    /// As [`match_many`](crate::Snapshot::match_many), with a worker's cache if the tree is too small for
-    /// interleaving. Returns how many results came from the cache.
+    /// As [`match_many`](crate::Snapshot::match_many), with a worker's cache: only topics that are not in it are searched
+    /// for, and a topic that comes several times in a row once. Returns how many results came from the cache.
     pub fn match_many_cached(
         &self,
         cache: &mut MatchCache,
@@ -306,19 +334,60 @@ impl Directory {
         random: u64,
         visitor: &mut impl Visitor,
     ) -> usize {
-        let snapshot = self.snapshot();
-        if snapshot.is_worth_interleaving() {
-            snapshot.match_many(topics, publisher, random, visitor);
-            return 0;
-        }
-        drop(snapshot);
         let mut hits = 0;
-        for (index, topic) in topics.iter().enumerate() {
-            visitor.topic(index);
-            let random = self.hasher.scramble(random ^ index as u64);
-            let is_hit = self.match_cached(cache, *topic, publisher, random, visitor);
-            hits += usize::from(is_hit);
+        for (group, topics) in topics.chunks(INTERLEAVED_TOPICS).enumerate() {
+            let first = group * INTERLEAVED_TOPICS;
+            let (sources, missed) = self.sources(cache, topics);
+            let snapshot = (!missed.is_empty()).then(|| self.snapshot());
+            let topic_walks = snapshot
+                .as_ref()
+                .map(|snapshot| snapshot.search_many(&missed));
+            for ((place, topic), source) in topics.iter().enumerate().zip(&sources) {
+                let index = first + place;
+                visitor.topic(index);
+                let message = MatchRequest {
+                    topic: *topic,
+                    publisher,
+                    random: self.hasher.scramble(random ^ index as u64),
+                };
+                if source.key.is_some_and(|key| cache.visit(key, visitor)) {
+                    hits += 1;
+                    continue;
+                }
+                let walk = source.walk.and_then(|walk| topic_walks.as_ref()?.get(walk));
+                if let Some(found) = snapshot.as_ref().zip(walk) {
+                    cache.deliver_and_keep(found, source.key, message, visitor);
+                } else {
+                    // A result of this group has taken its place in the cache.
+                    self.snapshot()
+                        .match_one(*topic, publisher, message.random, visitor);
+                }
+            }
         }
         hits
+    }
+
+    /// Where the results of `topics` come from, and those topics that have to be searched for.
+    fn sources<'t>(
+        &self,
+        cache: &mut MatchCache,
+        topics: &[TopicName<'t>],
+    ) -> (Group<Source<'t>>, Group<TopicName<'t>>) {
+        let (mut sources, mut missed) = (Group::<Source<'t>>::new(), Group::new());
+        for (place, topic) in topics.iter().enumerate() {
+            let before = place.checked_sub(1).and_then(|before| topics.get(before));
+            if let Some(same) = sources.last().filter(|_| before == Some(topic)) {
+                sources.push(*same);
+                continue;
+            }
+            let key = self.key_in(cache, *topic);
+            let is_cached = key.is_some_and(|key| cache.find(key).is_some());
+            let walk = (!is_cached).then_some(missed.len());
+            if walk.is_some() {
+                missed.push(*topic);
+            }
+            sources.push(Source { key, walk });
+        }
+        (sources, missed)
     }
 }

@@ -88,15 +88,33 @@ impl<'d> Snapshot<'d> {
         topic_walk
     }
 
+    /// Finds the filters that match each of several topics; in a large tree their reads overlap.
+    pub(crate) fn search_many<'t>(
+        &self,
+        topics: &[TopicName<'t>],
+    ) -> SmallVec<[TopicWalk<'t, '_>; INTERLEAVED_TOPICS]> {
+        if topics.len() < FEW || !self.version.is_worth_interleaving() {
+            return topics.iter().map(|topic| self.search(*topic)).collect();
+        }
+        self.search_interleaved(topics)
+    }
+
+    fn search_interleaved<'t>(
+        &self,
+        topics: &[TopicName<'t>],
+    ) -> SmallVec<[TopicWalk<'t, '_>; INTERLEAVED_TOPICS]> {
+        let texts = topics.iter().map(|topic| topic.as_str().as_bytes());
+        let mut topic_walks: SmallVec<[_; INTERLEAVED_TOPICS]> =
+            texts.map(TopicWalk::new).collect();
+        collect_interleaved(&self.version, &self.directory.hasher, &mut topic_walks);
+        self.prefetch_receivers(&topic_walks);
+        topic_walks
+    }
+
     /// Whether the search for the matches of `topic` is complete; see [`Search`](crate::Search).
     pub fn can_match(&self, topic: TopicName<'_>) -> bool {
         let is_short = topic.levels().nth(LEVELS_FOR_SURE).is_none();
         is_short || !self.search(topic).is_given_up()
-    }
-
-    /// Whether the reads of several topics overlap in [`match_many`](Self::match_many).
-    pub(crate) fn is_worth_interleaving(&self) -> bool {
-        self.version.is_worth_interleaving()
     }
 
     /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
@@ -110,7 +128,7 @@ impl<'d> Snapshot<'d> {
         random: u64,
         visitor: &mut impl Visitor,
     ) {
-        if topics.len() >= FEW && self.is_worth_interleaving() {
+        if topics.len() >= FEW && self.version.is_worth_interleaving() {
             self.match_interleaved(topics, publisher, random, visitor);
             return;
         }
@@ -132,11 +150,7 @@ impl<'d> Snapshot<'d> {
     ) {
         let hasher = &self.directory.hasher;
         for (group, topics) in topics.chunks(INTERLEAVED_TOPICS).enumerate() {
-            let texts = topics.iter().map(|topic| topic.as_str().as_bytes());
-            let mut topic_walks: SmallVec<[_; INTERLEAVED_TOPICS]> =
-                texts.map(TopicWalk::new).collect();
-            collect_interleaved(&self.version, hasher, &mut topic_walks);
-            self.prefetch_receivers(&topic_walks);
+            let topic_walks = self.search_interleaved(topics);
             for ((place, topic), topic_walk) in topics.iter().enumerate().zip(&topic_walks) {
                 let index = group * INTERLEAVED_TOPICS + place;
                 visitor.topic(index);
