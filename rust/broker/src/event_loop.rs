@@ -112,6 +112,30 @@ fn time_to_give_back() -> Duration {
     start.elapsed()
 }
 
+/// Frees memory of the next clients from slot `from` on; returns where to go on.
+///
+/// What they have in flight is cut out of the chunks that it came in: a client that reads but does not acknowledge has
+/// no other moment for it. Connections that were idle since the last visit lose their empty buffers.
+fn ease_sessions(shard: &Shard, from: usize) -> usize {
+    const LOOKED_AT_A_TICK: usize = 256;
+    shard
+        .registry
+        .borrow()
+        .visit(from, LOOKED_AT_A_TICK, |client| {
+            let mut session = client.session.borrow_mut();
+            if session.in_flight() > 0 {
+                session.release_chunks();
+            }
+            let link = client.link_ref();
+            if let Some(link) = link.as_ref().filter(|link| link.is_idle()) {
+                session.shrink();
+                link.outbox.borrow_mut().shrink();
+                drop(session);
+                client.weigh(shard);
+            }
+        })
+}
+
 /// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
 async fn run_timers(shard: Rc<Shard>) {
     const CLEANED_A_TICK: usize = 256;
@@ -133,7 +157,7 @@ async fn run_timers(shard: Rc<Shard>) {
             });
         }
         contained(&shard, "queued wills", || wills::publish_queued(&shard));
-        eased = shard.registry.borrow().release_chunks(eased);
+        eased = ease_sessions(&shard, eased);
         count.tick(&shard);
         contained(&shard, "the budget of memory", || {
             pressure::tick(&shard, &mut walk);

@@ -415,7 +415,7 @@ fn half_open_connections_are_cheap() {
     drop(silent);
 }
 
-/// 1.5 KB is the goal of an optimised broker; a debug build's tasks are larger.
+/// 1.5 KB is the goal, with the allocator's own bytes.
 #[test]
 fn idle_clients_are_cheap() {
     const CLIENTS: usize = 500;
@@ -427,14 +427,14 @@ fn idle_clients_are_cheap() {
     let clients: Vec<Client> = (0..CLIENTS)
         .map(|index| {
             let mut client = v3(&format!("idle-{index}")).connect(&broker);
-            client.subscribe(&format!("idle/{index}"), QoS::AtMostOnce);
+            client.subscribe(&format!("idle/{index}/+"), QoS::AtMostOnce);
             client.ping();
             client
         })
         .collect();
 
-    let each = heap.grown() / CLIENTS;
-    assert!(each < 4 * KIB, "{each} bytes each");
+    // About 100 bytes are the test's own client.
+    eventually("idle buffers are freed", || heap.grown() / CLIENTS <= 1_720);
     drop(clients);
 }
 

@@ -27,7 +27,7 @@ use std::any::Any;
 #[cfg(feature = "faults")]
 pub use asked::panic_in;
 pub use contained::contained;
-pub use task::caught;
+pub use task::{caught, poll_caught};
 pub use thread::{Panicked, may_panic, spawn};
 
 /// What a panic said.

@@ -6,9 +6,9 @@ use std::time::Instant;
 use crate::cause::Cause;
 use crate::event::SessionEvent;
 use crate::gate::HeldAcks;
-use crate::inflight::InFlight;
 use crate::live::ConnectionState;
 use crate::message::Message;
+use crate::packet_ids::PacketIdAllocator;
 use crate::queue::Queue;
 use crate::session::{LinkState, Session};
 use crate::subscriptions::Subscriptions;
@@ -105,7 +105,9 @@ impl Session {
         live.backlog_bytes = 0;
         live.aliases = None;
         live.authentication = None;
-        live.in_flight.restart();
+        if let Some(in_flight) = live.in_flight.get_mut() {
+            in_flight.restart();
+        }
         if let Some(incoming) = &mut live.incoming {
             incoming.pending = Vec::new();
         }
@@ -117,7 +119,8 @@ impl Session {
         self.queue = Queue::default();
         self.subscriptions = Subscriptions::default();
         if let Some(live) = self.live.get_mut() {
-            live.in_flight = InFlight::NONE;
+            live.in_flight.clear();
+            live.packet_ids = PacketIdAllocator::ALL;
             live.incoming = None;
             live.will = None;
         }

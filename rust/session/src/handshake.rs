@@ -14,6 +14,7 @@ use crate::event::DropReason;
 use crate::gate::AckToken;
 use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
 use crate::live::{ActiveState, ConnectionState, TopicAliases};
+use crate::queue::Outgoing;
 use crate::secret::Secret;
 use crate::session::{LinkState, Session};
 use crate::transmit::Transmit;
@@ -246,9 +247,10 @@ impl Session {
         let ActiveState {
             link, in_flight, ..
         } = &mut *self.live;
-        let removed =
-            in_flight.remove_unless(|outgoing| link.obstacle(outgoing, version).is_none());
-        for entry in removed {
+        let fits = |outgoing: &Outgoing| link.obstacle(outgoing, version).is_none();
+        let in_flight = in_flight.get_mut();
+        let removed = in_flight.map(|in_flight| in_flight.remove_unless(fits));
+        for entry in removed.into_iter().flatten() {
             let reason = self.live.link.obstacle(&entry.outgoing, version);
             let reason = reason.unwrap_or(DropReason::PacketTooLarge);
             self.drop_message(reason, entry.outgoing);

@@ -40,7 +40,6 @@ pub(crate) struct InFlight {
     sent_bytes: usize,
     /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
     releases: VecDeque<PacketId>,
-    ids: PacketIdAllocator,
 }
 
 /// A PUBLISH with its identifier.
@@ -94,7 +93,6 @@ impl InFlight {
         bytes: 0,
         sent_bytes: 0,
         releases: VecDeque::new(),
-        ids: PacketIdAllocator::ALL,
     };
 
     /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
@@ -114,20 +112,13 @@ impl InFlight {
 
     /// Takes an identifier that is not in use, those of unfinished exchanges included
     /// [MQTT-2.2.1-4].
-    pub(crate) fn take_id(&mut self) -> Option<PacketId> {
-        let Self {
-            publishes,
-            releases,
-            ids,
-            ..
-        } = self;
-        let used = || {
+    pub(crate) fn take_id(&self, ids: &mut PacketIdAllocator) -> Option<PacketId> {
+        let publishes = self.publishes.iter();
+        ids.take(|| {
             publishes
-                .iter()
                 .map(|entry| entry.packet_id)
-                .chain(releases.iter().copied())
-        };
-        ids.take(used)
+                .chain(self.releases())
+        })
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing, packet_id: PacketId, token: AckToken) {
@@ -142,13 +133,11 @@ impl InFlight {
 
     /// Puts back what an earlier life of the broker left open, in its order.
     pub(crate) fn restore(&mut self, entry: InFlightEntry) {
-        self.ids.use_up();
         self.bytes += entry.bytes();
         self.publishes.push_back(entry);
     }
 
     pub(crate) fn restore_release(&mut self, packet_id: PacketId) {
-        self.ids.use_up();
         self.releases.push_back(packet_id);
     }
 

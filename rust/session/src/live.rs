@@ -12,6 +12,7 @@ use crate::control::Control;
 use crate::event::SessionEvent;
 use crate::gate::{AckToken, HeldAcks};
 use crate::inflight::InFlight;
+use crate::packet_ids::PacketIdAllocator;
 use crate::queue::Outgoing;
 use crate::received::ReceivedIds;
 use crate::will::WillMessage;
@@ -27,7 +28,9 @@ pub(crate) struct ActiveState {
     /// QoS 0 messages to be polled.
     pub(crate) backlog: VecDeque<Outgoing>,
     pub(crate) backlog_bytes: usize,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: OnDemand<InFlight>,
+    /// Kept while nothing is in flight: the next identifier is another one.
+    pub(crate) packet_ids: PacketIdAllocator,
     /// The last drop of a message that the store has: no later QoS 1 message leaves before this is confirmed.
     pub(crate) dropped: AckToken,
     pub(crate) events: VecDeque<SessionEvent>,
@@ -92,7 +95,7 @@ impl ConnectionState {
 }
 
 impl ActiveState {
-    fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         let incoming = self.incoming.as_ref().map_or(0, |incoming| {
             size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
         });
@@ -100,7 +103,7 @@ impl ActiveState {
         self.held.heap_bytes()
             + self.controls.capacity() * size_of::<Control>()
             + self.backlog.capacity() * size_of::<Outgoing>()
-            + self.in_flight.heap_bytes()
+            + self.in_flight.heap_bytes(InFlight::heap_bytes)
             + self.events.capacity() * size_of::<SessionEvent>()
             + self
                 .aliases
@@ -117,7 +120,8 @@ impl ActiveState {
         controls: VecDeque::new(),
         backlog: VecDeque::new(),
         backlog_bytes: 0,
-        in_flight: InFlight::NONE,
+        in_flight: OnDemand(None),
+        packet_ids: PacketIdAllocator::ALL,
         dropped: AckToken::NONE,
         events: VecDeque::new(),
         incoming: None,
@@ -137,7 +141,11 @@ impl ActiveState {
     /// Gives back the memory of lines that are empty.
     pub(crate) fn shrink(&mut self) {
         self.held.shrink();
-        self.in_flight.shrink();
+        if self.in_flight.len() == 0 {
+            self.in_flight.clear();
+        } else if let Some(in_flight) = self.in_flight.get_mut() {
+            in_flight.shrink();
+        }
         if self.controls.is_empty() {
             self.controls = VecDeque::new();
         }
@@ -155,43 +163,86 @@ impl ActiveState {
     }
 }
 
-/// A [`ActiveState`] that is on the heap while it is needed: most kept sessions wait for clients that are
-/// away, and have nothing of it.
+/// A state that is on the heap while it is needed.
 ///
 /// It reads as one where nothing goes on, and comes to be when it is written to.
-#[derive(Debug, Default)]
-pub(crate) struct OptionalState(Option<Box<ActiveState>>);
+#[derive(Debug)]
+pub(crate) struct OnDemand<T>(Option<Box<T>>);
 
-impl OptionalState {
-    pub(crate) fn heap_bytes(&self) -> usize {
-        let live = self.0.as_deref();
-        live.map_or(0, |live| size_of::<ActiveState>() + live.heap_bytes())
+/// Most kept sessions wait for clients that are away, and have nothing of it.
+pub(crate) type OptionalState = OnDemand<ActiveState>;
+
+/// What has a state where nothing goes on.
+pub(crate) trait Rest: Sized + 'static {
+    /// That state.
+    const REST: Self;
+
+    /// The same, for all that are at rest.
+    fn rest() -> &'static Self;
+}
+
+impl Rest for ActiveState {
+    const REST: Self = Self::REST;
+
+    fn rest() -> &'static Self {
+        const { &Self::REST }
     }
+}
 
-    /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
-    pub(crate) fn rest(&mut self) {
-        if self.0.as_deref().is_some_and(ActiveState::is_over) {
-            self.0 = None;
-        }
+impl Rest for InFlight {
+    const REST: Self = Self::NONE;
+
+    fn rest() -> &'static Self {
+        const { &Self::NONE }
+    }
+}
+
+impl<T> Default for OnDemand<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> OnDemand<T> {
+    /// Heap bytes, with those that `of` counts.
+    pub(crate) fn heap_bytes(&self, of: impl FnOnce(&T) -> usize) -> usize {
+        let state = self.0.as_deref();
+        state.map_or(0, |state| size_of::<T>() + of(state))
     }
 
     /// As it is, if it is.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut ActiveState> {
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
-}
 
-impl Deref for OptionalState {
-    type Target = ActiveState;
-
-    fn deref(&self) -> &ActiveState {
-        const REST: &ActiveState = &ActiveState::REST;
-        self.0.as_deref().unwrap_or(REST)
+    /// Frees it.
+    pub(crate) fn clear(&mut self) {
+        self.0 = None;
     }
 }
 
-impl DerefMut for OptionalState {
-    fn deref_mut(&mut self) -> &mut ActiveState {
-        self.0.get_or_insert_with(|| Box::new(ActiveState::REST))
+impl OptionalState {
+    /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
+    pub(crate) fn rest(&mut self) {
+        if self.0.as_deref().is_some_and(ActiveState::is_over) {
+            self.clear();
+        }
+    }
+}
+
+impl<T: Rest> Deref for OnDemand<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(state) => state,
+            None => T::rest(),
+        }
+    }
+}
+
+impl<T: Rest> DerefMut for OnDemand<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_or_insert_with(|| Box::new(T::REST))
     }
 }

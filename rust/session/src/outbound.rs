@@ -129,7 +129,9 @@ impl Session {
     pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
         let window = self.window();
         let live = self.live.get_mut()?;
-        let mut transmit = match live.in_flight.poll(window, &self.gate) {
+        let in_flight = live.in_flight.get_mut();
+        let next = in_flight.and_then(|in_flight| in_flight.poll(window, &self.gate));
+        let mut transmit = match next {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
         };
@@ -274,8 +276,10 @@ impl Session {
 
     /// Gives a message its identifier and its place in the window, which has room.
     fn admit(&mut self, outgoing: Outgoing) {
+        let live = &mut *self.live;
+        let packet_id = live.in_flight.take_id(&mut live.packet_ids);
         // INVARIANT: the window is below 65,535, so an identifier is free.
-        let packet_id = self.live.in_flight.take_id().expect("the window has room");
+        let packet_id = packet_id.expect("the window has room");
         let token = self.record_sending(packet_id, &outgoing);
         self.live.in_flight.push(outgoing, packet_id, token);
     }

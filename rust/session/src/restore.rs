@@ -60,6 +60,7 @@ impl Session {
         delivery: Delivery<'_>,
     ) {
         let outgoing = outgoing(message, delivery);
+        self.live.packet_ids.use_up();
         self.live
             .in_flight
             .restore(InFlightEntry::restored(outgoing, packet_id));
@@ -67,6 +68,7 @@ impl Session {
 
     /// Puts back an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].
     pub fn restore_release(&mut self, packet_id: PacketId) {
+        self.live.packet_ids.use_up();
         self.live.in_flight.restore_release(packet_id);
     }
 

@@ -10,8 +10,9 @@ use crate::cause::Cause;
 use crate::control::{Control, ControlKind};
 use crate::event::SessionEvent;
 use crate::gate::{AckGate, AckToken};
+use crate::inflight::InFlight;
 use crate::limits::ServerLimits;
-use crate::live::OptionalState;
+use crate::live::{ActiveState, OptionalState};
 use crate::message::Message;
 use crate::queue::{Outgoing, Queue};
 use crate::request::Request;
@@ -57,7 +58,8 @@ pub(crate) enum LinkState {
 impl Session {
     /// Heap bytes of the session's own tables: not the messages, filters and texts they refer to.
     pub fn heap_bytes(&self) -> usize {
-        self.queue.heap_bytes() + self.subscriptions.heap_bytes() + self.live.heap_bytes()
+        let live = self.live.heap_bytes(ActiveState::heap_bytes);
+        self.queue.heap_bytes() + self.subscriptions.heap_bytes() + live
     }
 
     /// A session without a connection, and without any state.
@@ -239,7 +241,8 @@ impl Session {
         if let Some(live) = self.live.get_mut() {
             let backlog = live.backlog.iter_mut();
             let backlog = backlog.map(|outgoing| &mut outgoing.message);
-            let waiting = live.in_flight.messages_mut().chain(backlog);
+            let in_flight = live.in_flight.get_mut().into_iter();
+            let waiting = in_flight.flat_map(InFlight::messages_mut).chain(backlog);
             waiting.for_each(Message::release_chunk);
         }
     }

@@ -87,7 +87,7 @@ fn heap_bytes(wire: impl FnOnce() -> Wire) -> isize {
 fn an_idle_connected_session_with_one_subscription_is_small() {
     let heap = heap_bytes(idle);
 
-    assert!(heap <= 400, "{heap} bytes on the heap");
+    assert!(heap <= 304, "{heap} bytes on the heap");
 }
 
 /// Of a million of them each byte is a megabyte.

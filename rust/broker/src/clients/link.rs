@@ -1,7 +1,6 @@
 //! The shard's view of one network connection.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +12,7 @@ use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
 use crate::clients::outbox::Outbox;
-use crate::clients::retained::Replay;
+use crate::clients::retained::Replays;
 use crate::config::Peer;
 use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
@@ -54,8 +53,8 @@ pub(crate) struct Link {
     pub(crate) version: ProtocolVersion,
     /// When the grant ends, on the monotonic clock.
     pub(crate) grant_ends: Cell<Option<Instant>>,
-    /// Retained messages that are still to be sent, a subscription each.
-    pub(crate) replays: RefCell<VecDeque<Replay>>,
+    /// Retained messages that are still to be sent.
+    pub(crate) replays: RefCell<Replays>,
     /// Answers of plugins that hold for more than one question.
     cached_allows: Cell<Option<Box<CachedAllows>>>,
     /// What the first page of its queue promised: nothing is read from it before that has left.
@@ -82,6 +81,8 @@ pub(crate) struct Link {
     pub(crate) is_unread: Cell<bool>,
     /// Its own task runs, and will write before it rests: no wake is needed.
     pub(crate) in_turn: Cell<bool>,
+    /// Its task has run since [`Link::is_idle`] was asked.
+    has_run: Cell<bool>,
     /// What its grant or its listener says of publishes for sessions whose queue is full.
     pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
     /// Since when the socket has taken no byte although some wait.
@@ -142,6 +143,7 @@ impl Link {
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
+            has_run: Cell::new(true),
             queue_policy: Cell::default(),
             blocked_since: Cell::new(None),
             waker: RefCell::new(Waker::noop().clone()),
@@ -192,8 +194,14 @@ impl Link {
         self.external_record.get() == LOST
     }
 
+    /// Whether its task has not run since the last call.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.has_run.replace(false)
+    }
+
     /// Remembers the task that reads and writes the socket.
     pub(crate) fn park(&self, waker: &Waker) {
+        self.has_run.set(true);
         let mut own = self.waker.borrow_mut();
         if !own.will_wake(waker) {
             own.clone_from(waker);

@@ -219,6 +219,13 @@ impl Outbox {
         u32::try_from(left.div_ceil(self.bytes as u128)).unwrap_or(u32::MAX)
     }
 
+    /// Frees the queue's memory if it is empty.
+    pub(crate) fn shrink(&mut self) {
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
+        }
+    }
+
     /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18), and what
     /// comes until the socket takes bytes again.
     ///

@@ -98,18 +98,6 @@ impl Registry {
         self.clients.iter().flatten().cloned().collect()
     }
 
-    /// Cuts what the next clients have in flight out of the chunks that it came in; returns where to
-    /// go on. A client that reads but does not acknowledge has no other moment for it.
-    pub(crate) fn release_chunks(&self, from: usize) -> usize {
-        const LOOKED_AT_A_TICK: usize = 256;
-        self.visit(from, LOOKED_AT_A_TICK, |client| {
-            let mut session = client.session.borrow_mut();
-            if session.in_flight() > 0 {
-                session.release_chunks();
-            }
-        })
-    }
-
     /// Visits the clients of `count` slots from `from` on; returns where to go on, 0 after the last.
     pub(crate) fn visit(&self, from: usize, count: usize, visit: impl FnMut(&Rc<Client>)) -> usize {
         let end = self.clients.len();

@@ -43,6 +43,53 @@ impl RetainedMessage {
     }
 }
 
+/// Subscriptions of one connection that still have retained messages to come; on the heap while there are any.
+#[derive(Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "nearly all connections have none, and a pointer is a quarter of an empty queue"
+)]
+pub(crate) struct Replays(Option<Box<VecDeque<Replay>>>);
+
+impl Replays {
+    pub(crate) fn front(&self) -> Option<&Replay> {
+        self.0.as_ref()?.front()
+    }
+
+    pub(crate) fn front_mut(&mut self) -> Option<&mut Replay> {
+        self.0.as_mut()?.front_mut()
+    }
+
+    /// Ends the first one.
+    pub(crate) fn pop_front(&mut self) {
+        if let Some(replays) = &mut self.0 {
+            replays.pop_front();
+        }
+        self.free_if_empty();
+    }
+
+    /// Adds `replay`; at most one for each subscription: a repeated SUBSCRIBE starts it again.
+    pub(crate) fn push(&mut self, replay: Replay) {
+        let replays = self.0.get_or_insert_default();
+        replays.retain(|other| !other.is_same_as(&replay));
+        replays.push_back(replay);
+    }
+
+    /// Ends the replay of this subscription.
+    pub(crate) fn remove(&mut self, filter: &SubscriptionFilter) {
+        if let Some(replays) = &mut self.0 {
+            replays.retain(|replay| !replay.is_of(filter));
+        }
+        self.free_if_empty();
+    }
+
+    fn free_if_empty(&mut self) {
+        if self.0.as_ref().is_some_and(|replays| replays.is_empty()) {
+            self.0 = None;
+        }
+    }
+}
+
 /// One subscription that still has retained messages to come.
 pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,

@@ -146,9 +146,7 @@ fn complete_subscribe(
     let Some(link) = client.link() else { return };
     let mut waiting = link.replays.borrow_mut();
     for replay in wanted.iter().map(|entry| Replay::new(entry, suback)) {
-        // At most one replay for each subscription: a repeated SUBSCRIBE starts it again.
-        waiting.retain(|other| !other.is_same_as(&replay));
-        waiting.push_back(replay);
+        waiting.push(replay);
     }
 }
 
@@ -168,8 +166,7 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
     for entry in request.entries.iter().filter(|entry| entry.exists) {
         session_records::unsubscribed(shard, client, &entry.filter);
         if let Some(link) = client.link() {
-            let mut replays = link.replays.borrow_mut();
-            replays.retain(|replay| !replay.is_of(&entry.filter));
+            link.replays.borrow_mut().remove(&entry.filter);
         }
         notify_subscription(
             shard,

@@ -4,14 +4,13 @@
 //! then writes once.
 
 mod ending;
+mod future;
 mod packets;
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use mqttcore_codec::{Limits, ProtocolVersion, ReasonCode};
-use mqttcore_session::Cause;
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
@@ -22,14 +21,13 @@ use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Input, PARTIAL_BYTES, ReadBatch};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::ReadEnd;
+use crate::connection::task::future::ConnectionTask;
 use crate::connection::throttle::{ControlPackets, Throttle};
 use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, retain};
-use crate::sessions::lifecycle::{self, detach};
-use crate::sessions::{loading, paging};
+use crate::sessions::{lifecycle, paging};
 use crate::shard::Shard;
-use crate::shard::guard::{CONNECTION, guarded};
 
 /// Bytes that one connection reads in a turn before others get theirs (engine decision 8).
 const TURN_BYTES: usize = 64 * 1024;
@@ -81,28 +79,10 @@ pub(crate) fn spawn(
         control_packets: ControlPackets::new(rates.control_packets),
         reauthentication: None,
     };
-    let (lost_client, lost_link) = (Rc::clone(client), Rc::clone(link));
-    let on_panic = move |shard: &Rc<Shard>| {
-        loading::when_loaded(shard, move |shard| {
-            if lost_client.has_link(&lost_link) {
-                detach(shard, &lost_client, Cause::ConnectionLost);
-            }
-        });
-    };
-    let task = guarded(Rc::clone(shard), CONNECTION, connection.run(slot), on_panic);
-    let counted = Rc::clone(shard);
-    tokio::task::spawn_local(async move {
-        task.await;
-        counted.task_ended();
-    });
+    tokio::task::spawn_local(ConnectionTask::new(connection, slot));
 }
 
 impl Connection {
-    async fn run(mut self, slot: ConnectionSlot) {
-        let end = poll_fn(|cx| self.poll_turn(cx)).await;
-        self.finish(end, slot).await;
-    }
-
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<DisconnectCause> {
         self.link.park(cx.waker());
         self.shard.refresh_now();
@@ -375,6 +355,6 @@ mod tests {
             size_of::<Connection>()
         );
         assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 272, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 256, "{}", size_of::<Link>());
     }
 }
