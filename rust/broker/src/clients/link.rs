@@ -42,7 +42,7 @@ struct CachedAllows(Vec<CachedAllow>);
 const CACHED_ALLOWS_MAX: usize = 64;
 
 /// What a connection takes beside its buffers: itself, its task and its socket.
-const CONNECTION_BYTES: usize = size_of::<Link>() + 2_048;
+const CONNECTION_BYTES: usize = size_of::<Link>() + 768;
 
 /// What [`Link::external_record`] is when one of its records was lost: none of its promises leaves until the client
 /// connects again.
