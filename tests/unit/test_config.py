@@ -62,8 +62,9 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        " group, identity, insecure, max_connections, mode, mount_point, name, origins, path,"
-        " promise, protocol_versions, proxy_from, queue_policy, session, tls, transport;"
+        " deny, group, identity, insecure, max_connections, maximum_packet_size, mode, mount_point,"
+        " name, origins, path, promise, protocol_versions, proxy_from, queue_policy,"
+        " receive_maximum, session, tls, transport;"
         ' did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
         " localhost, and port, as 127.0.0.1:1883 or [::1]:1883; or unix: and a path, as"
@@ -292,8 +293,8 @@ def test_the_keys_about_proxies_are_checked(write: Write) -> None:
     """)
     assert faults(path) == [
         "mqttcore.toml:2:15: listeners[0].proxy_from[0]: '10.0.0.0/33' does not appear to be an"
-        " IPv4 or IPv6 network; allowed: an IP address, or a network as 10.0.0.0/8 or"
-        " 2001:db8::/32"
+        " IPv4 or IPv6 network; allowed: an IP address, a network as 10.0.0.0/8 or 2001:db8::/32,"
+        " or uid: and the number of a user"
     ]
     path = write("""\
         [[listeners]]
@@ -302,10 +303,21 @@ def test_the_keys_about_proxies_are_checked(write: Write) -> None:
         [[listeners]]
         address = "127.0.0.1:1883"
         identity = "proxy_cn"
+        [[listeners]]
+        address = "127.0.0.1:1884"
+        proxy_from = ["uid:33"]
+        [[listeners]]
+        address = "unix:/run/other.sock"
+        proxy_from = ["uid:33"]
+        identity = "uid"
     """)
     assert faults(path) == [
-        "mqttcore.toml:3:14: listeners[0].proxy_from: has no effect on a Unix socket",
+        "mqttcore.toml:3:15: listeners[0].proxy_from[0]: a network has no effect on a Unix socket:"
+        " name a user, as uid:33",
         "mqttcore.toml:6:12: listeners[1].identity: 'proxy_cn' has no effect without proxy_from",
+        "mqttcore.toml:9:15: listeners[2].proxy_from[0]: has no effect without a Unix socket",
+        "mqttcore.toml:13:12: listeners[3].identity: clients behind a proxy have no user: 'uid'"
+        " needs no proxy_from",
     ]
 
 

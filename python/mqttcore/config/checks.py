@@ -154,9 +154,19 @@ def check_socket(
             if is_given:
                 where = f"{key}.{name}"
                 faults.add(place(where), where, "has no effect without a Unix socket")
-    elif listener.proxy_from:
-        where = f"{key}.proxy_from"
-        faults.add(place(where), where, "has no effect on a Unix socket")
+    is_unix = unix_path(listener.address) is not None
+    for number, source in enumerate(listener.proxy_from):
+        if source.startswith("uid:") != is_unix:
+            where = f"{key}.proxy_from[{number}]"
+            text = "a network has no effect on a Unix socket: name a user, as uid:33"
+            faults.add(
+                place(where), where, text if is_unix else "has no effect without a Unix socket"
+            )
+    if listener.identity == "uid" and listener.proxy_from:
+        where = f"{key}.identity"
+        faults.add(
+            place(where), where, "clients behind a proxy have no user: 'uid' needs no proxy_from"
+        )
     if listener.identity == "proxy_cn" and not listener.proxy_from:
         where = f"{key}.identity"
         faults.add(place(where), where, "'proxy_cn' has no effect without proxy_from")

@@ -19,6 +19,7 @@ from mqttcore.config.values import (
     Network,
     Origin,
     ProtocolVersion,
+    ProxySource,
     SocketMode,
     UrlPath,
     is_loopback,
@@ -88,9 +89,10 @@ class Listener:
     """Permissions of a Unix socket; clients need the right to write."""
     group: Group | None = None
     """Group of a Unix socket; None: that of the process."""
-    proxy_from: tuple[Network, ...] = ()
-    """The proxies in front of it. Their connections begin with a PROXY header, version 1 or 2,
-    that says the client's address; all other addresses are refused. Empty: no proxy."""
+    proxy_from: tuple[ProxySource, ...] = ()
+    """The proxies in front of it: networks, or for a Unix socket users, as ``uid:33``. Their
+    connections begin with a PROXY header, version 1 or 2, that says the client's address; all
+    other peers are refused. Empty: no proxy."""
     identity: Literal["uid", "proxy_cn"] | None = None
     """What the user name is, whatever CONNECT says: ``uid``: the number of the user at the other
     end of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy
@@ -118,6 +120,14 @@ class Listener:
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
     max_connections: Count = 0
     """Connections that it may have, beside ``limits.connections``; 0: no limit of its own."""
+    maximum_packet_size: Annotated[int, Range(20, 268_435_460)] | None = None
+    """Maximum bytes of a packet of its clients; None, or more: ``limits.maximum_packet_size``."""
+    receive_maximum: Annotated[int, Range(1, 65_535)] | None = None
+    """Maximum QoS 1 and 2 messages in flight from one of its clients; None, or more:
+    ``limits.receive_maximum``."""
+    deny: tuple[GrantRule, ...] = ()
+    """Topic filters that its clients may neither publish to nor receive from, whatever plugins
+    or ``anonymous`` grant."""
     mount_point: MountPoint | None = None
     """Levels in front of every topic and filter of its clients, who do not see them; topics that
     begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""

@@ -190,6 +190,8 @@ def is_kept(key: str, value: object, *, is_unix: bool) -> bool:
     """Whether a key of another listener means something at a Unix socket, or at TCP."""
     if is_unix:
         return key != "proxy_from" and (key, value) != ("identity", "proxy_cn")
+    if key == "proxy_from" and "uid:" in str(value):
+        return False
     return key not in {"mode", "group"} and (key, value) != ("identity", "uid")
 
 

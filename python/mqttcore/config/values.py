@@ -115,6 +115,24 @@ Network = Annotated[
 ]
 
 
+def check_proxy(text: str) -> None:
+    """Refuses what is neither a network nor ``uid:`` and the number of a user."""
+    user = text.removeprefix("uid:")
+    if user == text:
+        ipaddress.ip_network(text)
+    elif not re.fullmatch(r"[0-9]{1,10}", user) or int(user) >= 2**32:
+        raise ValueError(f"{text!r} names no user by number")
+
+
+ProxySource = Annotated[
+    str,
+    Parsed(
+        check_proxy,
+        "an IP address, a network as 10.0.0.0/8 or 2001:db8::/32, or uid: and the number of a user",
+    ),
+]
+
+
 GrantRule = Annotated[
     str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
 ]

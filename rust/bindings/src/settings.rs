@@ -10,8 +10,9 @@ use mqttcore_broker::tls::{
 };
 use mqttcore_broker::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, FullQueuePolicy,
-    InvalidNetwork, ListenAddress, Listener, Network, PeerIdentity, Promise, ShareLimits,
-    TopicPromise, TopicQueuePolicy, UnixAddress, WebSocketRules,
+    InvalidNetwork, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network,
+    PeerIdentity, Promise, ProxySource, ShareLimits, TopicPromise, TopicQueuePolicy, UnixAddress,
+    WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -60,6 +61,9 @@ struct ListenerFields<'py> {
     tls: Option<TlsFields>,
     protocol_versions: Vec<String>,
     max_connections: usize,
+    maximum_packet_size: Option<u32>,
+    receive_maximum: Option<u16>,
+    deny: Vec<String>,
     mount_point: Option<String>,
 }
 
@@ -221,6 +225,11 @@ fn networks(texts: &[String]) -> PyResult<Vec<Network>> {
     networks.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
+fn proxies(texts: &[String]) -> PyResult<Vec<ProxySource>> {
+    let proxies: Result<_, InvalidProxySource> = texts.iter().map(|text| text.parse()).collect();
+    proxies.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 fn address_limits(limits: &ServerLimitsFields) -> PyResult<AddressLimits> {
     Ok(AddressLimits {
         exempt: networks(&limits.exempt_addresses)?,
@@ -273,7 +282,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         mount_point: mount_point.transpose().map_err(CoreError::Name)?,
         name: fields.title,
         address,
-        proxies: networks(&fields.proxy_from)?,
+        proxies: proxies(&fields.proxy_from)?,
         identity: fields.identity.as_deref().map(identity_named).transpose()?,
         anonymous: anonymous.transpose()?,
         promise: fields.promise.map(|level| level.0),
@@ -283,6 +292,11 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
             .map(|name| version_named(name))
             .collect::<PyResult<_>>()?,
         max_connections: fields.max_connections,
+        caps: ListenerCaps {
+            deny: fields.deny,
+            maximum_packet_size: fields.maximum_packet_size,
+            receive_maximum: fields.receive_maximum,
+        },
         queue_policy: fields.queue_policy.map(|policy| policy.0),
         tls,
         websocket: (fields.transport == "websocket").then_some(rules),

@@ -65,8 +65,8 @@ pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
-    InvalidPeer, ListenAddress, Listener, Network, Peer, PeerIdentity, ShareLimits, UnixAddress,
-    WebSocketRules,
+    InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
+    PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};

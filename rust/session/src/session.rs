@@ -62,6 +62,11 @@ impl Session {
         self.queue.heap_bytes() + self.subscriptions.heap_bytes() + live
     }
 
+    /// The limits of the last connection.
+    pub fn limits(&self) -> &ServerLimits {
+        &self.limits
+    }
+
     /// A session without a connection, and without any state.
     pub fn new(limits: Arc<ServerLimits>) -> Self {
         Self {

@@ -372,17 +372,24 @@ fn terms(shard: &Shard, arrival: &AdmittedConnection, session_present: bool) -> 
         },
         session_expiry_max_s: expiry_max
             .map(|longest| u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)),
-        ..Terms::new(limits(shard, grant))
+        ..Terms::new(limits(shard, &arrival.access))
     }
 }
 
-/// The broker's limits, or a copy with the limits of the grant; most clients share one.
-fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
+/// The broker's limits, or a copy with the limits of the grant and the listener; most clients share one.
+fn limits(shard: &Shard, access: &CompiledGrant) -> Arc<ServerLimits> {
     let config = shard.config();
-    if grant.limits == GrantLimits::default() {
+    let (grant, listener) = (&access.grant, &access.caps);
+    let is_capped = listener.maximum_packet_size.is_some() || listener.receive_maximum.is_some();
+    if grant.limits == GrantLimits::default() && !is_capped {
         return Arc::clone(&config.limits);
     }
     let mut limits = ServerLimits::clone(&config.limits);
+    lower(
+        &mut limits.maximum_packet_size,
+        listener.maximum_packet_size,
+    );
+    lower(&mut limits.receive_maximum, listener.receive_maximum);
     let caps = grant.limits;
     limits.maximum_qos = limits
         .maximum_qos
@@ -395,6 +402,6 @@ fn limits(shard: &Shard, grant: &Grant) -> Arc<ServerLimits> {
     Arc::new(limits)
 }
 
-fn lower(limit: &mut usize, cap: Option<usize>) {
-    *limit = (*limit).min(cap.unwrap_or(usize::MAX));
+fn lower<T: Copy + Ord>(limit: &mut T, cap: Option<T>) {
+    *limit = cap.map_or(*limit, |cap| cap.min(*limit));
 }

@@ -14,7 +14,7 @@ use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::clients::outbox::Outbox;
 use crate::config::PeerIdentity;
-use crate::config::grants::CompiledGrant;
+use crate::config::grants::{CompiledGrant, ListenerCaps};
 use crate::config::hooks::{
     AuthExchange, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply, refusing,
 };
@@ -226,7 +226,7 @@ impl Handshake<'_> {
                     || RejectedClient::new(login, to, ReasonCode::BAD_USER_NAME_OR_PASSWORD);
                 self.anonymous().ok_or_else(|| denied().into())
             }
-            Some(verdict) => judge(login, to, verdict, UserName::Sent),
+            Some(verdict) => judge(login, to, verdict, UserName::Sent, &self.policy.caps),
             None => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
         }
     }
@@ -287,7 +287,7 @@ impl Handshake<'_> {
                     } else {
                         UserName::Anonymous
                     };
-                    let mut identified = judge(login, to, verdict, unnamed)?;
+                    let mut identified = judge(login, to, verdict, unnamed, &self.policy.caps)?;
                     identified.greeting.authentication = Some(authentication);
                     identified.greeting.authentication_data = data;
                     return Ok(identified);
@@ -418,6 +418,7 @@ fn judge(
     to: ConnAckFormat,
     verdict: LoginDecision,
     unnamed: UserName,
+    caps: &Arc<ListenerCaps>,
 ) -> Result<Identified, RejectReason> {
     match verdict {
         LoginDecision::Allow {
@@ -425,7 +426,7 @@ fn judge(
             username,
             user_properties,
         } => {
-            let access = CompiledGrant::new(*grant).map_err(|error| RejectedClient {
+            let access = CompiledGrant::capped(*grant, caps).map_err(|error| RejectedClient {
                 fault: Some(error.to_string()),
                 ..RejectedClient::new(login, to, ReasonCode::SERVER_UNAVAILABLE)
             })?;

@@ -28,7 +28,7 @@ pub(crate) async fn accept(
     }
     if !policy.is_proxy(peer) {
         return Err(RejectReason::Silent(
-            "the address is not in proxy_from of the listener",
+            "the peer is not in proxy_from of the listener",
         ));
     }
     let header = timeout_at(deadline, receive(shard, tcp)).await;

@@ -126,7 +126,7 @@ mod tests {
             deny: vec![deny.into()],
             ..Grant::everything()
         };
-        let access = Arc::new(CompiledGrant::new(grant).unwrap());
+        let access = Arc::new(CompiledGrant::capped(grant, &Arc::default()).unwrap());
         let mount_point = mount_point.map(|text| MountPoint::parse(text).unwrap());
         Rights::new(&access, mount_point.as_ref())
     }

@@ -2,6 +2,7 @@
 //!
 //! Order of the rules: deny, allow, then what the plugins are asked, then deny by default.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mqttcore_codec::QoS;
@@ -45,6 +46,28 @@ pub struct GrantLimits {
     pub queue_messages: Option<usize>,
     /// Bytes that wait for it.
     pub queue_bytes: Option<usize>,
+}
+
+/// What a listener takes from every grant of its clients, of plugins and its own.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ListenerCaps {
+    /// Topic filters that its clients may neither publish to nor receive from.
+    pub deny: Vec<String>,
+    /// Maximum Packet Size that they are told; `None`: that of the broker.
+    pub maximum_packet_size: Option<u32>,
+    /// Receive Maximum that they are told; `None`: that of the broker.
+    pub receive_maximum: Option<u16>,
+}
+
+impl ListenerCaps {
+    /// Checks the rules.
+    ///
+    /// # Errors
+    ///
+    /// As [`Grant::compile`].
+    pub(crate) fn check(&self) -> Result<(), GrantError> {
+        compile(&self.deny).map(|_| ())
+    }
 }
 
 /// How a session is kept (decision 25).
@@ -109,6 +132,8 @@ impl Grant {
 pub(crate) struct CompiledGrant {
     pub(crate) grant: Grant,
     pub(crate) permissions: Permissions,
+    /// What the listener takes from it.
+    pub(crate) caps: Arc<ListenerCaps>,
 }
 
 impl CompiledGrant {
@@ -117,14 +142,17 @@ impl CompiledGrant {
         Self {
             grant: Grant::default(),
             permissions,
+            caps: Arc::default(),
         }
     }
 
-    /// Compiles `grant`.
-    pub(crate) fn new(grant: Grant) -> Result<Self, GrantError> {
+    /// Compiles `grant` without what its listener takes from it.
+    pub(crate) fn capped(mut grant: Grant, caps: &Arc<ListenerCaps>) -> Result<Self, GrantError> {
+        grant.deny.extend_from_slice(&caps.deny);
         Ok(Self {
             permissions: grant.compile()?,
             grant,
+            caps: Arc::clone(caps),
         })
     }
 }

@@ -7,9 +7,9 @@ use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
-use crate::config::grants::{CompiledGrant, GrantError};
+use crate::config::grants::{CompiledGrant, GrantError, ListenerCaps};
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::config::{Config, Listener, Network, Peer, PeerIdentity, WebSocketRules};
+use crate::config::{Config, Listener, Peer, PeerIdentity, ProxySource, WebSocketRules};
 
 /// A listener with a configuration that cannot be used.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub(crate) struct ListenerPolicy {
     pub(crate) protocol_versions: Box<[ProtocolVersion]>,
     /// How many connections it may have; 0 is no limit.
     pub(crate) max_connections: usize,
+    /// What its clients may not have, whatever they are granted.
+    pub(crate) caps: Arc<ListenerCaps>,
     /// What becomes of what its clients publish for a kept session whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     /// What stands in front of the topics of its clients.
@@ -56,7 +58,7 @@ pub(crate) struct ListenerPolicy {
     /// How its clients ask for WebSocket frames; `None`: there are none.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
     /// The proxies that send a PROXY header; empty: nobody sends one.
-    pub(crate) proxies: Box<[Network]>,
+    pub(crate) proxies: Box<[ProxySource]>,
     /// What the user name is instead of what CONNECT says.
     pub(crate) identity: Option<PeerIdentity>,
     /// The certificates in force; `None`: nothing is encrypted.
@@ -66,8 +68,7 @@ pub(crate) struct ListenerPolicy {
 impl ListenerPolicy {
     /// Whether a PROXY header of this peer is believed.
     pub(crate) fn is_proxy(&self, peer: Peer) -> bool {
-        let ip = peer.ip();
-        ip.is_some_and(|ip| self.proxies.iter().any(|network| network.contains(ip)))
+        self.proxies.iter().any(|proxy| proxy.covers(peer))
     }
 
     /// The protocol of its connections in ALPN.
@@ -111,11 +112,10 @@ fn compile(
     listener: &Listener,
     warnings: &mut Vec<String>,
 ) -> Result<ListenerPolicy, ListenerError> {
-    let anonymous = listener
-        .anonymous
-        .clone()
-        .map(CompiledGrant::new)
-        .transpose()?;
+    let caps = Arc::new(listener.caps.clone());
+    caps.check()?;
+    let capped = |grant| CompiledGrant::capped(grant, &caps);
+    let anonymous = listener.anonymous.clone().map(capped).transpose()?;
     let tls = load_tls(listener, warnings)?;
     Ok(ListenerPolicy {
         name: Arc::from(listener.name.as_str()),
@@ -123,6 +123,7 @@ fn compile(
         promise: listener.promise,
         protocol_versions: listener.protocol_versions.as_slice().into(),
         max_connections: listener.max_connections,
+        caps,
         queue_policy: listener.queue_policy,
         mount_point: listener.mount_point.clone(),
         websocket: listener.websocket.clone().map(Arc::new),
@@ -206,6 +207,10 @@ pub(crate) fn policies_of(
                 |policy| policy.protocol_versions.clone(),
             ),
             max_connections: found.map_or(bound.max_connections, |policy| policy.max_connections),
+            caps: found.map_or_else(
+                || Arc::new(bound.caps.clone()),
+                |policy| Arc::clone(&policy.caps),
+            ),
             queue_policy: found.and_then(|policy| policy.queue_policy),
             mount_point: found.map_or_else(
                 || bound.mount_point.clone(),

@@ -14,9 +14,9 @@ use mqttcore_topics::{MountPoint, Strategy};
 use crate::config::address::ListenAddress;
 use crate::config::address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
 use crate::config::client_rates::ClientRates;
-use crate::config::grants::Grant;
-use crate::config::network::Network;
+use crate::config::grants::{Grant, ListenerCaps};
 use crate::config::promise::TopicPromise;
+use crate::config::proxy_source::ProxySource;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 use crate::config::share_limits::ShareLimits;
 
@@ -150,7 +150,7 @@ pub struct Listener {
     pub address: ListenAddress,
     /// The proxies whose connections begin with a PROXY header; all other peers are refused then. Empty: nobody sends
     /// one.
-    pub proxies: Vec<Network>,
+    pub proxies: Vec<ProxySource>,
     /// What the user name is, whatever CONNECT says; `None`: CONNECT says it, or `tls` does.
     pub identity: Option<PeerIdentity>,
     /// What a client without user name may do; `None` refuses it unless a plugin allows it.
@@ -165,6 +165,8 @@ pub struct Listener {
     pub protocol_versions: Vec<ProtocolVersion>,
     /// How many connections it may have, beside `Config::connections`; 0 is no limit.
     pub max_connections: usize,
+    /// What its clients may not have, whatever they are granted.
+    pub caps: ListenerCaps,
     /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
     /// `None`: as the broker says.
     pub queue_policy: Option<FullQueuePolicy>,
@@ -186,6 +188,7 @@ impl Listener {
             promise: None,
             protocol_versions: ProtocolVersion::ALL.to_vec(),
             max_connections: 0,
+            caps: ListenerCaps::default(),
             queue_policy: None,
             mount_point: None,
         }

@@ -178,7 +178,7 @@ fn new_access(
         count_failure(shard, client);
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
     }
-    let Ok(access) = CompiledGrant::new(*grant) else {
+    let Ok(access) = CompiledGrant::capped(*grant, &client.access().caps) else {
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         return Err(failed(shard, client, reason, ""));
     };

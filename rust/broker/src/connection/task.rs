@@ -70,7 +70,7 @@ pub(crate) fn spawn(
         link: Rc::clone(link),
         transport,
         input: Input::new(unread, |bytes| shard.new_chunk(link, bytes)),
-        limits: shard.config().limits.after_connect(),
+        limits: client.session.borrow().limits().after_connect(),
         version: link.version,
         pause: None,
         throttle: Throttle::new(rates, client, None),

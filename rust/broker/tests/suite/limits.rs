@@ -443,6 +443,66 @@ fn a_listener_has_a_limit_of_connections_that_a_reload_changes() {
     first.ping();
 }
 
+/// The same limit in CONNACK and for packets; the default listener keeps the broker's.
+#[test]
+fn a_listener_has_limits_of_packets_of_its_own() {
+    let mut config = config();
+    let mut narrow = config.listeners[0].clone();
+    narrow.caps.maximum_packet_size = Some(1_000);
+    narrow.caps.receive_maximum = Some(2);
+    config.listeners.push(narrow);
+    let broker = start(config);
+    let (mut narrow, _) = v5("narrow").connect_at(&broker, 1);
+    let mut wide = v5("wide").connect(&broker);
+
+    wide.publish("a", "x".repeat(2_000), QoS::AtMostOnce);
+    wide.ping();
+    narrow.publish("a", "x".repeat(900), QoS::AtMostOnce);
+    narrow.ping();
+    narrow.publish("a", "x".repeat(2_000), QoS::AtMostOnce);
+
+    let farewell = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
+    assert_eq!(narrow.until_closed(), [farewell]);
+    let (mut greedy, _) = v5("greedy").connect_at(&broker, 1);
+    for number in 0..3 {
+        greedy.publish("a", number.to_string(), QoS::ExactlyOnce);
+    }
+    let told = greedy.until_closed();
+    let farewell = Received::Disconnect(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED);
+    assert_eq!(told.last(), Some(&farewell));
+}
+
+/// What a listener denies, no plugin can grant; deny rules of a grant stay in force.
+#[test]
+fn a_listener_takes_topics_from_every_grant() {
+    for plugin in [Plugin::default(), Plugin::welcoming()] {
+        let mut config = config();
+        let mut public = config.listeners[0].clone();
+        public.caps.deny = vec!["admin/#".into()];
+        config.listeners.push(public);
+        let broker = start_with(config, plugin);
+        let hello = v5("public").username("user");
+        let (mut public, _) = hello.connect_at(&broker, 1);
+        let mut own = v5("own").username("user").connect(&broker);
+        public.subscribe("#", QoS::AtMostOnce);
+        own.subscribe("admin/answer", QoS::AtMostOnce);
+
+        assert_eq!(
+            public.try_subscribe("admin/+", QoS::AtMostOnce),
+            ReasonCode::NOT_AUTHORIZED
+        );
+        assert_eq!(
+            public.publish_acknowledged("admin/answer", "no"),
+            ReasonCode::NOT_AUTHORIZED
+        );
+        own.publish("admin/answer", "yes", QoS::AtMostOnce);
+        own.publish("else", "seen", QoS::AtMostOnce);
+
+        assert_eq!(own.message().text(), "yes");
+        assert_eq!(public.message().text(), "seen");
+    }
+}
+
 /// Decision 26: what runs on the machine of the broker has no such limits unless they are asked for.
 #[test]
 fn loopback_has_no_limits_by_address() {

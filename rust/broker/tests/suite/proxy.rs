@@ -16,7 +16,7 @@ const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\0\0";
 
 fn proxied() -> Config {
     let mut config = config();
-    config.listeners[0].proxies = vec![network("127.0.0.0/8")];
+    config.listeners[0].proxies = vec![network("127.0.0.0/8").into()];
     config
 }
 
@@ -95,7 +95,7 @@ fn i13_a_connection_of_the_proxy_itself_keeps_its_address() {
 #[test]
 fn i13_a_header_of_an_address_that_is_not_listed_is_refused() {
     let mut config = proxied();
-    config.listeners[0].proxies = vec![network("192.0.2.0/24")];
+    config.listeners[0].proxies = vec![network("192.0.2.0/24").into()];
     let (broker, lines) = logged(config);
     let mut client = open(&broker);
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mqttcore_broker::{
-    Broker, Config, Hooks, ListenAddress, Listener, Peer, PeerIdentity, StartError, UnixAddress,
-    WebSocketRules,
+    Broker, Config, Hooks, ListenAddress, Listener, Peer, PeerIdentity, ProxySource, StartError,
+    UnixAddress, WebSocketRules,
 };
 
 use mqttcore_codec::QoS;
@@ -67,6 +67,52 @@ fn refused(config: Config) -> std::io::Error {
         Err(StartError::Bind { error, .. }) => error,
         Err(error) => panic!("not about the socket: {error}"),
         Ok(_) => panic!("started"),
+    }
+}
+
+/// A listener at `path` for a proxy of the user `uid`.
+fn proxied_at(path: &Path, uid: u32) -> Config {
+    let mut config = config_at(path);
+    config.listeners[1].proxies = vec![ProxySource::Uid(uid)];
+    config
+}
+
+#[test]
+fn i13_a_proxy_of_a_listed_user_says_who_the_client_is() {
+    let home = Home::new();
+    let path = socket_in(&home);
+    let (plugin, logins) = told_logins();
+    let _broker = start_with(proxied_at(&path, own_uid()), plugin);
+    let hello = v5("c").username("user");
+    let mut client = open(&hello, &path);
+
+    client.send_bytes(b"PROXY TCP4 192.0.2.7 192.0.2.9 56324 1883\r\n");
+    client.send_bytes(&hello.bytes());
+
+    client.expect_welcome();
+    let login = logins.recv_timeout(DEADLINE).expect("a login");
+    assert_eq!(login.peer, Peer::Tcp(([192, 0, 2, 7], 56324).into()));
+}
+
+#[test]
+fn i13_a_proxy_of_another_user_and_one_without_a_header_are_refused() {
+    let home = Home::new();
+    let path = socket_in(&home);
+    for (uid, header) in [
+        (
+            own_uid() + 1,
+            "PROXY TCP4 192.0.2.7 192.0.2.9 56324 1883\r\n",
+        ),
+        (own_uid(), ""),
+    ] {
+        let broker = start(proxied_at(&path, uid));
+        let mut client = open(&v5("c"), &path);
+
+        client.try_send_bytes(header.as_bytes());
+        client.try_send_bytes(&v5("c").bytes());
+
+        assert_eq!(client.until_closed(), []);
+        assert_eq!(broker.stats().clients_connected, 0);
     }
 }
 
