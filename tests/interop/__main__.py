@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import pathlib
 import sys
 import tempfile
+from collections.abc import Iterator
+
+from mqttcore import certs
+from mqttcore.config import Tls
 
 from tests.conftest import both_transports, start
 from tests.interop.clients import CLIENTS, ROOT, BuildError, Client
@@ -81,16 +86,29 @@ def run(clients: list[Client], capture: Capture) -> tuple[list[Row], int]:
             "tcp": stack.enter_context(Proxy(capture, plain, MQTT_PORT)).port,
             "websocket": stack.enter_context(Proxy(capture, framed, HTTP_PORT)).port,
         }
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ports |= stack.enter_context(encrypted(folder))
         for client, version, transport in plan(clients):
             why = client.why_not(version, transport)
             if why:
                 row = Row(client=client, version=version, transport=transport, why_not=why)
             else:
-                row = drive(client, version, transport, ports[transport])
+                row = drive(client, version, transport, ports[transport], ca=folder / "ca.pem")
                 print(row, "fails" if row.faults else "fine", file=sys.stderr, flush=True)
             rows.append(row)
         stats = broker.stats()
     return rows, stats["packets_received"] + stats["packets_sent"]
+
+
+@contextlib.contextmanager
+def encrypted(folder: pathlib.Path) -> Iterator[dict[str, int]]:
+    """A broker with TLS, whose certificates are in `folder`; its ports by transport."""
+    certs.main(["dev", str(folder)])
+    tls = Tls(certificate=folder / "server.pem", key=folder / "server.key")
+    listeners = [dataclasses.replace(one, tls=tls) for one in both_transports()]
+    with start(listeners=tuple(listeners), sys_interval_s=0.0) as broker:
+        (_, plain), (_, framed) = broker.addresses
+        yield {"tls": plain, "wss": framed}
 
 
 def judge(capture: Capture, handled: int) -> tuple[str, bool]:

@@ -15,9 +15,13 @@ ROOT = HERE.parent.parent
 BUILT = ROOT / ".make" / "interop"
 """Where drivers are built; git ignores it."""
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
-TRANSPORTS = ("tcp", "websocket")
+OPEN = ("tcp", "websocket")
+TRANSPORTS = (*OPEN, "tls", "wss")
 BUILD_DEADLINE_S = 900
 NO_3_1 = "no MQTT 3.1"
+NO_WEBSOCKET = "the library has no WebSocket transport"
+DRIVER = "the driver does not speak TLS"
+NO_TLS = {"tls": DRIVER, "wss": DRIVER}
 
 
 class BuildError(Exception):
@@ -113,7 +117,7 @@ def build_paho_c() -> None:
     """Compiles the driver."""
     BUILT.mkdir(parents=True, exist_ok=True)
     source = HERE / "paho_c" / "driver.c"
-    run(["cc", "-Wall", "-Wextra", "-O1", source, "-o", PAHO_C, "-lpaho-mqtt3c"], cwd=ROOT)
+    run(["cc", "-Wall", "-Wextra", "-O1", source, "-o", PAHO_C, "-lpaho-mqtt3cs"], cwd=ROOT)
 
 
 # --- other languages ------------------------------------------------------------------------------
@@ -173,7 +177,7 @@ def java_client(
         name=name,
         source="Maven Central",
         command=["java", "-cp", JAVA_PATH, "Driver", key.partition("_")[0], release],
-        unable=unable or {},
+        unable={**NO_TLS, **(unable or {})},
         lacks=lambda: missing("java", "javac", "mvn"),
         build=build_java,
     )
@@ -183,7 +187,7 @@ CLIENTS = (
     python_client("paho", "paho-mqtt"),
     python_client("aiomqtt", "aiomqtt"),
     python_client(
-        "gmqtt", "gmqtt", unable={3: NO_3_1, "websocket": "the library has no WebSocket transport"}
+        "gmqtt", "gmqtt", unable={3: NO_3_1, "websocket": NO_WEBSOCKET, "wss": NO_WEBSOCKET}
     ),
     python_client("amqtt", "amqtt (client)", unable={3: NO_3_1, 5: "the client speaks 3.1.1 only"}),
     Client(
@@ -191,7 +195,9 @@ CLIENTS = (
         name="mosquitto_pub, _sub, _rr",
         source="Debian",
         command=[sys.executable, HERE / "mosquitto" / "driver.py"],
-        unable={"websocket": "the commands of 2.0 have no WebSocket transport"},
+        unable=dict.fromkeys(
+            ("websocket", "wss"), "the commands of 2.0 have no WebSocket transport"
+        ),
         lacks=lambda: missing("mosquitto_pub", "mosquitto_sub", "mosquitto_rr", "stdbuf"),
         in_tests=True,
     ),
@@ -217,6 +223,7 @@ CLIENTS = (
         name="Node-RED",
         source="npm",
         command=["node", BUILT / "nodered" / "driver.cjs"],
+        unable=NO_TLS,
         lacks=lambda: missing("node", "npm"),
         build=build_nodered,
     ),
@@ -233,7 +240,7 @@ CLIENTS = (
         name="rumqttc",
         source="crates.io",
         command=[RUMQTTC],
-        unable={3: NO_3_1},
+        unable={3: NO_3_1, **NO_TLS},
         lacks=lambda: missing("cargo"),
         build=build_rumqttc,
     ),

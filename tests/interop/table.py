@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +12,8 @@ from dataclasses import dataclass, field
 from tests.interop.clients import TRANSPORTS, VERSIONS, Client
 
 DRIVER_DEADLINE_S = 90
+CA_FILES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+"""Variables that name more CAs: for OpenSSL and Go, and for Node.js."""
 CHECKS = ("connect", "qos0", "qos1", "qos2", "retained", "will", "resume", "shared")
 HEADS = ("connect", "QoS 0", "QoS 1", "QoS 2", "retained", "will", "resume", "shared")
 
@@ -46,13 +50,16 @@ class Row:
         return f"{self.client.name}, {VERSIONS[self.version]}, {self.transport}"
 
 
-def drive(client: Client, version: int, transport: str, port: int) -> Row:
-    """Runs a client's driver."""
+def drive(
+    client: Client, version: int, transport: str, port: int, *, ca: pathlib.Path | None = None
+) -> Row:
+    """Runs a client's driver; with TLS it trusts the CA of this PEM file."""
     topic = f"{client.key}-{version}-{transport}"
     words = [*client.command, "127.0.0.1", port, version, transport, topic]
     try:
         done = subprocess.run(  # noqa: S603 -- our own drivers
             [str(word) for word in words],
+            env={**os.environ, **({name: str(ca) for name in CA_FILES} if ca else {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import RunningBroker
-from tests.interop.clients import CLIENTS, VERSIONS, Client
+from tests.interop.clients import CLIENTS, OPEN, VERSIONS, Client
 from tests.interop.recorder import (
     HTTP_PORT,
     MQTT_PORT,
@@ -22,7 +22,8 @@ from tests.interop.table import CHECKS, Row, cells, drive, markdown, plan, under
 from tests.websocket import BINARY, PING, frame
 
 TESTED = [one for one in CLIENTS if one.in_tests]
-ROWS = [row for row in plan(TESTED) if not row[0].why_not(*row[1:])]
+# Over TLS they run in `make interop`: tshark cannot decode it.
+ROWS = [row for row in plan(TESTED) if not row[0].why_not(*row[1:]) and row[2] in OPEN]
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""mosquitto_pub, mosquitto_sub and mosquitto_rr: 3.1, 3.1.1 and 5.0, over TCP."""
+"""mosquitto_pub, mosquitto_sub and mosquitto_rr: 3.1, 3.1.1 and 5.0, over TCP and TLS."""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,10 @@ NUMBERS = [str(number) for number in range(10)]
 class Tools:
     """The three commands, at one broker."""
 
-    def __init__(self, host: str, port: str, version: int, topic: str) -> None:
+    def __init__(self, host: str, port: str, version: int, transport: str, topic: str) -> None:
         self.place = ["-h", host, "-p", port, "-V", VERSIONS[version]]
+        if transport == "tls":
+            self.place += ["--cafile", os.environ["SSL_CERT_FILE"]]
         self.version, self.topic = version, topic
         self.running: list[subprocess.Popen[str]] = []
 
@@ -142,11 +145,11 @@ def attempt(name: str, check: Callable[[], None], tools: Tools) -> None:
 
 def main() -> None:
     """All checks of the version."""
-    host, port, version, _transport, topic = sys.argv[1:]
+    host, port, version, transport, topic = sys.argv[1:]
     command = [shutil.which("mosquitto_pub") or "mosquitto_pub", "--version"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- fixed words
     say(client="mosquitto clients", version=told.stdout.split("version ")[1].split()[0])
-    tools = Tools(host, port, int(version), topic)
+    tools = Tools(host, port, int(version), transport, topic)
     attempt("connect", tools.connect, tools)
     for qos in range(3):
         attempt(f"qos{qos}", functools.partial(tools.echo, qos), tools)

@@ -1,4 +1,4 @@
-// MQTT.js: 3.1, 3.1.1 and 5.0, over TCP and WebSocket.
+// MQTT.js: 3.1, 3.1.1 and 5.0, over TCP and WebSocket, with and without TLS.
 import { createRequire } from "node:module";
 import mqtt from "mqtt";
 
@@ -29,8 +29,8 @@ class Peer {
 
   static async open(name, { clean = true, will } = {}) {
     const one = new Peer();
-    const scheme = transport === "websocket" ? "ws" : "mqtt";
-    const path = transport === "websocket" ? "/mqtt" : "";
+    const scheme = { tcp: "mqtt", websocket: "ws", tls: "mqtts", wss: "wss" }[transport];
+    const path = scheme.startsWith("ws") ? "/mqtt" : "";
     const options = {
       clientId: `${topic}-${name}`,
       protocolVersion: version,

@@ -38,8 +38,10 @@ static void name_of(char *out, const char *separator, const char *name) {
 
 static bool connect_peer(struct peer *peer, const char *name, bool clean, const char *will, int *present) {
     char uri[NAME_BYTES], id[NAME_BYTES];
-    bool framed = strcmp(transport, "websocket") == 0;
-    snprintf(uri, sizeof uri, "%s://%s:%s%s", framed ? "ws" : "tcp", host, port, framed ? "/mqtt" : "");
+    bool encrypted = strcmp(transport, "tls") == 0 || strcmp(transport, "wss") == 0;
+    bool framed = strcmp(transport, "websocket") == 0 || strcmp(transport, "wss") == 0;
+    const char *scheme = framed ? (encrypted ? "wss" : "ws") : (encrypted ? "ssl" : "tcp");
+    snprintf(uri, sizeof uri, "%s://%s:%s%s", scheme, host, port, framed ? "/mqtt" : "");
     name_of(id, "-", name);
     MQTTClient_createOptions create = MQTTClient_createOptions_initializer;
     create.MQTTVersion = version;
@@ -53,6 +55,12 @@ static bool connect_peer(struct peer *peer, const char *name, bool clean, const 
     options.MQTTVersion = version;
     options.connectTimeout = PATIENCE_MS / 1000;
     options.keepAliveInterval = 30;
+    MQTTClient_SSLOptions tls = MQTTClient_SSLOptions_initializer;
+    if (encrypted) {
+        tls.trustStore = getenv("SSL_CERT_FILE");
+        tls.verify = 1;
+        options.ssl = &tls;
+    }
     MQTTClient_willOptions last = MQTTClient_willOptions_initializer;
     if (will) {
         last.topicName = will;

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/eclipse/paho.golang/autopaho"
@@ -45,10 +46,12 @@ type peer interface {
 }
 
 func address() *url.URL {
-	if transport == "websocket" {
-		return &url.URL{Scheme: "ws", Host: host + ":" + port, Path: "/mqtt"}
+	scheme := map[string]string{"tcp": "mqtt", "websocket": "ws", "tls": "mqtts", "wss": "wss"}[transport]
+	place := &url.URL{Scheme: scheme, Host: host + ":" + port}
+	if strings.HasPrefix(scheme, "ws") {
+		place.Path = "/mqtt"
 	}
-	return &url.URL{Scheme: "mqtt", Host: host + ":" + port}
+	return place
 }
 
 func connect(name string, clean bool, will string) (peer, error) {

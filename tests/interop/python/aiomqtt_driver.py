@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Any
 
 import aiomqtt
@@ -29,7 +30,9 @@ class Aio(Peer):
         if self.will:
             topic, payload = self.will
             options["will"] = aiomqtt.Will(topic, payload, 1)
-        if self.place.transport == "websocket":
+        if self.place.is_encrypted:
+            options["tls_context"] = ssl.create_default_context()
+        if self.place.is_framed:
             options |= {"transport": "websockets", "websocket_path": "/mqtt"}
         self.client = aiomqtt.Client(
             self.place.host,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Any
 
 from amqtt.client import MQTTClient
@@ -29,9 +30,13 @@ class Amqtt(Peer):
                 "retain": False,
             }
         self.client = MQTTClient(self.client_id, config=config)
-        scheme, path = ("ws", "/mqtt") if self.place.transport == "websocket" else ("mqtt", "/")
+        scheme, path = ("ws", "/mqtt") if self.place.is_framed else ("mqtt", "/")
+        options: dict[str, Any] = {}
+        if self.place.is_encrypted:
+            scheme += "s"
+            options["cafile"] = os.environ["SSL_CERT_FILE"]
         uri = f"{scheme}://{self.place.host}:{self.place.port}{path}"
-        await self.client.connect(uri, cleansession=self.clean)
+        await self.client.connect(uri, cleansession=self.clean, **options)
         self.reader = asyncio.create_task(self._read())
         return None  # the library keeps the flag to itself
 

@@ -37,6 +37,16 @@ class Place:
     version: int
     transport: str
 
+    @property
+    def is_framed(self) -> bool:
+        """Whether WebSocket frames carry the packets."""
+        return self.transport in {"websocket", "wss"}
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is below; the CA is that of `SSL_CERT_FILE`."""
+        return self.transport in {"tls", "wss"}
+
 
 @dataclass(slots=True)
 class Peer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -19,15 +20,16 @@ class Paho(Peer):
     answers: asyncio.Queue[Any]
 
     def _make(self) -> paho.Client:
-        framed = self.place.transport == "websocket"
         options = {} if self.place.version == 5 else {"clean_session": self.clean}
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             self.client_id,
             protocol=MQTTProtocolVersion(self.place.version),
-            transport="websockets" if framed else "tcp",
+            transport="websockets" if self.place.is_framed else "tcp",
             **options,
         )
+        if self.place.is_encrypted:
+            client.tls_set_context(ssl.create_default_context())
         loop = asyncio.get_running_loop()
 
         def pass_on(queue: asyncio.Queue[Any], item: Any) -> None:  # noqa: ANN401 -- paho's
