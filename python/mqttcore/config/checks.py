@@ -154,6 +154,16 @@ def check_socket(
             if is_given:
                 where = f"{key}.{name}"
                 faults.add(place(where), where, "has no effect without a Unix socket")
+    check_proxies(listener, key, place, faults)
+    if listener.identity and listener.tls is not None and listener.tls.identity:
+        where = f"{key}.identity"
+        faults.add(place(where), where, "the user name cannot come from tls.identity, too")
+
+
+def check_proxies(
+    listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """Refuses proxies that cannot connect there, and identities that do not fit to them."""
     is_unix = unix_path(listener.address) is not None
     for number, source in enumerate(listener.proxy_from):
         if source.startswith("uid:") != is_unix:
@@ -170,9 +180,6 @@ def check_socket(
     if listener.identity == "proxy_cn" and not listener.proxy_from:
         where = f"{key}.identity"
         faults.add(place(where), where, "'proxy_cn' has no effect without proxy_from")
-    if listener.identity and listener.tls is not None and listener.tls.identity:
-        where = f"{key}.identity"
-        faults.add(place(where), where, "the user name cannot come from tls.identity, too")
 
 
 def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults) -> None:
