@@ -262,6 +262,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
 	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(ARGS)
 
+counts: .make/tools ## allocations and page faults a message, bytes an idle connection, beside rust/broker/tests/memory/counts.txt
+	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture
+
 bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
 	@$(BIN)/python benches/start_report.py $(ARGS)
 
