@@ -192,6 +192,13 @@ def test_a_token_is_long_and_only_its_owners(
     ]
 
 
+def test_a_file_of_keys_need_not_be_there(write: Write) -> None:
+    settings = load(write('[http]\naddress = "127.0.0.1:0"\nkeys_file = "keys.toml"\n'))
+
+    assert settings.http is not None
+    assert settings.http.keys_file == pathlib.Path("keys.toml")
+
+
 def test_a_token_file_that_is_missing_is_a_fault(write: Write) -> None:
     path = write(f'{STREAM}[http]\naddress = "127.0.0.1:0"\ntoken_file = "nowhere"\n')
 

@@ -181,6 +181,8 @@ class HttpListener:
     metrics: Literal["token", "open", "off"] | None = None
     """Who may read metrics over TCP; None: those with the token, or without ``token_file``
     everybody if only this machine reaches the address, else nobody."""
+    keys_file: pathlib.Path | None = None
+    """A file with keys of the API and their scopes, which need not be there yet; None: no keys."""
     insecure: bool = False
     """Lets it stand without TLS on an address that other machines can reach."""
     tls: Tls | None = None

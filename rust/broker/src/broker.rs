@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
-use mqttcore_session::{Message, MessageError, ServerLimits};
+use mqttcore_session::ServerLimits;
 use mqttcore_store::{Durability, StoreError};
-use mqttcore_topics::{TopicError, TopicName};
 
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
@@ -21,8 +20,7 @@ use crate::config::hooks::{Hooks, LogLevel};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
 use crate::figures;
-use crate::routing::publication::Unroutable;
-use crate::routing::{external, journal, router};
+use crate::operations::publish::{self, PublishError};
 use crate::runtime::failure::BrokerFailure;
 use crate::runtime::metrics::Stats;
 use crate::service::{BrokerHandle, Extensions, Service};
@@ -48,37 +46,6 @@ pub struct Broker {
     loader: Mutex<Option<JoinHandle<()>>>,
     /// What runs beside the shards.
     services: Vec<Arc<dyn Service>>,
-}
-
-/// A publish from inside was refused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// The topic is not a topic name.
-    #[error(transparent)]
-    Topic(#[from] TopicError),
-    /// The rest is not a message.
-    #[error(transparent)]
-    Message(#[from] MessageError),
-    /// The broker is stopped.
-    #[error("the broker is stopped")]
-    Stopped,
-    /// The disk is nearly full, and it would have to be kept.
-    #[error("the disk is nearly full")]
-    NoRoom,
-    /// Memory is short, and it would wait for a subscriber.
-    #[error("memory is short, and the message would wait for a subscriber")]
-    NoMemory,
-    /// The queue of a kept session is full, and such a message is refused then.
-    #[error("the queue of a subscriber is full")]
-    QueueFull,
-    /// More filters with wildcards agree with parts of the topic than a match may visit.
-    #[error("too many filters with wildcards match parts of the topic")]
-    TooManyFilters,
-    /// It was delivered, but Kafka did not take it, or something else that the broker itself
-    /// published meanwhile.
-    #[error("Kafka did not accept the message")]
-    NotLogged,
 }
 
 impl Broker {
@@ -241,12 +208,9 @@ impl Broker {
         properties: Properties<'_>,
     ) -> Result<usize, PublishError> {
         let limits = Arc::clone(&self.limits());
-        let name = TopicName::parse(topic, &limits.topic)?;
-        let message = Message::composed(name, properties, payload, qos, retain, &limits)?;
-        let mut message = message.published_at(Instant::now());
-        message.charge(&self.engine.memory.shard(0).own_account);
+        let message = publish::message(topic, payload, qos, retain, properties, &limits)?;
         let publish = move |shard: &Rc<Shard>, answer| {
-            loading::when_loaded(shard, move |shard| publish(shard, &message, answer));
+            loading::when_loaded(shard, move |shard| publish::publish(shard, message, answer));
         };
         self.ask_for(0, publish).ok_or(PublishError::Stopped)?
     }
@@ -286,31 +250,13 @@ impl Broker {
     /// were connected: they are disconnected, and their wills are not published. With a data folder, a ban outlives the
     /// broker; else it ends with it.
     pub fn ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) -> usize {
-        let now = Instant::now();
-        // A time that the clock cannot hold means no end.
-        let until = duration.and_then(|duration| now.checked_add(duration));
-        let bans = &self.engine.bans;
-        let change = bans.begin_change();
-        let ended = bans.take_ended(now);
-        if let Some(log) = &self.engine.log {
-            for target in &ended {
-                log.forget_ban(target);
-            }
-            log.keep_ban(&target, &reason, until);
-        }
-        bans.add(target, reason, until, now);
-        drop(change);
+        self.engine.add_ban(target, reason, duration);
         self.ask_all(listing::disconnect_banned).iter().sum()
     }
 
     /// Lifts a ban. False if there is none of this target.
     pub fn unban(&self, target: &BanTarget) -> bool {
-        let bans = &self.engine.bans;
-        let _change = bans.begin_change();
-        if let Some(log) = &self.engine.log {
-            log.forget_ban(target);
-        }
-        bans.remove(target, Instant::now())
+        self.engine.remove_ban(target)
     }
 
     /// The bans in force, in no particular order.
@@ -457,24 +403,6 @@ impl Drop for Broker {
 
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
-
-fn publish(shard: &Rc<Shard>, message: &Message, answer: Answer<Result<usize, PublishError>>) {
-    let lost = external::own_lost(shard);
-    let matched = router::try_publish_own(shard, message).map_err(|why| match why {
-        Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
-        Unroutable::NoMemory => PublishError::NoMemory,
-        Unroutable::QueueFull => PublishError::QueueFull,
-        Unroutable::TooManyFilters => PublishError::TooManyFilters,
-    });
-    // Before the answer: its receiver may stop the broker, or disconnect a subscriber.
-    shard.flush_mailboxes();
-    let own = Rc::clone(shard);
-    let then = move || {
-        let is_logged = external::own_lost(&own) == lost;
-        answer(matched.and_then(|count| is_logged.then_some(count).ok_or(PublishError::NotLogged)));
-    };
-    journal::when_safe(shard, Box::new(then));
-}
 
 /// What `new` says of how data is kept, in the `folder` where they are.
 fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {

@@ -27,7 +27,7 @@ use crate::shard::guard::vital_or;
 use crate::shard::{EngineState, Shard};
 
 /// Nodes of the retained store that one step looks at.
-const WALKED_A_STEP: usize = 256;
+pub(crate) const WALKED_A_STEP: usize = 256;
 
 /// Something that serves on threads of its own for as long as the broker runs.
 pub trait Service: Figures {
@@ -251,9 +251,23 @@ impl BrokerHandle {
         }
     }
 
+    /// The state of the engine; `None` once the broker has ended. Not to be held while something is awaited.
+    pub(crate) fn engine(&self) -> Option<Arc<EngineState>> {
+        self.0.upgrade()
+    }
+
     /// Runs `question` on the first shard and waits for its answer.
     async fn ask<T: Send + 'static>(
         &self,
+        question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
+    ) -> Result<T, BrokerStopped> {
+        self.ask_shard(0, question).await
+    }
+
+    /// Runs `question` on a shard and waits for its answer.
+    pub(crate) async fn ask_shard<T: Send + 'static>(
+        &self,
+        shard: usize,
         question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
     ) -> Result<T, BrokerStopped> {
         let (sender, answer) = oneshot::channel();
@@ -267,13 +281,13 @@ impl BrokerHandle {
         self.0
             .upgrade()
             .ok_or(BrokerStopped)?
-            .run_on(0, Box::new(errand));
+            .run_on(shard, Box::new(errand));
         answer.await.map_err(|_| BrokerStopped)
     }
 }
 
 /// Where the answer to a service's question goes.
-type Answer<T> = Box<dyn FnOnce(T)>;
+pub(crate) type Answer<T> = Box<dyn FnOnce(T)>;
 
 /// Clears what a part of the retained store has; returns where to go on.
 fn clear_step(

@@ -130,6 +130,11 @@ impl HttpError {
         )
     }
 
+    /// Status, word for programs and sentence for people, for an answer in another form.
+    pub(super) fn into_parts(self) -> (StatusCode, &'static str, String) {
+        (self.status, self.code, self.text)
+    }
+
     /// Ends the connection behind the answer.
     pub(super) fn closing(self) -> Self {
         Self {

@@ -99,6 +99,11 @@ impl App {
         }
     }
 
+    /// The streams and their store.
+    pub(super) fn rows_of_streams(&self) -> Rows {
+        self.rows.clone()
+    }
+
     /// The Unix socket that readers of rows look for.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("endpoint.sock")

@@ -19,10 +19,19 @@ pub(super) async fn json<T: DeserializeOwned>(
     body: Incoming,
     limits: &HttpLimits,
 ) -> Result<T, HttpError> {
-    let bytes = timeout(limits.body_deadline, whole(body, limits)).await;
-    let bytes = bytes.unwrap_or_else(|_| Err(late()))?;
+    let bytes = bytes(body, limits).await?;
     serde_json::from_slice(&bytes)
         .map_err(|error| HttpError::bad(format!("invalid request body: {error}")))
+}
+
+/// Reads a body as a whole.
+///
+/// # Errors
+///
+/// It is too large, too slow, or broken off.
+pub(super) async fn bytes(body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, HttpError> {
+    let bytes = timeout(limits.body_deadline, whole(body, limits)).await;
+    bytes.unwrap_or_else(|_| Err(late()))
 }
 
 /// All of a body that is small.

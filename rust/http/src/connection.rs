@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use mqttcore_broker::LogLevel;
+use mqttcore_broker::{AddressKey, LogLevel};
 use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, watch};
@@ -24,10 +24,10 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
+use super::access::Access;
 use super::answer::{HttpResponse, close_behind};
 use super::places::{NoPlace, Place, Places};
 use super::routes::Routes;
-use super::socket::Access;
 use super::stall_timeout::StallTimeout;
 
 /// Bytes that a connection holds unread.
@@ -109,6 +109,7 @@ impl HttpConnections {
         let connection = HttpConnection {
             all: Rc::clone(self),
             place: number,
+            address: peer.map(AddressKey::of),
             _alive: self.alive.clone(),
         };
         Some((connection, end))
@@ -155,6 +156,8 @@ impl HttpConnections {
 struct HttpConnection {
     all: Rc<HttpConnections>,
     place: u64,
+    /// Of a TCP client.
+    address: Option<AddressKey>,
     _alive: mpsc::Sender<Infallible>,
 }
 
@@ -197,17 +200,17 @@ impl HttpConnection {
         access: &Access,
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
-        let is_admitted = access.admits(request.headers());
-        if is_admitted {
+        let caller = routes.identify(request.headers(), access, self.address);
+        if caller.identity.is_some() {
             self.all.places.borrow_mut().keep(self.place);
         }
-        let answered = routes
-            .answer(request, &self.all.limits, access, is_admitted)
-            .await;
-        routes.figures().answered(answered.is_ok());
+        let answered = routes.answer(request, &self.all.limits, &caller).await;
+        let is_refused = |answer: &HttpResponse| answer.status().is_client_error();
+        let is_well = answered.as_ref().is_ok_and(|answer| !is_refused(answer));
+        routes.figures().answered(is_well);
         let mut answer = answered.unwrap_or_else(HttpResponse::from);
-        if !is_admitted {
-            // Otherwise a client without the token could hold its connection with request after request.
+        if caller.identity.is_none() {
+            // Otherwise a client without a key could hold its connection with request after request.
             close_behind(&mut answer);
         }
         Ok(answer)

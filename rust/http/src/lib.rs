@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod access;
 mod answer;
+mod api;
 mod app;
 mod body;
 mod connection;
@@ -38,6 +40,7 @@ use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
+use api::keys::Keys;
 use app::{App, HttpCounters};
 pub use options::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
 use routes::Routes;
@@ -175,7 +178,9 @@ impl Service for Endpoint {
         let of_streams = streams.as_ref().map(App::socket);
         let unix: Vec<_> = own.into_iter().chain(of_streams).collect();
         let figures = Arc::clone(&self.figures);
-        let routes = Routes::new(broker, config, streams, figures);
+        let keys = Keys::open(self.options.keys_file.clone());
+        let keys = Arc::new(keys.map_err(|error| error.to_string())?);
+        let routes = Routes::new(broker, config, streams, keys, figures);
         // A service starts once.
         let _ = self.serving.set(self.serve(&unix, Arc::new(routes))?);
         Ok(())
@@ -275,6 +280,22 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
     }
 }
 
+/// Looks at the file of keys until the endpoint stops, and takes a changed one into force.
+async fn watch_keys(broker: BrokerHandle, keys: Arc<Keys>) {
+    loop {
+        tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
+        let own = Arc::clone(&keys);
+        match tokio::task::spawn_blocking(move || own.refresh()).await {
+            Ok(Ok(true)) => broker.log(LogLevel::Info, "http: keys reloaded".to_owned()),
+            Ok(Err(error)) => {
+                let text = format!("{error}; the previous keys stay in use");
+                broker.log(LogLevel::Error, text);
+            }
+            Ok(Ok(false)) | Err(_) => {}
+        }
+    }
+}
+
 /// The whole life of the thread.
 fn run(
     sockets: Vec<HttpSocket>,
@@ -304,6 +325,9 @@ fn run(
         };
         let _ = started.send(spawn_acceptors(sockets, broker, connections));
         drop(alive);
+        let watch = watch_keys(broker.clone(), routes.keys());
+        let watch = broker.critical("the watch over the endpoint's keys", watch);
+        tokio::task::spawn_local(watch);
         if let Some(streams) = routes.streams() {
             let upkeep = broker.critical("the endpoint's upkeep", streams.work());
             tokio::task::spawn_local(upkeep);

@@ -1,6 +1,7 @@
 //! Options of the endpoint.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mqttcore_tls::TlsSettings;
@@ -12,6 +13,8 @@ pub struct HttpOptions {
     pub is_enabled: bool,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
+    /// File with the keys of the API; it need not be there yet.
+    pub keys_file: Option<PathBuf>,
     /// What a peer may use.
     pub limits: HttpLimits,
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::{BrokerHandle, Config, names_an_address};
+use mqttcore_broker::{AddressKey, BrokerHandle, Config, names_an_address};
 
 use crate::{HttpLimits, MetricsAccess};
 
+use super::access::Access;
 use super::answer::{Content, HttpError, HttpResponse, of_type};
+use super::api::identity::{Caller, Identity};
+use super::api::keys::Keys;
+use super::api::{self, Api};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
-use super::socket::Access;
 
 /// All that the endpoint serves.
 pub(crate) struct Routes {
@@ -21,6 +24,7 @@ pub(crate) struct Routes {
     metrics: Metrics,
     /// The streams, if there are any.
     streams: Option<App>,
+    api: Api,
     figures: Arc<HttpCounters>,
 }
 
@@ -29,9 +33,12 @@ impl Routes {
         broker: &BrokerHandle,
         config: &Config,
         streams: Option<App>,
+        keys: Arc<Keys>,
         figures: Arc<HttpCounters>,
     ) -> Self {
+        let rows = streams.as_ref().map(App::rows_of_streams);
         Self {
+            api: Api::new(broker, rows, keys),
             broker: broker.clone(),
             metrics: Metrics::new(broker, config),
             streams,
@@ -43,6 +50,10 @@ impl Routes {
         &self.broker
     }
 
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.api.keys()
+    }
+
     pub(super) fn figures(&self) -> &HttpCounters {
         &self.figures
     }
@@ -51,8 +62,26 @@ impl Routes {
         self.streams.as_ref()
     }
 
-    /// Answers a request that came over a socket with `access`; `is_admitted` tells whether its sender may ask for
-    /// everything.
+    /// Who sends a request with `headers`.
+    pub(super) fn identify<'a>(
+        &self,
+        headers: &HeaderMap,
+        access: &'a Access,
+        address: Option<AddressKey>,
+    ) -> Caller<'a> {
+        let identity = if access.admits(headers) {
+            Some(Identity::owner())
+        } else {
+            self.api.identify(headers)
+        };
+        Caller {
+            access,
+            identity,
+            address,
+        }
+    }
+
+    /// Answers a request of `caller`.
     ///
     /// # Errors
     ///
@@ -61,9 +90,9 @@ impl Routes {
         &self,
         request: Request<Incoming>,
         limits: &HttpLimits,
-        access: &Access,
-        is_admitted: bool,
+        caller: &Caller<'_>,
     ) -> Result<HttpResponse, HttpError> {
+        let (access, is_admitted) = (caller.access, caller.may_view());
         let path = request.uri().path();
         if let Some(probe) = Probe::of(path) {
             reads(&request)?;
@@ -72,7 +101,10 @@ impl Routes {
         if path == "/metrics" && (is_admitted || access.metrics() != MetricsAccess::Token) {
             return self.metrics(&request, access, is_admitted);
         }
-        if !is_admitted {
+        if path.starts_with(api::PREFIX) {
+            return Ok(self.api.answer(request, limits, caller).await);
+        }
+        if !caller.is_owner() {
             return Err(access.refusal());
         }
         match &self.streams {

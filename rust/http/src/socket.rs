@@ -1,4 +1,4 @@
-//! Sockets of the endpoint, and access by token.
+//! Sockets of the endpoint.
 
 use std::fs;
 use std::future::ready;
@@ -10,18 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
 use mqttcore_broker::{UnixAddress, bind as bind_tcp, bind_unix, is_one_sockets_fault};
 use mqttcore_tls::TlsServer;
 use rustix::process::geteuid;
-use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use crate::answer::HttpError;
+use crate::access::Access;
 use crate::connection::HttpConnections;
-use crate::{BindError, HttpListener, MetricsAccess};
+use crate::{BindError, HttpListener};
 
 /// How long the acceptor rests when the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
@@ -30,19 +27,6 @@ const REST: Duration = Duration::from_millis(100);
 pub(super) enum HttpSocket {
     Unix(StdUnixListener),
     Tcp(std::net::TcpListener, Access, Option<Arc<TlsServer>>),
-}
-
-/// Who may ask over a socket, and for what.
-#[derive(Clone)]
-pub(super) enum Access {
-    /// Everything: the system has told who it is.
-    Known,
-    /// Whoever sends the token, everything; others, health and what `metrics` says.
-    Token {
-        /// `None`: nobody has one.
-        token: Option<Arc<str>>,
-        metrics: MetricsAccess,
-    },
 }
 
 /// Binds the Unix sockets, in the place of old ones, and the address of `tcp`; what an operator should know of its
@@ -183,49 +167,6 @@ impl HttpAcceptor {
 fn is_trusted(peer: io::Result<u32>, own: u32) -> bool {
     peer.is_ok_and(|user| user == 0 || user == own)
 }
-
-impl Access {
-    /// Whether the sender of a request with `headers` may ask for everything.
-    ///
-    /// The comparison takes as long for a wrong token as for the right one of the same length.
-    pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
-        let token = match self {
-            Self::Known => return true,
-            Self::Token { token: None, .. } => return false,
-            Self::Token {
-                token: Some(token), ..
-            } => token,
-        };
-        let mut brought = headers.get_all(AUTHORIZATION).iter();
-        let (Some(header), None) = (brought.next(), brought.next()) else {
-            return false;
-        };
-        let scheme_and_token = header.as_bytes().split_at_checked(SCHEME.len());
-        scheme_and_token.is_some_and(|(scheme, brought)| {
-            scheme.eq_ignore_ascii_case(SCHEME) && brought.ct_eq(token.as_bytes()).into()
-        })
-    }
-
-    /// Who may read metrics.
-    pub(super) fn metrics(&self) -> MetricsAccess {
-        match self {
-            Self::Known => MetricsAccess::Token,
-            Self::Token { metrics, .. } => *metrics,
-        }
-    }
-
-    /// The answer to those who are not admitted.
-    pub(super) fn refusal(&self) -> HttpError {
-        match self {
-            Self::Token { token: None, .. } => HttpError::forbidden(
-                "this address has no token: set http.token_file, or use a Unix socket in the data folder",
-            ),
-            _ => HttpError::unauthorized(),
-        }
-    }
-}
-
-const SCHEME: &[u8] = b"Bearer ";
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,11 @@ impl<'a> RequestTarget<'a> {
         Some(self.query.swap_remove(at).1)
     }
 
+    /// The keys and values of the query that were not taken.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.query.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// A query parameter that no handler has read.
     pub(super) fn left_over(&self) -> Option<&str> {
         self.query.first().map(|(key, _)| &**key)

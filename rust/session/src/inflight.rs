@@ -53,6 +53,20 @@ pub(crate) struct InFlightEntry {
     token: AckToken,
 }
 
+/// A message in flight to the client, for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct InFlightMessage {
+    /// Its packet identifier.
+    pub packet_id: PacketId,
+    /// The message; `None` once the client has it and only its release counts.
+    pub message: Option<Message>,
+    /// The QoS that it is sent with.
+    pub qos: QoS,
+    /// Whether it has left on some connection.
+    pub is_sent: bool,
+}
+
 /// Where an identifier stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
@@ -208,6 +222,22 @@ impl InFlight {
     pub(crate) fn complete(&mut self, packet_id: PacketId) -> bool {
         let place = self.releases.iter().position(|&open| open == packet_id);
         place.is_some_and(|place| self.releases.remove(place).is_some())
+    }
+
+    /// All that is in flight: publishes, then releases.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = InFlightMessage> {
+        let publishes = self.publishes.iter().map(|entry| InFlightMessage {
+            packet_id: entry.packet_id,
+            message: Some(entry.outgoing.message.clone()),
+            qos: entry.outgoing.qos,
+            is_sent: entry.was_sent,
+        });
+        publishes.chain(self.releases().map(|packet_id| InFlightMessage {
+            packet_id,
+            message: None,
+            qos: QoS::ExactlyOnce,
+            is_sent: true,
+        }))
     }
 
     /// Identifiers whose PUBREL is open, in the order of their PUBRECs.

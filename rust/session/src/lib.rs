@@ -117,6 +117,7 @@ pub use departure::DetachOutcome;
 pub use event::{DropReason, ExchangeRecord, SessionEvent};
 pub use gate::AckToken;
 pub use handshake::{Terms, connack_failure};
+pub use inflight::InFlightMessage;
 pub use limits::{PACKET_BYTES_MAX, QueuePolicy, ServerLimits};
 pub use message::Message;
 pub use outbound::{Delivered, Delivery, QueueRoom};

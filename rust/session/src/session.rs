@@ -10,7 +10,7 @@ use crate::cause::Cause;
 use crate::control::{Control, ControlKind};
 use crate::event::SessionEvent;
 use crate::gate::{AckGate, AckToken};
-use crate::inflight::InFlight;
+use crate::inflight::{InFlight, InFlightMessage};
 use crate::limits::ServerLimits;
 use crate::live::{ActiveState, OptionalState};
 use crate::message::Message;
@@ -233,6 +233,12 @@ impl Session {
     /// QoS 1 and 2 messages in flight to the client.
     pub fn in_flight(&self) -> usize {
         self.live.in_flight.len()
+    }
+
+    /// Messages that were sent and not acknowledged to the end, in the order of their first transmission; then those that
+    /// only wait for PUBCOMP.
+    pub fn in_flight_messages(&self) -> impl Iterator<Item = InFlightMessage> {
+        self.live.in_flight.messages()
     }
 
     /// QoS 1 and 2 publishes of the client's that are not acknowledged to the end: they count against Receive Maximum.

@@ -85,6 +85,12 @@ impl Session {
         self.subscriptions.remove(filter)
     }
 
+    /// Adds a subscription that the client did not ask for itself, or replaces that with the same filter, without a word
+    /// to it. Change the directory first.
+    pub fn grant(&mut self, filter: SubscriptionFilter, options: Options) {
+        self.subscriptions.insert(filter, options);
+    }
+
     pub(crate) fn handle_subscribe(
         &mut self,
         subscribe: &Subscribe<'_>,

@@ -1,6 +1,7 @@
 //! Converts the configuration of streams and of their HTTP endpoint.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +66,7 @@ struct HttpFields {
     host_port: Option<(IpAddr, u16)>,
     token: Option<String>,
     metrics_access: String,
+    keys_file: Option<PathBuf>,
     tls: Option<TlsFields>,
 }
 
@@ -80,6 +82,7 @@ impl Rows {
         }));
         let http = HttpOptions {
             is_enabled: fields.http.is_some(),
+            keys_file: fields.http.as_ref().and_then(|http| http.keys_file.clone()),
             tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };

@@ -11,7 +11,7 @@ pub(crate) mod proxy_header;
 mod publish;
 pub(crate) mod reauthentication;
 pub(crate) mod socket;
-mod subscribe;
+pub(crate) mod subscribe;
 mod task;
 pub(crate) mod throttle;
 pub(crate) mod tls;

@@ -181,7 +181,8 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
         .complete_unsubscribe(request, Details::none());
 }
 
-fn notify_subscription(shard: &Rc<Shard>, client: &Rc<Client>, kind: EventKind, filter: &str) {
+/// Tells plugins that a subscription began or ended.
+pub(crate) fn notify_subscription(shard: &Shard, client: &Client, kind: EventKind, filter: &str) {
     let details = EventDetails {
         topic: Some(filter),
         reason: None,

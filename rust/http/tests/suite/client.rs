@@ -96,12 +96,15 @@ impl Http {
         }
         let head = String::from_utf8(head).expect("text").to_lowercase();
         let (status, headers) = head.split_once("\r\n").expect("a status line");
+        let status = status[9..12].parse().expect("a status");
         let body = match header(headers, "content-length") {
+            // RFC 9110 section 15.3.5
+            _ if status == 204 => Vec::new(),
             Some(length) => self.bytes(length.parse().expect("a length")),
             None => self.chunks(),
         };
         Some(Response {
-            status: status[9..12].parse().expect("a status"),
+            status,
             headers: headers.into(),
             body,
         })

@@ -5,6 +5,10 @@
 #[path = "../../../broker/tests/common/mod.rs"]
 mod common;
 
+mod api_access;
+mod api_caller;
+mod api_clients;
+mod api_messages;
 mod client;
 mod endpoint;
 mod kept_clock;

@@ -1,0 +1,126 @@
+//! Questions to one shard, with a deadline.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::config::Config;
+use crate::figures;
+use crate::service::{Answer, BrokerHandle, BrokerStopped};
+use crate::sessions::loading;
+use crate::shard::Shard;
+
+/// How long a shard may take to answer a question that only reads.
+pub(crate) const READ_DEADLINE: Duration = Duration::from_millis(250);
+/// How long a change may take, with the writes of the store that it waits for.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why a question has no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The broker stops.
+    #[error(transparent)]
+    Stopped(#[from] BrokerStopped),
+    /// The shard is busy, or hangs.
+    #[error("shard {shard} did not answer within {} ms", deadline.as_millis())]
+    Late {
+        /// Number of the shard.
+        shard: usize,
+        /// How long it had.
+        deadline: Duration,
+    },
+    /// The session may be among those that are still to be loaded.
+    #[error("sessions are still being loaded")]
+    Loading,
+}
+
+/// A shard whose part of an answer is missing, or may be incomplete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MissingPart {
+    /// Number of the shard.
+    pub shard: usize,
+    /// Why.
+    pub why: AskError,
+}
+
+impl BrokerHandle {
+    /// The configuration in force.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn config(&self) -> Result<Arc<Config>, AskError> {
+        self.read(0, |shard| Arc::clone(&shard.config())).await
+    }
+
+    /// The levels of acknowledgements in force, in one line for people.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn promises(&self) -> Result<String, AskError> {
+        self.read(0, |shard| figures::promises_in_force(shard))
+            .await
+    }
+
+    /// Figures of the store by name; none without a store. Never waits.
+    pub fn store_figures(&self) -> Vec<(&'static str, u64)> {
+        let engine = self.engine();
+        let log = engine.as_ref().and_then(|engine| engine.log.as_ref());
+        log.map_or_else(Vec::new, |log| log.figures().to_vec())
+    }
+
+    /// How many shards there are; 0 once the broker has ended.
+    pub(crate) fn shards(&self) -> usize {
+        self.engine().map_or(0, |engine| engine.shards())
+    }
+
+    /// Asks a shard what it knows at once.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        shard: usize,
+        question: impl FnOnce(&Rc<Shard>) -> T + Send + 'static,
+    ) -> Result<T, AskError> {
+        let answer = self.ask_shard(shard, |shard, answer| answer(question(shard)));
+        within(shard, READ_DEADLINE, answer).await
+    }
+
+    /// Has the shard of `client_id` change something once all sessions are loaded.
+    pub(super) async fn change_client<T: Send + 'static>(
+        &self,
+        client_id: &str,
+        change: impl FnOnce(&Rc<Shard>, &str, Answer<T>) + Send + 'static,
+    ) -> Result<T, AskError> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        let (shard, id) = (engine.shard_of(client_id), client_id.to_owned());
+        drop(engine);
+        self.change(shard, move |shard, answer| change(shard, &id, answer))
+            .await
+    }
+
+    /// Has a shard change something once all sessions are loaded.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        shard: usize,
+        change: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
+    ) -> Result<T, AskError> {
+        let answer = self.ask_shard(shard, move |shard, answer| {
+            loading::when_loaded(shard, move |shard| change(shard, answer));
+        });
+        within(shard, CHANGE_DEADLINE, answer).await
+    }
+}
+
+async fn within<T>(
+    shard: usize,
+    deadline: Duration,
+    answer: impl Future<Output = Result<T, BrokerStopped>>,
+) -> Result<T, AskError> {
+    match timeout(deadline, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(AskError::Late { shard, deadline }),
+    }
+}

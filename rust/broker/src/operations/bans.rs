@@ -1,0 +1,76 @@
+//! Bans by operators.
+
+use std::time::{Duration, Instant};
+
+use crate::clients::bans::{Ban, BanTarget};
+use crate::service::{BrokerHandle, BrokerStopped};
+use crate::sessions::listing;
+use crate::shard::EngineState;
+
+impl EngineState {
+    /// Notes a ban, in the store, too. Clients that it covers stay connected.
+    pub(crate) fn add_ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) {
+        let now = Instant::now();
+        // A time that the clock cannot hold means no end.
+        let until = duration.and_then(|duration| now.checked_add(duration));
+        let _change = self.bans.begin_change();
+        let ended = self.bans.take_ended(now);
+        if let Some(log) = &self.log {
+            for target in &ended {
+                log.forget_ban(target);
+            }
+            log.keep_ban(&target, &reason, until);
+        }
+        self.bans.add(target, reason, until, now);
+    }
+
+    /// Lifts a ban; false if there is none.
+    pub(crate) fn remove_ban(&self, target: &BanTarget) -> bool {
+        let _change = self.bans.begin_change();
+        if let Some(log) = &self.log {
+            log.forget_ban(target);
+        }
+        self.bans.remove(target, Instant::now())
+    }
+}
+
+impl BrokerHandle {
+    /// As [`Broker::ban`](crate::Broker::ban). Shards that do not answer soon disconnect their clients later, and are not
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub async fn ban(
+        &self,
+        target: BanTarget,
+        reason: String,
+        duration: Option<Duration>,
+    ) -> Result<usize, BrokerStopped> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        engine.add_ban(target, reason, duration);
+        drop(engine);
+        let mut disconnected = 0;
+        for shard in 0..self.shards() {
+            let asked = self.read(shard, listing::disconnect_banned).await;
+            disconnected += asked.unwrap_or(0);
+        }
+        Ok(disconnected)
+    }
+
+    /// Lifts a ban. False if there is none of this target.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub fn unban(&self, target: &BanTarget) -> Result<bool, BrokerStopped> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        Ok(engine.remove_ban(target))
+    }
+
+    /// The bans in force, in no particular order.
+    pub fn bans(&self) -> Vec<Ban> {
+        let engine = self.engine();
+        engine.map_or_else(Vec::new, |engine| engine.bans.list(Instant::now()))
+    }
+}

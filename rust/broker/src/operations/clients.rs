@@ -1,0 +1,318 @@
+//! Lists of clients: filtered, in the order of their identifiers or by rank.
+//!
+//! A shard is asked for one range of its clients at a time, so that others have their turn in between.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqttcore_codec::ProtocolVersion;
+
+use crate::clients::client::Client;
+use crate::config::{Network, Peer};
+use crate::operations::asking::{AskError, MissingPart};
+use crate::service::{BrokerHandle, BrokerStopped};
+use crate::shard::Shard;
+
+/// Clients that one question looks at.
+const CLIENTS_A_TURN: usize = 256;
+
+/// A session and its connection, in figures.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientSummary {
+    /// Client identifier.
+    pub client_id: Arc<str>,
+    /// User name in force.
+    pub username: Option<Arc<str>>,
+    /// How long its connection has lasted; `None`: it has none.
+    pub connected_for: Option<Duration>,
+    /// Where it connected from last; `None`: it has not connected in this life of the broker.
+    pub peer: Option<Peer>,
+    /// Name of the listener that it came through last; empty if it has not.
+    pub listener: Arc<str>,
+    /// Protocol version of its last connection.
+    pub version: ProtocolVersion,
+    /// Keep-alive that it asked for, in seconds.
+    pub keep_alive_s: u16,
+    /// Whether its last CONNECT asked for a new session.
+    pub clean_start: bool,
+    /// How long its session outlives its connection, in seconds.
+    pub session_expiry_s: u32,
+    /// Number of its subscriptions.
+    pub subscriptions: usize,
+    /// Messages that wait for it.
+    pub queued: usize,
+    /// Their bytes, as far as they are in memory.
+    pub queued_bytes: usize,
+    /// Messages sent to it and not acknowledged.
+    pub in_flight: usize,
+    /// QoS 2 messages of it that are not released.
+    pub receiving: usize,
+    /// Bytes that its socket has not taken yet.
+    pub backlog_bytes: usize,
+    /// Topic of its will.
+    pub will_topic: Option<Arc<str>>,
+}
+
+/// Which clients a list has. `None` matches all.
+#[derive(Clone, Debug, Default)]
+pub struct ClientFilter {
+    /// A part of the client identifier.
+    pub id_contains: Option<String>,
+    /// Whether it has a connection.
+    pub connected: Option<bool>,
+    /// The user name.
+    pub username: Option<String>,
+    /// A network that its address is in.
+    pub network: Option<Network>,
+    /// Protocol version.
+    pub version: Option<ProtocolVersion>,
+    /// Name of the listener.
+    pub listener: Option<String>,
+    /// Least number of queued messages.
+    pub min_queued: usize,
+    /// Least number of messages in flight.
+    pub min_in_flight: usize,
+}
+
+/// The order of a list of clients.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ClientOrder {
+    /// By client identifier, which pages follow.
+    #[default]
+    ClientId,
+    /// Most queued messages first.
+    Queued,
+    /// Most messages in flight first.
+    InFlight,
+    /// Most bytes that the socket has not taken first.
+    Backlog,
+    /// The latest connection first; those without one last.
+    ConnectedAt,
+}
+
+/// One page of a list of clients.
+#[derive(Clone, Debug, Default)]
+pub struct ClientQuery {
+    /// Which clients.
+    pub filter: ClientFilter,
+    /// In which order.
+    pub order: ClientOrder,
+    /// With [`ClientOrder::ClientId`]: identifiers behind this one.
+    pub after: Option<Arc<str>>,
+    /// Most clients of the page.
+    pub limit: usize,
+}
+
+/// The answer to a [`ClientQuery`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ClientPage {
+    /// In the order that was asked for.
+    pub clients: Vec<ClientSummary>,
+    /// Whether more clients follow.
+    pub has_more: bool,
+    /// Shards that are left out, or incomplete.
+    pub missing: Vec<MissingPart>,
+}
+
+/// Where a client stands in a list: its rank, the highest first, then its identifier.
+type Position = (Reverse<u64>, Arc<str>);
+
+/// What a shard says of a range.
+struct Part {
+    found: Vec<(Position, ClientSummary)>,
+    /// Where the next range begins; 0 behind the last one.
+    next: usize,
+    is_loaded: bool,
+}
+
+impl BrokerHandle {
+    /// Lists clients. A client that is there all the time is on exactly one page of a list by client identifier, whoever
+    /// comes and goes meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerStopped`]
+    pub async fn list_clients(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
+        let query = Arc::new(query);
+        let mut page = BTreeMap::new();
+        let mut missing = Vec::new();
+        for shard in 0..self.shards() {
+            match self.list_shard(shard, &query, &mut page).await {
+                Ok(()) => {}
+                Err(AskError::Stopped(stopped)) => return Err(stopped),
+                Err(why) => missing.push(MissingPart { shard, why }),
+            }
+        }
+        let has_more = page.len() > query.limit;
+        Ok(ClientPage {
+            clients: page.into_values().take(query.limit).collect(),
+            has_more,
+            missing,
+        })
+    }
+
+    /// Adds the clients of one shard to `page`, which keeps one more than its limit.
+    async fn list_shard(
+        &self,
+        shard: usize,
+        query: &Arc<ClientQuery>,
+        page: &mut BTreeMap<Position, ClientSummary>,
+    ) -> Result<(), AskError> {
+        let mut from = 0;
+        loop {
+            let last = page.keys().nth(query.limit).cloned();
+            let own = Arc::clone(query);
+            let ask = move |shard: &Rc<Shard>| part(shard, from, &own, last.as_ref());
+            let part = self.read(shard, ask).await?;
+            page.extend(part.found);
+            while page.len() > query.limit + 1 {
+                page.pop_last();
+            }
+            from = part.next;
+            if from == 0 {
+                return part.is_loaded.then_some(()).ok_or(AskError::Loading);
+            }
+        }
+    }
+
+    /// Describes one client; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client(&self, client_id: &str) -> Result<Option<ClientSummary>, AskError> {
+        self.read_client(client_id, summary).await
+    }
+
+    /// Asks the shard of a client about it; `None` if it has no session.
+    pub(super) async fn read_client<T: Send + 'static>(
+        &self,
+        client_id: &str,
+        question: impl FnOnce(&Client, Instant) -> T + Send + 'static,
+    ) -> Result<Option<T>, AskError> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        let (shard, id) = (engine.shard_of(client_id), client_id.to_owned());
+        drop(engine);
+        let ask = move |shard: &Rc<Shard>| {
+            let client = shard.registry.borrow().find(&id);
+            match client {
+                Some(client) => Ok(Some(question(&client, shard.now()))),
+                None if shard.held.is_loaded() => Ok(None),
+                None => Err(AskError::Loading),
+            }
+        };
+        self.read(shard, ask).await?
+    }
+}
+
+/// Looks at the clients from slot `from` on. Those behind `last` have no place on the page.
+fn part(shard: &Shard, from: usize, query: &ClientQuery, last: Option<&Position>) -> Part {
+    let now = shard.now();
+    let (clients, next) = shard.registry.borrow().part(from, CLIENTS_A_TURN);
+    let mut found = Vec::new();
+    for client in clients {
+        if !query.filter.covers(&client) {
+            continue;
+        }
+        let position = (Reverse(query.order.rank(&client)), Arc::clone(&client.id));
+        let is_behind = query.after.as_ref().is_none_or(|after| client.id > *after);
+        if is_behind && last.is_none_or(|last| position < *last) {
+            found.push((position, summary(&client, now)));
+        }
+    }
+    Part {
+        found,
+        next,
+        is_loaded: shard.held.is_loaded(),
+    }
+}
+
+impl ClientFilter {
+    fn covers(&self, client: &Client) -> bool {
+        let contained = |part: &String| client.id.contains(part.as_str());
+        self.id_contains.as_ref().is_none_or(contained)
+            && self
+                .connected
+                .is_none_or(|wanted| wanted == client.is_online())
+            && self.covers_login(client)
+            && self.covers_session(client)
+    }
+
+    fn covers_login(&self, client: &Client) -> bool {
+        if self.username.is_none() && self.network.is_none() && self.listener.is_none() {
+            return true;
+        }
+        let login = client.login();
+        let in_network = |network: &Network| {
+            let address = login.peer.ip().filter(|_| client.was_here());
+            address.is_some_and(|address| network.contains(address))
+        };
+        let is_user = |name: &String| login.username.as_deref() == Some(name.as_str());
+        self.username.as_ref().is_none_or(is_user)
+            && self.network.as_ref().is_none_or(in_network)
+            && self
+                .listener
+                .as_ref()
+                .is_none_or(|name| **name == *login.listener)
+    }
+
+    fn covers_session(&self, client: &Client) -> bool {
+        let session = client.session.borrow();
+        session.queued() >= self.min_queued
+            && session.in_flight() >= self.min_in_flight
+            && self
+                .version
+                .is_none_or(|version| version == session.version())
+    }
+}
+
+impl ClientOrder {
+    fn rank(self, client: &Client) -> u64 {
+        match self {
+            Self::ClientId => 0,
+            Self::Queued => client.session.borrow().queued() as u64,
+            Self::InFlight => client.session.borrow().in_flight() as u64,
+            Self::Backlog => backlog_bytes(client) as u64,
+            Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
+                // The sooner it connected, the longer ago.
+                let age = link.connected_at.elapsed().as_micros();
+                u64::MAX - u64::try_from(age).unwrap_or(u64::MAX - 1)
+            }),
+        }
+    }
+}
+
+fn backlog_bytes(client: &Client) -> usize {
+    let link = client.link_ref();
+    link.as_ref().map_or(0, |link| link.outbox.borrow().len())
+}
+
+fn summary(client: &Client, now: Instant) -> ClientSummary {
+    let login = client.login();
+    let session = client.session.borrow();
+    let link = client.link_ref();
+    let lasts = |at| now.saturating_duration_since(at);
+    ClientSummary {
+        client_id: Arc::clone(&client.id),
+        username: login.username.clone(),
+        connected_for: link.as_ref().map(|link| lasts(link.connected_at)),
+        peer: client.was_here().then_some(login.peer),
+        listener: Arc::clone(&login.listener),
+        version: session.version(),
+        keep_alive_s: login.keep_alive_s,
+        clean_start: login.clean_start,
+        session_expiry_s: session.expiry_interval_s(),
+        subscriptions: session.subscriptions().len(),
+        queued: session.queued(),
+        queued_bytes: session.queued_bytes(),
+        in_flight: session.in_flight(),
+        receiving: session.open_publishes(),
+        backlog_bytes: backlog_bytes(client),
+        will_topic: session.will().map(|will| will.message.topic().into()),
+    }
+}

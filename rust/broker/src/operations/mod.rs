@@ -1,0 +1,10 @@
+//! Operations: what services beside the shards ask and change for operators. Each question to a shard is bounded.
+
+pub(crate) mod asking;
+pub(crate) mod bans;
+pub(crate) mod clients;
+pub(crate) mod one_client;
+pub(crate) mod publish;
+pub(crate) mod retained;
+pub(crate) mod steering;
+pub(crate) mod subscriptions;

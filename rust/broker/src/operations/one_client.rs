@@ -1,0 +1,65 @@
+//! Subscriptions and messages in flight of one client.
+
+use mqttcore_session::{InFlightMessage, Subscription};
+
+use crate::operations::asking::AskError;
+use crate::service::BrokerHandle;
+
+/// A part of what one client has.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientItems<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Whether more follow.
+    pub has_more: bool,
+}
+
+impl BrokerHandle {
+    /// The subscriptions of a client behind `after`, in the order of their filters; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client_subscriptions(
+        &self,
+        client_id: &str,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Option<ClientItems<Subscription>>, AskError> {
+        self.read_client(client_id, move |client, _| {
+            let session = client.session.borrow();
+            let held = session.subscriptions();
+            let is_before = |held: &Subscription| {
+                let after = after.as_deref();
+                after.is_some_and(|after| held.filter.as_str() <= after)
+            };
+            let rest = &held[held.partition_point(is_before)..];
+            ClientItems {
+                items: rest.iter().take(limit).cloned().collect(),
+                has_more: rest.len() > limit,
+            }
+        })
+        .await
+    }
+
+    /// The first messages that are sent to a client and not acknowledged; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client_in_flight(
+        &self,
+        client_id: &str,
+        limit: usize,
+    ) -> Result<Option<ClientItems<InFlightMessage>>, AskError> {
+        self.read_client(client_id, move |client, _| {
+            let session = client.session.borrow();
+            ClientItems {
+                items: session.in_flight_messages().take(limit).collect(),
+                has_more: session.in_flight() > limit,
+            }
+        })
+        .await
+    }
+}

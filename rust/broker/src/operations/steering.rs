@@ -1,0 +1,162 @@
+//! What operators change of a client: its connection, its session, its subscriptions.
+
+use std::rc::Rc;
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{Cause, Subscription};
+use mqttcore_topics::{Change, Options, SubscriptionFilter};
+
+use crate::clients::client::Client;
+use crate::clients::link::Closing;
+use crate::config::hooks::EventKind;
+use crate::connection::disconnect_cause::reason_text;
+use crate::connection::last_packets::send_disconnect;
+use crate::connection::subscribe::notify_subscription;
+use crate::operations::asking::AskError;
+use crate::routing::{journal, session_records};
+use crate::service::{Answer, BrokerHandle};
+use crate::sessions::{lifecycle, listing};
+use crate::shard::Shard;
+
+/// What became of a subscription that an operator added.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Subscribed {
+    /// It is new.
+    Added,
+    /// It replaces one with the same filter.
+    Replaced,
+    /// The client has no session.
+    NoSession,
+    /// The client has as many subscriptions as it may.
+    TooMany,
+}
+
+impl BrokerHandle {
+    /// Disconnects a client with `reason`, and ends its session at once if `ends_session`. Returns false if there is
+    /// nothing to end: no connection, or with `ends_session` no session. Returns when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn disconnect(
+        &self,
+        client_id: &str,
+        reason: ReasonCode,
+        ends_session: bool,
+    ) -> Result<bool, AskError> {
+        let disconnect = move |shard: &Rc<Shard>, id: &str, answer: Answer<bool>| {
+            let is_done = if ends_session {
+                end_session(shard, id, reason)
+            } else {
+                listing::disconnect(shard, id, reason)
+            };
+            when_safe(shard, answer, is_done);
+        };
+        self.change_client(client_id, disconnect).await
+    }
+
+    /// Subscribes a client, as if it had sent SUBSCRIBE; permissions are not asked, and no retained messages are sent.
+    /// Returns when it is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn subscribe_client(
+        &self,
+        client_id: &str,
+        filter: SubscriptionFilter,
+        options: Options,
+    ) -> Result<Subscribed, AskError> {
+        let subscribe = move |shard: &Rc<Shard>, id: &str, answer: Answer<Subscribed>| {
+            let client = shard.registry.borrow().find(id);
+            let done = client.map_or(Subscribed::NoSession, |client| {
+                subscribe(shard, &client, &filter, options)
+            });
+            when_safe(shard, answer, done);
+        };
+        self.change_client(client_id, subscribe).await
+    }
+
+    /// Ends a subscription of a client; returns false if there is none. Returns when that is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn unsubscribe_client(
+        &self,
+        client_id: &str,
+        filter: SubscriptionFilter,
+    ) -> Result<bool, AskError> {
+        let unsubscribe = move |shard: &Rc<Shard>, id: &str, answer: Answer<bool>| {
+            let client = shard.registry.borrow().find(id);
+            let had = client.is_some_and(|client| unsubscribe(shard, &client, &filter));
+            when_safe(shard, answer, had);
+        };
+        self.change_client(client_id, unsubscribe).await
+    }
+}
+
+/// Answers when all that was written so far is safe.
+fn when_safe<T: 'static>(shard: &Rc<Shard>, answer: Answer<T>, value: T) {
+    shard.flush_mailboxes();
+    journal::when_safe(shard, Box::new(move || answer(value)));
+}
+
+/// Ends a session, and its connection first; false if there is none.
+fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
+    let client = shard.registry.borrow().find(id);
+    let Some(client) = client else { return false };
+    if let Some(link) = client.link() {
+        let cause = Cause::Administrative;
+        let text = reason_text(Closing { cause, reason });
+        send_disconnect(shard, &client, Some((reason, text)));
+        lifecycle::detach(shard, &client, cause);
+        link.close(cause, reason);
+    }
+    // It may have ended with its connection.
+    lifecycle::remove_session(shard, &client);
+    true
+}
+
+fn subscribe(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    filter: &SubscriptionFilter,
+    options: Options,
+) -> Subscribed {
+    let (held, is_new) = {
+        let session = client.session.borrow();
+        let held = session.subscriptions();
+        let is_same = |held: &Subscription| held.filter == *filter;
+        (held.len(), !held.iter().any(is_same))
+    };
+    if is_new && held >= shard.config().limits.subscriptions {
+        return Subscribed::TooMany;
+    }
+    let change = Change::Subscribe { filter, options };
+    shard.engine.directory.commit(client.subscriber, &[change]);
+    session_records::subscribed(shard, client, filter, options);
+    client.session.borrow_mut().grant(filter.clone(), options);
+    lifecycle::confirm(shard, client);
+    notify_subscription(shard, client, EventKind::Subscribed, filter.as_str());
+    if is_new {
+        Subscribed::Added
+    } else {
+        Subscribed::Replaced
+    }
+}
+
+fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, filter: &SubscriptionFilter) -> bool {
+    if !client.session.borrow_mut().revoke(filter) {
+        return false;
+    }
+    let change = Change::Unsubscribe { filter };
+    shard.engine.directory.commit(client.subscriber, &[change]);
+    session_records::unsubscribed(shard, client, filter);
+    if let Some(link) = client.link() {
+        link.replays.borrow_mut().remove(filter);
+    }
+    lifecycle::confirm(shard, client);
+    notify_subscription(shard, client, EventKind::Unsubscribed, filter.as_str());
+    true
+}

@@ -1,0 +1,192 @@
+//! Routes of bans.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use hyper::StatusCode;
+use mqttcore_broker::{Ban, BanTarget};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::{Limit, List, behind, cursor, unix_ms};
+use super::problem::Problem;
+use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(list, add))
+        .routes(routes!(lift))
+}
+
+/// What a ban looks at.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    ClientId,
+    /// A regular expression of the whole identifier.
+    ClientIdRegex,
+    Username,
+    /// An IP address or network, such as `10.0.0.0/8`.
+    Ip,
+}
+
+/// A ban in force.
+#[derive(Serialize, ToSchema)]
+struct Banned {
+    /// Names it in `DELETE /api/v1/bans/{id}`.
+    id: String,
+    kind: Kind,
+    value: String,
+    /// Why, for operators.
+    why: String,
+    /// When it ends, in unix milliseconds; null: not before it is lifted.
+    until_ms: Option<u64>,
+}
+
+fn parts(target: &BanTarget) -> (Kind, String) {
+    match target {
+        BanTarget::ClientId(id) => (Kind::ClientId, id.to_string()),
+        BanTarget::ClientIdPattern(pattern) => (Kind::ClientIdRegex, pattern.to_string()),
+        BanTarget::Username(name) => (Kind::Username, name.to_string()),
+        BanTarget::Network(network) => (Kind::Ip, network.to_string()),
+    }
+}
+
+fn target(kind: Kind, value: &str) -> Result<BanTarget, Problem> {
+    let invalid = |error: String| Problem::bad(format!("value: {error}: {value:?}"));
+    match kind {
+        Kind::ClientId => Ok(BanTarget::ClientId(value.into())),
+        Kind::Username => Ok(BanTarget::Username(value.into())),
+        Kind::ClientIdRegex => {
+            let pattern = value.parse().map(BanTarget::ClientIdPattern);
+            pattern.map_err(|error: mqttcore_broker::InvalidPattern| invalid(error.to_string()))
+        }
+        Kind::Ip => {
+            let network = value.parse().map(BanTarget::Network);
+            network.map_err(|error: mqttcore_broker::InvalidNetwork| invalid(error.to_string()))
+        }
+    }
+}
+
+impl From<Ban> for Banned {
+    fn from(ban: Ban) -> Self {
+        let (kind, value) = parts(&ban.target);
+        let rest_ms = ban.remaining.map(|rest| rest.as_millis());
+        let rest_ms = rest_ms.map(|rest| u64::try_from(rest).unwrap_or(u64::MAX));
+        Self {
+            id: cursor(&format!("{} {value}", name(kind))),
+            kind,
+            value,
+            why: ban.reason,
+            until_ms: rest_ms.map(|rest| unix_ms().saturating_add(rest)),
+        }
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ClientId => "client_id",
+        Kind::ClientIdRegex => "client_id_regex",
+        Kind::Username => "username",
+        Kind::Ip => "ip",
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Most items of the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// The position of the page: `next` of the previous one.
+    after: Option<String>,
+}
+
+/// Lists the bans in force, by kind and value.
+#[utoipa::path(get, path = "/api/v1/bans", tag = "access", params(ListQuery), security(("key" = ["view"])),
+    responses((status = 200, body = List<Banned>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<ListQuery>,
+) -> Result<Json<List<Banned>>, Problem> {
+    let after = behind(query.after.as_deref())?;
+    let mut bans: Vec<Banned> = state.broker.bans().into_iter().map(Into::into).collect();
+    let key = |ban: &Banned| format!("{} {}", name(ban.kind), ban.value);
+    bans.retain(|ban| after.as_ref().is_none_or(|after| key(ban) > *after));
+    bans.sort_by_cached_key(key);
+    let has_more = bans.len() > query.limit.0;
+    bans.truncate(query.limit.0);
+    let next = bans.last().filter(|_| has_more).map(|ban| ban.id.clone());
+    Ok(Json(List::new(bans, next, &[])))
+}
+
+/// A ban to add.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewBan {
+    kind: Kind,
+    value: String,
+    /// Why, for operators; clients are not told.
+    #[serde(default)]
+    why: String,
+    /// How long; null: until it is lifted.
+    duration_s: Option<u64>,
+}
+
+/// What a ban did.
+#[derive(Serialize, ToSchema)]
+struct Added {
+    /// Names it in `DELETE /api/v1/bans/{id}`.
+    id: String,
+    /// Clients that it disconnected, without those of shards that did not answer in time.
+    disconnected: usize,
+}
+
+/// Bytes of the texts of a ban.
+const TEXT_BYTES: usize = 4_096;
+
+/// Bans clients, and disconnects those that are connected. With a data folder it outlives the broker.
+#[utoipa::path(post, path = "/api/v1/bans", tag = "access", request_body = NewBan, security(("key" = ["operate"])),
+    responses((status = 201, body = Added)))]
+async fn add(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(new): ApiJson<NewBan>,
+) -> Result<(StatusCode, Json<Added>), Problem> {
+    if new.value.is_empty() || new.value.len() > TEXT_BYTES || new.why.len() > TEXT_BYTES {
+        return Err(Problem::bad(
+            "value must have 1 to 4096 bytes, and why 4096 at most",
+        ));
+    }
+    let target = target(new.kind, &new.value)?;
+    let (kind, value) = parts(&target);
+    let duration = new.duration_s.map(Duration::from_secs);
+    let disconnected = state.broker.ban(target, new.why, duration).await?;
+    let id = cursor(&format!("{} {value}", name(kind)));
+    Ok((StatusCode::CREATED, Json(Added { id, disconnected })))
+}
+
+/// Lifts a ban.
+#[utoipa::path(delete, path = "/api/v1/bans/{id}", tag = "access", security(("key" = ["operate"])),
+    params(("id" = String, Path, description = "The field id of a ban")),
+    responses((status = 204, description = "It is lifted")))]
+async fn lift(
+    State(state): State<ApiState>,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<StatusCode, Problem> {
+    let none = || Problem::not_found("there is no such ban").hint("GET /api/v1/bans lists them");
+    let text = behind(Some(&id)).ok().flatten().ok_or_else(none)?;
+    let (kind, value) = text.split_once(' ').ok_or_else(none)?;
+    let kind = serde_json::from_value(kind.into()).map_err(|_| none())?;
+    let target = target(kind, value).map_err(|_| none())?;
+    if state.broker.unban(&target)? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    Err(none())
+}

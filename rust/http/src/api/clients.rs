@@ -1,0 +1,304 @@
+//! Routes of clients: lists, one client, and what operators change of it.
+
+use axum::Json;
+use axum::extract::State;
+use hyper::StatusCode;
+use mqttcore_broker::{ClientFilter, ClientOrder, ClientQuery, ClientSummary, Peer};
+use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::{Limit, List, behind, cursor, unix_ms};
+use super::problem::Problem;
+use super::query::{ApiPath, ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(one, disconnect))
+}
+
+/// A session, and its connection if it has one.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Client)]
+struct ClientInfo {
+    client_id: String,
+    /// The user name in force.
+    username: Option<String>,
+    connected: bool,
+    /// When the connection began, in unix milliseconds.
+    connected_at_ms: Option<u64>,
+    /// The listener that it came through last.
+    listener: Option<String>,
+    /// The address of the last connection, or `uid:1000` of a Unix socket; null if there was none since the broker began.
+    address: Option<String>,
+    port: Option<u16>,
+    /// `3.1`, `3.1.1` or `5.0`.
+    version: String,
+    keep_alive_s: u16,
+    /// Whether the last CONNECT asked for a new session.
+    clean_start: bool,
+    /// How long the session outlives the connection; 4294967295 is for ever.
+    session_expiry_s: u32,
+    /// Number of subscriptions.
+    subscriptions: usize,
+    queue: Queue,
+    inflight: Window,
+    /// Bytes that the socket has not taken yet.
+    backlog_bytes: usize,
+    will_topic: Option<String>,
+}
+
+/// Messages that wait for a client.
+#[derive(Serialize, ToSchema)]
+struct Queue {
+    messages: usize,
+    /// As far as they are in memory.
+    bytes: usize,
+}
+
+/// Messages that are not acknowledged.
+#[derive(Serialize, ToSchema)]
+struct Window {
+    /// Sent to the client.
+    out: usize,
+    /// QoS 1 and 2 messages of the client.
+    r#in: usize,
+}
+
+/// The name of a version of the protocol.
+fn version_name(version: ProtocolVersion) -> &'static str {
+    match version {
+        ProtocolVersion::V3_1 => "3.1",
+        ProtocolVersion::V3_1_1 => "3.1.1",
+        ProtocolVersion::V5 => "5.0",
+    }
+}
+
+impl From<ClientSummary> for ClientInfo {
+    fn from(client: ClientSummary) -> Self {
+        let age_ms = client.connected_for.map(|age| age.as_millis());
+        let age_ms = age_ms.map(|age| u64::try_from(age).unwrap_or(u64::MAX));
+        Self {
+            client_id: client.client_id.to_string(),
+            username: client.username.map(|name| name.to_string()),
+            connected: client.connected_for.is_some(),
+            connected_at_ms: age_ms.map(|age| unix_ms().saturating_sub(age)),
+            listener: (!client.listener.is_empty()).then(|| client.listener.to_string()),
+            address: client.peer.map(|peer| peer.host_and_port().0),
+            port: match client.peer {
+                Some(Peer::Tcp(address)) => Some(address.port()),
+                _ => None,
+            },
+            version: version_name(client.version).into(),
+            keep_alive_s: client.keep_alive_s,
+            clean_start: client.clean_start,
+            session_expiry_s: client.session_expiry_s,
+            subscriptions: client.subscriptions,
+            queue: Queue {
+                messages: client.queued,
+                bytes: client.queued_bytes,
+            },
+            inflight: Window {
+                out: client.in_flight,
+                r#in: client.receiving,
+            },
+            backlog_bytes: client.backlog_bytes,
+            will_topic: client.will_topic.map(|topic| topic.to_string()),
+        }
+    }
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Sort {
+    #[default]
+    ClientId,
+    Queue,
+    Inflight,
+    Backlog,
+    ConnectedAt,
+}
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+enum Version {
+    #[serde(rename = "3.1")]
+    V31,
+    #[serde(rename = "3.1.1")]
+    V311,
+    #[serde(rename = "5.0")]
+    V5,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// A part of the client identifier.
+    q: Option<String>,
+    /// Whether the client has a connection.
+    connected: Option<bool>,
+    /// The user name.
+    user: Option<String>,
+    /// An IP address or network of the client, such as `10.0.0.0/8`.
+    ip: Option<String>,
+    /// A version of the protocol.
+    #[param(inline)]
+    version: Option<Version>,
+    /// The name of a listener.
+    listener: Option<String>,
+    /// Least number of queued messages.
+    #[serde(default)]
+    #[param(required = false)]
+    min_queue: usize,
+    /// Least number of messages in flight.
+    #[serde(default)]
+    #[param(required = false)]
+    min_inflight: usize,
+    /// The order. Only a list by `client_id` has more than one page; others have the first `limit`, the highest first.
+    #[serde(default)]
+    #[param(inline, required = false)]
+    sort: Sort,
+    /// Most items of the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// The position of the page: `next` of the previous one.
+    after: Option<String>,
+}
+
+impl ListQuery {
+    fn filter(&self) -> Result<ClientFilter, Problem> {
+        let network = self.ip.as_ref().map(|text| {
+            let parsed = text.parse();
+            parsed.map_err(|error| Problem::bad(format!("ip: {error}: {text:?}")))
+        });
+        Ok(ClientFilter {
+            id_contains: self.q.clone(),
+            connected: self.connected,
+            username: self.user.clone(),
+            network: network.transpose()?,
+            version: self.version.map(|version| match version {
+                Version::V31 => ProtocolVersion::V3_1,
+                Version::V311 => ProtocolVersion::V3_1_1,
+                Version::V5 => ProtocolVersion::V5,
+            }),
+            listener: self.listener.clone(),
+            min_queued: self.min_queue,
+            min_in_flight: self.min_inflight,
+        })
+    }
+
+    fn query(&self) -> Result<ClientQuery, Problem> {
+        let after = behind(self.after.as_deref())?;
+        let order = match self.sort {
+            Sort::ClientId => ClientOrder::ClientId,
+            _ if after.is_some() => {
+                let text =
+                    "after is for lists by client_id alone: others change while they are read";
+                return Err(Problem::bad(text).hint("raise limit, or leave sort out"));
+            }
+            Sort::Queue => ClientOrder::Queued,
+            Sort::Inflight => ClientOrder::InFlight,
+            Sort::Backlog => ClientOrder::Backlog,
+            Sort::ConnectedAt => ClientOrder::ConnectedAt,
+        };
+        Ok(ClientQuery {
+            filter: self.filter()?,
+            order,
+            after: after.map(Into::into),
+            limit: self.limit.0,
+        })
+    }
+}
+
+/// Lists clients: sessions, with or without a connection.
+#[utoipa::path(get, path = "/api/v1/clients", tag = "clients", params(ListQuery), security(("key" = ["view"])),
+    responses((status = 200, body = List<ClientInfo>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<ListQuery>,
+) -> Result<Json<List<ClientInfo>>, Problem> {
+    let query = query.query()?;
+    let is_paged = query.order == ClientOrder::ClientId;
+    let page = state.broker.list_clients(query).await?;
+    let last = page.clients.last().filter(|_| page.has_more && is_paged);
+    let next = last.map(|client| cursor(&client.client_id));
+    let items = page.clients.into_iter().map(ClientInfo::from).collect();
+    Ok(Json(List::new(items, next, &page.missing)))
+}
+
+/// Describes a client.
+#[utoipa::path(get, path = "/api/v1/clients/{id}", tag = "clients", security(("key" = ["view"])),
+    params(("id" = String, Path, description = "Client identifier")),
+    responses((status = 200, body = ClientInfo)))]
+async fn one(
+    State(state): State<ApiState>,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<ClientInfo>, Problem> {
+    let client = state.broker.client(&id).await?;
+    let client = client.ok_or_else(|| Problem::no_client(&id))?;
+    Ok(Json(client.into()))
+}
+
+/// What becomes of a session.
+#[derive(Clone, Copy, Default, Deserialize, Eq, PartialEq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Session {
+    #[default]
+    Keep,
+    End,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct DisconnectQuery {
+    /// `keep`: only the connection ends. `end`: the session, too, and the queued messages are lost.
+    #[serde(default)]
+    #[param(inline, required = false)]
+    session: Session,
+    /// The reason code of the DISCONNECT, as 152 or 0x98; default 0x98, administrative action.
+    reason: Option<String>,
+}
+
+fn reason_code(text: &str) -> Result<ReasonCode, Problem> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let reason = number.and_then(ReasonCode::new);
+    let reason = reason.filter(|reason| reason.allowed_in(PacketType::Disconnect));
+    reason.ok_or_else(|| {
+        Problem::bad(format!("reason: no reason code of DISCONNECT: {text:?}"))
+            .hint("0x98 is administrative action, 0x89 server busy")
+    })
+}
+
+/// Disconnects a client; its will is published.
+#[utoipa::path(delete, path = "/api/v1/clients/{id}", tag = "clients", security(("key" = ["operate"])),
+    params(("id" = String, Path, description = "Client identifier"), DisconnectQuery),
+    responses((status = 204, description = "The connection ends, and with `session=end` the session has ended")))]
+async fn disconnect(
+    State(state): State<ApiState>,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(query): ApiQuery<DisconnectQuery>,
+) -> Result<StatusCode, Problem> {
+    let reason = query.reason.as_deref().map(reason_code).transpose()?;
+    let reason = reason.unwrap_or(ReasonCode::ADMINISTRATIVE_ACTION);
+    let ends_session = query.session == Session::End;
+    if state.broker.disconnect(&id, reason, ends_session).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if state.broker.client(&id).await?.is_none() {
+        return Err(Problem::no_client(&id));
+    }
+    Err(
+        Problem::not_found(format!("client {id:?} is not connected"))
+            .hint("session=end ends its session"),
+    )
+}

@@ -1,0 +1,364 @@
+//! Keys: secrets with scopes, in a file that has only their hashes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use toml::value::Datetime;
+
+use super::identity::Identity;
+use super::key_file::{Contents, Entry, KEYS_MAX, KeysError, Stamp, failed, read, stamp_of, write};
+use super::key_time::unix_s;
+use super::scope::{Scope, Scopes};
+
+/// How a secret begins.
+const PREFIX: &str = "mq_";
+/// Random bytes of a secret.
+const SECRET_BYTES: usize = 32;
+
+/// The keys in force, and their file.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    file: Option<PathBuf>,
+    in_force: RwLock<Vec<Key>>,
+    /// Held while the file is changed or read again.
+    changing: Mutex<Option<Stamp>>,
+}
+
+/// One key.
+#[derive(Clone, Debug)]
+struct Key {
+    entry: Entry,
+    digest: [u8; 32],
+    expires_s: Option<u64>,
+}
+
+impl Keys {
+    /// Reads the keys of `file`, which need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`KeysError::File`]
+    pub(crate) fn open(file: Option<PathBuf>) -> Result<Self, KeysError> {
+        let keys = Self {
+            file,
+            ..Self::default()
+        };
+        keys.refresh()?;
+        Ok(keys)
+    }
+
+    /// Reads the file again if it is another one than last time; returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// [`KeysError::File`]; the keys in force stay.
+    pub(crate) fn refresh(&self) -> Result<bool, KeysError> {
+        let Some(file) = &self.file else {
+            return Ok(false);
+        };
+        let mut stamp = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = stamp_of(file);
+        if found == *stamp {
+            return Ok(false);
+        }
+        // An error is told once for each version of the file.
+        *stamp = found;
+        let entries = read(file)?;
+        self.take(file, entries)?;
+        Ok(true)
+    }
+
+    fn take(&self, file: &Path, entries: Vec<Entry>) -> Result<(), KeysError> {
+        let keys = entries
+            .into_iter()
+            .map(Key::of)
+            .collect::<Result<Vec<_>, _>>();
+        let keys = keys.map_err(|text| failed(file, text))?;
+        *self
+            .in_force
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = keys;
+        Ok(())
+    }
+
+    /// Whether anybody has a key.
+    pub(crate) fn has_any(&self) -> bool {
+        !self
+            .in_force
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
+    /// Whose secret this is. Takes as long for a wrong secret as for a right one.
+    pub(crate) fn identify(&self, secret: &[u8], now: SystemTime) -> Option<Identity> {
+        let digest: [u8; 32] = Sha256::digest(secret).into();
+        let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        for key in keys.iter() {
+            if key.digest.ct_eq(&digest).into() {
+                found = Some(key);
+            }
+        }
+        let key = found.filter(|key| key.expires_s.is_none_or(|end| unix_s(now) < end))?;
+        let scopes = key.entry.scopes.iter().copied().collect();
+        Some(Identity::new(format!("key {:?}", key.entry.name), scopes))
+    }
+
+    /// The keys in force, expired ones too.
+    pub(crate) fn list(&self) -> Vec<Entry> {
+        let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().map(|key| key.entry.clone()).collect()
+    }
+
+    /// Adds a key and returns its secret, which nobody can read again.
+    ///
+    /// # Errors
+    ///
+    /// [`KeysError`]; nothing has changed then.
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        expires: Option<Datetime>,
+    ) -> Result<String, KeysError> {
+        let secret = secret().map_err(|_| KeysError::Invalid("the system has no random bytes"))?;
+        let entry = Entry {
+            name: name.into(),
+            sha256: hex(&Sha256::digest(secret.as_bytes())),
+            scopes: scopes.iter().copied().collect::<Scopes>().names(),
+            expires,
+        };
+        Key::of(entry.clone()).map_err(KeysError::Invalid)?;
+        self.change(|entries| {
+            if entries.iter().any(|other| other.name == name) {
+                return Err(KeysError::Exists(name.into()));
+            }
+            if entries.len() >= KEYS_MAX {
+                return Err(KeysError::Invalid("there are 1000 keys: revoke one first"));
+            }
+            entries.push(entry);
+            Ok(())
+        })?;
+        Ok(secret)
+    }
+
+    /// Takes a key out; returns false if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`KeysError`]; nothing has changed then.
+    pub(crate) fn revoke(&self, name: &str) -> Result<bool, KeysError> {
+        let mut had = false;
+        self.change(|entries| {
+            let before = entries.len();
+            entries.retain(|entry| entry.name != name);
+            had = entries.len() < before;
+            Ok(())
+        })?;
+        Ok(had)
+    }
+
+    /// Changes the file, then the keys in force.
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<Entry>) -> Result<(), KeysError>,
+    ) -> Result<(), KeysError> {
+        let file = self.file.as_ref().ok_or(KeysError::NoFile)?;
+        let mut stamp = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = read(file)?;
+        change(&mut keys)?;
+        let contents = Contents { keys };
+        let text = toml::to_string(&contents).map_err(|error| failed(file, error))?;
+        write(file, &text).map_err(|error| failed(file, error))?;
+        *stamp = stamp_of(file);
+        self.take(file, contents.keys)
+    }
+}
+
+impl Key {
+    fn of(entry: Entry) -> Result<Self, &'static str> {
+        if entry.name.is_empty() || entry.name.len() > 128 {
+            return Err("the name of a key must have 1 to 128 bytes");
+        }
+        if entry.scopes.is_empty() {
+            return Err("a key needs scopes: view, payload, operate, admin");
+        }
+        let digest = unhex(&entry.sha256).ok_or("sha256 must have 64 hexadecimal digits")?;
+        let expires_s = entry.expires.map(super::key_time::end_s);
+        let expires_s = expires_s.map(|end| end.ok_or("expires must be a date or a date and time"));
+        Ok(Self {
+            expires_s: expires_s.transpose()?,
+            entry,
+            digest,
+        })
+    }
+}
+
+fn secret() -> io::Result<String> {
+    let mut bytes = [0; SECRET_BYTES];
+    // INVARIANT: so few bytes come at once.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{PREFIX}{}", base32(&bytes)))
+}
+
+/// RFC 4648 without padding, in small letters.
+fn base32(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let bit = |at: usize| {
+        let byte = bytes.get(at / 8).copied().unwrap_or(0);
+        usize::from(byte >> (7 - at % 8) & 1)
+    };
+    let letters = (0..bytes.len() * 8).step_by(5);
+    letters
+        .map(|at| char::from(LETTERS[(at..at + 5).fold(0, |value, at| value << 1 | bit(at))]))
+        .collect()
+}
+
+/// Hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, *byte]);
+    digits.map(digit).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A path in a folder of this test, which is removed at its end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("keys-{name}-{}", std::process::id()));
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("keys.toml")
+        }
+
+        fn write(&self, text: &str) {
+            write(&self.file(), text).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_added_is_known_until_it_is_revoked_also_by_another_reader() {
+        let folder = Folder::new("add");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        assert!(!keys.has_any());
+
+        let secret = keys.add("grafana", &[Scope::View], None).unwrap();
+
+        assert!(secret.starts_with("mq_") && secret.len() == 55, "{secret}");
+        let text = fs::read_to_string(folder.file()).unwrap();
+        assert!(!text.contains(&secret));
+        let mode = fs::metadata(folder.file()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let now = SystemTime::now();
+        let other = Keys::open(Some(folder.file())).unwrap();
+        for keys in [&keys, &other] {
+            let identity = keys.identify(secret.as_bytes(), now).unwrap();
+            assert_eq!(identity.scopes.names(), [Scope::View]);
+            assert!(keys.identify(b"mq_wrong", now).is_none());
+        }
+        assert!(matches!(
+            keys.add("grafana", &[Scope::View], None),
+            Err(KeysError::Exists(_))
+        ));
+        assert!(keys.revoke("grafana").unwrap());
+        assert!(!keys.revoke("grafana").unwrap());
+        assert!(keys.identify(secret.as_bytes(), now).is_none());
+        assert!(other.refresh().unwrap());
+        assert!(!other.refresh().unwrap(), "nothing is new");
+        assert!(other.identify(secret.as_bytes(), now).is_none());
+    }
+
+    #[test]
+    fn a_key_ends_when_it_says() {
+        let folder = Folder::new("end");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        let end: Datetime = "1970-01-02T01:00:00+01:00".parse().unwrap();
+        let secret = keys.add("short", &[Scope::Admin], Some(end)).unwrap();
+        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+
+        assert!(keys.identify(secret.as_bytes(), at(86_399)).is_some());
+        assert!(keys.identify(secret.as_bytes(), at(86_400)).is_none());
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_or_that_is_wrong_is_refused_and_the_keys_stay() {
+        let folder = Folder::new("rights");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        let secret = keys.add("a", &[Scope::View], None).unwrap();
+        let good = fs::read_to_string(folder.file()).unwrap();
+
+        for (text, mode, word) in [
+            (good.as_str(), 0o644, "chmod 600"),
+            ("[[keys]]\nname = 'b'\n", 0o600, "missing field"),
+            (
+                "[[keys]]\nname='b'\nsha256='12'\nscopes=['view']\n",
+                0o600,
+                "64 hexadecimal",
+            ),
+            (
+                "[[keys]]\nname='b'\nsha256='12'\nscopes=['all']\n",
+                0o600,
+                "unknown variant",
+            ),
+            ("[[key]]\n", 0o600, "unknown field"),
+        ] {
+            folder.write(text);
+            fs::set_permissions(folder.file(), fs::Permissions::from_mode(mode)).unwrap();
+
+            let error = keys.refresh().unwrap_err().to_string();
+
+            assert!(error.contains(word), "{error}");
+            assert!(
+                keys.identify(secret.as_bytes(), SystemTime::now())
+                    .is_some()
+            );
+            assert!(Keys::open(Some(folder.file())).is_err());
+        }
+    }
+
+    #[test]
+    fn base32_is_that_of_rfc_4648() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "my"),
+            ("foob", "mzxw6yq"),
+            ("foobar", "mzxw6ytboi"),
+        ] {
+            assert_eq!(base32(bytes.as_bytes()), text);
+        }
+    }
+}

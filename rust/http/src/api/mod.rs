@@ -1,0 +1,242 @@
+//! The HTTP API for operators, below `/api/v1` (ADR 0044).
+//!
+//! A route stands in one place with its OpenAPI description, which also names its scope.
+#![expect(
+    unused_qualifications,
+    reason = "utoipa writes paths in full for query parameters"
+)]
+
+mod bans;
+mod client_items;
+mod clients;
+mod failures;
+pub(crate) mod identity;
+mod key_file;
+mod key_routes;
+mod key_time;
+pub(crate) mod keys;
+mod page;
+mod parts;
+mod problem;
+mod publish;
+mod query;
+mod retained;
+pub(crate) mod scope;
+mod subscriptions;
+mod system;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use axum::body::{Body, to_bytes};
+use axum::response::IntoResponse;
+use axum::{Router, middleware};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, StatusCode};
+use mqttcore_broker::BrokerHandle;
+use mqttcore_streams::Rows;
+use serde_json::{Value, json};
+use tower_service::Service;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::HttpLimits;
+use crate::answer::{Content, HttpResponse};
+use crate::body;
+
+use failures::Failures;
+use identity::{Caller, Identity};
+use keys::Keys;
+use problem::Problem;
+use scope::RouteScopes;
+
+/// The first part of the paths of the API.
+pub(crate) const PREFIX: &str = "/api/";
+
+/// What answers requests below [`PREFIX`].
+pub(crate) struct Api {
+    router: Router,
+    keys: Arc<Keys>,
+    failures: Failures,
+    /// Numbers requests.
+    seed: RandomState,
+    requests: AtomicU64,
+}
+
+/// What handlers share.
+#[derive(Clone)]
+pub(crate) struct ApiState {
+    broker: BrokerHandle,
+    rows: Option<Rows>,
+    keys: Arc<Keys>,
+    document: Arc<Value>,
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    components(schemas(problem::ProblemText)),
+    info(
+        title = "mqttcore",
+        description = "Operators' API of a broker. Errors are application/problem+json.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    tags(
+        (name = "clients", description = "Connections, sessions and subscriptions"),
+        (name = "messages", description = "Retained messages, and publishing"),
+        (name = "broker", description = "The broker itself"),
+        (name = "access", description = "Bans and keys"),
+    ),
+)]
+struct Document;
+
+/// All routes.
+fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .merge(system::routes())
+        .merge(parts::routes())
+        .merge(clients::routes())
+        .merge(client_items::routes())
+        .merge(subscriptions::routes())
+        .merge(retained::routes())
+        .merge(publish::routes())
+        .merge(bans::routes())
+        .merge(key_routes::routes())
+}
+
+/// Says of each route that any other status comes with a problem.
+fn with_problems(mut document: Value) -> Value {
+    let schema = json!({"$ref": "#/components/schemas/Problem"});
+    let content = json!({problem::PROBLEM_JSON: {"schema": schema}});
+    let problem = json!({"description": "Why the request is refused", "content": content});
+    let paths = document["paths"].as_object_mut();
+    let items = paths.into_iter().flat_map(|paths| paths.values_mut());
+    let operations = items.filter_map(Value::as_object_mut).flatten();
+    for (_, operation) in operations {
+        operation["responses"]["default"] = problem.clone();
+    }
+    document
+}
+
+impl Api {
+    pub(crate) fn new(broker: &BrokerHandle, rows: Option<Rows>, keys: Arc<Keys>) -> Self {
+        let (router, mut document) = routes().split_for_parts();
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+        let scheme = SecurityScheme::Http(scheme.build());
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme(scope::SCHEME, scheme);
+        let document = with_problems(serde_json::to_value(&document).unwrap_or_default());
+        let scopes = Arc::new(RouteScopes::of(&document));
+        let state = ApiState {
+            broker: broker.clone(),
+            rows,
+            keys: Arc::clone(&keys),
+            document: Arc::new(document),
+        };
+        let router = router
+            .route_layer(middleware::from_fn_with_state(scopes, scope::check))
+            .fallback(async || {
+                Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
+            })
+            .with_state(state);
+        Self {
+            router,
+            keys,
+            failures: Failures::default(),
+            seed: RandomState::new(),
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    /// The keys in force.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys)
+    }
+
+    /// Whose key a request brings, if it brings one.
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
+        let secret = crate::access::bearer(headers)?;
+        self.keys.identify(secret, SystemTime::now())
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        limits: &HttpLimits,
+        caller: &Caller<'_>,
+    ) -> HttpResponse {
+        let response = match &caller.identity {
+            Some(identity) => self.route(request, limits, identity.clone()).await,
+            None => self.refuse(request.headers(), caller),
+        };
+        let response = response.unwrap_or_else(IntoResponse::into_response);
+        finish(response, &self.request_id()).await
+    }
+
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        limits: &HttpLimits,
+        identity: Identity,
+    ) -> Result<axum::response::Response, Problem> {
+        let (mut head, body) = request.into_parts();
+        let body = body::bytes(body, limits).await?;
+        head.extensions.insert(identity);
+        let request = Request::from_parts(head, Body::from(body));
+        let routed = self.router.clone().call(request).await;
+        routed.map_err(|never| match never {})
+    }
+
+    /// Refuses somebody who is not known.
+    fn refuse<T>(&self, headers: &HeaderMap, caller: &Caller<'_>) -> Result<T, Problem> {
+        if let Some(address) = caller.address {
+            let now = Instant::now();
+            if let Some(seconds) = self.failures.refused_for_s(address, now) {
+                let text = "this address has sent 10 wrong keys";
+                let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "many_failures", text);
+                return Err(problem.retry_after(seconds));
+            }
+            if headers.contains_key(AUTHORIZATION) {
+                self.failures.count(address, now);
+            }
+        }
+        Err(identity::unknown(
+            caller.access.has_token() || self.keys.has_any(),
+        ))
+    }
+
+    /// A number that is this request's alone.
+    fn request_id(&self) -> String {
+        // ORDERING: only uniqueness matters.
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("{:016x}", self.seed.hash_one(number))
+    }
+}
+
+/// Makes an answer of the endpoint of one of the router; writes the body of a problem.
+async fn finish(response: axum::response::Response, request_id: &str) -> HttpResponse {
+    let (mut head, body) = response.into_parts();
+    // INVARIANT: handlers answer with bodies that are in memory.
+    let mut bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    if head.status.is_client_error() || head.status.is_server_error() {
+        let problem = head.extensions.remove::<Problem>();
+        let problem = problem.unwrap_or_else(|| problem::of_router(&head));
+        bytes = serde_json::to_vec(&problem.text(request_id))
+            .unwrap_or_default()
+            .into();
+        let kind = HeaderValue::from_static(problem::PROBLEM_JSON);
+        head.headers.insert(hyper::header::CONTENT_TYPE, kind);
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    let cache = HeaderValue::from_static("no-store");
+    head.headers.entry(CACHE_CONTROL).or_insert(cache);
+    if let Ok(value) = HeaderValue::from_str(request_id) {
+        head.headers
+            .insert(HeaderName::from_static("x-request-id"), value);
+    }
+    HttpResponse::from_parts(head, Content::Whole(bytes.into()))
+}

@@ -1,0 +1,102 @@
+//! Pages of lists.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mqttcore_broker::MissingPart;
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+
+/// A part of a list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct List<T> {
+    /// The items of this page.
+    pub(crate) items: Vec<T>,
+    /// The value of `after` for the next page; null on the last one.
+    pub(crate) next: Option<String>,
+    /// When the list was made, in unix milliseconds.
+    pub(crate) as_of_ms: u64,
+    /// Shards whose part is missing or incomplete; empty if the list is whole.
+    pub(crate) partial: Vec<Partial>,
+}
+
+/// A shard whose part is missing or incomplete.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Partial {
+    /// Number of the shard.
+    shard: usize,
+    /// Why.
+    why: String,
+}
+
+/// The number of items of a page: 1 to 1,000.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(pub(crate) usize);
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limit = usize::deserialize(deserializer)?;
+        let text = "must be a number from 1 to 1000";
+        (1..=1_000)
+            .contains(&limit)
+            .then_some(Self(limit))
+            .ok_or_else(|| serde::de::Error::custom(text))
+    }
+}
+
+impl<T> List<T> {
+    /// A page behind which nothing follows, unless `next`.
+    pub(crate) fn new(items: Vec<T>, next: Option<String>, missing: &[MissingPart]) -> Self {
+        let partial = missing.iter().map(|part| Partial {
+            shard: part.shard,
+            why: part.why.to_string(),
+        });
+        Self {
+            items,
+            next,
+            as_of_ms: unix_ms(),
+            partial: partial.collect(),
+        }
+    }
+}
+
+/// Where the next page begins: behind this text.
+pub(crate) fn cursor(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(text)
+}
+
+/// Reads a [`cursor`].
+///
+/// # Errors
+///
+/// It is none.
+pub(crate) fn behind(after: Option<&str>) -> Result<Option<String>, Problem> {
+    let read = |text: &str| {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    match after {
+        None => Ok(None),
+        Some(after) => read(after).map(Some).ok_or_else(|| {
+            Problem::bad("after is not the position of a page")
+                .hint("use the field next of the previous page, or leave after out")
+        }),
+    }
+}
+
+/// The system's clock.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

@@ -1,0 +1,180 @@
+//! Routes of the broker's parts: listeners, streams and the store.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use mqttcore_broker::tls::ClientCertificates;
+use mqttcore_broker::{ListenAddress, Listener};
+use mqttcore_store::stream::Description;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::List;
+use super::problem::Problem;
+use super::query::{ApiQuery, NoQuery};
+use super::system::pressure_name;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(listeners))
+        .routes(routes!(streams))
+        .routes(routes!(store))
+}
+
+/// Listeners, with the fields that Mosquitto has, and ours.
+#[derive(Serialize, ToSchema)]
+struct Listeners {
+    listeners: Vec<ListenerInfo>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ListenerInfo {
+    name: String,
+    /// As it is configured: a port of 0 is a free one.
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// Of a Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// `mqtt` or `websockets`.
+    protocol: &'static str,
+    tls: bool,
+    /// Whether clients have to present a certificate.
+    mtls: bool,
+    allow_anonymous: bool,
+    /// Connections now.
+    connections: usize,
+    /// Most connections; null: as many as the broker has.
+    max_connections: Option<usize>,
+}
+
+impl ListenerInfo {
+    fn new(listener: &Listener, connections: usize) -> Self {
+        let (address, port, path) = match &listener.address {
+            ListenAddress::Tcp(address) => (address.to_string(), Some(address.port()), None),
+            ListenAddress::Unix(unix) => {
+                let path = unix.path.display().to_string();
+                (path.clone(), None, Some(path))
+            }
+        };
+        let certificates = listener.tls.as_ref().map(|tls| tls.client_certificates);
+        Self {
+            name: listener.name.clone(),
+            address,
+            port,
+            path,
+            protocol: if listener.websocket.is_some() {
+                "websockets"
+            } else {
+                "mqtt"
+            },
+            tls: listener.tls.is_some(),
+            mtls: certificates == Some(ClientCertificates::Required),
+            allow_anonymous: listener.anonymous.is_some(),
+            connections,
+            max_connections: (listener.max_connections > 0).then_some(listener.max_connections),
+        }
+    }
+}
+
+/// Lists the listeners.
+#[utoipa::path(get, path = "/api/v1/listeners", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = Listeners)))]
+async fn listeners(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<Listeners>, Problem> {
+    let config = state.broker.config().await?;
+    let counts = state.broker.connections().into_iter();
+    let counts = counts.chain(std::iter::repeat(0));
+    let all = config.listeners.iter().zip(counts);
+    let listeners = all.map(|(listener, count)| ListenerInfo::new(listener, count));
+    Ok(Json(Listeners {
+        listeners: listeners.collect(),
+    }))
+}
+
+/// A stream of rows.
+#[derive(Serialize, ToSchema)]
+struct StreamInfo {
+    name: String,
+    epoch: String,
+    filters: Vec<String>,
+    partitions: Vec<Partition>,
+}
+
+/// The offsets of a partition.
+#[derive(Serialize, ToSchema)]
+struct Partition {
+    earliest: u64,
+    /// Rows before it are in files.
+    sealed_end: u64,
+    end: u64,
+    /// Rows that are in no file yet.
+    unsealed: u64,
+}
+
+impl From<Description> for StreamInfo {
+    fn from(stream: Description) -> Self {
+        let partitions = stream.partitions.iter().map(|bounds| Partition {
+            earliest: bounds.earliest,
+            sealed_end: bounds.sealed_end,
+            end: bounds.end,
+            unsealed: bounds.end.saturating_sub(bounds.sealed_end),
+        });
+        Self {
+            partitions: partitions.collect(),
+            name: stream.name,
+            epoch: stream.epoch,
+            filters: stream.filters,
+        }
+    }
+}
+
+/// Lists the streams of rows; their rows and files are below `/v1/streams`.
+#[utoipa::path(get, path = "/api/v1/streams", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = List<StreamInfo>)))]
+async fn streams(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Json<List<StreamInfo>> {
+    let mut items = Vec::new();
+    if let Some(rows) = &state.rows {
+        let described = rows.streams.names().into_iter();
+        let described = described.filter_map(|name| rows.streams.describe(name).ok());
+        items.extend(described.map(StreamInfo::from));
+    }
+    Json(List::new(items, None, &[]))
+}
+
+/// The store of the data folder.
+#[derive(Serialize, ToSchema)]
+struct Store {
+    /// Whether the broker has a data folder.
+    enabled: bool,
+    /// `none` is no pressure: there is room. `soft`, `hard`.
+    pressure: &'static str,
+    /// As in `$SYS/broker/store`.
+    figures: BTreeMap<String, u64>,
+}
+
+/// Returns the figures of the store.
+#[utoipa::path(get, path = "/api/v1/store", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = Store)))]
+async fn store(State(state): State<ApiState>, ApiQuery(_): ApiQuery<NoQuery>) -> Json<Store> {
+    let health = state.broker.health().unwrap_or_default();
+    let figures = state.broker.store_figures().into_iter();
+    let figures: BTreeMap<_, _> = figures
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    Json(Store {
+        enabled: !figures.is_empty(),
+        pressure: pressure_name(health.pressure),
+        figures,
+    })
+}

@@ -1,0 +1,158 @@
+//! Problems: why a request to the API is refused, as `application/problem+json` (RFC 9457).
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::http::response::Parts;
+use mqttcore_broker::{AskError, BrokerStopped};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::HttpError;
+
+/// Media type of a problem.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why a request is refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// A word for programs.
+    slug: &'static str,
+    detail: String,
+    hint: Option<String>,
+    retry_after_s: Option<u64>,
+}
+
+/// A problem as it is sent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemText {
+    /// `/errors/` and a word for programs.
+    #[schema(example = "/errors/not_found")]
+    r#type: String,
+    /// The status in words.
+    title: String,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong.
+    detail: String,
+    /// What to do about it.
+    hint: Option<String>,
+    /// The number of the request, as in the header `X-Request-Id`.
+    request_id: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, slug: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            slug,
+            detail: detail.into(),
+            hint: None,
+            retry_after_s: None,
+        }
+    }
+
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", detail)
+    }
+
+    pub(crate) fn no_client(client_id: &str) -> Self {
+        Self::not_found(format!("no client {client_id:?} has a session"))
+            .hint("GET /api/v1/clients?q= finds clients by a part of their identifier")
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self {
+            retry_after_s: Some(seconds),
+            ..self
+        }
+    }
+
+    /// The body, for the request with this number.
+    pub(crate) fn text(&self, request_id: &str) -> ProblemText {
+        ProblemText {
+            r#type: format!("/errors/{}", self.slug),
+            title: self.status.canonical_reason().unwrap_or_default().into(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+            hint: self.hint.clone(),
+            request_id: request_id.into(),
+        }
+    }
+}
+
+/// The body is written by [`finish`](super::finish), which knows the number of the request.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<AskError> for Problem {
+    fn from(error: AskError) -> Self {
+        let slug = match error {
+            AskError::Stopped(_) => "stopped",
+            AskError::Loading => "loading",
+            _ => "busy",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, slug, error.to_string()).retry_after(1)
+    }
+}
+
+impl From<BrokerStopped> for Problem {
+    fn from(error: BrokerStopped) -> Self {
+        AskError::from(error).into()
+    }
+}
+
+impl From<HttpError> for Problem {
+    fn from(error: HttpError) -> Self {
+        let (status, slug, detail) = error.into_parts();
+        Self::new(status, slug, detail)
+    }
+}
+
+/// The problem of an answer that the router itself made.
+pub(crate) fn of_router(head: &Parts) -> Problem {
+    match head.status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            let allow = head.headers.get(ALLOW);
+            let allow = allow.and_then(|allow| allow.to_str().ok()).unwrap_or("");
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method",
+                format!("allowed: {allow}"),
+            )
+        }
+        status => Problem::new(status, "refused", "the request was refused"),
+    }
+}

@@ -1,0 +1,214 @@
+//! `POST /publish`: messages of the broker itself.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use mqttcore_broker::PublishError;
+use mqttcore_codec::{PropertiesBuf, Property, QoS, Text};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::client_items::qos_of;
+use super::problem::Problem;
+use super::query::{ApiJson, ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(post))
+}
+
+/// What a message is made of, beside its topic. It has `payload` or `payload_base64`, or neither if it is empty.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Content {
+    /// The payload as text.
+    payload: Option<String>,
+    /// The payload in base64.
+    payload_base64: Option<String>,
+    #[serde(default)]
+    #[schema(maximum = 2)]
+    qos: u8,
+    #[serde(default)]
+    #[schema(inline)]
+    properties: MessageProperties,
+}
+
+/// Properties of MQTT 5.0.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct MessageProperties {
+    /// Message Expiry Interval, in seconds.
+    expiry_s: Option<u32>,
+    content_type: Option<String>,
+    response_topic: Option<String>,
+    /// In base64.
+    correlation_data: Option<String>,
+    /// Names and values, in their order.
+    #[serde(default)]
+    user: Vec<(String, String)>,
+}
+
+/// A message to publish.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewMessage {
+    topic: String,
+    /// Whether it is retained.
+    #[serde(default)]
+    retain: bool,
+    payload: Option<String>,
+    payload_base64: Option<String>,
+    #[serde(default)]
+    #[schema(maximum = 2)]
+    qos: u8,
+    #[serde(default)]
+    #[schema(inline)]
+    properties: MessageProperties,
+}
+
+/// A message was routed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Published {
+    /// Subscriptions that it matched.
+    matched: usize,
+    #[serde(skip)]
+    is_promised: bool,
+}
+
+impl IntoResponse for Published {
+    fn into_response(self) -> Response {
+        let status = if self.is_promised {
+            StatusCode::OK
+        } else {
+            StatusCode::ACCEPTED
+        };
+        (status, Json(self)).into_response()
+    }
+}
+
+fn bytes_of(name: &str, text: &str) -> Result<Vec<u8>, Problem> {
+    let bytes = STANDARD.decode(text);
+    bytes.map_err(|error| Problem::bad(format!("{name} is not base64: {error}")))
+}
+
+fn text_of<'a>(name: &str, text: &'a str) -> Result<Text<'a>, Problem> {
+    Text::new(text).map_err(|error| Problem::bad(format!("{name}: {error}")))
+}
+
+fn push(properties: &mut PropertiesBuf, property: Property<'_>) -> Result<(), Problem> {
+    match properties.push(property) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Problem::bad(format!("properties: {error}"))),
+    }
+}
+
+impl MessageProperties {
+    fn encode(&self) -> Result<PropertiesBuf, Problem> {
+        let mut properties = PropertiesBuf::default();
+        if let Some(seconds) = self.expiry_s {
+            push(&mut properties, Property::MessageExpiryInterval(seconds))?;
+        }
+        if let Some(text) = &self.content_type {
+            push(
+                &mut properties,
+                Property::ContentType(text_of("content_type", text)?),
+            )?;
+        }
+        if let Some(text) = &self.response_topic {
+            push(
+                &mut properties,
+                Property::ResponseTopic(text_of("response_topic", text)?),
+            )?;
+        }
+        if let Some(text) = &self.correlation_data {
+            let bytes = bytes_of("correlation_data", text)?;
+            push(&mut properties, Property::CorrelationData(&bytes))?;
+        }
+        for (name, value) in &self.user {
+            let (name, value) = (text_of("user", name)?, text_of("user", value)?);
+            push(&mut properties, Property::UserProperty(name, value))?;
+        }
+        Ok(properties)
+    }
+}
+
+impl Content {
+    /// What removes a retained message.
+    pub(super) fn empty() -> Self {
+        Self {
+            qos: QoS::AtLeastOnce as u8,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> Result<bool, Problem> {
+        self.bytes().map(|bytes| bytes.is_empty())
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, Problem> {
+        match (&self.payload, &self.payload_base64) {
+            (None, None) => Ok(Vec::new()),
+            (Some(text), None) => Ok(text.clone().into_bytes()),
+            (None, Some(text)) => bytes_of("payload_base64", text),
+            (Some(_), Some(_)) => Err(Problem::bad(
+                "payload and payload_base64 exclude each other",
+            )),
+        }
+    }
+}
+
+/// Publishes a message of the broker itself, and waits until it is as safe as promised.
+pub(super) async fn publish(
+    state: &ApiState,
+    topic: &str,
+    content: &Content,
+    retain: bool,
+) -> Result<Published, Problem> {
+    let (qos, payload) = (qos_of(content.qos)?, content.bytes()?);
+    let properties = content.properties.encode()?;
+    let published = state
+        .broker
+        .publish(topic, &payload, qos, retain, &properties);
+    let matched = published.await?.map_err(|error| refusal(&error))?;
+    Ok(Published {
+        matched,
+        is_promised: qos > QoS::AtMostOnce,
+    })
+}
+
+fn refusal(error: &PublishError) -> Problem {
+    let (status, slug) = match error {
+        PublishError::Topic(_) | PublishError::Message(_) => {
+            (StatusCode::BAD_REQUEST, "bad_request")
+        }
+        PublishError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
+        PublishError::NoMemory => (StatusCode::INSUFFICIENT_STORAGE, "memory_full"),
+        PublishError::QueueFull => (StatusCode::CONFLICT, "queue_full"),
+        PublishError::TooManyFilters => (StatusCode::CONFLICT, "too_many_filters"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "not_published"),
+    };
+    Problem::new(status, slug, error.to_string())
+}
+
+/// Publishes a message as the broker itself: no permissions are asked.
+#[utoipa::path(post, path = "/api/v1/publish", tag = "messages", request_body = NewMessage, security(("key" = ["operate"])),
+    responses((status = 200, body = Published, description = "It is as safe as promised"),
+        (status = 202, body = Published, description = "QoS 0: nothing is promised")))]
+async fn post(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(new): ApiJson<NewMessage>,
+) -> Result<Published, Problem> {
+    let content = Content {
+        payload: new.payload,
+        payload_base64: new.payload_base64,
+        qos: new.qos,
+        properties: new.properties,
+    };
+    publish(&state, &new.topic, &content, new.retain).await
+}

@@ -1,0 +1,214 @@
+//! Routes of retained messages.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use mqttcore_session::Message;
+use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::identity::Identity;
+use super::page::{Limit, List, behind, cursor};
+use super::problem::Problem;
+use super::publish::{Content, Published, publish};
+use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
+use super::scope::Scope;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(list, delete_many))
+        .routes(routes!(one, put, delete_one))
+}
+
+/// A retained message.
+#[derive(Serialize, ToSchema)]
+struct Retained {
+    topic: String,
+    qos: u8,
+    payload_bytes: usize,
+    /// Null: it does not expire.
+    expires_in_s: Option<u32>,
+    content_type: Option<String>,
+    response_topic: Option<String>,
+    /// With the scope `payload`, and for a single topic alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// The same as text, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+}
+
+impl Retained {
+    fn new(message: &Message, has_payload: bool) -> Self {
+        let properties = message.properties();
+        let payload = has_payload.then(|| message.payload());
+        let text = payload.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        Self {
+            topic: message.topic().into(),
+            qos: message.qos() as u8,
+            payload_bytes: message.payload().len(),
+            expires_in_s: message.remaining_expiry_s(Instant::now()),
+            content_type: properties.content_type().map(|text| text.as_str().into()),
+            response_topic: properties.response_topic().map(|text| text.as_str().into()),
+            payload_base64: payload.map(|bytes| STANDARD.encode(bytes)),
+            payload: text.map(Into::into),
+        }
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Topics that match it; default `#`, which does not match topics that begin with `$`.
+    filter: Option<String>,
+    /// Most items of the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// The position of the page: `next` of the previous one.
+    after: Option<String>,
+}
+
+fn parse_filter(text: &str) -> Result<TopicFilter, Problem> {
+    let filter = TopicFilter::parse(text, &TopicLimits::WIDEST);
+    filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
+}
+
+/// Lists retained messages by topic, without payloads.
+#[utoipa::path(get, path = "/api/v1/retained", tag = "messages", params(ListQuery), security(("key" = ["view"])),
+    responses((status = 200, body = List<Retained>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<ListQuery>,
+) -> Result<Json<List<Retained>>, Problem> {
+    let filter = parse_filter(query.filter.as_deref().unwrap_or("#"))?;
+    let after = behind(query.after.as_deref())?;
+    let page = state
+        .broker
+        .list_retained(&filter, after.as_deref(), query.limit.0);
+    let page = page.await?;
+    let last = page.messages.last().filter(|_| page.has_more);
+    let next = last.map(|message| cursor(message.topic()));
+    let items = page
+        .messages
+        .iter()
+        .map(|message| Retained::new(message, false));
+    Ok(Json(List::new(items.collect(), next, &[])))
+}
+
+fn parse_topic(text: &str) -> Result<TopicName<'_>, Problem> {
+    let topic = TopicName::parse(text, &TopicLimits::WIDEST);
+    topic.map_err(|error| Problem::bad(format!("topic: {error}: {text:?}")))
+}
+
+fn nothing_retained(topic: &str) -> Problem {
+    Problem::not_found(format!("topic {topic:?} has no retained message"))
+        .hint("slashes of the topic are sent as %2F; GET /api/v1/retained?filter= lists topics")
+}
+
+/// Returns the retained message of a topic; its payload to callers with the scope `payload`. Slashes are sent as `%2F`.
+#[utoipa::path(get, path = "/api/v1/retained/{topic}", tag = "messages", security(("key" = ["view"])),
+    params(("topic" = String, Path, description = "Topic, percent-encoded")),
+    responses((status = 200, body = Retained)))]
+async fn one(
+    State(state): State<ApiState>,
+    Extension(caller): Extension<Identity>,
+    ApiPath(topic): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<Retained>, Problem> {
+    let message = state.broker.retained(parse_topic(&topic)?)?;
+    let message = message.ok_or_else(|| nothing_retained(&topic))?;
+    Ok(Json(Retained::new(&message, caller.has(Scope::Payload))))
+}
+
+/// Publishes a retained message. Slashes of the topic are sent as `%2F`.
+#[utoipa::path(put, path = "/api/v1/retained/{topic}", tag = "messages", security(("key" = ["operate"])),
+    params(("topic" = String, Path, description = "Topic, percent-encoded")), request_body = Content,
+    responses((status = 200, body = Published), (status = 202, body = Published, description = "QoS 0: nothing is promised")))]
+async fn put(
+    State(state): State<ApiState>,
+    ApiPath(topic): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(content): ApiJson<Content>,
+) -> Result<Published, Problem> {
+    if content.is_empty()? {
+        return Err(Problem::bad("an empty payload retains nothing").hint("DELETE removes it"));
+    }
+    publish(&state, &topic, &content, true).await
+}
+
+/// Removes the retained message of a topic: subscribers get an empty message. Slashes are sent as `%2F`.
+#[utoipa::path(delete, path = "/api/v1/retained/{topic}", tag = "messages", security(("key" = ["operate"])),
+    params(("topic" = String, Path, description = "Topic, percent-encoded")),
+    responses((status = 204, description = "It is removed")))]
+async fn delete_one(
+    State(state): State<ApiState>,
+    ApiPath(topic): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<hyper::StatusCode, Problem> {
+    if state.broker.retained(parse_topic(&topic)?)?.is_none() {
+        return Err(nothing_retained(&topic));
+    }
+    publish(&state, &topic, &Content::empty(), true).await?;
+    Ok(hyper::StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct DeleteQuery {
+    /// Topics that match it.
+    filter: String,
+    /// Only says what would be removed; default true.
+    dry_run: Option<bool>,
+    /// With `dry_run=false`: the number of messages that the dry run found.
+    count: Option<usize>,
+}
+
+/// Removed messages, or those that would be removed.
+#[derive(Serialize, ToSchema)]
+struct Deleted {
+    /// How many.
+    count: usize,
+    dry_run: bool,
+    /// Some of their topics.
+    sample: Vec<String>,
+}
+
+/// Topics that a dry run names.
+const SAMPLE: usize = 20;
+
+/// Removes the retained messages that match a filter. First ask without `dry_run=false`, then send the count that it found.
+#[utoipa::path(delete, path = "/api/v1/retained", tag = "messages", params(DeleteQuery), security(("key" = ["operate"])),
+    responses((status = 200, body = Deleted)))]
+async fn delete_many(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<DeleteQuery>,
+) -> Result<Json<Deleted>, Problem> {
+    let filter = parse_filter(&query.filter)?;
+    let (count, sample) = state.broker.count_retained(&filter, SAMPLE).await?;
+    let dry_run = query.dry_run.unwrap_or(true);
+    if !dry_run {
+        if query.count != Some(count) {
+            let text = format!("the filter matches {count} retained messages now");
+            let hint = format!("to remove them, send dry_run=false&count={count}");
+            return Err(Problem::conflict(text).hint(hint));
+        }
+        state
+            .broker
+            .clear_retained(&filter, HashSet::default())
+            .await?;
+    }
+    Ok(Json(Deleted {
+        count,
+        dry_run,
+        sample,
+    }))
+}

@@ -1,0 +1,195 @@
+//! Scopes: what a caller may do, and which scope each route needs.
+//!
+//! A route names its scope in its OpenAPI description, and nowhere else. A route without one is refused to everybody.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::identity::Identity;
+use super::problem::Problem;
+
+/// The name of the security scheme in the OpenAPI document.
+pub(crate) const SCHEME: &str = "key";
+
+/// A part of what the API can do.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Scope {
+    /// Reads figures, names and topics, but no payloads.
+    View,
+    /// Reads payloads.
+    Payload,
+    /// Disconnects, subscribes, publishes, bans.
+    Operate,
+    /// Configuration, keys, backup.
+    Admin,
+}
+
+impl Scope {
+    pub(crate) const ALL: [Self; 4] = [Self::View, Self::Payload, Self::Operate, Self::Admin];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Payload => "payload",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// A set of scopes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Scopes(u8);
+
+impl Scopes {
+    pub(crate) fn all() -> Self {
+        Scope::ALL.into_iter().collect()
+    }
+
+    pub(crate) fn has(self, scope: Scope) -> bool {
+        self.0 & 1 << scope as u8 != 0
+    }
+
+    pub(crate) fn names(self) -> Vec<Scope> {
+        let all = Scope::ALL.into_iter();
+        all.filter(|scope| self.has(*scope)).collect()
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(
+            scopes
+                .into_iter()
+                .fold(0, |set, scope| set | 1 << scope as u8),
+        )
+    }
+}
+
+/// The scope of each route.
+#[derive(Debug, Default)]
+pub(crate) struct RouteScopes(HashMap<String, HashMap<String, Option<Scope>>>);
+
+impl RouteScopes {
+    /// Reads them from an OpenAPI document.
+    pub(crate) fn of(document: &Value) -> Self {
+        let paths = document["paths"].as_object().into_iter().flatten();
+        Self(
+            paths
+                .map(|(path, item)| (path.clone(), methods(item)))
+                .collect(),
+        )
+    }
+
+    /// Whether `identity` may ask `path` by `method`.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    fn check(&self, path: &str, method: &Method, identity: &Identity) -> Result<(), Problem> {
+        let method = if method == Method::HEAD {
+            &Method::GET
+        } else {
+            method
+        };
+        let scope = match self.0.get(path).map(|item| item.get(method.as_str())) {
+            // The router refuses the method.
+            Some(None) => return Ok(()),
+            Some(Some(scope)) => *scope,
+            None => None,
+        };
+        let Some(scope) = scope else {
+            let text = format!("{method} {path} has no scope: nobody may ask for it");
+            return Err(Problem::new(StatusCode::FORBIDDEN, "no_scope", text));
+        };
+        if identity.scopes.has(scope) {
+            return Ok(());
+        }
+        let name = scope.name();
+        let text = format!("{} lacks the scope {name:?}", identity.name);
+        let hint = format!("use a key whose scopes in http.keys_file have {name:?}");
+        Err(Problem::new(StatusCode::FORBIDDEN, "scope", text).hint(hint))
+    }
+}
+
+/// The scope of each method of a path, by its name in capital letters.
+fn methods(item: &Value) -> HashMap<String, Option<Scope>> {
+    let operations = item.as_object().into_iter().flatten();
+    operations
+        .map(|(method, operation)| {
+            let scope = operation["security"][0][SCHEME][0].as_str();
+            (method.to_uppercase(), scope.and_then(Scope::named))
+        })
+        .collect()
+}
+
+/// Refuses what the caller has no scope for.
+pub(crate) async fn check(
+    State(scopes): State<Arc<RouteScopes>>,
+    path: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Response {
+    let refusal = match request.extensions().get::<Identity>() {
+        Some(identity) => scopes.check(path.as_str(), request.method(), identity),
+        None => Err(Problem::new(StatusCode::FORBIDDEN, "scope", "nobody asks")),
+    };
+    match refusal {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_route_without_a_scope_is_refused_to_everybody() {
+        let document = json!({"paths": {"/a": {
+            "get": {"security": [{"key": ["view"]}]},
+            "post": {},
+            "put": {"security": [{"key": ["no such scope"]}]},
+        }}});
+        let scopes = RouteScopes::of(&document);
+        let all = Identity::new("test", Scopes::all());
+        let check = |path, method| scopes.check(path, &method, &all).map_err(|why| why.status);
+
+        assert_eq!(check("/a", Method::GET), Ok(()));
+        assert_eq!(check("/a", Method::HEAD), Ok(()));
+        for (path, method) in [
+            ("/a", Method::POST),
+            ("/a", Method::PUT),
+            ("/b", Method::GET),
+        ] {
+            assert_eq!(check(path, method), Err(StatusCode::FORBIDDEN), "{path}");
+        }
+        assert_eq!(check("/a", Method::PATCH), Ok(()), "the router answers 405");
+    }
+
+    #[test]
+    fn each_scope_stands_for_itself() {
+        for scope in Scope::ALL {
+            let one: Scopes = [scope].into_iter().collect();
+
+            assert_eq!(one.names(), [scope]);
+            assert_eq!(Scope::named(scope.name()), Some(scope));
+        }
+        assert_eq!(Scopes::all().names(), Scope::ALL);
+    }
+}

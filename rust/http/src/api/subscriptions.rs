@@ -1,0 +1,121 @@
+//! `GET /subscriptions`: subscriptions of all clients, and who gets a topic.
+
+use axum::Json;
+use axum::extract::State;
+use mqttcore_broker::{ListPosition, ListedSubscription, Receiver};
+use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::{Limit, List, behind, cursor};
+use super::problem::Problem;
+use super::query::ApiQuery;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// A subscription, or a receiver of the topic that was asked for.
+#[derive(Serialize, ToSchema)]
+struct Held {
+    /// Null if the shard of the client did not answer.
+    client_id: Option<String>,
+    /// What it is subscribed to; null for a receiver of a topic, whose matching subscriptions count as one.
+    filter: Option<String>,
+    /// The shared subscription that the receiver may be chosen for; null: it gets every message.
+    group: Option<String>,
+    /// Highest QoS of the deliveries.
+    qos: u8,
+}
+
+impl From<ListedSubscription> for Held {
+    fn from(held: ListedSubscription) -> Self {
+        Self {
+            client_id: held.client_id.map(|id| id.to_string()),
+            group: held.filter.is_shared().then(|| held.filter.as_str().into()),
+            filter: Some(held.filter.as_str().into()),
+            qos: held.options.qos as u8,
+        }
+    }
+}
+
+impl From<Receiver> for Held {
+    fn from(receiver: Receiver) -> Self {
+        Self {
+            client_id: receiver.client_id.map(|id| id.to_string()),
+            group: receiver.group.map(|group| group.as_str().into()),
+            filter: None,
+            qos: receiver.qos as u8,
+        }
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Subscriptions with this filter; a shared one with `$share/GROUP/` in front of it.
+    filter: Option<String>,
+    /// Who would get a message of this topic.
+    topic: Option<String>,
+    /// Most items of the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// The position of the page: `next` of the previous one. Not with `topic`, which lists the first receivers.
+    after: Option<String>,
+}
+
+/// Lists subscriptions in a fixed order, or who would get a message of `topic`.
+#[utoipa::path(get, path = "/api/v1/subscriptions", tag = "clients", params(ListQuery), security(("key" = ["view"])),
+    responses((status = 200, body = List<Held>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<ListQuery>,
+) -> Result<Json<List<Held>>, Problem> {
+    match (&query.topic, &query.filter, &query.after) {
+        (None, ..) => all(&state, &query).await,
+        (Some(topic), None, None) => receivers(&state, topic, query.limit).await,
+        _ => Err(Problem::bad("topic is not for use with filter or after")),
+    }
+    .map(Json)
+}
+
+async fn all(state: &ApiState, query: &ListQuery) -> Result<List<Held>, Problem> {
+    let parse = |text: &String| {
+        let filter = SubscriptionFilter::parse(text, &TopicLimits::WIDEST);
+        filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
+    };
+    let filter = query.filter.as_ref().map(parse).transpose()?;
+    let after = behind(query.after.as_deref())?;
+    let after = after.map(|text| position(&text)).transpose()?;
+    let page = state
+        .broker
+        .list_subscriptions(filter, after, query.limit.0);
+    let page = page.await?;
+    let last = page.items.last().filter(|_| page.has_more);
+    let next = last.map(|held| cursor(&format!("{} {}", held.session, held.filter.as_str())));
+    let items = page.items.into_iter().map(Held::from).collect();
+    Ok(List::new(items, next, &page.missing))
+}
+
+fn position(text: &str) -> Result<ListPosition, Problem> {
+    let parts = text.split_once(' ');
+    let position = parts.and_then(|(session, filter)| Some((session.parse().ok()?, filter.into())));
+    position.ok_or_else(|| Problem::bad("after is not the position of a page of this list"))
+}
+
+async fn receivers(state: &ApiState, topic: &str, limit: Limit) -> Result<List<Held>, Problem> {
+    let topic = TopicName::parse(topic, &TopicLimits::WIDEST);
+    let topic = topic.map_err(|error| Problem::bad(format!("topic: {error}")))?;
+    let page = state.broker.receivers(topic, limit.0).await?;
+    let page = page.ok_or_else(|| {
+        Problem::conflict(
+            "too many filters with wildcards match parts of the topic: a message would be refused",
+        )
+    })?;
+    let items = page.items.into_iter().map(Held::from).collect();
+    Ok(List::new(items, None, &page.missing))
+}

@@ -1,0 +1,229 @@
+//! Routes of the broker as a whole: overview, version, `$SYS`, and the description of the API.
+
+use std::collections::{BTreeMap, HashMap};
+
+use axum::Json;
+use axum::extract::State;
+use hyper::StatusCode;
+use mqttcore_broker::{Health, Pressure};
+use mqttcore_topics::{TopicFilter, TopicLimits};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::unix_ms;
+use super::problem::Problem;
+use super::query::{ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(overview))
+        .routes(routes!(version))
+        .routes(routes!(systree))
+        .routes(routes!(openapi))
+}
+
+/// The broker at a glance. Counts are those since its start.
+#[derive(Serialize, ToSchema)]
+struct Overview {
+    version: &'static str,
+    uptime_s: u64,
+    now_ms: u64,
+    /// The levels of acknowledgements in force, in words.
+    promise: String,
+    clients: Clients,
+    subscriptions: u64,
+    retained_messages: u64,
+    /// PUBLISH packets.
+    messages: InAndOut,
+    bytes: InAndOut,
+    /// Messages that did not reach a receiver, by reason.
+    dropped: BTreeMap<String, u64>,
+    /// Messages and clients that were refused, by reason.
+    refused: BTreeMap<String, u64>,
+    memory: Memory,
+    /// Space on the disk of the data folder: `none` is no pressure, `soft`, `hard`.
+    disk_pressure: &'static str,
+    /// What an operator should do something about.
+    warnings: Vec<Warning>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Clients {
+    connected: u64,
+    /// Sessions, with or without a connection.
+    sessions: u64,
+    /// Sessions that are still being loaded.
+    to_come: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct InAndOut {
+    received: u64,
+    sent: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Memory {
+    budget_bytes: u64,
+    used_bytes: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Warning {
+    code: &'static str,
+    text: String,
+    /// What to do.
+    fix: &'static str,
+}
+
+pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
+    match pressure {
+        Pressure::None => "none",
+        Pressure::Soft => "soft",
+        Pressure::Hard => "hard",
+    }
+}
+
+fn warnings(health: &Health) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |is_so: bool, code, text: String, fix| {
+        if is_so {
+            warnings.push(Warning { code, text, fix });
+        }
+    };
+    let stuck = format!("shards have not turned for 10 s: {:?}", health.stuck);
+    warn(
+        !health.stuck.is_empty(),
+        "stuck_shard",
+        stuck,
+        "see the log; report it with a stack of the process",
+    );
+    let failed = "the store or a thread of the broker has failed".into();
+    warn(
+        health.has_failed,
+        "failed",
+        failed,
+        "see the log, then restart the broker",
+    );
+    let disk = "the disk of the data folder has little room: stored publishes are refused".into();
+    warn(
+        health.pressure != Pressure::None,
+        "disk",
+        disk,
+        "make room on the disk of the data folder",
+    );
+    let memory = "the budget of memory is used up: new kept sessions are refused".into();
+    warn(
+        health.is_memory_full,
+        "memory",
+        memory,
+        "raise limits.memory_bytes, or disconnect the largest clients",
+    );
+    let rows = "Kafka does not take records".into();
+    warn(
+        !health.has_room_for_rows,
+        "kafka",
+        rows,
+        "see the log for its error",
+    );
+    warnings
+}
+
+/// The figures whose names begin with `prefix`, without it.
+fn reasons(figures: &HashMap<String, u64>, prefix: &str) -> BTreeMap<String, u64> {
+    let own = figures.iter();
+    own.filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_owned(), *value)))
+        .collect()
+}
+
+/// Returns the broker at a glance.
+#[utoipa::path(get, path = "/api/v1/overview", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = Overview)))]
+async fn overview(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<Overview>, Problem> {
+    let figures: HashMap<_, _> = state.broker.figures().into_iter().collect();
+    let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
+    let health = state.broker.health().unwrap_or_default();
+    Ok(Json(Overview {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: figure("uptime_s"),
+        now_ms: unix_ms(),
+        promise: state.broker.promises().await?,
+        clients: Clients {
+            connected: figure("clients_connected"),
+            sessions: figure("sessions"),
+            to_come: figure("sessions_to_come"),
+        },
+        subscriptions: figure("subscriptions"),
+        retained_messages: figure("retained_messages"),
+        messages: InAndOut {
+            received: figure("messages_received"),
+            sent: figure("messages_sent"),
+        },
+        bytes: InAndOut {
+            received: figure("bytes_received"),
+            sent: figure("bytes_sent"),
+        },
+        dropped: reasons(&figures, "dropped_"),
+        refused: reasons(&figures, "refused_"),
+        memory: Memory {
+            budget_bytes: figure("memory_budget_bytes"),
+            used_bytes: figure("memory_used_bytes"),
+        },
+        disk_pressure: pressure_name(health.pressure),
+        warnings: warnings(&health),
+    }))
+}
+
+/// Returns the version of the broker, as text.
+#[utoipa::path(get, path = "/api/v1/version", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = String, content_type = "text/plain")))]
+async fn version(ApiQuery(_): ApiQuery<NoQuery>) -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Figures below `$SYS` that one answer has at most.
+const SYS_TOPICS_MAX: usize = 10_000;
+
+/// Returns the topics below `$SYS` and their values: numbers where they are numbers. Empty if `sys_interval` is 0.
+#[utoipa::path(get, path = "/api/v1/systree", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = BTreeMap<String, Value>)))]
+async fn systree(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<BTreeMap<String, Value>>, Problem> {
+    let filter = TopicFilter::parse("$SYS/#", &TopicLimits::WIDEST);
+    let filter = filter.map_err(|error| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            error.to_string(),
+        )
+    })?;
+    let page = state
+        .broker
+        .list_retained(&filter, None, SYS_TOPICS_MAX)
+        .await?;
+    let values = page.messages.iter().map(|message| {
+        let text = String::from_utf8_lossy(message.payload()).into_owned();
+        let value = serde_json::from_str::<serde_json::Number>(&text);
+        (
+            message.topic().to_owned(),
+            value.map_or(text.into(), Value::from),
+        )
+    });
+    Ok(Json(values.collect()))
+}
+
+/// Returns this description, as OpenAPI 3.1.
+#[utoipa::path(get, path = "/api/v1/openapi.json", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = Value)))]
+async fn openapi(State(state): State<ApiState>, ApiQuery(_): ApiQuery<NoQuery>) -> Json<Value> {
+    Json(Value::clone(&state.document))
+}

@@ -1,0 +1,357 @@
+//! Clients over the API: lists, one client, and what operators change of it.
+
+use std::collections::BTreeSet;
+
+use mqttcore_broker::Config;
+use mqttcore_codec::QoS;
+use serde_json::{Value, json};
+
+use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::common::{HOUR_S, Home, eventually, many, v3, v5};
+use crate::served::Setup;
+
+fn ids(page: &Value) -> Vec<String> {
+    let items = page["items"].as_array().expect("items").iter();
+    items
+        .map(|item| {
+            item["client_id"]
+                .as_str()
+                .expect("an identifier")
+                .to_owned()
+        })
+        .collect()
+}
+
+/// Reads all pages.
+fn all(caller: &mut Caller, path: &str, mut between: impl FnMut(usize)) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut after = String::new();
+    for number in 0.. {
+        let page = caller.read(&format!("{path}{after}"));
+        assert_eq!(page["partial"], json!([]));
+        assert!(page["as_of_ms"].as_u64() > Some(1_500_000_000_000));
+        found.extend(ids(&page));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+        between(number);
+    }
+    found
+}
+
+#[test]
+fn a_client_is_described() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut client = v5("c/1")
+        .keep_alive_s(90)
+        .keeping_session_s(HOUR_S)
+        .username("joe")
+        .will("gone", "x")
+        .connect(&served);
+    client.subscribe("a/#", QoS::ExactlyOnce);
+    client.subscribe("$share/g/b", QoS::AtMostOnce);
+    let mut owner = Caller::owner(&home);
+
+    let found = owner.read("/clients/c%2F1");
+
+    for (field, value) in [
+        ("client_id", json!("c/1")),
+        ("username", Value::Null),
+        ("connected", json!(true)),
+        ("listener", json!("test")),
+        ("address", json!("127.0.0.1")),
+        ("version", json!("5.0")),
+        ("keep_alive_s", json!(90)),
+        ("session_expiry_s", json!(3600)),
+        ("subscriptions", json!(2)),
+        ("queue", json!({"messages": 0, "bytes": 0})),
+        ("inflight", json!({"out": 0, "in": 0})),
+        ("will_topic", json!("gone")),
+    ] {
+        assert_eq!(found[field], value, "{field}");
+    }
+    let held = owner.read("/clients/c%2F1/subscriptions?limit=1");
+    assert_eq!(held["items"][0]["filter"], "$share/g/b");
+    assert_eq!(held["items"][0]["share"], "g");
+    let next = held["next"].as_str().expect("another page");
+    let rest = owner.read(&format!(
+        "/clients/c%2F1/subscriptions?limit=1&after={next}"
+    ));
+    assert_eq!(rest["items"][0]["filter"], "a/#");
+    assert_eq!(rest["items"][0]["qos"], 2);
+    assert_eq!(rest["next"], Value::Null);
+}
+
+/// Each question to a shard looks at 256 clients, so these take several.
+#[test]
+fn pages_have_each_session_once_whoever_comes_and_goes() {
+    let home = Home::new();
+    many::fill(&home.life(0), 3_000, |_| {});
+    let setup = setup(&home);
+    let config = Config {
+        shards: 2,
+        ..setup.config
+    };
+    let served = Setup { config, ..setup }.start();
+    let mut owner = Caller::owner(&home);
+    eventually("all are loaded", || {
+        owner.read("/overview")["clients"]["to_come"] == 0
+    });
+    let kept: BTreeSet<_> = all(&mut owner, "/clients?limit=1000", |_| {})
+        .into_iter()
+        .collect();
+    assert_eq!(kept.len(), 3_000);
+
+    let mut passing = Vec::new();
+    let found = all(&mut owner, "/clients?limit=300", |number| {
+        passing.clear();
+        passing.push(v5(&format!("!first-{number}")).connect(&served));
+        passing.push(v5(&format!("~last-{number}")).connect(&served));
+    });
+
+    let once: BTreeSet<_> = found.iter().cloned().collect();
+    assert_eq!(once.len(), found.len(), "none comes twice");
+    assert!(once.is_superset(&kept));
+    assert!(found.is_sorted());
+}
+
+#[test]
+fn clients_are_filtered_and_ranked() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut old = v3("old").connect(&served);
+    let mut away = v5("away").keeping_session_s(HOUR_S).connect(&served);
+    away.subscribe("q", QoS::AtLeastOnce);
+    away.disconnect();
+    let slow = {
+        let mut slow = v5("slow")
+            .keeping_session_s(HOUR_S)
+            .receive_maximum(1)
+            .connect(&served);
+        slow.subscribe("q", QoS::AtLeastOnce);
+        slow
+    };
+    for _ in 0..3 {
+        old.publish("q", "x", QoS::AtLeastOnce);
+    }
+    let mut owner = Caller::owner(&home);
+    eventually("all is queued", || {
+        ids(&owner.read("/clients?min_queue=2")).len() == 2
+    });
+
+    for (query, wanted) in [
+        ("", vec!["away", "old", "slow"]),
+        ("?q=o", vec!["old", "slow"]),
+        ("?connected=false", vec!["away"]),
+        ("?connected=true&version=5.0", vec!["slow"]),
+        ("?version=3.1.1", vec!["old"]),
+        ("?ip=127.0.0.0/8&q=s", vec!["slow"]),
+        ("?ip=10.0.0.0/8", vec![]),
+        ("?listener=other", vec![]),
+        ("?user=joe", vec![]),
+        ("?min_queue=3", vec!["away"]),
+        ("?min_inflight=1", vec!["slow"]),
+        ("?sort=queue", vec!["away", "slow", "old"]),
+        ("?sort=inflight&limit=1", vec!["slow"]),
+        ("?sort=connected_at", vec!["slow", "old", "away"]),
+    ] {
+        assert_eq!(
+            ids(&owner.read(&format!("/clients{query}"))),
+            wanted,
+            "{query}"
+        );
+    }
+    let window = owner.read("/clients/slow/inflight");
+    assert_eq!(window["items"][0]["topic"], "q");
+    assert_eq!(window["items"][0]["state"], "sent");
+    assert_eq!(window["items"][0]["payload_bytes"], 1);
+    drop(slow);
+}
+
+#[test]
+fn a_client_is_disconnected_with_a_reason_and_keeps_its_session() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    for (query, code) in [
+        ("", 0x98),
+        ("?reason=0x89", 0x89),
+        ("?reason=151&session=keep", 0x97),
+    ] {
+        let mut client = v5("c")
+            .keeping_session_s(HOUR_S)
+            .connect_or_resume(&served)
+            .0;
+
+        assert_eq!(
+            owner
+                .ask("DELETE", &format!("/clients/c{query}"), "")
+                .status,
+            204
+        );
+
+        assert_eq!(disconnect_code(&mut client), code);
+        eventually("it is away", || {
+            owner.read("/clients/c")["connected"] == false
+        });
+    }
+    owner
+        .ask("DELETE", "/clients/c", "")
+        .is_problem(404, "session=end");
+    owner
+        .ask("DELETE", "/clients/nobody", "")
+        .is_problem(404, "no client");
+    owner
+        .ask("DELETE", "/clients/c?reason=0x10", "")
+        .is_problem(400, "reason");
+}
+
+#[test]
+fn a_session_is_ended_with_or_without_its_connection_and_for_good() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut here = v5("here").keeping_session_s(HOUR_S).connect(&served);
+    v5("away")
+        .keeping_session_s(HOUR_S)
+        .connect(&served)
+        .disconnect();
+    let _other = v5("other").keeping_session_s(HOUR_S).connect(&served);
+
+    for id in ["here", "away"] {
+        assert_eq!(
+            owner
+                .ask("DELETE", &format!("/clients/{id}?session=end"), "")
+                .status,
+            204
+        );
+        owner.get(&format!("/clients/{id}")).is_problem(404, id);
+        owner
+            .ask("DELETE", &format!("/clients/{id}?session=end"), "")
+            .is_problem(404, id);
+    }
+
+    assert_eq!(disconnect_code(&mut here), 0x98);
+    let _served = setup(&home).start_after_crash(&home, served);
+    let mut owner = Caller::at(&home, 1);
+    eventually("it is loaded", || {
+        owner.read("/overview")["clients"]["to_come"] == 0
+    });
+    assert_eq!(ids(&owner.read("/clients?q=other")), ["other"]);
+    for id in ["here", "away"] {
+        owner.get(&format!("/clients/{id}")).is_problem(404, id);
+    }
+}
+
+#[test]
+fn a_subscription_of_an_operator_is_as_good_as_the_clients_own() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").keeping_session_s(HOUR_S).connect(&served);
+    let body = r#"{"filter": "a/+", "qos": 1, "subscription_id": 7}"#;
+
+    assert_eq!(
+        owner.ask("POST", "/clients/c/subscriptions", body).status,
+        201
+    );
+    assert_eq!(
+        owner.ask("POST", "/clients/c/subscriptions", body).status,
+        200
+    );
+
+    client.publish("a/1", "x", QoS::AtMostOnce);
+    assert_eq!(client.take_message().text(), "x");
+    let _served = setup(&home).start_after_crash(&home, served);
+    let mut owner = Caller::at(&home, 1);
+    let mut held = Value::Null;
+    eventually("it is loaded", || {
+        held = owner.get("/clients/c/subscriptions").json;
+        held["items"].is_array()
+    });
+    let wanted = json!([{"filter": "a/+", "share": null, "qos": 1, "no_local": false, "retain_as_published": false, "subscription_id": 7}]);
+    assert_eq!(held["items"], wanted);
+    assert_eq!(
+        owner
+            .ask("DELETE", "/clients/c/subscriptions/a%2F%2B", "")
+            .status,
+        204
+    );
+    owner
+        .ask("DELETE", "/clients/c/subscriptions/a%2F%2B", "")
+        .is_problem(404, "not subscribed");
+    assert_eq!(owner.read("/clients/c/subscriptions")["items"], json!([]));
+}
+
+#[test]
+fn subscriptions_that_may_not_be_are_refused() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let _client = v5("c").connect(&served);
+    let mut owner = Caller::owner(&home);
+    let path = "/clients/c/subscriptions";
+
+    for (body, word) in [
+        (r#"{"filter": "a#"}"#, "filter"),
+        (r#"{"filter": "a", "qos": 3}"#, "qos"),
+        (r#"{"filter": "$share/g/a", "no_local": true}"#, "3.8.3-4"),
+        (r#"{"filter": "a", "subscription_id": 0}"#, "268435455"),
+    ] {
+        owner.ask("POST", path, body).is_problem(400, word);
+    }
+    owner
+        .ask(
+            "POST",
+            "/clients/nobody/subscriptions",
+            r#"{"filter": "a"}"#,
+        )
+        .is_problem(404, "nobody");
+}
+
+#[test]
+fn subscriptions_of_all_are_listed_by_filter_and_by_topic() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let clients: Vec<_> = (0..5)
+        .map(|number| {
+            let mut client = v5(&format!("c{number}")).connect(&served);
+            client.subscribe("a/+", QoS::AtLeastOnce);
+            client.subscribe(&format!("own/{number}"), QoS::AtMostOnce);
+            client
+        })
+        .collect();
+    let mut member = v5("member").connect(&served);
+    member.subscribe("$share/g/a/1", QoS::ExactlyOnce);
+
+    let names = |mut found: Vec<String>| {
+        found.sort();
+        found
+    };
+    let everybody = ["c0", "c1", "c2", "c3", "c4"];
+    assert_eq!(
+        names(all(&mut owner, "/subscriptions?limit=2", |_| {})).len(),
+        11
+    );
+    assert_eq!(
+        names(all(&mut owner, "/subscriptions?limit=2&filter=a/+", |_| {})),
+        everybody
+    );
+    assert_eq!(ids(&owner.read("/subscriptions?filter=own/3")), ["c3"]);
+    assert_eq!(
+        ids(&owner.read("/subscriptions?filter=$share/g/a/1")),
+        ["member"]
+    );
+    let mut receivers = owner.read("/subscriptions?topic=a/1");
+    let group = receivers["items"]
+        .as_array_mut()
+        .expect("items")
+        .pop_if(|item| item["client_id"] == "member");
+    assert_eq!(group.expect("the member")["group"], "$share/g/a/1");
+    assert_eq!(names(ids(&receivers)), everybody);
+    assert_eq!(ids(&owner.read("/subscriptions?topic=own/3")), ["c3"]);
+    assert_eq!(ids(&owner.read("/subscriptions?topic=none")), [""; 0]);
+    drop(clients);
+}

@@ -1,0 +1,288 @@
+//! Messages, bans and the broker itself over the API.
+
+use mqttcore_codec::QoS;
+use serde_json::{Value, json};
+
+use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::common::{Home, eventually, v5};
+use crate::served::{Setup, stream};
+
+fn topics(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().expect("items").iter();
+    items
+        .map(|item| item["topic"].as_str().expect("a topic"))
+        .collect()
+}
+
+#[test]
+fn a_published_message_arrives_with_its_properties() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").connect(&served);
+    client.subscribe("a/#", QoS::ExactlyOnce);
+
+    for (body, status, text) in [
+        (r#"{"topic": "a/1", "payload": "one"}"#, 202, "one"),
+        (
+            r#"{"topic": "a/2", "payload_base64": "dHdv", "qos": 1}"#,
+            200,
+            "two",
+        ),
+        (
+            r#"{"topic": "a/3", "payload": "three", "qos": 2, "properties": {"expiry_s": 60, "content_type": "text/plain",
+            "response_topic": "r", "correlation_data": "AAE=", "user": [["k", "v"], ["k", "w"]]}}"#,
+            200,
+            "three",
+        ),
+    ] {
+        let answer = owner.ask("POST", "/publish", body);
+        assert_eq!(
+            (answer.status, &answer.json),
+            (status, &json!({"matched": 1}))
+        );
+        assert_eq!(client.take_message().text(), text);
+    }
+    let nobody = owner.ask("POST", "/publish", r#"{"topic": "none", "qos": 1}"#);
+    assert_eq!(nobody.json, json!({"matched": 0}));
+}
+
+#[test]
+fn retained_messages_are_put_listed_read_and_removed() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    for (topic, body) in [
+        (
+            "b",
+            r#"{"payload": "text", "qos": 1, "properties": {"expiry_s": 3600}}"#,
+        ),
+        ("a%2F1", r#"{"payload_base64": "/w==", "qos": 1}"#),
+        ("a%2F2", r#"{"payload": "x"}"#),
+    ] {
+        let answer = owner.ask("PUT", &format!("/retained/{topic}"), body);
+        assert!([200, 202].contains(&answer.status), "{}", answer.json);
+    }
+
+    let first = owner.read("/retained?limit=2");
+    assert_eq!(topics(&first), ["a/1", "a/2"]);
+    let next = first["next"].as_str().expect("another page");
+    let rest = owner.read(&format!("/retained?limit=2&after={next}"));
+    assert_eq!((topics(&rest), &rest["next"]), (vec!["b"], &Value::Null));
+    assert_eq!(topics(&owner.read("/retained?filter=a/+")), ["a/1", "a/2"]);
+    assert!(!first.to_string().contains("payload_base64"));
+    let text = owner.read("/retained/b");
+    assert_eq!(
+        (&text["payload"], &text["payload_base64"]),
+        (&json!("text"), &json!("dGV4dA=="))
+    );
+    assert!(text["expires_in_s"].as_u64() <= Some(3_600));
+    let binary = owner.read("/retained/a%2F1");
+    assert_eq!(
+        (&binary["payload"], &binary["payload_base64"]),
+        (&Value::Null, &json!("/w=="))
+    );
+
+    let secret = owner
+        .ask("POST", "/keys", r#"{"name": "v", "scopes": ["view"]}"#)
+        .json["secret"]
+        .clone();
+    let mut viewer = Caller::with(&served, secret.as_str());
+    let seen = viewer.read("/retained/b");
+    assert_eq!(
+        (&seen["payload_bytes"], &seen["payload_base64"]),
+        (&json!(4), &Value::Null)
+    );
+
+    assert_eq!(owner.ask("DELETE", "/retained/b", "").status, 204);
+    owner.get("/retained/b").is_problem(404, "%2F");
+    owner
+        .ask("DELETE", "/retained/b", "")
+        .is_problem(404, "no retained message");
+    owner
+        .ask("PUT", "/retained/b", "{}")
+        .is_problem(400, "DELETE");
+}
+
+/// Deleting many needs the count of a dry run.
+#[test]
+fn many_retained_messages_are_removed_by_those_who_know_how_many() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").connect(&served);
+    for number in 0..30 {
+        client.publish_retained(&format!("a/{number}"), "x", QoS::AtLeastOnce);
+    }
+    client.publish_retained("b", "x", QoS::AtLeastOnce);
+    eventually("all are retained", || {
+        owner.read("/overview")["retained_messages"] == 31
+    });
+
+    let dry = owner.ask("DELETE", "/retained?filter=a/%2B", "").json;
+
+    assert_eq!((&dry["count"], &dry["dry_run"]), (&json!(30), &json!(true)));
+    assert_eq!(dry["sample"].as_array().map(Vec::len), Some(20));
+    for query in ["", "&count=29"] {
+        let answer = owner.ask(
+            "DELETE",
+            &format!("/retained?filter=a/%2B&dry_run=false{query}"),
+            "",
+        );
+        answer.is_problem(409, "count=30");
+    }
+    assert_eq!(
+        owner.read("/retained?filter=a/%2B")["items"]
+            .as_array()
+            .map(Vec::len),
+        Some(30)
+    );
+    let done = owner
+        .ask(
+            "DELETE",
+            "/retained?filter=a/%2B&dry_run=false&count=30",
+            "",
+        )
+        .json;
+    assert_eq!(
+        (&done["count"], &done["dry_run"]),
+        (&json!(30), &json!(false))
+    );
+    assert_eq!(topics(&owner.read("/retained")), ["b"]);
+}
+
+#[test]
+fn bans_are_added_listed_and_lifted_and_outlive_the_broker() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("evil-1").connect(&served);
+    let body = r#"{"kind": "client_id_regex", "value": "evil-.*", "why": "scans"}"#;
+
+    let added = owner.ask("POST", "/bans", body);
+
+    assert_eq!(
+        (added.status, &added.json["disconnected"]),
+        (201, &json!(1))
+    );
+    assert_eq!(disconnect_code(&mut client), 0x98);
+    for (kind, value) in [
+        ("client_id", "a b"),
+        ("username", "joe"),
+        ("ip", "10.0.0.0/8"),
+    ] {
+        let body = json!({"kind": kind, "value": value, "duration_s": 3600}).to_string();
+        assert_eq!(owner.ask("POST", "/bans", &body).status, 201);
+    }
+    let _served = setup(&home).start_after_crash(&home, served);
+    let mut owner = Caller::at(&home, 1);
+    let first = owner.read("/bans?limit=3");
+    let next = first["next"].as_str().expect("another page");
+    let rest = owner.read(&format!("/bans?limit=3&after={next}"));
+    let bans: Vec<_> = [&first, &rest]
+        .iter()
+        .flat_map(|page| page["items"].as_array().expect("items"))
+        .collect();
+    let kinds: Vec<_> = bans
+        .iter()
+        .map(|ban| ban["kind"].as_str().expect("a kind"))
+        .collect();
+    assert_eq!(kinds, ["client_id", "client_id_regex", "ip", "username"]);
+    assert_eq!(bans[1]["why"], "scans");
+    assert!(bans[0]["until_ms"].is_u64() && bans[1]["until_ms"].is_null());
+    for ban in bans {
+        let path = format!("/bans/{}", ban["id"].as_str().expect("an identifier"));
+        assert_eq!(owner.ask("DELETE", &path, "").status, 204);
+        owner
+            .ask("DELETE", &path, "")
+            .is_problem(404, "no such ban");
+    }
+    assert_eq!(owner.read("/bans")["items"], json!([]));
+    for (body, word) in [
+        (r#"{"kind": "ip", "value": "10.0.0.0/99"}"#, "10.0.0.0/8"),
+        (r#"{"kind": "client_id_regex", "value": "("}"#, "value"),
+        (r#"{"kind": "name", "value": "a"}"#, "client_id_regex"),
+        (r#"{"kind": "ip", "value": ""}"#, "1 to 4096"),
+    ] {
+        owner.ask("POST", "/bans", body).is_problem(400, word);
+    }
+}
+
+#[test]
+fn the_overview_counts_and_says_what_is_promised() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").connect(&served);
+    client.subscribe("a", QoS::AtLeastOnce);
+    client.publish("a", "x", QoS::AtMostOnce);
+    client.take_message();
+
+    let found = owner.read("/overview");
+
+    assert_eq!(found["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        found["clients"],
+        json!({"connected": 1, "sessions": 1, "to_come": 0})
+    );
+    assert_eq!(found["subscriptions"], 1);
+    assert_eq!(found["messages"], json!({"received": 1, "sent": 1}));
+    assert_eq!(
+        (&found["disk_pressure"], &found["warnings"]),
+        (&json!("none"), &json!([]))
+    );
+    assert!(found["dropped"]["queue_full"].is_u64() && found["refused"]["no_room"].is_u64());
+    assert!(
+        found["promise"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    );
+    let version = owner.get("/version");
+    assert_eq!(version.response.text(), env!("CARGO_PKG_VERSION"));
+    assert_eq!(version.response.header("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn listeners_streams_store_and_sys_topics_are_described() {
+    let home = Home::new();
+    let setup = setup(&home);
+    let mut config = setup.config;
+    config.sys_interval = Some(std::time::Duration::from_secs(1));
+    let streams = vec![stream("plant", "plant/#")];
+    let served = Setup {
+        config,
+        streams,
+        ..setup
+    }
+    .start();
+    let mut owner = Caller::owner(&home);
+    let _client = v5("c").connect(&served);
+
+    let listener = owner.read("/listeners")["listeners"][0].clone();
+    for (field, value) in [
+        ("name", json!("test")),
+        ("protocol", json!("mqtt")),
+        ("tls", json!(false)),
+        ("mtls", json!(false)),
+        ("allow_anonymous", json!(true)),
+        ("connections", json!(1)),
+    ] {
+        assert_eq!(listener[field], value, "{field}");
+    }
+    let streams = owner.read("/streams");
+    assert_eq!(streams["items"][0]["name"], "plant");
+    assert_eq!(
+        streams["items"][0]["partitions"],
+        json!([{"earliest": 0, "sealed_end": 0, "end": 0, "unsealed": 0}])
+    );
+    let store = owner.read("/store");
+    assert_eq!(
+        (&store["enabled"], &store["pressure"]),
+        (&json!(true), &json!("none"))
+    );
+    eventually("$SYS is published", || {
+        owner.read("/systree")["$SYS/broker/clients/connected"] == 1
+    });
+    let tree = owner.read("/systree");
+    assert!(tree["$SYS/broker/version"].is_string());
+}
