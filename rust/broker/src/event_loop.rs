@@ -136,14 +136,25 @@ fn ease_sessions(shard: &Shard, from: usize) -> usize {
         })
 }
 
-/// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
-async fn run_timers(shard: Rc<Shard>) {
+/// Removes subscriptions of subscribers that left.
+fn clean_directory(shard: &Shard) {
     const CLEANED_A_TICK: usize = 256;
     const CLEANED_WHEN_DUE: usize = 16 * CLEANED_A_TICK;
+    let directory = &shard.engine.directory;
+    let limit = if directory.is_sweep_due() {
+        CLEANED_WHEN_DUE
+    } else {
+        CLEANED_A_TICK
+    };
+    directory.clean(limit);
+}
+
+/// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
+async fn run_timers(shard: Rc<Shard>) {
     let mut fired = Vec::new();
     let mut swept = None;
     let mut eased = 0;
-    let mut walk = pressure::Walk::default();
+    let mut walk = pressure::PressureWalk::default();
     let mut count = backlog::Count::default();
     while !shard.engine.is_stopping() {
         let next = shard.wheel.borrow().next_tick();
@@ -164,13 +175,7 @@ async fn run_timers(shard: Rc<Shard>) {
         });
         if shard.index == 0 {
             contained(&shard, "cleaning up", || {
-                let directory = &shard.engine.directory;
-                let limit = if directory.is_sweep_due() {
-                    CLEANED_WHEN_DUE
-                } else {
-                    CLEANED_A_TICK
-                };
-                directory.clean(limit);
+                clean_directory(&shard);
                 swept = retain::sweep(&shard, swept.take());
                 let tables = figures::table_bytes(&shard.engine);
                 shard.engine.memory.set_tables(tables);

@@ -97,13 +97,13 @@ pub(crate) struct Replay {
     pub(crate) id: Option<NonZeroU32>,
     /// SUBACK leaves when this is confirmed, and the messages behind it (decision 14).
     pub(crate) suback: AckToken,
-    pub(crate) walk: Walk,
+    pub(crate) walk: ReplayPosition,
     /// What the last step of the walk found.
     pub(crate) found: VecDeque<RetainedMessage>,
 }
 
 /// How far a walk over the retained store has come.
-pub(crate) enum Walk {
+pub(crate) enum ReplayPosition {
     Next(Option<RetainedCursor>),
     Done,
 }
@@ -116,7 +116,7 @@ impl Replay {
             qos: entry.options.qos,
             id: entry.options.id,
             suback,
-            walk: Walk::Next(None),
+            walk: ReplayPosition::Next(None),
             found: VecDeque::new(),
         }
     }

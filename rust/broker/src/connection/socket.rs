@@ -14,13 +14,13 @@ use crate::connection::tls::{TLS_BYTES, TlsStream};
 
 /// Result of one read: bytes from the socket, bytes of packets, which are at the front, and WebSocket control frames.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Input {
+pub(crate) struct ReadBytes {
     pub(crate) raw: usize,
     pub(crate) payload: usize,
     pub(crate) control_frames: u32,
 }
 
-impl Input {
+impl ReadBytes {
     /// A read without WebSocket frames.
     pub(crate) fn new(raw: usize, payload: usize) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Input {
 
 /// Result of one write: bytes to the socket, and bytes of the outbox among them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
+pub(crate) struct WrittenBytes {
     pub(crate) raw: usize,
     pub(crate) payload: usize,
 }
@@ -88,11 +88,11 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, ReadEnd>> {
+    ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self {
             Self::Plain(tcp) => {
                 let raw = ready!(poll_receive_raw(tcp, cx, bytes))?;
-                Poll::Ready(Ok(Input::new(raw, raw)))
+                Poll::Ready(Ok(ReadBytes::new(raw, raw)))
             }
             Self::Tls(stream) => stream.poll_read(cx, bytes),
         }
@@ -103,14 +103,14 @@ impl Socket {
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<Output>> {
+    ) -> Poll<io::Result<WrittenBytes>> {
         match self {
             Self::Plain(tcp) => {
                 let raw = match slices {
                     [bytes] => ready!(Pin::new(tcp).poll_write(cx, bytes))?,
                     slices => ready!(Pin::new(tcp).poll_write_vectored(cx, slices))?,
                 };
-                Poll::Ready(Ok(Output { raw, payload: raw }))
+                Poll::Ready(Ok(WrittenBytes { raw, payload: raw }))
             }
             Self::Tls(stream) => stream.poll_write_slices(cx, slices),
         }

@@ -10,7 +10,7 @@ use mqttcore_tls::rustls::{Error, ServerConfig, ServerConnection};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use crate::connection::socket::{Input, Output, ReadEnd, poll_receive_raw};
+use crate::connection::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_raw};
 
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;
@@ -81,15 +81,15 @@ impl TlsStream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, ReadEnd>> {
+    ) -> Poll<Result<ReadBytes, ReadEnd>> {
         // rustls can hold more payload than the last read had room for, since a record began before it.
         let payload = self.take_payload(bytes)?;
         if payload > 0 {
-            return Poll::Ready(Ok(Input::new(0, payload)));
+            return Poll::Ready(Ok(ReadBytes::new(0, payload)));
         }
         let raw = ready!(poll_receive_raw(&mut self.tcp, cx, bytes))?;
         Poll::Ready(match self.open(bytes, raw) {
-            Ok(payload) => Ok(Input::new(raw, payload)),
+            Ok(payload) => Ok(ReadBytes::new(raw, payload)),
             Err(_) => Err(ReadEnd::Lost),
         })
     }
@@ -128,19 +128,19 @@ impl TlsStream {
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<Output>> {
+    ) -> Poll<io::Result<WrittenBytes>> {
         let mut raw = 0;
         if self.poll_send(cx, &mut raw)?.is_pending() {
             // Return progress even if not all bytes were written.
             return match raw {
                 0 => Poll::Pending,
-                raw => Poll::Ready(Ok(Output { raw, payload: 0 })),
+                raw => Poll::Ready(Ok(WrittenBytes { raw, payload: 0 })),
             };
         }
         let payload = self.session.writer().write_vectored(slices)?;
         // The next write retries what the socket does not take now.
         let _ = self.poll_send(cx, &mut raw)?;
-        Poll::Ready(Ok(Output { raw, payload }))
+        Poll::Ready(Ok(WrittenBytes { raw, payload }))
     }
 
     /// Whether encrypted records wait for the socket.

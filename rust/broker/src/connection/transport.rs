@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::ReadBuf;
 
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{DetachedSocket, Input, Output, ReadEnd, Socket};
+use crate::connection::socket::{DetachedSocket, ReadBytes, ReadEnd, Socket, WrittenBytes};
 use crate::connection::websocket::{Framing, WebSocket};
 
 /// A transport on the shard that reads and writes it.
@@ -30,7 +30,7 @@ impl Transport {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, ReadEnd>> {
+    ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self {
             Self::Stream(socket) => socket.poll_read(cx, bytes),
             Self::WebSocket(socket) => socket.poll_read(cx, bytes),
@@ -42,7 +42,7 @@ impl Transport {
         &mut self,
         cx: &mut Context<'_>,
         outbox: &Outbox,
-    ) -> Poll<io::Result<Output>> {
+    ) -> Poll<io::Result<WrittenBytes>> {
         match self {
             Self::Stream(socket) => poll_send(socket, cx, outbox),
             Self::WebSocket(socket) => socket.poll_write(cx, outbox),
@@ -139,7 +139,7 @@ fn poll_send(
     socket: &mut Socket,
     cx: &mut Context<'_>,
     outbox: &Outbox,
-) -> Poll<io::Result<Output>> {
+) -> Poll<io::Result<WrittenBytes>> {
     if let Some(bytes) = outbox.single() {
         return socket.poll_write_slices(cx, &[IoSlice::new(bytes)]);
     }

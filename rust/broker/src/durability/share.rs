@@ -11,7 +11,7 @@ const HIGH: (u64, u64) = (80, 70);
 const FULL: (u64, u64) = (100, 95);
 
 /// How much of the disk messages of all kept sessions may take, and take.
-pub(crate) struct Share {
+pub(crate) struct QueueShare {
     /// The limit where the configuration has none.
     default_bytes: u64,
     limit_bytes: AtomicU64,
@@ -26,7 +26,7 @@ enum State {
     Full,
 }
 
-impl Share {
+impl QueueShare {
     /// The limit of the configuration; if it is 0, half of what is free beside what is kept.
     pub(crate) fn new(limit_bytes: u64, kept_bytes: u64, free_bytes: u64) -> Self {
         let share = Self {
@@ -92,7 +92,7 @@ impl State {
 }
 
 /// Messages of `kept_bytes` are kept now: sessions and publishers see whether that is the limit.
-pub(crate) fn watch(events: &dyn StoreEvents, share: &Share, kept_bytes: u64) {
+pub(crate) fn watch(events: &dyn StoreEvents, share: &QueueShare, kept_bytes: u64) {
     let (before, now) = share.go_on(kept_bytes);
     events.set_all_full(now == State::Full);
     // ORDERING: whoever reads a figure finds the queues as full as it says.
@@ -110,7 +110,7 @@ pub(crate) fn watch(events: &dyn StoreEvents, share: &Share, kept_bytes: u64) {
 }
 
 /// The configuration was loaded again.
-pub(crate) fn reload(events: &dyn StoreEvents, share: &Share, limit_bytes: u64) {
+pub(crate) fn reload(events: &dyn StoreEvents, share: &QueueShare, limit_bytes: u64) {
     share.set_limit(limit_bytes);
     watch(events, share, share.kept_bytes());
 }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_default_is_half_of_what_is_free_beside_what_is_kept() {
-        let share = |limit, kept, free| Share::new(limit, kept, free).percent();
+        let share = |limit, kept, free| QueueShare::new(limit, kept, free).percent();
 
         assert_eq!(share(0, 0, 1_000), 0);
         assert_eq!(share(0, 500, 1_000), 50);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_full_stays_so_until_there_is_some_room() {
-        let share = Share::new(1_000, 0, 0);
+        let share = QueueShare::new(1_000, 0, 0);
         let states = [790, 800, 700, 699, 1_000, 950, 949, 699];
 
         assert_eq!(

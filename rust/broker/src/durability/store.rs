@@ -20,7 +20,7 @@ use crate::durability::clock::KeptClock;
 use crate::durability::events::StoreEvents;
 use crate::durability::page::QueuePage;
 use crate::durability::row_log::RowLog;
-use crate::durability::share::{self, Share};
+use crate::durability::share::{self, QueueShare};
 use crate::runtime::log::LogCategory;
 use crate::runtime::memory_limit::memory_budget;
 
@@ -42,7 +42,7 @@ pub(crate) struct DurableLog {
     /// What was damaged and has been made anew; empty if nothing was.
     rebuilt: String,
     /// How much may be kept for all sessions.
-    share: Share,
+    share: QueueShare,
     /// The time of what is kept.
     pub(crate) clock: KeptClock,
     system_time: fn() -> SystemTime,
@@ -77,7 +77,7 @@ impl DurableLog {
         };
         let free = files.space().map_err(io_error("measure", ".".into()))?;
         let kept_bytes = store.stats().live_bytes;
-        let share = Share::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
+        let share = QueueShare::new(config.queues_disk_bytes, kept_bytes, free.free_bytes);
         if !config.scrub_every.is_zero() {
             store.scrub_every(config.scrub_every)?;
         }
@@ -98,7 +98,7 @@ impl DurableLog {
 
     /// Puts `store` behind a broker.
     fn over(
-        (store, share): (Arc<dyn Store>, Share),
+        (store, share): (Arc<dyn Store>, QueueShare),
         recovery: &Recovery,
         (clock, system_time): (KeptClock, fn() -> SystemTime),
         doubt: Option<String>,
@@ -439,7 +439,7 @@ mod tests {
         let system_time: fn() -> SystemTime = SystemTime::now;
         let clock = KeptClock::begin(system_time(), Instant::now());
         DurableLog::over(
-            (store, Share::new(0, 0, u64::MAX)),
+            (store, QueueShare::new(0, 0, u64::MAX)),
             &Recovery::default(),
             (clock, system_time),
             None,

@@ -11,7 +11,7 @@ use mqttcore_topics::{RetainedCursor, TopicName};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
-use crate::clients::retained::{Replay, RetainedMessage, Walk};
+use crate::clients::retained::{Replay, ReplayPosition, RetainedMessage};
 use crate::clients::sources::Source;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
@@ -69,7 +69,7 @@ fn next_of(replay: &mut Replay, shard: &Shard) -> ReplayStep {
             ReplayStep::Searching
         };
     }
-    let Walk::Next(cursor) = &mut replay.walk else {
+    let ReplayPosition::Next(cursor) = &mut replay.walk else {
         return ReplayStep::Nothing;
     };
     let (retained, found) = (&shard.engine.retained, &mut replay.found);
@@ -81,7 +81,9 @@ fn next_of(replay: &mut Replay, shard: &Shard) -> ReplayStep {
             found.push_back(RetainedMessage::clone(kept));
         },
     );
-    replay.walk = next.map_or(Walk::Done, |cursor| Walk::Next(Some(cursor)));
+    replay.walk = next.map_or(ReplayPosition::Done, |cursor| {
+        ReplayPosition::Next(Some(cursor))
+    });
     ReplayStep::Searching
 }
 

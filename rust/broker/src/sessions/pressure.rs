@@ -21,13 +21,13 @@ const LARGE_PART: usize = 8;
 
 /// Where the next tick goes on.
 #[derive(Default)]
-pub(crate) struct Walk {
+pub(crate) struct PressureWalk {
     slot: usize,
     level: MemoryLevel,
 }
 
 /// Looks at the level and does what it asks for.
-pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut Walk) {
+pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut PressureWalk) {
     let level = shard.engine.memory.judge();
     if level != walk.level && shard.index == 0 {
         say_level(shard, level);

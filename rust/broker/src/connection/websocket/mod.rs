@@ -16,7 +16,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use self::inbound::{FramesEnd, Inbound};
 use self::outbound::{Headers, Outbound};
 use crate::clients::outbox::Outbox;
-use crate::connection::socket::{Input, Output, ReadEnd, Socket};
+use crate::connection::socket::{ReadBytes, ReadEnd, Socket, WrittenBytes};
 
 pub(crate) use self::upgrade::{Refused, accept};
 
@@ -56,7 +56,7 @@ impl WebSocket {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &mut [u8],
-    ) -> Poll<Result<Input, ReadEnd>> {
+    ) -> Poll<Result<ReadBytes, ReadEnd>> {
         match self.framing.inbound.ending() {
             None => {}
             Some(FramesEnd::Close(_)) => return Poll::Ready(Err(ReadEnd::Lost)),
@@ -64,7 +64,7 @@ impl WebSocket {
         }
         let input = ready!(self.stream.poll_read(cx, bytes))?;
         let payload = self.framing.decode(&mut bytes[..input.payload]);
-        Poll::Ready(Ok(Input {
+        Poll::Ready(Ok(ReadBytes {
             payload,
             control_frames: self.framing.inbound.take_control_frames(),
             ..input
@@ -76,7 +76,7 @@ impl WebSocket {
         &mut self,
         cx: &mut Context<'_>,
         outbox: &Outbox,
-    ) -> Poll<io::Result<Output>> {
+    ) -> Poll<io::Result<WrittenBytes>> {
         let Framing { inbound, outbound } = &mut self.framing;
         if outbound.is_between_frames()
             && let Some(ping) = inbound.take_ping()
@@ -88,7 +88,7 @@ impl WebSocket {
         let count = outbound.plan(outbox, &mut headers, &mut slices);
         let written = ready!(self.stream.poll_write_slices(cx, &slices[..count]))?;
         let payload = outbound.advance(written.payload, &headers);
-        Poll::Ready(Ok(Output { payload, ..written }))
+        Poll::Ready(Ok(WrittenBytes { payload, ..written }))
     }
 
     pub(crate) fn has_output(&self) -> bool {
