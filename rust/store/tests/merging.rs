@@ -4,10 +4,12 @@
 
 mod stream_support;
 
+use std::sync::Arc;
+
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, FolderAccess};
 use mqttcore_store::stream::{StreamLimits, StreamOptions};
-use mqttcore_store::{Durability, Store, StoreError};
+use mqttcore_store::{Durability, Store, StoreError, tools};
 use serde_json::Value;
 use stream_support::{Log, append_payload, definition, options};
 
@@ -172,6 +174,28 @@ fn files_of_the_log_of_the_index_are_known_in_the_next_life() {
     log.store.tidy(begin_us + 61_000_000).unwrap();
     let bounds = log.bounds("plant")[0];
     assert_eq!(bounds.earliest, bounds.end, "all are as old as they were");
+}
+
+/// The log of the index grows: a copy that shared it would name files that it does not have.
+#[test]
+fn a_copy_has_the_index_of_its_own_files() {
+    let disk = disk();
+    let log = Log::open(&disk, &unmerged()).unwrap();
+    while disk.content(LOG).is_none() {
+        seal_one(&log).unwrap();
+    }
+    drop(log);
+    let disk = disk.after_kill();
+    let copy = Disk::new(2, Faults::default());
+
+    let from: Arc<dyn Files> = Arc::new(disk.clone());
+    tools::backup(&from, &copy).unwrap();
+
+    assert_eq!(copy.content(LOG), disk.content(LOG));
+    assert_eq!(indexed(&copy), files(&copy));
+    assert_eq!(indexed(&copy), files(&disk));
+    let copied: Arc<dyn Files> = Arc::new(copy);
+    tools::verify(&copied).unwrap();
 }
 
 /// The power goes before each change that some seals make to the disk.
