@@ -9,10 +9,8 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -26,21 +24,6 @@ use crate::files::Files;
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{FileReader, FileWriter};
 use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, write_parquet};
-
-/// Number of small neighbouring files that are merged.
-const MERGE_FILES: usize = 16;
-
-/// More files are merged at once when a partition has many: one of so many. A merge writes the whole index.
-const MERGED_PART: usize = 64;
-
-/// What a merged file may be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MergeLimits {
-    /// Files of this size and more are not merged; a merged file has less than twice as much.
-    pub(super) bytes: u64,
-    /// The longest time between its first row and its last row.
-    pub(super) longest: Option<Duration>,
-}
 
 /// The files of one partition.
 #[derive(Clone, Debug)]
@@ -198,59 +181,6 @@ impl History {
             .and_then(|()| self.folder.sync_names())
             .map_err(failed)?;
         Ok(sealed_file(&name, &meta, bytes))
-    }
-
-    /// The first neighbouring files, from position `first` on, to merge into one.
-    ///
-    /// They are many, or make a file that is large enough to be left alone from then on; and none of them has more
-    /// than half of their bytes, so each byte is written a few times only: each time into a file of twice the size.
-    pub(super) fn mergeable(&self, first: usize, limits: MergeLimits) -> Option<Range<usize>> {
-        let least = MERGE_FILES.max(self.files.len() / MERGED_PART);
-        let mut starts = first..self.files.len();
-        starts.find_map(|begin| {
-            let end = self.neighbours(begin, limits);
-            self.balanced(begin..end, least, limits.bytes)
-        })
-    }
-
-    /// The end of the files from `begin` on that could become one file.
-    fn neighbours(&self, begin: usize, limits: MergeLimits) -> usize {
-        let longest_us = limits
-            .longest
-            .map_or(u128::MAX, |longest| longest.as_micros());
-        let (mut end, mut bytes) = (begin, 0);
-        let (mut earliest, mut latest) = (i64::MAX, i64::MIN);
-        while let Some(file) = self.files.get(end)
-            && file.bytes < limits.bytes
-            && bytes < limits.bytes
-            && (end == begin || self.files[end - 1].last + 1 == file.base)
-        {
-            (earliest, latest) = (earliest.min(file.min_us), latest.max(file.max_us));
-            if u128::from(latest.abs_diff(earliest)) > longest_us {
-                break;
-            }
-            bytes += file.bytes;
-            end += 1;
-        }
-        end
-    }
-
-    /// The files of `range`, if it is worth merging them, or else those before or behind a file that has more than half
-    /// of their bytes.
-    fn balanced(&self, range: Range<usize>, least: usize, enough: u64) -> Option<Range<usize>> {
-        let bytes: u64 = self.files[range.clone()]
-            .iter()
-            .map(|file| file.bytes)
-            .sum();
-        if range.len() < 2 || (range.len() < least && bytes < enough) {
-            return None;
-        }
-        let mut places = range.clone();
-        let Some(large) = places.find(|place| self.files[*place].bytes > bytes / 2) else {
-            return Some(range);
-        };
-        self.balanced(range.start..large, least, enough)
-            .or_else(|| self.balanced(large + 1..range.end, least, enough))
     }
 
     /// Reads a file.

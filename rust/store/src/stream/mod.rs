@@ -21,6 +21,7 @@ mod history;
 mod holds;
 pub(crate) mod look;
 mod manifest;
+mod merging;
 pub(crate) mod open;
 mod parquet_io;
 mod reads;

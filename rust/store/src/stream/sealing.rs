@@ -6,8 +6,9 @@ use arrow_array::RecordBatch;
 
 use crate::error::StoreError;
 use crate::record::Record;
-use crate::stream::history::{History, MergeLimits};
+use crate::stream::history::History;
 use crate::stream::manifest::SealedFile;
+use crate::stream::merging::{self, MergeLimits};
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{ClosedBatch, Tail};
 use crate::wal::batch::Batch;
@@ -299,7 +300,7 @@ fn mergeable(
     limits: MergeLimits,
 ) -> Result<Option<ToMerge>, StoreError> {
     let mut first = 0;
-    while let Some(range) = history.mergeable(first, limits) {
+    while let Some(range) = merging::mergeable(&history.files, first, limits) {
         let mut told = Vec::new();
         for (place, file) in range.clone().zip(&history.files[range.clone()]) {
             let aliases = history.aliases(file)?;
