@@ -75,6 +75,9 @@ mqtt-only: .make/tools .make/venv .make/dev ## build the extension without strea
 
 test: test-rust models pytest ## everything that proves the product
 
+http-test: .make/tools ## the HTTP API: each route with each scope, bad input, pages, changes that outlive a crash
+	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
+
 test-rust: .make/tools
 	@cargo test --workspace --quiet $(CARGO_ARGS)
 
@@ -333,5 +336,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help
