@@ -35,7 +35,7 @@ impl PyQuestion {
         }
     }
 
-    /// What the hook is called with: a `Login` or an `AuthorizeRequest`; of an exchange, the `Login` behind it.
+    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.inner.subject {
