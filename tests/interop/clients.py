@@ -21,7 +21,7 @@ BUILD_DEADLINE_S = 900
 NO_3_1 = "no MQTT 3.1"
 NO_WEBSOCKET = "the library has no WebSocket transport"
 DRIVER = "the driver does not speak TLS"
-NO_TLS = {"tls": DRIVER, "wss": DRIVER}
+NO_TLS: Mapping[int | str, str] = {"tls": DRIVER, "wss": DRIVER}
 
 
 class BuildError(Exception):
