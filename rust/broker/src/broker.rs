@@ -90,7 +90,6 @@ impl Broker {
         hooks: &Arc<dyn Hooks>,
         extensions: Extensions,
     ) -> Result<Self, StartError> {
-        mqttcore_slab::keep_freed();
         let compiled = listener_policies(&config)?;
         let listener_policies = compiled.policies;
         let has_tls = listener_policies.iter().any(|policy| policy.tls.is_some());

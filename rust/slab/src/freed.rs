@@ -15,23 +15,6 @@ pub fn give_back_freed() -> bool {
     is_given_back
 }
 
-/// Has the allocator of the program keep what is freed, until [`give_back_freed`]: up to 16 MiB at the end of each arena,
-/// and blocks up to 4 MiB in arenas; `false` if it decides by itself.
-///
-/// glibc gives the end of an arena back whenever 128 KiB of it are free, and takes larger blocks from the system one by one:
-/// the next message then pays a fault for each page (`docs/adr/0046`).
-pub fn keep_freed() -> bool {
-    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
-    // SAFETY: both set a number of the allocator, under its own lock.
-    let is_kept = unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 16 << 20) == 1
-            && libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20) == 1
-    };
-    #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri))))]
-    let is_kept = false;
-    is_kept
-}
-
 #[cfg(test)]
 #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 mod tests {

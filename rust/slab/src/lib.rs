@@ -7,8 +7,7 @@
 //! The crate refuses to be an allocator for everything: no resizing, no alignment above [`ALIGNMENT`], and whoever
 //! releases a piece has to know its size.
 //!
-//! Two functions are about the allocator of the program instead: [`keep_freed`] and [`give_back_freed`] (`docs/adr/0038`,
-//! `docs/adr/0046`).
+//! One function is about the allocator of the program instead: [`give_back_freed`] (`docs/adr/0038`).
 //!
 //! Under Miri each piece is an allocation of its own, so that Miri finds pieces that are used after their release. With
 //! `--cfg pooled` Miri runs the allocator itself (`make miri` does both).
@@ -26,7 +25,7 @@ mod freed;
 mod pages;
 mod pool;
 
-pub use freed::{give_back_freed, keep_freed};
+pub use freed::give_back_freed;
 pub use pages::prefer_huge;
 pub use pool::{ALIGNMENT, allocate, release, rounded, trim, used_bytes};
 

@@ -140,7 +140,7 @@ fn resident() -> usize {
     kib.expect("a figure").parse::<usize>().expect("a number") * KIB
 }
 
-/// ADR 0046: what is kept for the next message goes back, too.
+/// ADR 0038
 #[test]
 fn memory_of_a_storm_goes_back_to_the_system() {
     const MESSAGES: usize = 48;
