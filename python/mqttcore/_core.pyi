@@ -669,8 +669,8 @@ class Notifications:
     """What `HookQueues.notifications` hands out."""
 
     @property
-    def lines(self) -> list[tuple[int, str]]:
-        """Level and text of the engine's log lines."""
+    def lines(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
+        """Log lines: level, text, and the keys of machine-readable logs with their values."""
 
     @property
     def expired(self) -> list[tuple[Question, str, float]]:

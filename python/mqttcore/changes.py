@@ -8,6 +8,7 @@ from mqttcore.config import Listener, Settings
 RESTART = frozenset(
     (
         "shards",
+        "log",
         "log_level",
         "shared_strategy",
         "scrub_interval_s",

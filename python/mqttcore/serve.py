@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from mqttcore import _core, config, damage
+from mqttcore import _core, config, damage, logs
 from mqttcore.broker import Broker
 from mqttcore.config import Listener, Settings
 from mqttcore.errors import ConfigError, MqttError, StoppedError, StoreFailedError
@@ -106,9 +106,10 @@ def read_settings(options: argparse.Namespace) -> Settings:
 
 def serve(settings: Settings, options: argparse.Namespace) -> int:
     """Starts, says so, and waits for signals."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    try:
+        logs.configure(settings.log_level, settings.log.format, settings.log.to)
+    except OSError as error:
+        raise ConfigError([f"log.to: cannot open {settings.log.to}: {error.strerror}"]) from error
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     if options.accept_loss and settings.data:
         damage.accept_loss(pathlib.Path(settings.data))

@@ -57,7 +57,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
 
     assert faults(path) == [
         "mqttcore.toml:1:1: log_levle: unknown key; allowed: data, http, kafka, limits,"
-        " listeners, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
+        " listeners, log, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
         " streams, sys_interval_s, topics;"
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
@@ -78,7 +78,7 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
         "mqttcore.toml:16:2: sessions: unknown key; allowed: data, http, kafka, limits,"
-        " listeners, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
+        " listeners, log, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
         " streams, sys_interval_s, topics",
     ]
 

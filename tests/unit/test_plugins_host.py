@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from mqttcore import logs
 from mqttcore._core import Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin import Event, Login, Plugin, hook, host
@@ -218,13 +219,15 @@ def test_the_supervisor_has_a_name_and_ends_with_the_program(
 def test_lines_of_the_engine_go_to_its_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = [(logging.WARNING, "100 %s full"), (logging.ERROR, "%d")]
+    known = [("class", "store"), ("text", "%d")]
+    lines = [(logging.WARNING, "100 %s full", []), (logging.ERROR, "%d", known)]
 
     hosting(monkeypatch, queues=Queues(lines))
 
     assert [(one.name, one.levelno, one.getMessage()) for one in caplog.records] == [
-        ("mqttcore.engine", *line) for line in lines
+        ("mqttcore.engine", level, text) for level, text, _ in lines
     ]
+    assert getattr(caplog.records[1], logs.FIELDS) == known
 
 
 @pytest.mark.parametrize(("title", "late"), [("{}.first", "first"), ("", "second")])

@@ -50,6 +50,16 @@ EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogOutput:
+    """How `mqttcore serve` logs; an application that runs a broker configures `logging` itself."""
+
+    format: Literal["pretty", "json", "logfmt"] = "pretty"
+    """Lines for people, or for programs."""
+    to: str = "stderr"
+    """``stderr``, or the path of a file that lines are appended to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
     """A certificate and its key, as PEM files."""
 

@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 
 from mqttcore._schema import Faults, Made, Place, Range, check_record
 from mqttcore.config.checks import check_together, raise_faults
-from mqttcore.config.parts import HttpListener, Listener, PluginUse, ServerLimits, TopicRule
+from mqttcore.config.parts import (
+    HttpListener,
+    Listener,
+    LogOutput,
+    PluginUse,
+    ServerLimits,
+    TopicRule,
+)
 from mqttcore.sessions.policy import Promise
 from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Stream
@@ -25,6 +32,8 @@ class Settings:
     """Event loops, a thread each; 0: one a core."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The quietest lines that are written."""
+    log: LogOutput = field(default_factory=LogOutput)
+    """Where and how they are written."""
     shared_strategy: Literal["round_robin", "random", "client_hash", "topic_hash", "sticky"] = (
         "round_robin"
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
+from mqttcore.logs import FIELDS
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.plugin_workers import PluginWorkers
@@ -113,7 +114,7 @@ class PluginHost:
 
     def _run(self) -> None:
         while (notifications := self.queues.notifications()) is not None:
-            each(notifications.lines, lambda line: engine_log.log(line[0], "%s", line[1]))
+            each(notifications.lines, tell_line)
             each(notifications.expired, lambda late: self._expired(*late))
 
     def _expired(self, question: Question, title: str, timeout: float) -> None:
@@ -121,6 +122,12 @@ class PluginHost:
         workers = next((workers for workers in self._plugin_workers if hook in workers.hooks), None)
         is_fault = hook is None or workers is None or workers.is_fault(question, hook)
         self._chain.expire(question, title, timeout, is_fault=is_fault)
+
+
+def tell_line(line: tuple[int, str, list[tuple[str, str]]]) -> None:
+    """Logs a line of the engine."""
+    level, text, known = line
+    engine_log.log(level, "%s", text, extra={FIELDS: known})
 
 
 def each(items: Iterable[T], tell: Callable[[T], None]) -> None:

@@ -16,7 +16,7 @@ use mqttcore_store::{Durability, StoreError};
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
 use crate::clients::bans::{Ban, BanTarget};
-use crate::config::hooks::{Hooks, LogLevel};
+use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
 use crate::figures;
@@ -101,7 +101,7 @@ impl Broker {
         let engine = startup::open_state(&config, &extensions)?;
         let notices = extensions.rows.iter().flat_map(|rows| rows.notices());
         for line in compiled.warnings.into_iter().chain(notices) {
-            hooks.log(LogLevel::Warning, line);
+            hooks.log(LogLine::new(LogLevel::Warning, "broker", line));
         }
         let broker = Self {
             engine: Arc::clone(&engine),
@@ -289,7 +289,7 @@ impl Broker {
         let current = current.unwrap_or_default();
         let compiled = policies_of(&self.listeners, &current, &places, config)?;
         for line in compiled.warnings {
-            hooks.log(LogLevel::Warning, line);
+            hooks.log(LogLine::new(LogLevel::Warning, "broker", line));
         }
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);

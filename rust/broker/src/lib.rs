@@ -59,8 +59,8 @@ pub use config::grants::{
 };
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, EventKind, ExchangeReply,
-    ExchangeStart, HookInterests, Hooks, LogLevel, Login, LoginDecision, NoHooks, PluginEvent,
-    Reply,
+    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
+    NoHooks, PluginEvent, Reply,
 };
 pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};

@@ -14,7 +14,7 @@ use mqttcore_topics::{RetainedCursor, TopicFilter, TopicLimits, TopicName};
 use tokio::sync::oneshot;
 
 use crate::config::Config;
-use crate::config::hooks::LogLevel;
+use crate::config::hooks::{LogLevel, LogLine};
 use crate::durability::row_log::RowLog;
 use crate::figures;
 use crate::health::{self, Health};
@@ -247,7 +247,10 @@ impl BrokerHandle {
     /// Writes a line of the log that is no client's doing, so that no limit is needed.
     pub fn log(&self, level: LogLevel, text: String) {
         if let Some(engine) = self.0.upgrade() {
-            engine.run_on(0, Box::new(move |shard| shard.hooks().log(level, text)));
+            engine.run_on(
+                0,
+                Box::new(move |shard| shard.hooks().log(LogLine::new(level, "broker", text))),
+            );
         }
     }
 

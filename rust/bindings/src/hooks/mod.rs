@@ -6,6 +6,7 @@
 
 mod asked;
 mod bounded_queue;
+mod log_line;
 mod question;
 mod queue;
 mod watch;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart,
-    HookInterests, Hooks, LogLevel, Login, LoginDecision, PluginEvent, Reply, Secret,
+    HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -53,7 +54,7 @@ impl Rule {
 
 /// A notification for the plugin host's thread.
 enum Notification {
-    Line(LogLevel, String),
+    Line(LogLine),
     TimedOut(Arc<Question>, TimedOut),
 }
 
@@ -169,9 +170,9 @@ impl Hooks for HookBridge {
         }
     }
 
-    fn log(&self, level: LogLevel, text: String) {
+    fn log(&self, line: LogLine) {
         // It is closed only after the engine has stopped.
-        let _ = self.0.notifications.push(Notification::Line(level, text));
+        let _ = self.0.notifications.push(Notification::Line(line));
     }
 }
 
@@ -327,7 +328,7 @@ impl PyHookQueues {
         };
         for notification in taken {
             match notification {
-                Notification::Line(level, text) => notifications.lines.push((level as u8, text)),
+                Notification::Line(line) => notifications.lines.push(log_line::parts(&line)),
                 Notification::TimedOut(question, late) => {
                     let seconds = late.timeout.as_secs_f64();
                     let question = Py::new(py, self.wrap(question)).ok()?;
@@ -389,7 +390,11 @@ fn start(
     });
     let on_panic = Box::new(move |panicked: Panicked| {
         // As above.
-        let _ = told_of_panics.push(Notification::Line(LogLevel::Error, panicked.to_string()));
+        let _ = told_of_panics.push(Notification::Line(LogLine::new(
+            LogLevel::Error,
+            "panic",
+            panicked.to_string(),
+        )));
     });
     let watch = Watch::start(on_late, on_panic)?;
     Ok(Arc::new(Shared {
@@ -405,8 +410,8 @@ fn start(
 /// Log lines and expired questions, returned by `HookQueues.notifications`.
 #[pyclass(name = "Notifications", module = "mqttcore._core", frozen, get_all)]
 pub(crate) struct PyNotifications {
-    /// Level and text of the engine's log lines.
-    lines: Vec<(u8, String)>,
+    /// The engine's log lines: level, text, and the keys of machine-readable logs.
+    lines: Vec<log_line::Parts>,
     /// Question, hook (empty: none had begun) and timeout of what was refused for lateness.
     expired: Vec<(Py<PyQuestion>, String, f64)>,
 }

@@ -10,14 +10,14 @@ use mqttcore_session::{ConnAckFormat, Details, Violation};
 
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::config::Peer;
-use crate::config::hooks::{EventKind, Login, PluginEvent};
+use crate::config::hooks::{EventKind, LogSubject, Login, PluginEvent};
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::connection::socket::FramingError;
 use crate::connection::transport::{DetachedTransport, Transport};
 use crate::connection::websocket;
-use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
 
@@ -187,7 +187,12 @@ pub(crate) fn refuse(
     }
     shard.log.warn(refusal.category(), now, || {
         let why = refusal.text();
-        format!("listener {listener}: {peer} refused: {why}")
+        let text = format!("listener {listener}: {peer} refused: {why}");
+        let subject = match refusal {
+            RejectReason::Denied(denied) => LogSubject::of_login(&denied.login),
+            _ => LogSubject::of_peer(peer, listener),
+        };
+        LogEntry::new("refused", text, subject).with_reason(refusal.reason())
     });
     refusal.reply()
 }
@@ -227,7 +232,8 @@ pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Pee
         }
     };
     shard.log.warn(category, shard.refresh_now(), || {
-        format!("listener {listener}: {peer} refused: {why}")
+        let text = format!("listener {listener}: {peer} refused: {why}");
+        LogEntry::new("refused", text, LogSubject::of_peer(peer, listener))
     });
 }
 

@@ -12,8 +12,9 @@ use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
 use crate::config::grants::CompiledGrant;
-use crate::config::hooks::{Action, Login};
+use crate::config::hooks::{Action, LogSubject, Login};
 use crate::config::queue_policy::FullQueuePolicy;
+use crate::runtime::log::{Escaped, LogEntry};
 
 /// Where the store has the will of a client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -123,6 +124,28 @@ impl Client {
     /// Whether it connected in this life of the broker.
     pub(crate) fn was_here(&self) -> bool {
         matches!(self.identity.borrow().who, KnownLogin::Known(_))
+    }
+
+    /// Who it is, for the log: "client ID at ADDRESS", without the address if it has not connected since the start.
+    pub(crate) fn named(&self) -> String {
+        let id = Escaped(&self.id);
+        match &self.identity.borrow().who {
+            KnownLogin::Known(login) => format!("client {id} at {}", login.peer),
+            KnownLogin::Kept(_) => format!("client {id}"),
+        }
+    }
+
+    /// A line of the log about it.
+    pub(crate) fn log_entry(&self, event: &'static str, text: String) -> LogEntry {
+        let subject = match &self.identity.borrow().who {
+            KnownLogin::Known(login) => LogSubject::of_login(login),
+            KnownLogin::Kept(username) => LogSubject {
+                client_id: Some(Arc::clone(&self.id)),
+                username: username.clone(),
+                ..LogSubject::default()
+            },
+        };
+        LogEntry::new(event, text, subject)
     }
 
     pub(crate) fn is_user(&self, username: Option<&str>) -> bool {

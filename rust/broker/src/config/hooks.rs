@@ -48,7 +48,7 @@ pub trait Hooks: Send + Sync + 'static {
     fn event(&self, event: PluginEvent);
 
     /// A line for the operator's log, already limited in rate.
-    fn log(&self, level: LogLevel, text: String);
+    fn log(&self, line: LogLine);
 }
 
 /// How loud a log line is; the numbers are those of Python's `logging`.
@@ -61,6 +61,84 @@ pub enum LogLevel {
     Warning = 30,
     /// Something that should not happen happened.
     Error = 40,
+}
+
+/// A line of the log. Its `Display` is the line for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LogLine {
+    /// How loud it is.
+    pub level: LogLevel,
+    /// Lines of one class are limited together to one a second.
+    pub class: &'static str,
+    /// What happened, in a word; empty: the class says it.
+    pub event: &'static str,
+    /// What happened, in a sentence. Control characters of clients are escaped.
+    pub text: String,
+    /// The client or connection that it is about.
+    pub subject: LogSubject,
+    /// Lines of this class that were left out since the last one.
+    pub suppressed: u64,
+}
+
+impl LogLine {
+    /// A line about no client.
+    pub fn new(level: LogLevel, class: &'static str, text: String) -> Self {
+        Self {
+            level,
+            class,
+            event: "",
+            text,
+            subject: LogSubject::default(),
+            suppressed: 0,
+        }
+    }
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match self.suppressed {
+            0 => Ok(()),
+            more => write!(f, " ({more} similar since the last line)"),
+        }
+    }
+}
+
+/// The client or connection that a line of the log is about, as far as it is known. Texts are as the client sent them.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct LogSubject {
+    /// Its client identifier.
+    pub client_id: Option<Arc<str>>,
+    /// Its user name.
+    pub username: Option<Arc<str>>,
+    /// Where it comes from.
+    pub peer: Option<Peer>,
+    /// Name of the listener that it came to.
+    pub listener: Option<Arc<str>>,
+    /// Why it was disconnected or refused.
+    pub reason: Option<ReasonCode>,
+}
+
+impl LogSubject {
+    /// A connection whose client is not known.
+    pub(crate) fn of_peer(peer: Peer, listener: &str) -> Self {
+        Self {
+            peer: Some(peer),
+            listener: Some(listener.into()),
+            ..Self::default()
+        }
+    }
+
+    /// A client that has connected.
+    pub(crate) fn of_login(login: &Login) -> Self {
+        Self {
+            client_id: Some(Arc::clone(&login.client_id)),
+            username: login.username.clone(),
+            ..Self::of_peer(login.peer, &login.listener)
+        }
+    }
 }
 
 /// What the plugins want to be asked or told.
@@ -401,9 +479,9 @@ impl Hooks for NoHooks {
 
     fn event(&self, _event: PluginEvent) {}
 
-    fn log(&self, level: LogLevel, text: String) {
-        if level >= LogLevel::Warning {
-            eprintln!("mqttcore: {text}");
+    fn log(&self, line: LogLine) {
+        if line.level >= LogLevel::Warning {
+            eprintln!("mqttcore: {line}");
         }
     }
 }

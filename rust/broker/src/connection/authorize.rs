@@ -136,7 +136,8 @@ pub(super) fn report_denied(
     };
     shard.send_event(EventKind::Denied, client, details);
     shard.log.warn(LogCategory::Denied, shard.now(), || {
-        let (id, topic) = (Escaped(&client.id), Escaped(topic));
-        format!("client {id} may not {what} {topic}: {}", reason.name())
+        let (who, topic, name) = (client.named(), Escaped(topic), reason.name());
+        let text = format!("{who} may not {what} {topic}: {name}");
+        client.log_entry("denied", text).with_reason(Some(reason))
     });
 }

@@ -51,24 +51,31 @@ impl DisconnectCause {
             Self::Left(cause) => (*cause, None),
             Self::Closed(closing) => {
                 let text = reason_text(*closing);
+                let is_logged = closing.cause == Cause::ConnectionLost
+                    && closing.reason == ReasonCode::QUOTA_EXCEEDED;
+                if !is_logged {
+                    let class = LogCategory::Disconnected;
+                    report(shard, class, client, link, closing.reason, &text);
+                }
                 (closing.cause, Some((closing.reason, text.into())))
             }
             Self::Refused { reason, text } => {
-                let what = format_args!("{} {}", reason.name(), Escaped(text));
-                report(shard, LogCategory::Refused, client, link, what);
+                let class = LogCategory::Refused;
+                report(shard, class, client, link, *reason, &Escaped(text));
                 (Cause::Administrative, Some((*reason, text.clone())))
             }
             Self::Malformed(error) => {
-                report_violation(shard, client, link, error);
+                report_violation(shard, client, link, error.reason_code(), error);
                 let text = error.to_string();
                 (Cause::Violation, Some((error.reason_code(), text.into())))
             }
             Self::Unframed(fault) => {
-                report_violation(shard, client, link, fault);
+                let reason = ReasonCode::MALFORMED_PACKET;
+                report_violation(shard, client, link, reason, fault);
                 (Cause::Violation, None)
             }
             Self::Violation(violation) => {
-                report_violation(shard, client, link, violation);
+                report_violation(shard, client, link, violation.reason, violation);
                 let text = violation.what;
                 (Cause::Violation, Some((violation.reason, text.into())))
             }
@@ -110,26 +117,33 @@ pub(crate) fn reason_text(closing: Closing) -> &'static str {
     }
 }
 
-fn report_violation(shard: &Shard, client: &Client, link: &Link, what: &dyn fmt::Display) {
+fn report_violation(
+    shard: &Shard,
+    client: &Client,
+    link: &Link,
+    reason: ReasonCode,
+    what: &dyn fmt::Display,
+) {
     shard.metrics().violations.add(1);
-    report(
-        shard,
-        LogCategory::Violation,
-        client,
-        link,
-        format_args!("{what}"),
-    );
+    report(shard, LogCategory::Violation, client, link, reason, what);
 }
 
+/// Logs the disconnect: reason code, its name, and what happened.
 fn report(
     shard: &Shard,
     class: LogCategory,
     client: &Client,
     link: &Link,
-    what: fmt::Arguments<'_>,
+    reason: ReasonCode,
+    what: &dyn fmt::Display,
 ) {
     shard.log.warn(class, shard.now(), || {
         let (id, peer) = (Escaped(&client.id), link.peer);
-        format!("client {id} at {peer} disconnected: {what}")
+        let (code, name) = (reason.value(), reason.name());
+        let text = format!("client {id} at {peer} disconnected: 0x{code:02X} {name}: {what}");
+        let text = text.trim_end_matches(": ").to_owned();
+        client
+            .log_entry("disconnected", text)
+            .with_reason(Some(reason))
     });
 }

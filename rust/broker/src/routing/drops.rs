@@ -94,8 +94,9 @@ pub(super) fn count_drop(
         return memory::log_of(shard, Shortage::Delivery, Some(client));
     }
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
-        let (id, topic) = (Escaped(&client.id), Escaped(message.topic()));
-        format!("message for client {id} on {topic} dropped: {why}")
+        let (who, topic) = (client.named(), Escaped(message.topic()));
+        let text = format!("message for {who} on {topic} dropped: {why}");
+        client.log_entry("dropped", text)
     });
 }
 

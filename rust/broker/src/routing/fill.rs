@@ -3,7 +3,7 @@
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::full_sessions::Rights;
 use crate::routing::memory;
-use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
 /// Percent of its limit from which a queue is full, until it is below the other: those who wait for room then find some.
@@ -40,12 +40,13 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
         client.queue_level.set(QueueLevel::High);
         shard.metrics().queues_nearly_full.add(1);
         shard.log.warn(LogCategory::Queue, shard.now(), || {
-            let id = Escaped(&client.id);
+            let who = client.named();
             let session = client.session.borrow();
             let (messages, bytes) = (session.queued(), session.queued_bytes());
-            format!(
-                "queue of client {id} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
-            )
+            let text = format!(
+                "queue of {who} is {percent} % full: {messages} messages, {bytes} bytes; at its limit messages are dropped, or refused if queue_policy says so"
+            );
+            client.log_entry("queue_nearly_full", text)
         });
     } else if is_waiting || holds_much {
         client.queue_level.set(QueueLevel::Waiting);

@@ -2,7 +2,8 @@
 
 use crate::clients::client::Client;
 use crate::config::Peer;
-use crate::runtime::log::{Escaped, LogCategory};
+use crate::config::hooks::LogSubject;
+use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::runtime::memory::MemoryLevel;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::shard::Shard;
@@ -58,8 +59,14 @@ impl Shortage {
 /// Counts what is refused to the client `id` at `peer`, and logs it, one line a second for each reason.
 pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
     counter(shard.metrics(), shortage).add(1);
-    log(shard, shortage, || {
-        format!("client {} at {peer}", Escaped(id))
+    shard.log.warn(shortage.category(), shard.now(), || {
+        let subject = LogSubject {
+            client_id: Some(id.into()),
+            peer: Some(peer),
+            ..LogSubject::default()
+        };
+        let who = format!("client {} at {peer}", Escaped(id));
+        LogEntry::new("memory_short", text(shortage, &who), subject)
     });
 }
 
@@ -83,19 +90,16 @@ pub(super) fn counter(metrics: &Metrics, shortage: Shortage) -> &Counter {
 
 /// Logs it, without the address of a client that was not here since the start.
 pub(super) fn log_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
-    log(shard, shortage, || match client {
-        None => "the broker".to_owned(),
-        Some(client) if client.was_here() => {
-            format!("client {} at {}", Escaped(&client.id), client.login().peer)
-        }
-        Some(client) => format!("client {}", Escaped(&client.id)),
-    });
+    shard
+        .log
+        .warn(shortage.category(), shard.now(), || match client {
+            None => text(shortage, "the broker").into(),
+            Some(client) => client.log_entry("memory_short", text(shortage, &client.named())),
+        });
 }
 
-fn log(shard: &Shard, shortage: Shortage, who: impl FnOnce() -> String) {
-    shard.log.warn(shortage.category(), shard.now(), || {
-        format!("{} of {}: {}", what(shortage), who(), shortage.text())
-    });
+fn text(shortage: Shortage, who: &str) -> String {
+    format!("{} of {who}: {}", what(shortage), shortage.text())
 }
 
 fn what(shortage: Shortage) -> &'static str {

@@ -128,10 +128,10 @@ pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, wh
         let (topic, why) = (Escaped(publication.topic.as_str()), why.text());
         match publication.publisher {
             Some(client) => {
-                let id = Escaped(&client.id);
-                format!("publish of client {id} to {topic} refused: {why}")
+                let text = format!("publish of {} to {topic} refused: {why}", client.named());
+                client.log_entry("publish_refused", text)
             }
-            None => format!("publish of the broker to {topic} refused: {why}"),
+            None => format!("publish of the broker to {topic} refused: {why}").into(),
         }
     });
 }

@@ -43,16 +43,14 @@ pub(super) fn refuse(shard: &Shard, publication: &Publication<'_>) {
         return;
     };
     shard.log.warn(LogCategory::RetainedShare, shard.now(), || {
-        let (topic, id) = (Escaped(publication.topic.as_str()), Escaped(&client.id));
-        let login = client.login();
-        let owner = if login.username.is_some() {
+        let (topic, who) = (Escaped(publication.topic.as_str()), client.named());
+        let owner = if client.login().username.is_some() {
             "user"
         } else {
             "address"
         };
-        format!(
-            "retained message of client {id} at {} on {topic} not stored: its {owner} has too many",
-            login.peer
-        )
+        let text =
+            format!("retained message of {who} on {topic} not stored: its {owner} has too many");
+        client.log_entry("retained_refused", text)
     });
 }

@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::hooks::{Hooks, LogLevel};
+use mqttcore_codec::ReasonCode;
+
+use crate::config::hooks::{Hooks, LogLevel, LogLine, LogSubject};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -14,6 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LogCategory {
     Refused,
+    Disconnected,
     Violation,
     Dropped,
     Denied,
@@ -47,6 +50,81 @@ pub(crate) enum LogCategory {
 
 const CLASSES: usize = LogCategory::MemorySender as usize + 1;
 
+impl LogCategory {
+    /// Its name in machine-readable logs.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Disconnected => "disconnected",
+            Self::Violation => "violation",
+            Self::Dropped => "dropped",
+            Self::Denied => "denied",
+            Self::Stalled => "stalled",
+            Self::Accept => "accept",
+            Self::ListenerConnections => "listener_connections",
+            Self::ListenerRate => "listener_rate",
+            Self::AddressConnections => "address_connections",
+            Self::AddressPending => "address_pending",
+            Self::AddressRate => "address_rate",
+            Self::FailedLogins => "failed_logins",
+            Self::Banned => "banned",
+            Self::Flapping => "flapping",
+            Self::SessionShare => "session_share",
+            Self::RetainedShare => "retained_share",
+            Self::Panic => "panic",
+            Self::Will => "will",
+            Self::DelayedWill => "delayed_will",
+            Self::Store => "store",
+            Self::Clock => "clock",
+            Self::Kafka => "kafka",
+            Self::Queue => "queue",
+            Self::Tls => "tls",
+            Self::MemoryPublish => "memory_publish",
+            Self::MemorySession => "memory_session",
+            Self::MemoryRetained => "memory_retained",
+            Self::MemoryPacket => "memory_packet",
+            Self::MemoryDelivery => "memory_delivery",
+            Self::MemorySender => "memory_sender",
+        }
+    }
+
+    fn level(self) -> LogLevel {
+        match self {
+            Self::Panic | Self::Store | Self::Tls => LogLevel::Error,
+            Self::Disconnected => LogLevel::Info,
+            _ => LogLevel::Warning,
+        }
+    }
+}
+
+/// What a line says.
+pub(crate) struct LogEntry {
+    event: &'static str,
+    text: String,
+    subject: LogSubject,
+}
+
+impl From<String> for LogEntry {
+    fn from(text: String) -> Self {
+        Self::new("", text, LogSubject::default())
+    }
+}
+
+impl LogEntry {
+    pub(crate) fn new(event: &'static str, text: String, subject: LogSubject) -> Self {
+        Self {
+            event,
+            text,
+            subject,
+        }
+    }
+
+    pub(crate) fn with_reason(mut self, reason: Option<ReasonCode>) -> Self {
+        self.subject.reason = reason;
+        self
+    }
+}
+
 /// The log of one shard.
 pub(crate) struct Logger {
     sink: RefCell<Arc<dyn Hooks>>,
@@ -73,11 +151,16 @@ impl Logger {
 
     /// Logs an event that happens once, such as a start: without a rate limit.
     pub(crate) fn say(&self, text: String) {
-        self.write(LogLevel::Info, text);
+        self.write(LogLine::new(LogLevel::Info, "broker", text));
     }
 
-    /// Writes a warning unless one of this class was written less than a second ago.
-    pub(crate) fn warn(&self, class: LogCategory, now: Instant, text: impl FnOnce() -> String) {
+    /// Writes a line unless one of this class was written less than a second ago.
+    pub(crate) fn warn<E: Into<LogEntry>>(
+        &self,
+        class: LogCategory,
+        now: Instant,
+        entry: impl FnOnce() -> E,
+    ) {
         let state = &self.classes[class as usize];
         let quiet = state.last.get().is_some_and(|last| now < last + INTERVAL);
         if quiet {
@@ -85,21 +168,19 @@ impl Logger {
             return;
         }
         state.last.set(Some(now));
-        let line = match state.suppressed.take() {
-            0 => text(),
-            more => format!("{} ({more} similar since the last line)", text()),
-        };
-        let level = match class {
-            LogCategory::Panic | LogCategory::Store | LogCategory::Tls => LogLevel::Error,
-            _ => LogLevel::Warning,
-        };
-        self.write(level, line);
+        let entry = entry().into();
+        self.write(LogLine {
+            event: entry.event,
+            subject: entry.subject,
+            suppressed: state.suppressed.take(),
+            ..LogLine::new(class.level(), class.name(), entry.text)
+        });
     }
 
-    fn write(&self, level: LogLevel, line: String) {
+    fn write(&self, line: LogLine) {
         let sink = Arc::clone(&self.sink.borrow());
         // A failing log must not stop the broker, and there is no other place to report it.
-        let _ = catch_unwind(AssertUnwindSafe(|| sink.log(level, line)));
+        let _ = catch_unwind(AssertUnwindSafe(|| sink.log(line)));
     }
 }
 
@@ -149,8 +230,8 @@ mod tests {
         fn authenticate(&self, _: Arc<Login>, _: Reply<LoginDecision>) {}
         fn authorize(&self, _: AuthorizeRequest, _: Reply<AuthorizeDecision>) {}
         fn event(&self, _: PluginEvent) {}
-        fn log(&self, _: LogLevel, text: String) {
-            self.0.lock().unwrap().push(text);
+        fn log(&self, line: LogLine) {
+            self.0.lock().unwrap().push(line.to_string());
         }
     }
 
@@ -161,7 +242,7 @@ mod tests {
         let start = Instant::now();
         for ms in 0..1_500 {
             let now = start + Duration::from_millis(ms);
-            log.warn(LogCategory::Dropped, now, || "dropped".into());
+            log.warn(LogCategory::Dropped, now, || "dropped".to_owned());
         }
 
         let lines = lines.0.lock().unwrap();
@@ -176,8 +257,8 @@ mod tests {
         let lines = Arc::new(Lines::default());
         let log = Logger::new(lines.clone());
         let now = Instant::now();
-        log.warn(LogCategory::Dropped, now, || "a".into());
-        log.warn(LogCategory::Denied, now, || "b".into());
+        log.warn(LogCategory::Dropped, now, || "a".to_owned());
+        log.warn(LogCategory::Denied, now, || "b".to_owned());
 
         assert_eq!(*lines.0.lock().unwrap(), ["a", "b"]);
     }

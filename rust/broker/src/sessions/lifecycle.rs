@@ -8,7 +8,7 @@ use mqttcore_session::{Cause, Expiry, SessionEvent};
 use crate::clients::client::Client;
 use crate::config::hooks::EventKind;
 use crate::routing::{delivery, external, fill, group, session_records};
-use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::log::LogCategory;
 use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
@@ -101,8 +101,9 @@ fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
     }
     shard.metrics().dropped_session_ended.add(waiting as u64);
     shard.log.warn(LogCategory::Dropped, shard.now(), || {
-        let id = Escaped(&client.id);
-        format!("{waiting} messages for client {id} dropped: its session ended")
+        let who = client.named();
+        let text = format!("{waiting} messages for {who} dropped: its session ended");
+        client.log_entry("dropped", text)
     });
 }
 
@@ -148,10 +149,15 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
         } else if stalled {
             shard.metrics().stalled.add(1);
             shard.log.warn(LogCategory::Stalled, now, || {
-                format!(
-                    "client {} disconnected: it does not read",
-                    Escaped(&client.id)
-                )
+                let (who, reason) = (client.named(), ReasonCode::QUOTA_EXCEEDED);
+                let code = reason.value();
+                let text = format!(
+                    "{who} disconnected: 0x{code:02X} {}: it does not read what the broker sends",
+                    reason.name()
+                );
+                client
+                    .log_entry("disconnected", text)
+                    .with_reason(Some(reason))
             });
             link.close(Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
         } else if link.grant_ends.get().is_some_and(|at| now >= at) {

@@ -9,7 +9,7 @@ use crate::clients::due_wills::{BURST, DueWill};
 use crate::config::grants::RuleAnswer;
 use crate::routing::publication::Publication;
 use crate::routing::{retain, router, session_records};
-use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::log::LogCategory;
 use crate::runtime::token_bucket::Rate;
 use crate::shard::Shard;
 
@@ -104,11 +104,9 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
     if answer != RuleAnswer::Allowed || is_banned {
         shard.metrics().dropped_will.add(1);
         shard.log.warn(LogCategory::Will, shard.now(), || {
-            format!(
-                "will of client {} not published: {}",
-                Escaped(&client.id),
-                if is_banned { "banned" } else { "not allowed" }
-            )
+            let why = if is_banned { "banned" } else { "not allowed" };
+            let text = format!("will of {} not published: {why}", client.named());
+            client.log_entry("will_dropped", text)
         });
         return;
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, EventKind,
-    ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLevel, Login, LoginDecision,
+    ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine, Login, LoginDecision,
     PluginEvent, Reply, Secret,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
@@ -172,8 +172,8 @@ impl Hooks for Plugin {
         (self.tell)(event);
     }
 
-    fn log(&self, _level: LogLevel, text: String) {
-        (self.write)(text);
+    fn log(&self, line: LogLine) {
+        (self.write)(line.to_string());
     }
 }
 

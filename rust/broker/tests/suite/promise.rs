@@ -370,7 +370,8 @@ fn a_queue_that_is_nearly_full_is_told_of_once_and_counted() {
 
     let line = lines.recv_timeout(DEADLINE).expect("a line");
     assert!(
-        line.starts_with("queue of client reader is 80 % full: 8 messages"),
+        line.starts_with("queue of client reader at 127.0.0.1:")
+            && line.contains(" is 80 % full: 8 messages"),
         "{line}"
     );
     eventually("one is dropped", || {
