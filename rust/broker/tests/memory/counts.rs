@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqttcore_codec::{PublishQoS, QoS};
 
-use crate::common::{Client, eventually, start, v3};
-use crate::{Heap, KIB, MIB, frame, one_shard};
+use crate::common::{Client, start, v3};
+use crate::{Heap, frame, one_shard};
 
 /// Allocations of threads that are not the test's own.
 pub(crate) static BROKER_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -129,39 +129,5 @@ fn a_message_takes_as_few_allocations_and_page_faults_as_the_baseline_says() {
 
     eprintln!("{report}");
     assert!(is_within, "{report}");
-    drop(alone);
-}
-
-/// Bytes of memory that the process has to itself.
-fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kib = line.and_then(|line| line.split_ascii_whitespace().nth(1));
-    kib.expect("a figure").parse::<usize>().expect("a number") * KIB
-}
-
-/// ADR 0038
-#[test]
-fn memory_of_a_storm_goes_back_to_the_system() {
-    const MESSAGES: usize = 48;
-    let alone = Heap::alone();
-    let broker = start(one_shard());
-    let mut writer = v3("writer").connect(&broker);
-    let before = resident();
-    let mut publish_all = |payload: &[u8]| {
-        for number in 0..MESSAGES {
-            writer.publish_retained(&format!("storm/{number}"), payload, QoS::AtMostOnce);
-        }
-        writer.ping();
-    };
-
-    publish_all(&vec![1; 1_000_000]);
-    let held = resident() - before;
-    publish_all(b"");
-
-    assert!(held >= MESSAGES * 900_000, "{held} bytes were resident");
-    eventually("the memory is given back", || {
-        resident() < before + 20 * MIB
-    });
     drop(alone);
 }
