@@ -57,7 +57,7 @@ pub(crate) fn decode_payloads(input: &[u8]) {
     assert_eq!(marked.num_rows(), batch.num_rows());
     let without_document = bytes.split(|byte| *byte == 0).enumerate();
     let without_document = without_document
-        .filter(|(row, payload)| marked[CORRUPT].is_null(*row) && payload.trim_ascii().is_empty());
+        .filter(|(row, payload)| marked[CORRUPT].is_null(*row) && is_empty(format, topic, payload));
     assert_eq!(
         kept.num_rows(),
         batch.num_rows() - bad - without_document.count()
@@ -75,5 +75,15 @@ pub(crate) fn decode_payloads(input: &[u8]) {
     let narrow: Vec<_> = tail.map(|batch| batch.expect("decoded")).collect();
     for name in &few {
         assert_eq!(&narrow[0][name.as_str()], &marked[name.as_str()], "{name}");
+    }
+}
+
+/// Whether a payload of white space, or none, is no document of a format. That of Protocol Buffers has defaults.
+fn is_empty(format: Format, topic: &str, payload: &[u8]) -> bool {
+    match format {
+        Format::Json => payload.trim_ascii().is_empty(),
+        Format::Auto if !topic.starts_with("spBv1.0/") => payload.trim_ascii().is_empty(),
+        Format::Protobuf => false,
+        _ => payload.is_empty(),
     }
 }

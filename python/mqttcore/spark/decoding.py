@@ -40,7 +40,8 @@ def decode(
     Args:
         frame: Has ``payload BINARY``. ``sparkplug`` and ``auto`` look at ``topic``, and know the
             names of metrics only from a BIRTH before them in the same partition of Spark.
-            ``on_error="fail"`` names ``partition`` and ``offset``.
+            ``on_error="fail"`` names ``partition`` and ``offset``. ``protobuf`` looks at
+            ``retain`` if it is there: an empty payload is a message of defaults unless retained.
         schema: Names and types of the columns, as in ``"temperature DOUBLE, unit STRING"``.
         using: What payloads are written in.
         on_error: What becomes of a payload that does not fit: ``null`` columns and the payload in

@@ -10,6 +10,7 @@ pub(crate) const OFFSET: &str = "offset";
 pub(crate) const TIMESTAMP: &str = "timestamp";
 pub(crate) const TOPIC: &str = "topic";
 pub(crate) const PAYLOAD: &str = "payload";
+pub(crate) const RETAIN: &str = "retain";
 
 /// Returns the columns of a row, in their order.
 ///
@@ -37,7 +38,7 @@ pub fn row_schema() -> SchemaRef {
         nullable(TOPIC, DataType::Utf8),
         nullable(PAYLOAD, DataType::Binary),
         nullable("qos", DataType::Int8),
-        nullable("retain", DataType::Boolean),
+        nullable(RETAIN, DataType::Boolean),
         nullable("dup", DataType::Boolean),
         nullable("client_id", DataType::Utf8),
         nullable("content_type", DataType::Utf8),

@@ -297,11 +297,24 @@ fn a_row_without_a_document_is_dropped_and_fails_nothing() {
         let mut dropping = decoder(format, "a INT", OnError::Drop);
         let mut failing = decoder(format, "a INT", OnError::Fail);
 
-        let dropped = dropping.decode(&batch(&["", " "])).expect("decoded");
+        let dropped = dropping.decode(&batch(&[""])).expect("decoded");
         let kept = failing.decode(&batch(&[""])).expect("decoded");
 
         assert_eq!((dropped.num_rows(), kept.num_rows()), (0, 1), "{format:?}");
     }
+}
+
+#[test]
+fn white_space_is_no_document_in_json_and_a_value_in_text() {
+    let read = |format| {
+        let mut dropping = decoder(format, "a STRING", OnError::Drop);
+        dropping.decode(&batch(&["  ", "\t\n"])).expect("decoded")
+    };
+
+    assert_eq!(read(Format::Json).num_rows(), 0);
+    let texts = read(Format::Text);
+    let texts: Vec<_> = texts["a"].as_string::<i32>().iter().collect();
+    assert_eq!(texts, [Some("  "), Some("\t\n")]);
 }
 
 #[test]

@@ -35,25 +35,36 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn decoder(schema: &str) -> Decoder {
+fn decoder(schema: &str, on_error: OnError) -> Decoder {
     let fields = parse_payload_schema(schema).expect("a schema");
-    let decoder = Decoder::new(Format::Protobuf, fields, OnError::Null).expect("a decoder");
+    let decoder = Decoder::new(Format::Protobuf, fields, on_error).expect("a decoder");
     decoder
         .with_descriptor(DESCRIPTOR, "factory.Machine")
         .expect("a message")
 }
 
-fn decode(schema: &str, payloads: &[Vec<u8>]) -> RecordBatch {
+fn batch(rows: &[(Vec<u8>, bool)]) -> RecordBatch {
     let mut builder = RowBuilder::new(4);
-    for (offset, payload) in (0..).zip(payloads) {
+    for (offset, (payload, retain)) in (0..).zip(rows) {
         let row = Row {
             offset,
             payload,
+            retain: *retain,
             ..Row::default()
         };
         builder.push(&row).expect("a small row");
     }
-    decoder(schema).decode(&builder.finish()).expect("decoded")
+    builder.finish()
+}
+
+fn decode(schema: &str, payloads: &[Vec<u8>]) -> RecordBatch {
+    let rows: Vec<_> = payloads
+        .iter()
+        .map(|payload| (payload.clone(), false))
+        .collect();
+    decoder(schema, OnError::Null)
+        .decode(&batch(&rows))
+        .expect("decoded")
 }
 
 fn is_corrupt(batch: &RecordBatch, row: usize) -> bool {
@@ -134,7 +145,7 @@ fn what_is_repeated_is_an_array_packed_or_not() {
 
 #[test]
 fn a_field_of_proto3_that_is_not_there_has_its_default_unless_it_can_tell() {
-    let batch = decode(SCHEMA, &[bytes("52014b"), Vec::new()]);
+    let batch = decode(SCHEMA, &[bytes("52014b")]);
 
     assert_eq!(batch["unit"].as_string::<i32>().value(0), "K");
     assert_eq!(
@@ -156,8 +167,33 @@ fn a_field_of_proto3_that_is_not_there_has_its_default_unless_it_can_tell() {
     ] {
         assert!(batch[name].is_null(0), "{name}");
     }
-    // Nothing at all deletes a retained message.
-    assert!(batch["temperature"].is_null(1) && !is_corrupt(&batch, 1));
+}
+
+/// A message whose fields all have their defaults is no byte long; so is what deletes a retained message.
+#[test]
+fn an_empty_payload_is_a_message_of_defaults_unless_it_is_retained() {
+    let rows = [
+        (Vec::new(), false),
+        (Vec::new(), true),
+        (bytes("ff"), false),
+        // A temperature whose bytes are all white space in ASCII.
+        (bytes("092020202020202020"), false),
+    ];
+    let read = |on_error| {
+        let mut decoder = decoder("temperature DOUBLE, unit STRING", on_error);
+        decoder.decode(&batch(&rows)).expect("decoded")
+    };
+
+    let kept = read(OnError::Null);
+    let units: Vec<_> = kept["unit"].as_string::<i32>().iter().collect();
+    assert_eq!(units, [Some(""), None, None, Some("")]);
+    assert!(kept["temperature"].is_valid(0) && kept["temperature"].is_null(1));
+    let corrupt: Vec<_> = (0..4).map(|row| is_corrupt(&kept, row)).collect();
+    assert_eq!(corrupt, [false, false, true, false]);
+
+    let left = read(OnError::Drop);
+    let offsets = left["offset"].as_primitive::<Int64Type>();
+    assert_eq!(offsets.values(), &[0, 3]);
 }
 
 #[test]

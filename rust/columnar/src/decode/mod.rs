@@ -6,7 +6,9 @@ mod column;
 mod decimal;
 mod json;
 mod msgpack;
+mod options;
 mod protobuf;
+mod rows;
 mod schema;
 mod sparkplug;
 mod text;
@@ -17,93 +19,23 @@ mod wire;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, new_null_array};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema};
-use arrow_select::filter::filter_record_batch;
 
 use self::column::StructColumn;
+pub use self::options::{Format, OnError};
 use self::protobuf::Types;
+pub(crate) use self::rows::filtered;
+use self::rows::{corrupt, is_retained, rows, undecodable};
 pub use self::schema::parse_payload_schema;
 pub use self::sparkplug::Aliases;
 pub(crate) use self::sparkplug::{NAMESPACE, Needed, is_sparkplug};
 use self::value::{DocumentNode, Malformed, Value};
 use super::ColumnarError;
-use super::schema::{OFFSET, PARTITION, PAYLOAD, TOPIC, nullable, row_schema};
+use super::schema::{OFFSET, PARTITION, PAYLOAD, RETAIN, TOPIC, nullable, row_schema};
 use super::topics::{Topics, column};
-
-/// What a payload is written in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Format {
-    /// JSON, RFC 8259.
-    Json,
-    /// CBOR, RFC 8949.
-    Cbor,
-    /// MessagePack.
-    MessagePack,
-    /// One value a payload, for one column of any name.
-    Text,
-    /// A message of Protocol Buffers, by [`Decoder::with_descriptor`].
-    Protobuf,
-    /// Sparkplug B, for topics that begin with `spBv1.0/`.
-    Sparkplug,
-    /// Sparkplug B by its topics, CBOR by its first byte, else JSON.
-    Auto,
-}
-
-impl FromStr for Format {
-    type Err = ColumnarError;
-
-    fn from_str(name: &str) -> Result<Self, ColumnarError> {
-        match name {
-            "json" => Ok(Self::Json),
-            "cbor" => Ok(Self::Cbor),
-            "msgpack" => Ok(Self::MessagePack),
-            "text" => Ok(Self::Text),
-            "protobuf" => Ok(Self::Protobuf),
-            "sparkplug" => Ok(Self::Sparkplug),
-            "auto" => Ok(Self::Auto),
-            _ => Err(ColumnarError::Option {
-                option: "decode",
-                problem: format!(
-                    "unknown format {name:?}; allowed: json, cbor, msgpack, text, protobuf, sparkplug, auto"
-                ),
-            }),
-        }
-    }
-}
-
-/// What becomes of a row whose payload does not fit.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum OnError {
-    /// It stays: what does not fit is null, and `_corrupt` holds the payload.
-    #[default]
-    Null,
-    /// It is left out. So is a row with an empty payload.
-    Drop,
-    /// The reader ends with an error that names it.
-    Fail,
-}
-
-impl FromStr for OnError {
-    type Err = ColumnarError;
-
-    fn from_str(name: &str) -> Result<Self, ColumnarError> {
-        match name {
-            "null" => Ok(Self::Null),
-            "drop" => Ok(Self::Drop),
-            "fail" => Ok(Self::Fail),
-            _ => Err(ColumnarError::Option {
-                option: "on_error",
-                problem: format!("unknown value {name:?}; allowed: null, drop, fail"),
-            }),
-        }
-    }
-}
 
 /// The column with the payload of a row that did not fit.
 pub const CORRUPT: &str = "_corrupt";
@@ -137,7 +69,7 @@ pub const CORRUPT: &str = "_corrupt";
 /// space around it aside, or it is a text as it stands.
 ///
 /// Protocol Buffers have the names of fields as keys; a field of proto3 that cannot tell whether it was set has its default
-/// where it is missing. A map is an array of `key` and `value`, an enumeration the name of its value.
+/// where it is missing, all of them in an empty payload that is not retained. A map is an array of `key` and `value`, an enumeration the name of its value.
 ///
 /// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
 /// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
@@ -145,7 +77,8 @@ pub const CORRUPT: &str = "_corrupt";
 /// what was before them; else the payload does not fit.
 ///
 /// A payload that is not well-formed, or no object, makes every column null and the row corrupt. An empty payload, which
-/// deletes a retained message, makes them null, too, but is not corrupt; [`OnError::Drop`] drops both. Unlike Spark, this takes neither single quotes nor
+/// deletes a retained message, makes them null, too, but is not corrupt (JSON of white space alone is empty);
+/// [`OnError::Drop`] drops both. Unlike Spark, this takes neither single quotes nor
 /// `NaN` without quotes, refuses what follows the object, and takes fractions of seconds.
 #[derive(Clone, Debug)]
 pub struct Decoder {
@@ -287,6 +220,9 @@ impl Decoder {
         if self.has_memory() {
             inputs.push(TOPIC);
         }
+        if self.format == Format::Protobuf {
+            inputs.push(RETAIN);
+        }
         if self.on_error == OnError::Fail {
             inputs.extend([PARTITION, OFFSET]);
         }
@@ -313,10 +249,7 @@ impl Decoder {
         let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
         // INVARIANT: `new` has made such a column once.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
-        let mut fits = self.decode_rows(batch, payloads, &mut columns)?;
-        if self.on_error == OnError::Drop {
-            fits = &fits & &rows(payloads, |_, payload| !payload.trim_ascii().is_empty());
-        }
+        let fits = self.decode_rows(batch, payloads, &mut columns)?;
         let decoded = columns.finish_columns();
         let keep = wanted.map(BooleanArray::values);
         let bad = keep.map_or_else(|| !&fits, |keep| keep & &!&fits);
@@ -341,26 +274,29 @@ impl Decoder {
         payloads: &BinaryArray,
         columns: &mut StructColumn,
     ) -> Result<BooleanBuffer, ColumnarError> {
+        let empty_fits = self.empty_fits();
         Ok(match self.format {
             Format::Json => rows(payloads, |_, payload| {
-                append(json::document(payload), columns)
+                append(json::document(payload), columns, empty_fits)
             }),
             Format::Cbor => rows(payloads, |_, payload| {
-                append(cbor::document(payload), columns)
+                append(cbor::document(payload), columns, empty_fits)
             }),
             Format::MessagePack => rows(payloads, |_, payload| {
-                append(msgpack::document(payload), columns)
+                append(msgpack::document(payload), columns, empty_fits)
             }),
             Format::Text => rows(payloads, |_, payload| {
-                append(text::document(payload), columns)
+                append(text::document(payload), columns, empty_fits)
             }),
             Format::Protobuf => {
                 let types = self.types.as_deref().ok_or(ColumnarError::Option {
                     option: "descriptor",
                     problem: "is missing: decode = protobuf needs it".to_owned(),
                 })?;
-                rows(payloads, |_, payload| {
-                    append(Ok(types.document(payload)), columns)
+                rows(payloads, |row, payload| {
+                    let is_clear = payload.is_empty() && is_retained(batch, row);
+                    let document = (!is_clear).then(|| types.document(payload));
+                    append(Ok(document.unwrap_or_default()), columns, empty_fits)
                 })
             }
             Format::Sparkplug | Format::Auto => {
@@ -372,19 +308,27 @@ impl Decoder {
         })
     }
 
+    /// Whether a row fits that has no document.
+    fn empty_fits(&self) -> bool {
+        self.on_error != OnError::Drop
+    }
+
     /// Decodes a row in whose format its topic has a say.
     fn decode_known(&mut self, topic: &str, payload: &[u8], columns: &mut StructColumn) -> bool {
+        let empty_fits = self.empty_fits();
         if self.format == Format::Sparkplug || is_sparkplug(topic) {
             self.aliases.learn(topic, payload);
-            return append(Ok(self.aliases.document(topic, payload)), columns);
+            return append(
+                Ok(self.aliases.document(topic, payload)),
+                columns,
+                empty_fits,
+            );
         }
-        if payload
-            .first()
-            .is_some_and(|first| cbor::BEGINS.contains(first))
-        {
-            return append(cbor::document(payload), columns);
+        let is_cbor = |first| cbor::BEGINS.contains(first);
+        if payload.first().is_some_and(is_cbor) {
+            return append(cbor::document(payload), columns, empty_fits);
         }
-        append(json::document(payload), columns)
+        append(json::document(payload), columns, empty_fits)
     }
 
     /// Puts the typed columns behind those of the batch, and `_corrupt` behind them.
@@ -421,53 +365,15 @@ fn is_one_value(fields: &Fields) -> bool {
     fields.len() == 1 && fields.iter().all(|field| is_value(field))
 }
 
-/// Decodes each row; which of them fit.
-fn rows(payloads: &BinaryArray, mut decode: impl FnMut(usize, &[u8]) -> bool) -> BooleanBuffer {
-    BooleanBuffer::collect_bool(payloads.len(), |row| decode(row, payloads.value(row)))
-}
-
-/// Leaves the rows that are wanted; all of them without a test.
-pub(crate) fn filtered(
-    batch: RecordBatch,
-    wanted: Option<&BooleanArray>,
-) -> Result<RecordBatch, ColumnarError> {
-    match wanted {
-        Some(wanted) => Ok(filter_record_batch(&batch, wanted)?),
-        None => Ok(batch),
-    }
-}
-
 /// Appends a row; whether it fits.
 fn append<'a, N: DocumentNode<'a>>(
     document: Result<Value<'a, N>, Malformed>,
     columns: &mut StructColumn,
+    empty_fits: bool,
 ) -> bool {
     if let Ok(Value::Object(node)) = document {
         return columns.append(node);
     }
     columns.append_null();
-    document.is_ok_and(|value| matches!(value, Value::Missing))
-}
-
-/// The payloads of the rows that do not fit.
-fn corrupt(payloads: &BinaryArray, fits: &BooleanBuffer) -> ArrayRef {
-    let mut corrupt = BinaryBuilder::new();
-    for (payload, fits) in payloads.iter().zip(fits) {
-        corrupt.append_option(payload.filter(|_| !fits));
-    }
-    Arc::new(corrupt.finish())
-}
-
-fn undecodable(batch: &RecordBatch, row: usize) -> ColumnarError {
-    let partition = batch.column_by_name(PARTITION);
-    let partition = partition.and_then(|column| column.as_primitive_opt::<Int32Type>());
-    let offset = batch.column_by_name(OFFSET);
-    let offset = offset.and_then(|column| column.as_primitive_opt::<Int64Type>());
-    match (partition, offset) {
-        (Some(partition), Some(offset)) => ColumnarError::Undecodable {
-            partition: partition.value(row),
-            offset: offset.value(row),
-        },
-        _ => ColumnarError::column(OFFSET, "is missing"),
-    }
+    empty_fits && document.is_ok_and(|value| matches!(value, Value::Missing))
 }

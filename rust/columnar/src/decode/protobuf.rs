@@ -78,9 +78,6 @@ const SINT64: u64 = 18;
 impl Types {
     /// Opens a document; returns [`Value::Missing`] for an empty payload.
     pub(crate) fn document<'a>(&'a self, payload: &'a [u8]) -> ProtobufValue<'a> {
-        if payload.is_empty() {
-            return Value::Missing;
-        }
         Value::Object(ProtobufNode {
             types: self,
             message: &self.messages[self.root],
