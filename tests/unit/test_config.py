@@ -630,10 +630,13 @@ def test_a_store_where_the_data_folder_was_before_is_not_left_behind(
     (tmp_path / "etc" / "b.toml").write_text('data = "var"\n')
     monkeypatch.chdir(tmp_path)
 
-    assert faults("etc/b.toml") == [
-        f"etc/b.toml:1:8: data: 'etc/var' does not exist, but there is a store in"
+    expected = [
+        f"etc/b.toml:1:8: data: there is no store in 'etc/var', but there is one in"
         f" '{tmp_path}/var'; data is relative to this file: write the whole path, or move the"
         " folder"
     ]
+    assert faults("etc/b.toml") == expected
     (tmp_path / "etc" / "var").mkdir()
+    assert faults("etc/b.toml") == expected, "an empty mount is no store"
+    (tmp_path / "etc" / "var" / "checkpoint.redb").touch()
     assert load("etc/b.toml").data == "etc/var"

@@ -18,6 +18,8 @@ from mqttcore.config.values import (
 )
 
 ENVIRONMENT_PREFIX = "MQTTCORE__"
+CHECKPOINT = "checkpoint.redb"
+"""A file that each data folder of a broker has."""
 
 
 def load(
@@ -71,8 +73,8 @@ def data_folder(text: str, place: Place, faults: Faults) -> str:
     folder = beside(place, pathlib.Path(text))
     # it was relative to the folder that the process starts in
     old = pathlib.Path(text).absolute()
-    if text and not folder.exists() and (old / "checkpoint.redb").exists():
-        what = f"{str(folder)!r} does not exist, but there is a store in {str(old)!r}"
+    if text and not (folder / CHECKPOINT).exists() and (old / CHECKPOINT).exists():
+        what = f"there is no store in {str(folder)!r}, but there is one in {str(old)!r}"
         cure = "data is relative to this file: write the whole path, or move the folder"
         faults.add(place, "data", what, cure)
     return str(folder) if text else ""
