@@ -1,6 +1,7 @@
 //! The file of keys.
 
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -35,8 +36,16 @@ pub(super) struct Contents {
     pub(super) keys: Vec<Entry>,
 }
 
-/// What tells one version of a file from another.
-pub(super) type Stamp = (u64, i64, i64, u64);
+/// What tells one version of a file from another. The time is that of the last change of contents or rights; it may be
+/// the same for two changes in a row.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Stamp {
+    inode: u64,
+    changed: (i64, i64),
+    size: u64,
+    mode: u32,
+    owner: u32,
+}
 
 /// Why keys cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +71,13 @@ pub(super) fn failed(path: &Path, text: impl std::fmt::Display) -> KeysError {
 /// The version of a file; `None` if it is not there.
 pub(super) fn stamp_of(file: &Path) -> Option<Stamp> {
     let found = fs::metadata(file).ok()?;
-    Some((found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+    Some(Stamp {
+        inode: found.ino(),
+        changed: (found.ctime(), found.ctime_nsec()),
+        size: found.len(),
+        mode: found.mode(),
+        owner: found.uid(),
+    })
 }
 
 /// The keys of a file; none if it is not there.
@@ -89,24 +104,147 @@ pub(super) fn read(file: &Path) -> Result<Vec<Entry>, KeysError> {
     Ok(contents.keys)
 }
 
-/// Replaces a file at once.
+/// Replaces a file, at once and durably; if its path is a symbolic link, the file that the link names.
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// Those of the file system. The file is the old one then, or the new one if its folder alone could not be synced.
 pub(super) fn write(file: &Path, text: &str) -> io::Result<()> {
-    let new = file.with_extension("new");
-    match fs::remove_file(&new) {
+    replace(file, text, File::sync_all)
+}
+
+fn replace(file: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+    let file = resolve(file)?;
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut name = OsString::from(".");
+    name.push(file.file_name().unwrap_or_default());
+    name.push(format!(".tmp-{}", std::process::id()));
+    let new = folder.join(name);
+    let replaced = write_new(&new, text, &sync).and_then(|()| fs::rename(&new, &file));
+    if replaced.is_err() {
+        // It may not be there.
+        let _ = fs::remove_file(&new);
+    }
+    replaced?;
+    sync(&File::open(folder)?)
+}
+
+/// Where a file is; a link has to name one that is there.
+fn resolve(file: &Path) -> io::Result<PathBuf> {
+    if fs::symlink_metadata(file).is_ok_and(|found| found.is_symlink()) {
+        return fs::canonicalize(file);
+    }
+    Ok(file.to_owned())
+}
+
+/// Writes a file in place of what an earlier process with this number left.
+fn write_new(new: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+    match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut options = fs::OpenOptions::new();
-    let mut open = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
+    let options = options.write(true).create_new(true).mode(0o600);
+    let mut open = options.open(new)?;
     open.write_all(text.as_bytes())?;
-    open.sync_all()?;
-    fs::rename(&new, file)
+    sync(&open)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A path in a folder of this test, which is removed at its end.
+    pub(in super::super) struct Folder(PathBuf);
+
+    impl Folder {
+        pub(in super::super) fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("keys-{name}-{}", std::process::id()));
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+
+        fn files(&self) -> usize {
+            fs::read_dir(&self.0).unwrap().count()
+        }
+
+        pub(in super::super) fn file(&self) -> PathBuf {
+            self.0.join("keys.toml")
+        }
+
+        pub(in super::super) fn write(&self, text: &str) {
+            write(&self.file(), text).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_beside_files_of_others() {
+        let home = Folder::new("beside");
+        let (file, other) = (home.file(), home.path().join("keys.new"));
+        fs::write(&other, "of another").unwrap();
+
+        for text in ["first", "second"] {
+            write(&file, text).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of another");
+        assert_eq!(home.files(), 2);
+    }
+
+    #[test]
+    fn a_symbolic_link_stays_and_the_file_that_it_names_is_replaced() {
+        let home = Folder::new("link");
+        let (link, file) = (home.path().join("link"), home.file());
+        fs::write(&file, "first").unwrap();
+        symlink(&file, &link).unwrap();
+
+        write(&link, "second").unwrap();
+
+        assert_eq!(fs::read_link(&link).unwrap(), file);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        fs::remove_file(&file).unwrap();
+        write(&link, "third").unwrap_err();
+        assert_eq!(home.files(), 1);
+    }
+
+    #[test]
+    fn a_file_is_synced_before_it_replaces_another_and_its_folder_after_that() {
+        let home = Folder::new("synced");
+        let file = home.file();
+        fs::write(&file, "old").unwrap();
+        let synced = RefCell::new(Vec::new());
+
+        replace(&file, "new", |open| {
+            let is_folder = open.metadata()?.is_dir();
+            synced
+                .borrow_mut()
+                .push((is_folder, fs::read_to_string(&file)?));
+            Ok(())
+        })
+        .unwrap();
+
+        let steps = [(false, "old".to_owned()), (true, "new".to_owned())];
+        assert_eq!(*synced.borrow(), steps);
+        let full = |_: &File| Err(io::Error::other("no space"));
+        replace(&file, "newest", full).unwrap_err();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(home.files(), 1);
+    }
 }

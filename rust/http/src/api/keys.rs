@@ -48,6 +48,8 @@ impl Keys {
             file,
             ..Self::default()
         };
+        // A file that cannot be reached is not one that is missing.
+        keys.file.as_deref().map(read).transpose()?;
         keys.refresh()?;
         Ok(keys)
     }
@@ -68,22 +70,16 @@ impl Keys {
         }
         // An error is told once for each version of the file.
         *stamp = found;
-        let entries = read(file)?;
-        self.take(file, entries)?;
+        let keys = checked(file, &read(file)?)?;
+        self.put_in_force(keys);
         Ok(true)
     }
 
-    fn take(&self, file: &Path, entries: Vec<Entry>) -> Result<(), KeysError> {
-        let keys = entries
-            .into_iter()
-            .map(Key::of)
-            .collect::<Result<Vec<_>, _>>();
-        let keys = keys.map_err(|text| failed(file, text))?;
+    fn put_in_force(&self, keys: Vec<Key>) {
         *self
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = keys;
-        Ok(())
     }
 
     /// Whether anybody has a key.
@@ -120,7 +116,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`KeysError`]; nothing has changed then.
+    /// [`KeysError`]; nothing has changed then, unless the folder of the file alone could not be synced.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -134,7 +130,7 @@ impl Keys {
             scopes: scopes.iter().copied().collect::<Scopes>().names(),
             expires,
         };
-        Key::of(entry.clone()).map_err(KeysError::Invalid)?;
+        Key::of(&entry).map_err(KeysError::Invalid)?;
         self.change(|entries| {
             if entries.iter().any(|other| other.name == name) {
                 return Err(KeysError::Exists(name.into()));
@@ -152,7 +148,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`KeysError`]; nothing has changed then.
+    /// As [`add`](Self::add).
     pub(crate) fn revoke(&self, name: &str) -> Result<bool, KeysError> {
         let mut had = false;
         self.change(|entries| {
@@ -164,7 +160,8 @@ impl Keys {
         Ok(had)
     }
 
-    /// Changes the file, then the keys in force.
+    /// Changes the file, then the keys in force. A file with a wrong entry is not written: its other entries would not
+    /// come into force either.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<Entry>) -> Result<(), KeysError>,
@@ -173,16 +170,26 @@ impl Keys {
         let mut stamp = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut keys = read(file)?;
         change(&mut keys)?;
+        let in_force = checked(file, &keys)?;
         let contents = Contents { keys };
         let text = toml::to_string(&contents).map_err(|error| failed(file, error))?;
         write(file, &text).map_err(|error| failed(file, error))?;
         *stamp = stamp_of(file);
-        self.take(file, contents.keys)
+        self.put_in_force(in_force);
+        Ok(())
     }
 }
 
+/// The keys of the entries of a file.
+fn checked(file: &Path, entries: &[Entry]) -> Result<Vec<Key>, KeysError> {
+    let key = |entry: &Entry| {
+        Key::of(entry).map_err(|text| failed(file, format!("key {:?}: {text}", entry.name)))
+    };
+    entries.iter().map(key).collect()
+}
+
 impl Key {
-    fn of(entry: Entry) -> Result<Self, &'static str> {
+    fn of(entry: &Entry) -> Result<Self, &'static str> {
         if entry.name.is_empty() || entry.name.len() > 128 {
             return Err("the name of a key must have 1 to 128 bytes");
         }
@@ -194,7 +201,7 @@ impl Key {
         let expires_s = expires_s.map(|end| end.ok_or("expires must be a date or a date and time"));
         Ok(Self {
             expires_s: expires_s.transpose()?,
-            entry,
+            entry: entry.clone(),
             digest,
         })
     }
@@ -243,32 +250,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::key_file::tests::Folder;
     use super::*;
-
-    /// A path in a folder of this test, which is removed at its end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("keys-{name}-{}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            Self(folder)
-        }
-
-        fn file(&self) -> PathBuf {
-            self.0.join("keys.toml")
-        }
-
-        fn write(&self, text: &str) {
-            write(&self.file(), text).unwrap();
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     #[test]
     fn a_key_that_was_added_is_known_until_it_is_revoked_also_by_another_reader() {
@@ -348,6 +331,46 @@ mod tests {
             );
             assert!(Keys::open(Some(folder.file())).is_err());
         }
+        assert!(Keys::open(Some(folder.file().join("below"))).is_err());
+    }
+
+    #[test]
+    fn a_file_is_read_again_once_its_rights_are_mended() {
+        let folder = Folder::new("mended");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        let other = Keys::open(Some(folder.file())).unwrap();
+        let secret = other.add("a", &[Scope::View], None).unwrap();
+        let rights = |mode| fs::set_permissions(folder.file(), fs::Permissions::from_mode(mode));
+        rights(0o644).unwrap();
+        assert!(keys.refresh().is_err());
+        assert!(!keys.refresh().unwrap(), "an error is told once");
+
+        rights(0o600).unwrap();
+
+        assert!(keys.refresh().unwrap());
+        let now = SystemTime::now();
+        assert!(keys.identify(secret.as_bytes(), now).is_some());
+    }
+
+    #[test]
+    fn a_file_with_a_wrong_entry_is_not_changed_unless_the_entry_goes() {
+        let folder = Folder::new("wrong");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        keys.add("a", &[Scope::View], None).unwrap();
+        let wrong = "[[keys]]\nname='b'\nsha256='12'\nscopes=['view']\n";
+        let text = fs::read_to_string(folder.file()).unwrap() + wrong;
+        folder.write(&text);
+
+        for done in [
+            keys.revoke("a").map(drop),
+            keys.add("c", &[Scope::View], None).map(drop),
+        ] {
+            let error = done.unwrap_err().to_string();
+            assert!(error.contains("key \"b\": sha256"), "{error}");
+            assert_eq!(fs::read_to_string(folder.file()).unwrap(), text);
+        }
+        assert!(keys.revoke("b").unwrap() && keys.revoke("a").unwrap());
+        assert!(!keys.has_any());
     }
 
     #[test]
