@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mqttcore.errors import PipelineError
+from mqttcore.pipeline import runner as runner_module
 from mqttcore.pipeline import supervisor
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.supervisor import Restarts, may_pass, retried, wait_until_planned
@@ -23,7 +24,7 @@ WRONG = "stream plant: partition 0, offsets 3 to 7 (exclusive) are deleted"
 
 
 class Clock:
-    """The module `time` of the supervisor: waits take none."""
+    """The module `time` of supervisor and runner: waits take none."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,10 +42,25 @@ class Clock:
         return self.now
 
 
+class ClockEvent(threading.Event):
+    """An event that is waited for by the clock of the test."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits the whole time at once, unless it is set."""
+        if timeout and not self.is_set():
+            self.clock.sleep(timeout)
+        return self.is_set()
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(supervisor, "time", made)
+    monkeypatch.setattr(runner_module, "time", made)
     return made
 
 
@@ -85,24 +101,30 @@ class Stage:
 class PretendedRunner(Runner):
     """A runner whose queries fail as the test says."""
 
-    def __init__(self, names: list[str], failures: dict[str, list[str]]) -> None:
+    def __init__(self, clock: Clock, names: list[str], failures: dict[str, list[str]]) -> None:
+        self.clock = clock
+        self.refusals: dict[str, list[str]] = {}
         self.pipeline = named("p")
         self.stages = [Stage(name) for name in names]  # type: ignore[assignment]
         self.queries = []
         self.failures = failures
-        self.started: list[str] = []
+        self.started: list[tuple[str, float]] = []
         self._restarts = Restarts()
-        self._is_over = threading.Event()
+        self._due = {}
+        self._is_over = ClockEvent(clock)
         self._open = contextlib.ExitStack()
 
     def _started(self, stage: Any) -> Any:  # noqa: ANN401 -- a pretended query
-        self.started.append(stage.name)
+        self.started.append((stage.name, self.clock.now))
+        if refusals := self.refusals.get(stage.name):
+            raise RuntimeError(refusals.pop(0))
         failures = self.failures.get(stage.name, [])
         return Query(stage.name, failures.pop(0) if failures else None)
 
     def begin(self) -> None:
         """Starts the queries, without locks and holds."""
-        self.queries = [self._start(stage) for stage in self.stages]
+        queries = map(self._start, self.stages)
+        self.queries = [query for query in queries if query is not None]
 
 
 def named(name: str) -> Pipeline:
@@ -134,40 +156,82 @@ def test_a_query_that_a_busy_machine_ended_starts_again(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="mqttcore")
-    runner = PretendedRunner(["bronze", "silver"], {"silver": [BUSY, BUSY]})
+    runner = PretendedRunner(clock, ["bronze", "silver"], {"silver": [BUSY, BUSY]})
 
     runner.begin()
     runner.wait()
 
-    assert runner.started == ["bronze", "silver", "silver", "silver"]
-    assert clock.waits == [2.0, 4.0]
+    silver = [(name, at) for name, at in runner.started if name == "silver"]
+    assert silver == [("silver", 0.0), ("silver", 2.0), ("silver", 6.0)]
+    assert len(runner.started) == 4
     assert caplog.messages[0] == f"query p.silver failed, restart 1 of 6 in 2 s: {BUSY}"
 
 
 def test_a_query_that_fails_for_good_ends_the_pipeline(clock: Clock) -> None:
-    runner = PretendedRunner(["bronze", "silver"], {"bronze": [WRONG]})
+    runner = PretendedRunner(clock, ["bronze", "silver"], {"bronze": [WRONG]})
     runner.begin()
 
     with pytest.raises(PipelineError, match=r"query p\.bronze: stream plant"):
         runner.wait()
 
-    assert runner.started == ["bronze", "silver"]
+    assert runner.started == [("bronze", 0.0), ("silver", 0.0)]
     assert not any(query.isActive for query in runner.queries)
     assert clock.waits == []
 
 
+def test_an_end_while_a_query_waits_for_its_restart_is_heard_at_once(clock: Clock) -> None:
+    runner = PretendedRunner(clock, ["bronze"], {"bronze": [BUSY] * 6})
+    runner.begin()
+    clock.meanwhile = runner.end
+
+    runner.wait()
+
+    assert runner.started == [("bronze", 0.0)]
+    assert clock.now <= runner_module.LOOK_S
+
+
+def test_other_queries_are_looked_at_while_one_waits_for_its_restart(clock: Clock) -> None:
+    runner = PretendedRunner(clock, ["bronze", "silver"], {"bronze": [BUSY], "silver": [WRONG]})
+    runner.begin()
+
+    with pytest.raises(PipelineError, match=r"query p\.silver: stream plant"):
+        runner.wait()
+
+    assert runner.started == [("bronze", 0.0), ("silver", 0.0)]
+
+
+def test_a_restart_that_fails_is_put_off_as_well(clock: Clock) -> None:
+    runner = PretendedRunner(clock, ["bronze"], {"bronze": [BUSY]})
+    runner.begin()
+    runner.refusals["bronze"] = [BUSY]
+
+    runner.wait()
+
+    assert runner.started == [("bronze", 0.0), ("bronze", 2.0), ("bronze", 6.0)]
+
+
+def test_an_end_while_a_query_does_not_start_is_heard(clock: Clock) -> None:
+    runner = PretendedRunner(clock, ["bronze"], {})
+    runner.refusals["bronze"] = [BUSY] * 6
+    clock.meanwhile = runner.end
+
+    runner.begin()
+    runner.wait()
+
+    assert runner.queries == []
+    assert runner.started == [("bronze", 0.0)]
+
+
 def test_the_budget_of_restarts_ends_and_comes_back(clock: Clock) -> None:
     restarts = Restarts()
-    for _ in range(supervisor.RESTARTS):
-        restarts.take("q", RuntimeError(BUSY))
+    waits = [restarts.take("q", RuntimeError(BUSY)) for _ in range(supervisor.RESTARTS)]
+    assert waits == [2, 4, 8, 16, 32, 64]
     with pytest.raises(PipelineError, match="after 6 restarts within 30 minutes: Job aborted"):
         restarts.take("q", RuntimeError(BUSY))
     restarts.take("other", RuntimeError(BUSY))
 
-    clock.now += supervisor.WITHIN_S
-    restarts.take("q", RuntimeError(BUSY))
-
-    assert clock.waits[-1] == supervisor.FIRST_WAIT_S
+    clock.now += supervisor.WITHIN_S + 1
+    assert restarts.take("q", RuntimeError(BUSY)) == supervisor.FIRST_WAIT_S
 
 
 def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None:
@@ -180,7 +244,7 @@ def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None
         raise RuntimeError(next(failures))
 
     with pytest.raises(RuntimeError, match="are deleted"):
-        retried(fail, "p", Restarts())
+        retried(fail, "p", Restarts(), ClockEvent(clock))
     assert len(clock.waits) == 2
 
 

@@ -16,7 +16,7 @@ from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import Output, Stage, stages
-from mqttcore.pipeline.supervisor import Restarts, retried, wait_until_planned
+from mqttcore.pipeline.supervisor import Restarts, may_pass, retried, wait_until_planned
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
@@ -54,14 +54,17 @@ class Runner:
         """
         self.pipeline = pipeline
         self._restarts = Restarts()
-        self.stages = retried(partial(stages, spark, pipeline), pipeline.name, self._restarts)
+        # when each query that failed starts again, by its place in `queries`
+        self._due: dict[int, float] = {}
+        self._is_over = threading.Event()
+        plan = partial(stages, spark, pipeline)
+        self.stages = retried(plan, pipeline.name, self._restarts, self._is_over)
         self.queries: list[StreamingQuery] = []
         self._spark = spark
         self._reporter = reporter
         self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
         self._alerts = AlertPublisher(pipeline.source)
         self._open = contextlib.ExitStack()
-        self._is_over = threading.Event()
         self._is_once = False
 
     def table(self, output: Output) -> PipelineTable:
@@ -87,10 +90,11 @@ class Runner:
             told = telling(self._spark, f"{self.pipeline.name}.", self._reporter, self.queries)
             self._open.enter_context(told)
         for stage in self.stages:
-            if self._is_over.is_set():
+            query = None if self._is_over.is_set() else self._start(stage)
+            if query is None:
                 break
-            self.queries.append(self._start(stage))
-            wait_until_planned(self.queries[-1], self._is_over.is_set)
+            self.queries.append(query)
+            wait_until_planned(query, self._is_over.is_set)
 
     def wait(self) -> None:
         """Returns when all queries have ended, `end` was called, or one has failed for good.
@@ -126,20 +130,46 @@ class Runner:
         self._open.close()
 
     def _has_ended(self, place: int) -> bool:
-        """Whether a query has read all that it should; one that failed starts again."""
+        """Whether a query has read all that it should; one that failed starts again when due."""
         from pyspark.errors import StreamingQueryException
 
+        if place in self._due:
+            self._start_when_due(place)
+            return False
         try:
             return bool(self.queries[place].awaitTermination(LOOK_S))
         except StreamingQueryException as error:
-            stage = self.stages[place]
-            self._restarts.take(self._name(stage), error)
-            # in its place: the reporter waits for the queries of this list
-            self.queries[place] = self._start(stage)
+            self._put_off(place, error)
             return False
 
-    def _start(self, stage: Stage) -> "StreamingQuery":
-        return retried(partial(self._started, stage), self._name(stage), self._restarts)
+    def _start_when_due(self, place: int) -> None:
+        """Starts a query that failed, or waits a moment: the others are looked at meanwhile."""
+        left_s = self._due[place] - time.monotonic()
+        if self._is_over.wait(min(max(left_s, 0), LOOK_S)) or left_s > 0:
+            return
+        try:
+            # in its place: the reporter waits for the queries of this list
+            self.queries[place] = self._started(self.stages[place])
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            self._put_off(place, error)
+        else:
+            del self._due[place]
+
+    def _put_off(self, place: int, error: BaseException) -> None:
+        wait_s = self._restarts.take(self._name(self.stages[place]), error)
+        self._due[place] = time.monotonic() + wait_s
+
+    def _start(self, stage: Stage) -> "StreamingQuery | None":
+        """A query of this stage; None if it failed to start until the pipeline was to end."""
+        make, name = partial(self._started, stage), self._name(stage)
+        try:
+            return retried(make, name, self._restarts, self._is_over)
+        except Exception as error:
+            if self._is_over.is_set() and may_pass(error):
+                return None
+            raise
 
     def _started(self, stage: Stage) -> "StreamingQuery":
         folder = self._checkpoints / stage.name

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -53,8 +54,8 @@ class Restarts:
     def __init__(self) -> None:
         self._times: dict[str, deque[float]] = defaultdict(deque)
 
-    def take(self, name: str, error: BaseException) -> None:
-        """Waits before a restart of a query, and says why it is started again.
+    def take(self, name: str, error: BaseException) -> float:
+        """Says why a query is started again; returns how many seconds to wait before that.
 
         Raises:
             PipelineError: the error will not pass, or the budget is used up.
@@ -79,22 +80,24 @@ class Restarts:
             wait_s,
             first_line(error),
         )
-        time.sleep(wait_s)
+        return wait_s
 
 
-def retried(make: Callable[[], Made], name: str, restarts: Restarts) -> Made:
+def retried(
+    make: Callable[[], Made], name: str, restarts: Restarts, is_over: threading.Event
+) -> Made:
     """What ``make`` returns, called again while it fails for a reason that may pass.
 
     Raises:
         PipelineError: the budget is used up.
+        Exception: what ``make`` failed with, if it will not pass, or ``is_over`` is set meanwhile.
     """
     while True:
         try:
             return make()
         except Exception as error:
-            if not may_pass(error):
+            if not may_pass(error) or is_over.wait(restarts.take(name, error)):
                 raise
-            restarts.take(name, error)
 
 
 def wait_until_planned(query: "StreamingQuery", is_over: Callable[[], bool]) -> None:
