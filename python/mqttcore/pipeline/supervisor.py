@@ -70,7 +70,7 @@ class Restarts:
                 f"query {name}: it failed again after {RESTARTS} restarts within"
                 f" {WITHIN_S / 60:.0f} minutes: {error}"
             ) from error
-        wait_s = FIRST_WAIT_S * 2 ** len(times)
+        wait_s: float = FIRST_WAIT_S * 2 ** len(times)
         times.append(now)
         logger.warning(
             "query %s failed, restart %d of %d in %.0f s: %s",

@@ -2,7 +2,6 @@
 //!
 //! Names, payloads, QoS 2, RETAIN and the moments of publishing are those of Mosquitto 2.x (`tests/operations/sys_topics.py`).
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -55,8 +54,6 @@ struct SysTopics {
     most_sessions: u64,
     /// The most memory in use that an interval has seen, in bytes.
     most_memory: u64,
-    /// The text that each topic has.
-    texts: HashMap<String, String>,
 }
 
 /// The counters whose averages are published, with their topics below `load/`.
@@ -87,36 +84,36 @@ fn publish_load(shard: &Rc<Shard>, stats: &Stats, known: &mut SysTopics) {
     known.averages.update(shard.now(), counts);
     for ((name, _), averages) in loads.iter().zip(known.averages.texts()) {
         for (period, text) in averages {
-            known.publish(shard, &format!("load/{name}/{period}"), &text);
+            publish_figure(shard, &format!("load/{name}/{period}"), &text);
         }
     }
     known.most_sessions = known.most_sessions.max(stats.sessions);
     let most = known.most_sessions.to_string();
-    known.publish(shard, "clients/maximum", &most);
+    publish_figure(shard, "clients/maximum", &most);
     known.most_memory = known.most_memory.max(stats.memory_used_bytes);
     let most = known.most_memory.to_string();
-    known.publish(shard, "heap/maximum", &most);
+    publish_figure(shard, "heap/maximum", &most);
 }
 
 fn publish(shard: &Rc<Shard>, known: &mut SysTopics) {
     let stats = figures::stats(&shard.engine);
     let version = concat!("mqttcore ", env!("CARGO_PKG_VERSION"));
-    known.publish(shard, "version", version);
+    publish_figure(shard, "version", version);
     let promises = figures::promises_in_force(shard);
-    known.publish(shard, "promise", &promises);
+    publish_figure(shard, "promise", &promises);
     let uptime = format!("{} seconds", stats.uptime_s);
-    known.publish(shard, "uptime", &uptime);
+    publish_figure(shard, "uptime", &uptime);
     publish_load(shard, &stats, known);
     for (topic, value) in topics(&stats) {
-        known.publish(shard, topic, &value.to_string());
+        publish_figure(shard, topic, &value.to_string());
     }
     let figures = shard.engine.log.iter().flat_map(|log| log.figures());
     for (name, value) in figures {
-        known.publish(shard, &format!("store/{name}"), &value.to_string());
+        publish_figure(shard, &format!("store/{name}"), &value.to_string());
     }
     for figures in &shard.engine.figures {
         for (topic, value) in figures.sys_topics(&stats) {
-            known.publish_to(shard, &format!("$SYS/{topic}"), &value);
+            publish_to(shard, &format!("$SYS/{topic}"), &value);
         }
     }
 }
@@ -233,30 +230,27 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 62] {
     ]
 }
 
-impl SysTopics {
-    /// Publishes below `$SYS/broker/`, unless the topic has this text already.
-    fn publish(&mut self, shard: &Rc<Shard>, topic: &str, text: &str) {
-        self.publish_to(shard, &format!("$SYS/broker/{topic}"), text);
-    }
+/// Publishes below `$SYS/broker/`, unless the topic has this text already.
+fn publish_figure(shard: &Rc<Shard>, topic: &str, text: &str) {
+    publish_to(shard, &format!("$SYS/broker/{topic}"), text);
+}
 
-    fn publish_to(&mut self, shard: &Rc<Shard>, topic: &str, text: &str) {
-        let is_known = self.texts.get(topic).map_or("", String::as_str) == text;
-        if is_known {
-            return;
-        }
-        if text.is_empty() {
-            self.texts.remove(topic);
-        } else {
-            self.texts.insert(topic.to_owned(), text.to_owned());
-        }
+/// Publishes what the retained message of the topic does not say, also if another publisher has replaced or cleared it.
+fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
+    // INVARIANT: the names of this module and of services are topic names.
+    let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");
+    let text = text.as_bytes();
+    let is_known = match shard.engine.retained.get(topic) {
+        Some(kept) => kept.is_own && kept.message.payload() == text,
+        None => text.is_empty(),
+    };
+    if !is_known {
         publish_message(shard, topic, text);
     }
 }
 
-fn publish_message(shard: &Rc<Shard>, topic: &str, text: &str) {
-    // INVARIANT: the names of this module and of services are topic names.
-    let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");
-    let (text, now) = (text.as_bytes(), shard.now());
+fn publish_message(shard: &Rc<Shard>, topic: TopicName<'_>, text: &[u8]) {
+    let now = shard.now();
     let of = |qos| Message::copied(now, topic, Properties::EMPTY, text, qos, true);
     let mut message = of(QoS::ExactlyOnce);
     // It is not stored: a new broker has values of its own.

@@ -72,6 +72,28 @@ fn the_brokers_own_messages_are_not_counted() {
     while client.take_message().text() != "2" {}
 }
 
+/// Whoever replaces or clears them: the next interval publishes them again.
+#[test]
+fn the_brokers_own_messages_come_back() {
+    let broker = start(Config {
+        sys_interval: Some(Duration::from_millis(20)),
+        ..config()
+    });
+    let mut client = v5("one").connect(&broker);
+    client.subscribe("$SYS/broker/version", QoS::AtMostOnce);
+    let version = client.message().text().to_owned();
+
+    for text in ["", "another"] {
+        let (text_bytes, none) = (text.as_bytes(), Properties::EMPTY);
+        let topic = "$SYS/broker/version";
+        let told = broker.publish(topic, text_bytes, QoS::AtMostOnce, true, none);
+        told.expect("published");
+
+        assert_eq!(client.message().text(), text);
+        assert_eq!(client.message().text(), version);
+    }
+}
+
 /// Abuse F01: topics that are there may still be updated or cleared.
 #[test]
 fn at_the_cap_a_kept_topic_can_be_updated() {
