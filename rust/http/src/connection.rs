@@ -80,7 +80,7 @@ impl HttpConnections {
 
     /// Takes a place for a connection of `peer`, if there is one.
     fn admit(self: &Rc<Self>, peer: Option<IpAddr>) -> Option<(HttpConnection, Rc<Notify>)> {
-        let taken = self.places.borrow_mut().take(peer);
+        let taken = self.places.borrow_mut().take(peer, Instant::now());
         let figures = self.routes.figures();
         let Place {
             number,

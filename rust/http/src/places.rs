@@ -4,14 +4,20 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use mqttcore_broker::AddressKey;
 use tokio::sync::Notify;
 
+/// A new connection keeps its place for so long at least, so that it can send its token.
+const PROTECTED_FOR: Duration = Duration::from_secs(1);
+/// None of an address with more places is protected.
+const PROTECTED_MAX: usize = 8;
+
 /// Why there is no place for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NoPlace {
-    /// All are taken, and no address has more of them than that of the connection.
+    /// All are taken, and none of them goes to the connection.
     Full,
     /// The address has its share.
     Address,
@@ -31,6 +37,7 @@ struct Taken {
     /// `None`: at a Unix socket.
     peer: Option<IpAddr>,
     has_token: bool,
+    protected_until: Instant,
     end: Rc<Notify>,
 }
 
@@ -55,20 +62,21 @@ impl Places {
 
     /// Takes a place for a connection of `peer`; `None` for a Unix socket, whose peers count as one address without a share.
     ///
-    /// If all are taken, the address with the most of them loses its oldest one that has sent no token, if it has more than
-    /// this one: so no number of addresses that send no token can keep an address out that has no connection.
+    /// If all are taken, the address with the most of them loses its oldest one that has sent no token and is not protected, if
+    /// it has more than this one, or this one has none. So addresses that send no token keep another one out only if they renew
+    /// all places each second and none of them has more than eight.
     ///
     /// # Errors
     ///
     /// There is none for it.
-    pub(super) fn take(&mut self, peer: Option<IpAddr>) -> Result<Place, NoPlace> {
+    pub(super) fn take(&mut self, peer: Option<IpAddr>, now: Instant) -> Result<Place, NoPlace> {
         let own = self.of(peer);
         if peer.is_some() && own >= self.most_of_address {
             return Err(NoPlace::Address);
         }
         let mut displaced = None;
         if self.taken.len() >= self.most {
-            let number = self.displaceable(own).ok_or(NoPlace::Full)?;
+            let number = self.displaceable(own, now).ok_or(NoPlace::Full)?;
             let loser = self.taken.remove(&number).ok_or(NoPlace::Full)?;
             loser.end.notify_one();
             displaced = loser.peer;
@@ -78,6 +86,7 @@ impl Places {
         let taken = Taken {
             peer,
             has_token: false,
+            protected_until: now + PROTECTED_FOR,
             end: Rc::clone(&end),
         };
         self.taken.insert(self.last, taken);
@@ -100,12 +109,17 @@ impl Places {
         self.taken.remove(&number);
     }
 
-    /// The oldest place without token of the address with the most places, if those are more than one after `own`.
-    fn displaceable(&self, own: usize) -> Option<u64> {
+    /// The oldest place that may be taken away from the address with the most places, if those are more than one after
+    /// `own`, or there is no own one.
+    fn displaceable(&self, own: usize, now: Instant) -> Option<u64> {
         let without_token = self.taken.iter().filter(|(_, taken)| !taken.has_token);
-        let counted = without_token.map(|(number, taken)| (self.of(taken.peer), Reverse(*number)));
-        let (count, Reverse(number)) = counted.max()?;
-        (count > own + 1).then_some(number)
+        let counted = without_token.map(|(number, taken)| (self.of(taken.peer), number, taken));
+        let free = counted
+            .filter(|(count, _, taken)| *count > PROTECTED_MAX || taken.protected_until <= now);
+        let (count, Reverse(number)) = free
+            .map(|(count, number, _)| (count, Reverse(*number)))
+            .max()?;
+        (own == 0 || count > own + 1).then_some(number)
     }
 
     fn of(&self, peer: Option<IpAddr>) -> usize {
@@ -119,7 +133,15 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
+
+    /// A clock, in seconds.
+    fn at(second: u64) -> Instant {
+        static START: OnceLock<Instant> = OnceLock::new();
+        *START.get_or_init(Instant::now) + Duration::from_secs(second)
+    }
 
     fn address(number: u8) -> IpAddr {
         [192, 0, 2, number].into()
@@ -128,9 +150,9 @@ mod tests {
     /// Places of which the addresses up to `addresses` took all that they could.
     fn full(addresses: u8) -> Places {
         let mut places = Places::new(128, 96);
-        for number in 1..=addresses {
-            for _ in 0..128 {
-                let _ = places.take(Some(address(number)));
+        for _ in 0..128 {
+            for number in 1..=addresses {
+                let _ = places.take(Some(address(number)), at(0));
             }
         }
         assert_eq!(places.taken.len(), 128);
@@ -142,11 +164,14 @@ mod tests {
         let mut places = Places::new(128, 96);
 
         let got = (0..128)
-            .filter(|_| places.take(Some(address(1))).is_ok())
+            .filter(|_| places.take(Some(address(1)), at(1)).is_ok())
             .count();
 
         assert_eq!(got, 96);
-        assert_eq!(places.take(Some(address(1))).err(), Some(NoPlace::Address));
+        assert_eq!(
+            places.take(Some(address(1)), at(1)).err(),
+            Some(NoPlace::Address)
+        );
     }
 
     #[test]
@@ -154,7 +179,7 @@ mod tests {
         for holders in [2, 3, 20] {
             let mut places = full(holders);
 
-            let place = places.take(Some(address(99))).expect("a place");
+            let place = places.take(Some(address(99)), at(1)).expect("a place");
 
             assert!(place.displaced.is_some());
             assert_eq!(places.taken.len(), 128);
@@ -166,25 +191,69 @@ mod tests {
     fn two_addresses_that_want_all_get_half_each() {
         let mut places = full(2);
 
-        for _ in 0..128 {
-            let _ = places.take(Some(address(2)));
+        for second in 0..128 {
+            let _ = places.take(Some(address(2)), at(second));
         }
 
         assert_eq!(
             (places.of(Some(address(1))), places.of(Some(address(2)))),
             (64, 64)
         );
-        assert_eq!(places.take(Some(address(1))).err(), Some(NoPlace::Full));
+        assert_eq!(
+            places.take(Some(address(1)), at(200)).err(),
+            Some(NoPlace::Full)
+        );
+    }
+
+    #[test]
+    fn addresses_with_a_place_each_lose_the_oldest_to_an_address_without_one() {
+        let mut places = full(128);
+        let early = places.take(Some(address(200)), at(0));
+        assert_eq!(early.err(), Some(NoPlace::Full));
+        assert_eq!(places.of(Some(address(77))), 1);
+
+        let place = places.take(Some(address(200)), at(1)).expect("a place");
+
+        assert!(place.displaced.is_some());
+        assert_eq!(places.taken.len(), 128);
+        let second = places.take(Some(address(200)), at(1));
+        assert_eq!(second.err(), Some(NoPlace::Full), "one, not all");
+    }
+
+    #[test]
+    fn a_new_connection_is_protected_for_a_second() {
+        let mut places = full(16);
+
+        assert_eq!(
+            places.take(Some(address(17)), at(0)).err(),
+            Some(NoPlace::Full)
+        );
+
+        for number in 17..=144 {
+            assert!(places.take(Some(address(number)), at(1)).is_ok());
+        }
+        assert_eq!(
+            places.take(Some(address(145)), at(1)).err(),
+            Some(NoPlace::Full)
+        );
+        assert!(places.take(Some(address(145)), at(2)).is_ok());
+    }
+
+    #[test]
+    fn an_address_with_many_places_is_not_protected_by_renewing_them() {
+        let mut places = full(14);
+
+        assert!(places.take(Some(address(99)), at(0)).is_ok());
     }
 
     #[test]
     fn the_oldest_connection_goes_and_hears_of_it() {
         let mut places = Places::new(3, 3);
         let ends: Vec<Place> = (0..3)
-            .filter_map(|_| places.take(Some(address(1))).ok())
+            .filter_map(|_| places.take(Some(address(1)), at(0)).ok())
             .collect();
 
-        let place = places.take(Some(address(2))).expect("a place");
+        let place = places.take(Some(address(2)), at(1)).expect("a place");
 
         assert_eq!(place.displaced, Some(address(1)));
         assert!(!places.taken.contains_key(&ends[0].number));
@@ -199,17 +268,20 @@ mod tests {
             places.keep(*number);
         }
 
-        assert_eq!(places.take(Some(address(3))).err(), Some(NoPlace::Full));
+        assert_eq!(
+            places.take(Some(address(3)), at(1)).err(),
+            Some(NoPlace::Full)
+        );
 
         places.give_back(numbers[0]);
-        assert!(places.take(Some(address(3))).is_ok());
+        assert!(places.take(Some(address(3)), at(1)).is_ok());
     }
 
     #[test]
     fn peers_of_a_unix_socket_share_all_places() {
         let mut places = Places::new(4, 1);
 
-        let taken: Vec<bool> = (0..5).map(|_| places.take(None).is_ok()).collect();
+        let taken: Vec<bool> = (0..5).map(|_| places.take(None, at(1)).is_ok()).collect();
 
         assert_eq!(taken, [true, true, true, true, false]);
     }

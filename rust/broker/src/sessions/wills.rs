@@ -5,7 +5,7 @@ use std::rc::Rc;
 use mqttcore_session::Message;
 
 use crate::clients::client::{Client, KeptWill};
-use crate::clients::due_wills::{BURST, DueWill};
+use crate::clients::due_wills::{BURST, DueWill, DueWills, WAITING_BYTES, WaitingMax};
 use crate::config::grants::RuleAnswer;
 use crate::routing::publication::Publication;
 use crate::routing::{retain, router, session_records};
@@ -23,26 +23,27 @@ pub(crate) fn publish_or_queue(shard: &Rc<Shard>, client: &Rc<Client>, message: 
         return;
     }
     shard.due_wills.borrow_mut().push(will);
+    shard.memory().sessions.add(WAITING_BYTES as u64);
+    shard.note_growth(WAITING_BYTES);
     shard.metrics().wills_delayed.add(1);
     shard.log.warn(LogCategory::DelayedWill, now, || {
         let per_second = shard.config().wills_per_second;
         format!("wills are delayed: more than {per_second} a second are due (wills_per_second)")
     });
+    let most = WaitingMax::of_one_of(shard.engine.shards());
+    publish_each(shard, |wills| wills.pop_excess(most));
 }
 
 /// Publishes queued wills as the rate allows.
 pub(crate) fn publish_queued(shard: &Rc<Shard>) {
     let (rate, now) = (rate(shard), shard.now());
-    loop {
-        let will = shard.due_wills.borrow_mut().pop(rate, now);
-        let Some(will) = will else { return };
-        publish(shard, &will);
-    }
+    publish_each(shard, |wills| wills.pop(rate, now));
 }
 
 /// Publishes the queued will of a client that connects again, so that it does not come behind what the client publishes next.
 pub(crate) fn publish_queued_of(shard: &Rc<Shard>, client_id: &str) {
-    let will = shard.due_wills.borrow_mut().take(client_id);
+    let (rate, now) = (rate(shard), shard.now());
+    let will = take_out(shard, |wills| wills.take(client_id, rate, now));
     if let Some(will) = will {
         publish(shard, &will);
     }
@@ -50,11 +51,21 @@ pub(crate) fn publish_queued_of(shard: &Rc<Shard>, client_id: &str) {
 
 /// Publishes all queued wills: the broker stops.
 pub(crate) fn publish_all_queued(shard: &Rc<Shard>) {
-    loop {
-        let will = shard.due_wills.borrow_mut().pop_early();
-        let Some(will) = will else { return };
+    publish_each(shard, DueWills::pop_early);
+}
+
+/// Publishes what `next` takes out of the queue, until that is nothing.
+fn publish_each(shard: &Rc<Shard>, mut next: impl FnMut(&mut DueWills) -> Option<DueWill>) {
+    while let Some(will) = take_out(shard, &mut next) {
         publish(shard, &will);
     }
+}
+
+/// Takes a will out of the queue, whose bytes count no longer.
+fn take_out(shard: &Shard, next: impl FnOnce(&mut DueWills) -> Option<DueWill>) -> Option<DueWill> {
+    let will = next(&mut shard.due_wills.borrow_mut())?;
+    shard.memory().sessions.sub(WAITING_BYTES as u64);
+    Some(will)
 }
 
 /// Publishes the will of a client that is about to be disconnected because the broker stops.
