@@ -1,7 +1,7 @@
 //! Shares the places of a socket among the addresses that connect to it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -39,6 +39,13 @@ struct Taken {
     has_token: bool,
     protected_until: Instant,
     end: Rc<Notify>,
+}
+
+impl Taken {
+    /// What counts as one address.
+    fn key(&self) -> Option<AddressKey> {
+        self.peer.map(AddressKey::of)
+    }
 }
 
 /// A place that was taken.
@@ -112,8 +119,12 @@ impl Places {
     /// The oldest place that may be taken away from the address with the most places, if those are more than one after
     /// `own`, or there is no own one.
     fn displaceable(&self, own: usize, now: Instant) -> Option<u64> {
+        let mut counts: HashMap<Option<AddressKey>, usize> = HashMap::new();
+        for taken in self.taken.values() {
+            *counts.entry(taken.key()).or_default() += 1;
+        }
         let without_token = self.taken.iter().filter(|(_, taken)| !taken.has_token);
-        let counted = without_token.map(|(number, taken)| (self.of(taken.peer), number, taken));
+        let counted = without_token.map(|(number, taken)| (counts[&taken.key()], number, taken));
         let free = counted
             .filter(|(count, _, taken)| *count > PROTECTED_MAX || taken.protected_until <= now);
         let (count, Reverse(number)) = free
@@ -125,9 +136,7 @@ impl Places {
     fn of(&self, peer: Option<IpAddr>) -> usize {
         let key = peer.map(AddressKey::of);
         let taken = self.taken.values();
-        taken
-            .filter(|taken| taken.peer.map(AddressKey::of) == key)
-            .count()
+        taken.filter(|taken| taken.key() == key).count()
     }
 }
 
