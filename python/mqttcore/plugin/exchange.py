@@ -49,7 +49,9 @@ class Exchange:
             text: A reason string for people.
             username: The user whom the client's data name. Failed logins count for this user name
                 from now on, whatever CONNECT says; if too many have failed, the client is refused
-                and this hook is cancelled.
+                and this hook is cancelled. An exchange that ends with ``not_authorized`` before
+                its first challenge counts for the address alone; ``bad_credentials`` counts for
+                the user name in CONNECT as well.
 
         Raises:
             OverloadedError: too many clients have a challenge to answer; let it pass, and this

@@ -251,6 +251,7 @@ impl Handshake<'_> {
     ) -> Result<Identified, RejectReason> {
         let to = request.recipient();
         let data = request.authentication_data.take();
+        let mut is_challenged = false;
         let (mut conversation, mut answer) =
             self.begin_exchange(login, to, authentication.method(), data)?;
         loop {
@@ -260,6 +261,7 @@ impl Handshake<'_> {
                     text,
                     username,
                 }) => {
+                    is_challenged = true;
                     if let Some((limited, username)) = limited.as_mut().zip(username) {
                         limited.set_user(self.shard, &username);
                     }
@@ -287,6 +289,10 @@ impl Handshake<'_> {
                     } else {
                         UserName::Anonymous
                     };
+                    let is_guess = is_challenged || !is_unreadable(&verdict);
+                    if let Some(limited) = limited.as_mut().filter(|_| !is_guess) {
+                        limited.forget_user();
+                    }
                     let mut identified = judge(login, to, verdict, unnamed, &self.policy.caps)?;
                     identified.greeting.authentication = Some(authentication);
                     identified.greeting.authentication_data = data;
@@ -397,6 +403,12 @@ impl Handshake<'_> {
         })
         .await
     }
+}
+
+/// Whether an exchange that ends so before the first challenge was about nobody: its first data may be no message of the
+/// method at all, and must not lock out the user of CONNECT.
+fn is_unreadable(verdict: &LoginDecision) -> bool {
+    matches!(verdict, LoginDecision::Deny { reason, .. } if refusing(*reason) == ReasonCode::NOT_AUTHORIZED)
 }
 
 fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {

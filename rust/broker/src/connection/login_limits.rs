@@ -51,6 +51,11 @@ impl LimitedLogin {
         self.source.user = Some(shard.engine.key_of(username));
     }
 
+    /// Counts for the address alone from now on.
+    pub(crate) fn forget_user(&mut self) {
+        self.source.user = None;
+    }
+
     /// Whether the login is rejected, whatever its password.
     pub(crate) fn is_paused(self, shard: &Shard) -> bool {
         let failed_logins = &shard.engine.failed_logins;

@@ -29,6 +29,8 @@ pub(crate) struct Reauthentication {
     conversation: Box<dyn AuthExchange>,
     /// The plugin's pending reply; `None` while the client has to answer.
     answer: Option<oneshot::Receiver<ExchangeReply>>,
+    /// The user whom the exchange names.
+    username: Option<String>,
     /// Deadline for the whole exchange; as long as for CONNECT.
     deadline: Pin<Box<Sleep>>,
 }
@@ -59,7 +61,7 @@ impl Reauthentication {
                 text,
             ));
         };
-        refuse_paused(shard, client)?;
+        refuse_paused(shard, client, None)?;
         let opening = ExchangeStart {
             login: client.login(),
             method,
@@ -70,6 +72,7 @@ impl Reauthentication {
         Ok(Self {
             conversation: shard.hooks().converse(opening, reply),
             answer: Some(answer),
+            username: None,
             deadline: Box::pin(sleep(shard.config().connect_deadline)),
         })
     }
@@ -93,12 +96,23 @@ impl Reauthentication {
         {
             self.answer = None;
             match turn {
-                Ok(ExchangeReply::Challenge { data, text, .. }) => {
+                Ok(ExchangeReply::Challenge {
+                    data,
+                    text,
+                    username,
+                }) => {
+                    self.username = username.or(self.username.take());
+                    if let Err(refused) = refuse_paused(shard, client, self.username()) {
+                        return Poll::Ready(Err(refused));
+                    }
                     challenge(client, data.as_ref(), text.as_deref());
                     client.flush_session(shard);
                 }
                 Ok(ExchangeReply::End { verdict, data }) => {
-                    return Poll::Ready(conclude(shard, client, verdict, data.as_ref()));
+                    let access = new_access(shard, client, verdict, self.username());
+                    let changed =
+                        access.map(|access| conclude(shard, client, access, data.as_ref()));
+                    return Poll::Ready(changed);
                 }
                 Err(_) => {
                     let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
@@ -110,6 +124,10 @@ impl Reauthentication {
         let text = "authentication timed out";
         Poll::Ready(Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text)))
     }
+
+    fn username(&self) -> Option<&str> {
+        self.username.as_deref()
+    }
 }
 
 fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
@@ -118,14 +136,13 @@ fn challenge(client: &Client, data: Option<&Secret>, text: Option<&str>) {
     client.session.borrow_mut().auth_continue(data, details);
 }
 
-/// Applies the plugin's decision: a new grant, or the end of the connection.
+/// Applies a new grant, and tells the client.
 fn conclude(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    verdict: LoginDecision,
+    (access, user_properties): (CompiledGrant, UserProperties),
     data: Option<&Secret>,
-) -> Result<(), DisconnectCause> {
-    let (access, user_properties) = new_access(shard, client, verdict)?;
+) {
     change_grant(shard, client, access);
     let details = Details {
         reason_string: None,
@@ -137,7 +154,6 @@ fn conclude(
     client.flush_session(shard);
     handle_events(shard, client);
     arm(shard, client);
-    Ok(())
 }
 
 /// The grant of a decision, and the user properties of the answer.
@@ -149,9 +165,10 @@ fn new_access(
     shard: &Shard,
     client: &Client,
     verdict: LoginDecision,
+    named: Option<&str>,
 ) -> Result<(CompiledGrant, UserProperties), DisconnectCause> {
     // As at CONNECT: an answer that comes after the limit was reached must not reveal whether the guess was right.
-    refuse_paused(shard, client)?;
+    refuse_paused(shard, client, named)?;
     let (grant, username, user_properties) = match verdict {
         LoginDecision::Allow {
             grant,
@@ -160,12 +177,12 @@ fn new_access(
         } => (grant, username, user_properties),
         LoginDecision::Pass => {
             let reason = ReasonCode::NOT_AUTHORIZED;
-            count_failure(shard, client);
+            count_failure(shard, client, named);
             return Err(failed(shard, client, reason, ""));
         }
         LoginDecision::Deny { reason, text } => {
             if is_failed_login(refusing(reason)) {
-                count_failure(shard, client);
+                count_failure(shard, client, named);
             }
             let text = text.unwrap_or_default();
             return Err(failed(shard, client, reason, &text));
@@ -175,7 +192,7 @@ fn new_access(
     if username.is_some() && username.as_deref() != login.username.as_deref() {
         // The session and its queued messages belong to the first user.
         let text = "re-authentication with another user name";
-        count_failure(shard, client);
+        count_failure(shard, client, named);
         return Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text));
     }
     let Ok(access) = CompiledGrant::capped(*grant, &client.access().caps) else {
@@ -200,13 +217,19 @@ fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: CompiledGrant) {
     revoke_lost_rights(client, shard, None);
 }
 
-/// Rejects a client with too many failed logins of its own.
-fn refuse_paused(shard: &Shard, client: &Client) -> Result<(), DisconnectCause> {
-    let Some(login) = LimitedLogin::of(shard, &client.login()) else {
+/// Rejects a client with too many failed logins of its own, or of the user whom the exchange names.
+fn refuse_paused(
+    shard: &Shard,
+    client: &Client,
+    named: Option<&str>,
+) -> Result<(), DisconnectCause> {
+    let Some(login) = limited_login(shard, client, named) else {
         return Ok(());
     };
-    // The client has logged in from this address, so failed logins of others do not count for it.
-    login.succeed(shard);
+    if is_own(client, named) {
+        // The client has logged in from this address, so failed logins of others do not count for it.
+        login.succeed(shard);
+    }
     if !login.is_paused(shard) {
         return Ok(());
     }
@@ -214,12 +237,25 @@ fn refuse_paused(shard: &Shard, client: &Client) -> Result<(), DisconnectCause> 
     Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text))
 }
 
-/// Counts the failure for this client: only the plugin knows which user the exchange was about.
-fn count_failure(shard: &Shard, client: &Client) {
+/// Counts the failure for the user whom the exchange names, or for that of the client.
+fn count_failure(shard: &Shard, client: &Client, named: Option<&str>) {
     shard.metrics().logins_failed.add(1);
-    if let Some(login) = LimitedLogin::of(shard, &client.login()) {
+    if let Some(login) = limited_login(shard, client, named) {
         login.fail(shard);
     }
+}
+
+fn limited_login(shard: &Shard, client: &Client, named: Option<&str>) -> Option<LimitedLogin> {
+    let mut login = LimitedLogin::of(shard, &client.login())?;
+    if let Some(named) = named {
+        login.set_user(shard, named);
+    }
+    Some(login)
+}
+
+/// Whether the exchange is about the user that the client is.
+fn is_own(client: &Client, named: Option<&str>) -> bool {
+    named.is_none() || named == client.login().username.as_deref()
 }
 
 /// Reports the failure to plugins and returns the disconnect cause.

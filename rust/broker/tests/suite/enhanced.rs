@@ -425,24 +425,30 @@ fn c16_guesses_of_connected_clients_end_at_the_limit() {
     assert_eq!(refused, 0x8A);
 }
 
+/// Asks who the client is, whom its data name, and then says that its proof is wrong; empty data are no message.
+fn naming() -> Plugin {
+    Plugin::default().method("m", |said, reply| {
+        let named = String::from_utf8_lossy(&said.data);
+        let turn = match (said.step, &*named) {
+            (0, "") => end(deny(ReasonCode::NOT_AUTHORIZED), ""),
+            (0, _) => ExchangeReply::Challenge {
+                data: Some(b"who?"[..].into()),
+                text: None,
+                username: Some(named.into()),
+            },
+            (_, "right") => end(everything(&said), ""),
+            _ => end(deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), ""),
+        };
+        reply.send(turn);
+    })
+}
+
 /// Abuse C16: guesses count for the user whom the exchange names, whether CONNECT names nobody or somebody else.
 #[test]
 fn c16_guesses_count_for_the_user_that_the_exchange_names() {
     let mut config = single();
     config.failed_logins.per_minute = 2;
-    let plugin = Plugin::default().method("m", |said, reply| {
-        let turn = if said.step == 0 {
-            ExchangeReply::Challenge {
-                data: Some(b"who?"[..].into()),
-                text: None,
-                username: Some(String::from_utf8_lossy(&said.data).into()),
-            }
-        } else {
-            end(deny(ReasonCode::BAD_USER_NAME_OR_PASSWORD), "")
-        };
-        reply.send(turn);
-    });
-    let broker = start_with(config, plugin);
+    let broker = start_with(config, naming());
     let guesses = |user: &str| v5("guesser").method("m", user);
     for hello in [guesses("user"), guesses("user").username("nobody")] {
         let mut guessing = hello.dial(&broker);
@@ -457,6 +463,60 @@ fn c16_guesses_count_for_the_user_that_the_exchange_names() {
     assert_eq!(guesses("other").dial(&broker).receive(), step("who?"));
     assert_eq!(broker.stats().logins_failed, 2);
     assert_eq!(broker.stats().connects_refused_failed_logins, 2);
+}
+
+/// Abuse C16: data that are no message of the method guess nothing, and lock nobody out whom CONNECT names.
+#[test]
+fn c16_an_exchange_that_ends_before_its_first_challenge_does_not_count_for_the_user_of_connect() {
+    let mut config = single();
+    config.failed_logins.per_minute = 2;
+    let broker = start_with(config, naming());
+
+    for _ in 0..4 {
+        let refused = v5("guesser").method("m", "").username("user");
+        assert_eq!(refused.refused(&broker), 0x87);
+    }
+
+    assert_eq!(broker.stats().logins_failed, 4);
+    let user = v5("device").method("m", "user").username("user");
+    assert_eq!(user.dial(&broker).receive(), step("who?"));
+}
+
+/// Abuse C16: a client guesses for another user when it authenticates again.
+#[test]
+fn c16_guesses_of_a_re_authentication_count_for_the_user_that_the_exchange_names() {
+    let mut config = single();
+    config.failed_logins.per_minute = 2;
+    let broker = start_with(config, naming());
+    for id in ["a", "b", "c"] {
+        let mut client = v5(id).method("m", id).username(id).dial(&broker);
+        assert_eq!(client.receive(), step("who?"));
+        client.auth(CONTINUE, "right");
+        client.expect_welcome();
+        client.auth(AGAIN, "user");
+        if id == "c" {
+            client.until_closed();
+            assert_eq!(client.reason_string(), "too many failed logins");
+            break;
+        }
+        assert_eq!(client.receive(), step("who?"));
+        client.auth(CONTINUE, "wrong");
+        client.until_closed();
+    }
+
+    let refused = |user: &str| {
+        v5("stranger")
+            .method("m", user)
+            .username(user)
+            .refused(&broker)
+    };
+    assert_eq!(refused("user"), 0x8A);
+    let own = v5("a")
+        .method("m", "a")
+        .username("a")
+        .dial(&broker)
+        .receive();
+    assert_eq!(own, step("who?"), "its own user has no failures");
 }
 
 #[test]
