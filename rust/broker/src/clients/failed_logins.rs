@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clients::address::AddressKey;
+use crate::clients::known_logins::{KnownLogins, Pair};
 use crate::config::FailedLoginLimits;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
@@ -12,9 +13,6 @@ use crate::runtime::token_bucket::{Rate, TokenBucket};
 const WINDOW: Duration = Duration::from_secs(60);
 /// A pause doubles each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3_600);
-/// How long an address is known for a user name once nobody with that name is connected from there.
-const KNOWN_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
-
 /// Who logs in, as far as failures count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoginSource {
@@ -35,9 +33,6 @@ impl LoginSource {
         self.user.map(|user| (self.address, user))
     }
 }
-
-/// An address and a user name.
-type Pair = (Option<AddressKey>, u64);
 
 /// Which logins are refused.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -71,16 +66,16 @@ struct Failures {
     addresses: BoundedTable<AddressKey, Attempts>,
     users: BoundedTable<u64, Attempts>,
     /// Addresses from which a user has logged in.
-    known: BoundedTable<Pair, KnownPair>,
+    known: KnownLogins,
 }
 
 impl FailedLogins {
     /// Whether logins from `source` are refused now.
     pub(crate) fn is_paused(&self, source: LoginSource, now: Instant) -> bool {
         let failures = self.failures();
-        let known = source.pair().and_then(|pair| failures.known.get(&pair));
-        if let Some(known) = known.filter(|known| known.is_known(now)) {
-            return known.attempts.is_paused(now);
+        let known = source.pair().and_then(|pair| failures.known.get(pair, now));
+        if let Some(attempts) = known {
+            return attempts.is_paused(now);
         }
         let address = source.limited_address();
         let attempts = [
@@ -106,9 +101,11 @@ impl FailedLogins {
             Some(Pause { time, of })
         };
         let mut failures = self.failures();
-        let known = source.pair().and_then(|pair| failures.known.get_mut(&pair));
-        if let Some(known) = known.filter(|known| known.is_known(now)) {
-            return count(&mut known.attempts, Paused::Pair);
+        let known = source
+            .pair()
+            .and_then(|pair| failures.known.get_mut(pair, now));
+        if let Some(attempts) = known {
+            return count(attempts, Paused::Pair);
         }
         let address = source.limited_address().and_then(|address| {
             let attempts = failures.addresses.entry(address, now);
@@ -124,7 +121,7 @@ impl FailedLogins {
     /// Notes a login from `source`, or that its client leaves.
     pub(crate) fn succeed(&self, source: LoginSource, now: Instant) {
         if let Some(pair) = source.pair() {
-            self.failures().known.entry(pair, now).until = Some(now + KNOWN_FOR);
+            self.failures().known.note(pair, now);
         }
     }
 
@@ -135,7 +132,7 @@ impl FailedLogins {
 
 /// Failed logins of one address, user name or pair of both.
 #[derive(Default)]
-struct Attempts {
+pub(super) struct Attempts {
     failed: TokenBucket,
     paused_until: Option<Instant>,
     /// The pause that ends then; the next one takes twice as long, unless all is quiet for as long as it took.
@@ -160,7 +157,7 @@ impl Attempts {
         Some(self.pause)
     }
 
-    fn is_paused(&self, now: Instant) -> bool {
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.paused_until.is_some_and(|until| now < until)
     }
 
@@ -177,30 +174,6 @@ impl Remembered for Attempts {
 
     fn is_as_new(&self, now: Instant) -> bool {
         self.is_forgiven(now) && self.failed.is_full(now)
-    }
-}
-
-/// A user who has logged in from an address.
-#[derive(Default)]
-struct KnownPair {
-    until: Option<Instant>,
-    /// Those that failed since.
-    attempts: Attempts,
-}
-
-impl KnownPair {
-    fn is_known(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-}
-
-impl Remembered for KnownPair {
-    fn is_in_use(&self) -> bool {
-        false
-    }
-
-    fn is_as_new(&self, now: Instant) -> bool {
-        !self.is_known(now) && self.attempts.is_as_new(now)
     }
 }
 
@@ -320,6 +293,28 @@ mod tests {
 
         assert!(logins.is_paused(source("192.0.2.1", 77), now));
         assert!(!logins.is_paused(source("192.0.2.1", JOE), now));
+    }
+
+    #[test]
+    fn c16_one_account_at_many_addresses_does_not_make_those_of_others_unknown() {
+        let (logins, now) = (FailedLogins::default(), Instant::now());
+        let homes: Vec<_> = (0..100)
+            .map(|host| source(&format!("192.0.2.{host}"), host))
+            .collect();
+        for home in &homes {
+            logins.succeed(*home, now);
+        }
+
+        for network in 0..200_000 {
+            let (high, low) = (network >> 16, network & 0xFFFF);
+            logins.succeed(source(&format!("2001:db8:{high:x}:{low:x}::1"), 1_000), now);
+        }
+
+        for home in homes {
+            let user = home.user.unwrap();
+            guess(&logins, source("198.51.100.9", user), now);
+            assert!(!logins.is_paused(home, now), "user {user}");
+        }
     }
 
     #[test]

@@ -43,9 +43,19 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
         self.entries.get_mut(key)
     }
 
+    /// Whether a value for `key` would begin a sweep.
+    pub(crate) fn is_full_for(&self, key: &K) -> bool {
+        self.entries.len() >= self.sweep_at && !self.entries.contains_key(key)
+    }
+
+    /// Removes the values that `keeps` does not keep.
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&K) -> bool) {
+        self.entries.retain(|key, _| keeps(key));
+    }
+
     /// The value of `key`; a new one if there is none.
     pub(crate) fn entry(&mut self, key: K, now: Instant) -> &mut V {
-        if self.entries.len() >= self.sweep_at && !self.entries.contains_key(&key) {
+        if self.is_full_for(&key) {
             self.sweep(now);
         }
         self.entries.entry(key).or_default()
