@@ -130,7 +130,7 @@ deny: .make/tools
 
 fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz, else proptest)
 	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
-		$(PYTHON) fuzz/seeds.py; \
+		$(PYTHON) fuzz/corpus.py write; \
 		for target in $$(cargo +nightly fuzz list); do \
 			cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS) || exit 1; \
 		done; \

@@ -8,8 +8,19 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 #[path = "../../../fuzz/bodies.rs"]
 mod bodies;
+#[path = "../../../fuzz/kept.rs"]
+mod kept;
 
 mod generate;
+
+const DECODE: &str = include_str!("../../../fuzz/kept/decode.hex");
+const ROUNDTRIP: &str = include_str!("../../../fuzz/kept/roundtrip.hex");
+
+#[test]
+fn inputs_that_fuzz_runs_found_are_answered() {
+    assert!(kept::each_input(DECODE, bodies::decode_bytes) > 100);
+    assert!(kept::each_input(ROUNDTRIP, bodies::roundtrip) > 100);
+}
 
 #[test]
 fn random_bytes_are_answered() {

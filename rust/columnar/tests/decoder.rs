@@ -14,6 +14,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+#[path = "../../../fuzz/kept.rs"]
+mod kept;
 #[path = "../../../fuzz/payloads.rs"]
 mod payloads;
 mod sparkplug_support;
@@ -42,6 +44,13 @@ fn decoder(format: Format, schema: &str, on_error: OnError) -> Decoder {
 fn decode(schema: &str, payloads: &[&str]) -> RecordBatch {
     let mut decoder = decoder(Format::Json, schema, OnError::Null);
     decoder.decode(&batch(payloads)).expect("decoded")
+}
+
+#[test]
+fn inputs_that_fuzz_runs_found_are_answered() {
+    let inputs = include_str!("../../../fuzz/kept/payload.hex");
+
+    assert!(kept::each_input(inputs, payloads::decode_payloads) > 100);
 }
 
 /// Which rows have their payload in `_corrupt`.
