@@ -32,6 +32,14 @@ pub enum AskError {
         /// How long it had.
         deadline: Duration,
     },
+    /// The shard has the job, and may still do it.
+    #[error("shard {shard} did not confirm the change within {} s: it may still happen", deadline.as_secs())]
+    Unconfirmed {
+        /// Number of the shard.
+        shard: usize,
+        /// How long it had.
+        deadline: Duration,
+    },
     /// The session may be among those that are still to be loaded.
     #[error("sessions are still being loaded")]
     Loading,
@@ -85,7 +93,8 @@ impl BrokerHandle {
         question: impl FnOnce(&Rc<Shard>) -> T + Send + 'static,
     ) -> Result<T, AskError> {
         let answer = self.ask_shard(shard, |shard, answer| answer(question(shard)));
-        within(shard, READ_DEADLINE, answer).await
+        let deadline = READ_DEADLINE;
+        within(deadline, AskError::Late { shard, deadline }, answer).await
     }
 
     /// Has the shard of `client_id` change something once all sessions are loaded.
@@ -110,17 +119,18 @@ impl BrokerHandle {
         let answer = self.ask_shard(shard, move |shard, answer| {
             loading::when_loaded(shard, move |shard| change(shard, answer));
         });
-        within(shard, CHANGE_DEADLINE, answer).await
+        let deadline = CHANGE_DEADLINE;
+        within(deadline, AskError::Unconfirmed { shard, deadline }, answer).await
     }
 }
 
 async fn within<T>(
-    shard: usize,
     deadline: Duration,
+    late: AskError,
     answer: impl Future<Output = Result<T, BrokerStopped>>,
 ) -> Result<T, AskError> {
     match timeout(deadline, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(AskError::Late { shard, deadline }),
+        Err(_) => Err(late),
     }
 }

@@ -120,6 +120,12 @@ impl IntoResponse for Problem {
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
         let slug = match error {
+            // To send it again may do it twice.
+            AskError::Unconfirmed { .. } => {
+                let (status, slug) = (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome");
+                return Self::new(status, slug, error.to_string())
+                    .hint("read what it was to change before you send it again");
+            }
             AskError::Stopped(_) => "stopped",
             AskError::Loading => "loading",
             _ => "busy",
@@ -154,5 +160,31 @@ pub(crate) fn of_router(head: &Parts) -> Problem {
             )
         }
         status => Problem::new(status, "refused", "the request was refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A caller that sends a change again may make it twice.
+    #[test]
+    fn only_a_question_that_changes_nothing_may_be_sent_again() {
+        let (shard, deadline) = (0, Duration::from_secs(30));
+        let of = |error: AskError| {
+            let problem = Problem::from(error);
+            (problem.status.as_u16(), problem.slug, problem.retry_after_s)
+        };
+
+        let unconfirmed = AskError::Unconfirmed { shard, deadline };
+        assert_eq!(of(unconfirmed), (504, "unknown_outcome", None));
+        assert_eq!(
+            of(AskError::Late { shard, deadline }),
+            (503, "busy", Some(1))
+        );
+        assert_eq!(of(AskError::Loading), (503, "loading", Some(1)));
+        assert_eq!(of(BrokerStopped.into()), (503, "stopped", Some(1)));
     }
 }
