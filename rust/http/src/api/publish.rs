@@ -162,6 +162,15 @@ impl Content {
     }
 }
 
+/// Refuses topics, and filters of topics, that the broker itself keeps up to date.
+pub(super) fn refuse_sys(topic: &str) -> Result<(), Problem> {
+    if topic.split('/').next() != Some("$SYS") {
+        return Ok(());
+    }
+    let text = format!("topics below $SYS/ are the broker's own: {topic:?}");
+    Err(Problem::bad(text).hint("GET /api/v1/systree reads them"))
+}
+
 /// Publishes a message of the broker itself, and waits until it is as safe as promised.
 pub(super) async fn publish(
     state: &ApiState,
@@ -169,6 +178,7 @@ pub(super) async fn publish(
     content: &Content,
     retain: bool,
 ) -> Result<Published, Problem> {
+    refuse_sys(topic)?;
     let (qos, payload) = (qos_of(content.qos)?, content.bytes()?);
     let properties = content.properties.encode()?;
     let published = state

@@ -18,7 +18,7 @@ use super::ApiState;
 use super::identity::Identity;
 use super::page::{Limit, List, behind, cursor};
 use super::problem::Problem;
-use super::publish::{Content, Published, publish};
+use super::publish::{Content, Published, publish, refuse_sys};
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
 use super::scope::Scope;
 
@@ -154,6 +154,7 @@ async fn delete_one(
     ApiPath(topic): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<hyper::StatusCode, Problem> {
+    refuse_sys(&topic)?;
     if state.broker.retained(parse_topic(&topic)?)?.is_none() {
         return Err(nothing_retained(&topic));
     }
@@ -192,6 +193,7 @@ async fn delete_many(
     State(state): State<ApiState>,
     ApiQuery(query): ApiQuery<DeleteQuery>,
 ) -> Result<Json<Deleted>, Problem> {
+    refuse_sys(&query.filter)?;
     let filter = parse_filter(&query.filter)?;
     let (count, sample) = state.broker.count_retained(&filter, SAMPLE).await?;
     let dry_run = query.dry_run.unwrap_or(true);
