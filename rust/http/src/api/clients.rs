@@ -272,10 +272,11 @@ fn reason_code(text: &str) -> Result<ReasonCode, Problem> {
         None => text.parse().ok(),
     };
     let reason = number.and_then(ReasonCode::new);
-    let reason = reason.filter(|reason| reason.allowed_in(PacketType::Disconnect));
+    // Only clients send those below 0x80 [MQTT 5.0 section 3.14.2.1].
+    let reason = reason.filter(|code| code.is_error() && code.allowed_in(PacketType::Disconnect));
     reason.ok_or_else(|| {
-        Problem::bad(format!("reason: no reason code of DISCONNECT: {text:?}"))
-            .hint("0x98 is administrative action, 0x89 server busy")
+        let text = format!("reason: no reason code with which a server disconnects: {text:?}");
+        Problem::bad(text).hint("0x98 is administrative action, 0x89 server busy")
     })
 }
 
