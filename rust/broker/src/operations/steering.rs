@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Subscription};
-use mqttcore_topics::{Change, Options, SubscriptionFilter};
+use mqttcore_topics::{Change, MountPoint, Options, SubscriptionFilter};
 
 use crate::clients::client::Client;
 use crate::clients::link::Closing;
@@ -15,11 +15,12 @@ use crate::connection::subscribe::notify_subscription;
 use crate::operations::asking::AskError;
 use crate::routing::{journal, session_records};
 use crate::service::{Answer, BrokerHandle};
-use crate::sessions::{lifecycle, listing};
+use crate::sessions::{lifecycle, listing, rights, wills};
 use crate::shard::Shard;
 
 /// What became of a subscription that an operator added.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Subscribed {
     /// It is new.
     Added,
@@ -27,6 +28,12 @@ pub enum Subscribed {
     Replaced,
     /// The client has no session.
     NoSession,
+    /// The client is not connected, so that its permissions and its mount point are not known.
+    NotConnected,
+    /// The permissions of the client do not cover the filter.
+    NotCovered,
+    /// The filter is outside of this mount point of the client.
+    Outside(MountPoint),
     /// The client has as many subscriptions as it may.
     TooMany,
 }
@@ -55,8 +62,8 @@ impl BrokerHandle {
         self.change_client(client_id, disconnect).await
     }
 
-    /// Subscribes a client, as if it had sent SUBSCRIBE; permissions are not asked, and no retained messages are sent.
-    /// Returns when it is safe.
+    /// Subscribes a connected client, as if it had sent SUBSCRIBE with the internal `filter`; no retained messages are
+    /// sent. The permissions of the client apply, but no plugin is asked. Returns when it is safe.
     ///
     /// # Errors
     ///
@@ -115,6 +122,8 @@ fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
     }
     // It may have ended with its connection.
     lifecycle::remove_session(shard, &client);
+    // The record of the session ends with its will, which may be queued.
+    wills::publish_queued_of(shard, id);
     true
 }
 
@@ -124,6 +133,9 @@ fn subscribe(
     filter: &SubscriptionFilter,
     options: Options,
 ) -> Subscribed {
+    if let Some(refusal) = refusal(shard, client, filter) {
+        return refusal;
+    }
     let (held, is_new) = {
         let session = client.session.borrow();
         let held = session.subscriptions();
@@ -144,6 +156,20 @@ fn subscribe(
     } else {
         Subscribed::Replaced
     }
+}
+
+/// Why a client may not have a subscription: it would end when the client comes back ([`rights::revoke_lost_rights`]).
+fn refusal(shard: &Shard, client: &Client, filter: &SubscriptionFilter) -> Option<Subscribed> {
+    if !client.is_online() {
+        return Some(Subscribed::NotConnected);
+    }
+    let session = client.session.borrow();
+    let is_outside = |mount_point: &&MountPoint| !mount_point.holds(filter.filter());
+    if let Some(mount_point) = session.mount_point().filter(is_outside) {
+        return Some(Subscribed::Outside(mount_point.clone()));
+    }
+    let is_lost = rights::is_lost(shard, client, filter.filter());
+    is_lost.then_some(Subscribed::NotCovered)
 }
 
 fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, filter: &SubscriptionFilter) -> bool {

@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// A subscription of one client.
 #[derive(Serialize, ToSchema)]
 struct ClientSubscription {
-    /// As the client wrote it, behind its mount point.
+    /// With the mount point of the client in front.
     filter: String,
     /// The group of a shared subscription.
     share: Option<String>,
@@ -104,7 +104,7 @@ async fn subscriptions(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSubscription {
-    /// With `$share/GROUP/` in front of it a shared one.
+    /// With the mount point of the client in front, as in lists; with `$share/GROUP/` before that a shared one.
     filter: String,
     #[serde(default)]
     #[schema(maximum = 2)]
@@ -122,8 +122,8 @@ pub(super) fn qos_of(number: u8) -> Result<QoS, Problem> {
     QoS::try_from(number).map_err(|_| Problem::bad("qos must be 0, 1 or 2"))
 }
 
-fn filter_of(text: &str) -> Result<SubscriptionFilter, Problem> {
-    let filter = SubscriptionFilter::parse(text, &TopicLimits::WIDEST);
+fn filter_of(text: &str, limits: &TopicLimits) -> Result<SubscriptionFilter, Problem> {
+    let filter = SubscriptionFilter::parse(text, limits);
     filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
 }
 
@@ -147,8 +147,8 @@ impl NewSubscription {
     }
 }
 
-/// Subscribes a client, as if it had done so itself. Its permissions are not asked; it gets no retained messages.
-#[utoipa::path(post, path = "/api/v1/clients/{id}/subscriptions", tag = "clients", security(("key" = ["operate"])),
+/// Subscribes a connected client, within its permissions and its mount point. It gets no retained messages.
+#[utoipa::path(post, path = "/api/v1/clients/{id}/subscriptions", tag = "clients", security(("key" = ["operate", "payload"])),
     params(("id" = String, Path, description = "Client identifier")), request_body = NewSubscription,
     responses((status = 201, description = "The subscription is new"), (status = 200, description = "It replaces one with the same filter")))]
 async fn subscribe(
@@ -157,16 +157,35 @@ async fn subscribe(
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(new): ApiJson<NewSubscription>,
 ) -> Result<StatusCode, Problem> {
-    let filter = filter_of(&new.filter)?;
+    let config = state.broker.config().await?;
+    let filter = filter_of(&new.filter, &config.limits.topic)?;
     let options = new.options(&filter)?;
     match state.broker.subscribe_client(&id, filter, options).await? {
         Subscribed::Added => Ok(StatusCode::CREATED),
         Subscribed::Replaced => Ok(StatusCode::OK),
         Subscribed::NoSession => Err(Problem::no_client(&id)),
-        Subscribed::TooMany => {
-            let problem = Problem::conflict("the client has as many subscriptions as it may");
-            Err(problem.hint("raise limits.subscriptions, or end one"))
+        refused => Err(refusal(&id, refused)),
+    }
+}
+
+/// Why a client that has a session was not subscribed.
+fn refusal(id: &str, refused: Subscribed) -> Problem {
+    match refused {
+        Subscribed::TooMany => Problem::conflict("the client has as many subscriptions as it may")
+            .hint("raise limits.subscriptions, or end one"),
+        Subscribed::NotCovered => Problem::conflict(
+            "the permissions of the client do not cover the filter",
+        )
+        .hint(
+            "it would end without notice when the client comes back; change the permissions first",
+        ),
+        Subscribed::Outside(mount_point) => {
+            let mount_point = mount_point.as_str();
+            let text = format!("the filter is outside of the client's mount point {mount_point:?}");
+            Problem::conflict(text).hint(format!("put {mount_point}/ in front of the filter"))
         }
+        _ => Problem::conflict(format!("client {id:?} is not connected"))
+            .hint("its permissions and its mount point are known once it is connected"),
     }
 }
 
@@ -179,7 +198,7 @@ async fn unsubscribe(
     ApiPath((id, filter)): ApiPath<(String, String)>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    let parsed = filter_of(&filter)?;
+    let parsed = filter_of(&filter, &TopicLimits::WIDEST)?;
     if state.broker.unsubscribe_client(&id, parsed).await? {
         return Ok(StatusCode::NO_CONTENT);
     }

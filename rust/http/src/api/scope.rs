@@ -1,6 +1,6 @@
-//! Scopes: what a caller may do, and which scope each route needs.
+//! Scopes: what a caller may do, and which scopes each route needs.
 //!
-//! A route names its scope in its OpenAPI description, and nowhere else. A route without one is refused to everybody.
+//! A route names its scopes in its OpenAPI description, and nowhere else. A route without one is refused to everybody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,9 +79,9 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// The scope of each route.
+/// The scopes of each route. It needs all of them.
 #[derive(Debug, Default)]
-pub(crate) struct RouteScopes(HashMap<String, HashMap<String, Option<Scope>>>);
+pub(crate) struct RouteScopes(HashMap<String, HashMap<String, Option<Scopes>>>);
 
 impl RouteScopes {
     /// Reads them from an OpenAPI document.
@@ -105,35 +105,45 @@ impl RouteScopes {
         } else {
             method
         };
-        let scope = match self.0.get(path).map(|item| item.get(method.as_str())) {
+        let needed = match self.0.get(path).map(|item| item.get(method.as_str())) {
             // The router refuses the method.
             Some(None) => return Ok(()),
-            Some(Some(scope)) => *scope,
+            Some(Some(needed)) => *needed,
             None => None,
         };
-        let Some(scope) = scope else {
+        let Some(needed) = needed else {
             let text = format!("{method} {path} has no scope: nobody may ask for it");
             return Err(Problem::new(StatusCode::FORBIDDEN, "no_scope", text));
         };
-        if identity.scopes.has(scope) {
+        let lacks = |scope: &Scope| !identity.scopes.has(*scope);
+        let Some(lacking) = needed.names().into_iter().find(lacks) else {
             return Ok(());
-        }
-        let name = scope.name();
+        };
+        let name = lacking.name();
         let text = format!("{} lacks the scope {name:?}", identity.name);
         let hint = format!("use a key whose scopes in http.keys_file have {name:?}");
         Err(Problem::new(StatusCode::FORBIDDEN, "scope", text).hint(hint))
     }
 }
 
-/// The scope of each method of a path, by its name in capital letters.
-fn methods(item: &Value) -> HashMap<String, Option<Scope>> {
+/// The scopes of each method of a path, by its name in capital letters.
+fn methods(item: &Value) -> HashMap<String, Option<Scopes>> {
     let operations = item.as_object().into_iter().flatten();
     operations
         .map(|(method, operation)| {
-            let scope = operation["security"][0][SCHEME][0].as_str();
-            (method.to_uppercase(), scope.and_then(Scope::named))
+            (
+                method.to_uppercase(),
+                needed(&operation["security"][0][SCHEME]),
+            )
         })
         .collect()
+}
+
+/// The scopes with these names; `None` if there are none, or one is not known.
+fn needed(names: &Value) -> Option<Scopes> {
+    let names = names.as_array().filter(|names| !names.is_empty())?;
+    let scopes = names.iter().map(|name| Scope::named(name.as_str()?));
+    scopes.collect()
 }
 
 /// Refuses what the caller has no scope for.
@@ -164,7 +174,8 @@ mod tests {
         let document = json!({"paths": {"/a": {
             "get": {"security": [{"key": ["view"]}]},
             "post": {},
-            "put": {"security": [{"key": ["no such scope"]}]},
+            "put": {"security": [{"key": ["view", "no such scope"]}]},
+            "delete": {"security": [{"key": []}]},
         }}});
         let scopes = RouteScopes::of(&document);
         let all = Identity::new("test", Scopes::all());
@@ -175,11 +186,28 @@ mod tests {
         for (path, method) in [
             ("/a", Method::POST),
             ("/a", Method::PUT),
+            ("/a", Method::DELETE),
             ("/b", Method::GET),
         ] {
             assert_eq!(check(path, method), Err(StatusCode::FORBIDDEN), "{path}");
         }
         assert_eq!(check("/a", Method::PATCH), Ok(()), "the router answers 405");
+    }
+
+    #[test]
+    fn a_route_with_two_scopes_needs_both() {
+        let document = json!({"paths": {"/a": {
+            "get": {"security": [{"key": ["operate", "payload"]}]},
+        }}});
+        let routes = RouteScopes::of(&document);
+        let is_admitted = |scopes: &[Scope]| {
+            let identity = Identity::new("test", scopes.iter().copied().collect());
+            routes.check("/a", &Method::GET, &identity).is_ok()
+        };
+
+        assert!(is_admitted(&[Scope::Payload, Scope::Operate]));
+        assert!(!is_admitted(&[Scope::Payload, Scope::View, Scope::Admin]));
+        assert!(!is_admitted(&[Scope::Operate]));
     }
 
     #[test]

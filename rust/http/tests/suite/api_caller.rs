@@ -1,10 +1,10 @@
 //! A caller of the API.
 
 use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Http, Response};
-use crate::common::{Client, Home, Received};
+use crate::common::{Client, Home, Received, eventually};
 use crate::served::{Served, Setup};
 
 pub(crate) const TOKEN: &str = "a token of a test, 32 characters";
@@ -68,6 +68,13 @@ impl Caller {
         answer.json
     }
 
+    /// Waits until all shards have loaded their sessions.
+    pub(crate) fn until_loaded(&mut self) {
+        eventually("all sessions are loaded", || {
+            self.read("/clients?limit=1")["partial"] == json!([])
+        });
+    }
+
     /// Sends `body`, if it is not empty, as JSON to a path below `/api/v1`.
     pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> Answer {
         let kind = if body.is_empty() {
@@ -118,6 +125,14 @@ impl Answer {
         let text = self.json.to_string();
         assert!(text.contains(word), "{word} in {text}");
     }
+}
+
+/// The secret of a new key with these scopes.
+pub(crate) fn key(owner: &mut Caller, name: &str, scopes: &[&str]) -> String {
+    let body = json!({"name": name, "scopes": scopes}).to_string();
+    let answer = owner.ask("POST", "/keys", &body);
+    assert_eq!(answer.status, 201, "{}", answer.json);
+    answer.json["secret"].as_str().expect("a secret").to_owned()
 }
 
 /// The reason code with which the broker disconnects a client.

@@ -96,9 +96,7 @@ fn pages_have_each_session_once_whoever_comes_and_goes() {
     };
     let served = Setup { config, ..setup }.start();
     let mut owner = Caller::owner(&home);
-    eventually("all are loaded", || {
-        owner.read("/overview")["clients"]["to_come"] == 0
-    });
+    owner.until_loaded();
     let kept: BTreeSet<_> = all(&mut owner, "/clients?limit=1000", |_| {})
         .into_iter()
         .collect();
@@ -236,9 +234,7 @@ fn a_session_is_ended_with_or_without_its_connection_and_for_good() {
     assert_eq!(disconnect_code(&mut here), 0x98);
     let _served = setup(&home).start_after_crash(&home, served);
     let mut owner = Caller::at(&home, 1);
-    eventually("it is loaded", || {
-        owner.read("/overview")["clients"]["to_come"] == 0
-    });
+    owner.until_loaded();
     assert_eq!(ids(&owner.read("/clients?q=other")), ["other"]);
     for id in ["here", "away"] {
         owner.get(&format!("/clients/{id}")).is_problem(404, id);

@@ -14,6 +14,10 @@ fn topics(page: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// Those of the test below, but for the expiry: content type, response topic, correlation data, user properties.
+const ALL_PROPERTIES: &[u8] =
+    b"\x03\0\x0atext/plain\x08\0\x01r\x09\0\x02\0\x01\x26\0\x01k\0\x01v\x26\0\x01k\0\x01w";
+
 #[test]
 fn a_published_message_arrives_with_its_properties() {
     let home = Home::new();
@@ -41,7 +45,15 @@ fn a_published_message_arrives_with_its_properties() {
             (answer.status, &answer.json),
             (status, &json!({"matched": 1}))
         );
-        assert_eq!(client.take_message().text(), text);
+        let message = client.take_message();
+        assert_eq!(message.text(), text);
+        let properties: &[u8] = match text {
+            "three" => ALL_PROPERTIES,
+            _ => b"",
+        };
+        let without_expiry = message.properties.strip_prefix(&[0x02, 0, 0, 0, 60][..]);
+        assert_eq!(without_expiry.unwrap_or(&message.properties), properties);
+        assert_eq!(message.expiry_s, (text == "three").then_some(60));
     }
     let nobody = owner.ask("POST", "/publish", r#"{"topic": "none", "qos": 1}"#);
     assert_eq!(nobody.json, json!({"matched": 0}));

@@ -1,0 +1,164 @@
+//! What operators may change over the API, and what stays changed.
+
+use mqttcore_broker::{Config, Grant, Listener};
+use mqttcore_codec::QoS;
+use mqttcore_topics::MountPoint;
+
+use crate::api_caller::{Caller, disconnect_code, key, setup};
+use crate::common::{HOUR_S, Home, eventually, v5};
+use crate::served::Setup;
+
+/// A subscription brings payloads to a client, which may be the operator's own.
+#[test]
+fn only_who_may_see_payloads_subscribes_clients() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let _client = v5("c").connect(&served);
+    let (path, body) = ("/clients/c/subscriptions", r##"{"filter": "#"}"##);
+    let mut ask = |name: &str, scopes: &[&str]| {
+        let secret = key(&mut owner, name, scopes);
+        Caller::with(&served, Some(&secret)).ask("POST", path, body)
+    };
+
+    ask("o", &["operate"]).is_problem(403, "lacks the scope \\\"payload\\\"");
+    ask("p", &["payload", "view", "admin"]).is_problem(403, "lacks the scope \\\"operate\\\"");
+    assert_eq!(ask("both", &["operate", "payload"]).status, 201);
+}
+
+/// The store ends a session behind its will, which may wait for its turn.
+#[test]
+fn a_session_that_is_ended_while_wills_wait_stays_ended_after_a_crash() {
+    let home = Home::new();
+    let slow = || {
+        let setup = setup(&home);
+        let config = Config {
+            wills_per_second: 1,
+            shards: 1,
+            ..setup.config
+        };
+        Setup { config, ..setup }
+    };
+    let served = slow().start();
+    let mut owner = Caller::owner(&home);
+    let mut subscriber = v5("subscriber").connect(&served);
+    subscriber.subscribe("own", QoS::AtLeastOnce);
+    let lost: Vec<_> = (0..30)
+        .map(|number| {
+            v5(&format!("lost-{number}"))
+                .will("w", "x")
+                .connect(&served)
+        })
+        .collect();
+    let here = v5("here").keeping_session_s(HOUR_S).will("own", "x");
+    let mut here = here.connect(&served);
+    for client in lost {
+        client.vanish();
+    }
+    eventually("wills wait", || served.stats().wills_delayed >= 20);
+
+    let answer = owner.ask("DELETE", "/clients/here?session=end", "");
+
+    assert_eq!(answer.status, 204);
+    assert_eq!(disconnect_code(&mut here), 0x98);
+    assert_eq!(subscriber.take_message().topic, "own");
+    let _served = slow().start_after_crash(&home, served);
+    let mut owner = Caller::at(&home, 1);
+    owner.until_loaded();
+    owner.get("/clients/here").is_problem(404, "here");
+}
+
+#[test]
+fn nobody_publishes_or_removes_topics_of_the_broker_itself() {
+    let home = Home::new();
+    let _served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let new = r#"{"topic": "$SYS/broker/version", "payload": "x", "retain": true, "qos": 1}"#;
+    let content = r#"{"payload": "x", "qos": 1}"#;
+
+    for (method, path, body) in [
+        ("POST", "/publish", new),
+        ("PUT", "/retained/%24SYS%2Fbroker%2Fversion", content),
+        ("DELETE", "/retained/%24SYS%2Fbroker%2Fversion", ""),
+        ("DELETE", "/retained?filter=$SYS/%23", ""),
+    ] {
+        owner.ask(method, path, body).is_problem(400, "$SYS/");
+    }
+    assert_eq!(
+        owner.get("/retained?filter=$SYS/%23").json["items"][0]["topic"],
+        serde_json::Value::Null
+    );
+    let other = owner.ask("POST", "/publish", r#"{"topic": "$mine/a", "qos": 1}"#);
+    assert_eq!(other.status, 200);
+}
+
+#[test]
+fn a_client_is_disconnected_with_a_failure_alone() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut client = v5("c").connect(&served);
+
+    for reason in ["0x00", "0x04", "0x10", "0x85", "256", "x"] {
+        owner
+            .ask("DELETE", &format!("/clients/c?reason={reason}"), "")
+            .is_problem(400, "reason");
+    }
+    client.ping();
+}
+
+/// It would end without a word when the client comes back.
+#[test]
+fn a_subscription_that_the_client_may_not_have_is_refused() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    let listener = |name, subscribe: &str, mount_point: Option<&str>| Listener {
+        anonymous: Some(Grant {
+            subscribe: vec![subscribe.into()],
+            deny: vec!["a/secret".into()],
+            ..Grant::everything()
+        }),
+        mount_point: mount_point.map(|text| MountPoint::parse(text).expect("a mount point")),
+        ..Listener::new(name, ([127, 0, 0, 1], 0).into())
+    };
+    setup.config.listeners = vec![
+        listener("rules", "a/#", None),
+        listener("mounted", "#", Some("plant/1")),
+    ];
+    std::sync::Arc::make_mut(&mut setup.config.limits)
+        .topic
+        .levels = 5;
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    let kept = |id: &str| v5(id).keeping_session_s(HOUR_S);
+    let mut ruled = kept("ruled").connect_at(&served, 0).0;
+    let mut mounted = kept("mounted").connect_at(&served, 1).0;
+    kept("away").connect_at(&served, 0).0.disconnect();
+    eventually("it is away", || {
+        owner.read("/clients/away")["connected"] == false
+    });
+
+    for (id, filter, status, word) in [
+        ("ruled", "b", 409, "permissions"),
+        ("ruled", "$share/g/b", 409, "permissions"),
+        ("ruled", "a/secret", 409, "permissions"),
+        ("ruled", "a/2/3/4/5/6", 400, "levels"),
+        ("mounted", "x", 409, "plant/1"),
+        ("mounted", "$share/g/plant/2/x", 409, "plant/1"),
+        ("away", "a/1", 409, "not connected"),
+    ] {
+        let body = serde_json::json!({"filter": filter}).to_string();
+        owner
+            .ask("POST", &format!("/clients/{id}/subscriptions"), &body)
+            .is_problem(status, word);
+    }
+    for (id, filter) in [("ruled", "a/1"), ("mounted", "plant/1/x")] {
+        let body = serde_json::json!({"filter": filter}).to_string();
+        let answer = owner.ask("POST", &format!("/clients/{id}/subscriptions"), &body);
+        assert_eq!(answer.status, 201, "{}", answer.json);
+    }
+    ruled.publish("a/1", "1", QoS::AtMostOnce);
+    ruled.publish("plant/1/x", "2", QoS::AtMostOnce);
+    assert_eq!(ruled.take_message().topic, "a/1");
+    assert_eq!(mounted.take_message().topic, "x");
+}
