@@ -79,7 +79,7 @@ def counters() -> Iterator[tuple[str, ...]]:
 def sys_topics() -> Iterator[tuple[str, ...]]:
     """Each topic below `$SYS/broker` and the counters that it sums."""
     text = source("rust/broker/src/sys_topics.rs")
-    body = text[text.index("fn topics(") : text.index("impl SysTopics")]
+    body = text[text.index("fn topics(") : text.index("fn publish_figure(")]
     function = text[text.index("fn dropped(") : text.index("fn topics(")]
     body = body.replace("dropped(stats)", " + ".join(re.findall(r"stats\.\w+", function)))
     sums = dict(re.findall(r"let (\w+) = ([^;]+);", body))
