@@ -3,6 +3,7 @@
 //! They read the retained store on the thread of who asks; no shard is asked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_session::Message;
@@ -21,6 +22,37 @@ pub struct RetainedPage {
     pub has_more: bool,
 }
 
+/// The first topics behind a position, in order; one more than a page has.
+struct FirstTopics<'a, T> {
+    after: Option<&'a str>,
+    limit: usize,
+    found: BTreeMap<String, T>,
+}
+
+impl<'a, T> FirstTopics<'a, T> {
+    fn new(after: Option<&'a str>, limit: usize) -> Self {
+        Self {
+            after,
+            limit,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the topic if it may be among the first ones. Its cost does not depend on the size of the page.
+    fn offer(&mut self, topic: &str, value: impl FnOnce() -> T) {
+        let is_full = self.found.len() > self.limit;
+        let last = is_full.then(|| self.found.last_key_value()).flatten();
+        if self.after.is_none_or(|after| topic > after)
+            && last.is_none_or(|(last, _)| topic < last.as_str())
+        {
+            self.found.insert(topic.to_owned(), value());
+            if is_full {
+                self.found.pop_last();
+            }
+        }
+    }
+}
+
 impl BrokerHandle {
     /// Lists the retained messages that match `filter`, of topics behind `after`.
     ///
@@ -33,19 +65,13 @@ impl BrokerHandle {
         after: Option<&str>,
         limit: usize,
     ) -> Result<RetainedPage, BrokerStopped> {
-        let mut page = BTreeMap::new();
+        let mut first = FirstTopics::new(after, limit);
         self.visit_retained(filter, &mut |topic, kept| {
-            let last = page.keys().nth(limit).map(String::as_str);
-            if after.is_none_or(|after| topic > after) && last.is_none_or(|last| topic < last) {
-                page.insert(topic.to_owned(), kept.message.clone());
-                if page.len() > limit + 1 {
-                    page.pop_last();
-                }
-            }
+            first.offer(topic, || kept.message.clone());
         })
         .await?;
-        let has_more = page.len() > limit;
-        let messages = page.into_values().take(limit).collect();
+        let has_more = first.found.len() > limit;
+        let messages = first.found.into_values().take(limit).collect();
         Ok(RetainedPage { messages, has_more })
     }
 
@@ -84,12 +110,14 @@ impl BrokerHandle {
             .filter(|message| !message.is_expired(now)))
     }
 
-    /// Visits the messages that have not expired, a step of the walk at a time.
+    /// Visits the messages that have not expired, a step of the walk at a time. Other walks than [`RETAINED_WALKS`] wait.
     async fn visit_retained(
         &self,
         filter: &TopicFilter,
         visit: &mut (dyn FnMut(&str, &RetainedMessage) + Send),
     ) -> Result<(), BrokerStopped> {
+        let walks = Arc::clone(&self.engine().ok_or(BrokerStopped)?.retained_walks);
+        let _turn = walks.acquire_owned().await.map_err(|_| BrokerStopped)?;
         let mut cursor = None;
         loop {
             let engine = self.engine().ok_or(BrokerStopped)?;
@@ -106,5 +134,61 @@ impl BrokerHandle {
             }
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use mqttcore_topics::TopicLimits;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::shard::{EngineState, Kept, RETAINED_WALKS};
+
+    #[test]
+    fn the_first_topics_behind_a_position_are_found_in_any_order() {
+        let mut topics: Vec<_> = (0..50_u32).map(|number| number * 37 % 50).collect();
+        for _ in 0..2 {
+            let mut first = FirstTopics::new(Some("09"), 3);
+            for topic in &topics {
+                first.offer(&format!("{topic:02}"), || *topic);
+            }
+            assert!(first.found.values().eq(&[10, 11, 12, 13]));
+            topics.sort_unstable();
+        }
+        let mut first = FirstTopics::new(None, 0);
+        let mut taken = 0;
+        for topic in topics {
+            first.offer(&format!("{topic:02}"), || taken += 1);
+        }
+        assert_eq!(
+            (taken, first.found.len()),
+            (1, 1),
+            "one shows that more follow"
+        );
+    }
+
+    #[test]
+    fn a_walk_waits_while_others_go_on() {
+        let kept = Kept::default();
+        let engine = Arc::new(EngineState::new(&Config::default(), 1, 1, kept));
+        let broker = BrokerHandle::new(&engine);
+        let filter = TopicFilter::parse("#", &TopicLimits::WIDEST).unwrap();
+        let walks = u32::try_from(RETAINED_WALKS).unwrap();
+        let others = engine.retained_walks.try_acquire_many(walks).unwrap();
+        let mut listed = pin!(broker.list_retained(&filter, None, 1));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(listed.as_mut().poll(&mut context).is_pending());
+
+        drop(others);
+
+        let Poll::Ready(page) = listed.poll(&mut context) else {
+            panic!("it waits still");
+        };
+        assert!(page.unwrap().messages.is_empty());
+        assert_eq!(engine.retained_walks.available_permits(), RETAINED_WALKS);
     }
 }

@@ -10,7 +10,7 @@ use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{Directory, RetainedStore};
-use tokio::sync::{Barrier, Notify};
+use tokio::sync::{Barrier, Notify, Semaphore};
 
 use crate::clients::bans::Bans;
 use crate::clients::client::{Client, KeptWill};
@@ -38,6 +38,8 @@ use crate::shard::{Shard, guard};
 
 /// Number of locks of retained topics.
 const RETAINED_LOCKS: usize = 64;
+/// Walks through all retained messages that go on at the same time.
+pub(crate) const RETAINED_WALKS: usize = 2;
 
 /// What all shards share.
 pub(crate) struct EngineState {
@@ -64,6 +66,8 @@ pub(crate) struct EngineState {
     pub(crate) loading: Loading,
     /// Topics among `retained` whose message is the broker's own.
     pub(crate) own_retained: AtomicUsize,
+    /// Turns of walks of services through all of `retained`.
+    pub(crate) retained_walks: Arc<Semaphore>,
     /// Connections that exist, whatever their state; for the limits.
     pub(crate) connections: Arc<Connections>,
     pub(crate) failed_logins: FailedLogins,
@@ -142,6 +146,7 @@ impl EngineState {
             rows,
             external,
             own_retained: AtomicUsize::new(0),
+            retained_walks: Arc::new(Semaphore::new(RETAINED_WALKS)),
             sources: Sources::default(),
             connections: Arc::default(),
             failed_logins: FailedLogins::default(),

@@ -11,6 +11,8 @@ mod session_owners;
 mod state;
 mod store_events;
 
+#[cfg(test)]
+pub(crate) use engine_state::RETAINED_WALKS;
 pub(crate) use engine_state::{EngineState, Job, Kept, ShardMessage};
 pub(crate) use held::{DeferredWork, WaitingClient};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};
