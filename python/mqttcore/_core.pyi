@@ -312,7 +312,7 @@ class Engine:
         """Ban a ``client_id``, ``user`` or ``address``; answer how many clients were disconnected.
 
         Raises:
-            ValueError: the value is no address or network.
+            ValueError: the value is no address or network, or there are too many bans.
         """
 
     def unban(self, kind: str, value: str, /) -> bool:

@@ -278,7 +278,8 @@ class Broker:
 
         Raises:
             ValueError: not exactly one target is given, ``address`` or ``client_id_regex`` is none,
-                or ``seconds`` is negative.
+                or ``seconds`` is negative; or there are already 1,000 bans of networks, 1,000 of
+                expressions, or 65,536 of client identifiers and user names.
         """
         kind, value = target_of(client_id, client_id_regex, user, address)
         return self._started().ban(kind, value, reason=reason, seconds=seconds)

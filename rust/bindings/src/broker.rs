@@ -179,7 +179,8 @@ impl PyEngine {
         let broker = self.running()?;
         let target = ban_target(kind, value)?;
         let duration = seconds.map(ban_duration).transpose()?;
-        Ok(py.detach(|| broker.ban(target, reason, duration)))
+        let banned = py.detach(|| broker.ban(target, reason, duration));
+        banned.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// Lifts a ban; False: there is none.

@@ -15,7 +15,7 @@ use mqttcore_store::{Durability, StoreError};
 
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
-use crate::clients::bans::{Ban, BanTarget};
+use crate::clients::bans::{Ban, BanTarget, TooManyBans};
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
@@ -248,9 +248,18 @@ impl Broker {
     /// Bans clients, for `duration` or until [`unban`](Self::unban); replaces a ban of the same target. Returns how many
     /// were connected: they are disconnected, and their wills are not published. With a data folder, a ban outlives the
     /// broker; else it ends with it.
-    pub fn ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) -> usize {
-        self.engine.add_ban(target, reason, duration);
-        self.ask_all(listing::disconnect_banned).iter().sum()
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyBans`]
+    pub fn ban(
+        &self,
+        target: BanTarget,
+        reason: String,
+        duration: Option<Duration>,
+    ) -> Result<usize, TooManyBans> {
+        self.engine.add_ban(target, reason, duration)?;
+        Ok(self.ask_all(listing::disconnect_banned).iter().sum())
     }
 
     /// Lifts a ban. False if there is none of this target.

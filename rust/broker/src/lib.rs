@@ -50,7 +50,7 @@ pub use admission::listener::{bind, is_one_sockets_fault};
 pub use admission::unix::bind_unix;
 pub use broker::Broker;
 pub use clients::address::{AddressKey, names_an_address};
-pub use clients::bans::{Ban, BanTarget};
+pub use clients::bans::{Ban, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use config::grants::{
@@ -77,6 +77,7 @@ pub use mqttcore_store::Durability as Promise;
 pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};
+pub use operations::bans::BanError;
 pub use operations::clients::{ClientFilter, ClientOrder, ClientPage, ClientQuery, ClientSummary};
 pub use operations::one_client::ClientItems;
 pub use operations::publish::PublishError;

@@ -11,6 +11,10 @@ use crate::config::hooks::Login;
 
 /// Bans that the broker adds itself; more are left out until some have ended.
 const AUTOMATIC_MAX: usize = 65_536;
+/// Bans by operators of client identifiers and user names.
+const NAMES_MAX: usize = 65_536;
+/// Their bans of networks, and of expressions: each is compared with each new client.
+const COMPARED_MAX: usize = 1_000;
 
 /// Who is banned.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -35,6 +39,14 @@ pub struct Ban {
     pub reason: String,
     /// How long it lasts from now on; `None`: until it is lifted.
     pub remaining: Option<Duration>,
+}
+
+/// There are so many bans by operators that no more are taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("there are {max} bans of {kind}, the most that may be: lift one first")]
+pub struct TooManyBans {
+    max: usize,
+    kind: &'static str,
 }
 
 /// The bans in force, of all shards.
@@ -78,6 +90,28 @@ impl Bans {
     /// Takes the bans by operators that have ended since the last call.
     pub(crate) fn take_ended(&self, now: Instant) -> Vec<BanTarget> {
         std::mem::take(&mut self.write(now).ended)
+    }
+
+    /// Whether an operator may ban `target`, too; one that is banned may be banned anew.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyBans`]
+    pub(crate) fn check_room(&self, target: &BanTarget, now: Instant) -> Result<(), TooManyBans> {
+        let table = self.write(now);
+        let (max, kind, count) = match target {
+            BanTarget::Network(_) => (COMPARED_MAX, "networks", table.networks.len()),
+            BanTarget::ClientIdPattern(_) => (COMPARED_MAX, "expressions", table.patterns.len()),
+            BanTarget::ClientId(_) | BanTarget::Username(_) => {
+                let names = table.names.values();
+                let count = names.filter(|entry| !entry.is_automatic).count();
+                (NAMES_MAX, "client identifiers and user names", count)
+            }
+        };
+        if count < max || table.has_of_operator(target) {
+            return Ok(());
+        }
+        Err(TooManyBans { max, kind })
     }
 
     /// Bans `target`, to its end if it has one; replaces a ban of the same target.
@@ -212,6 +246,19 @@ impl Table {
         });
     }
 
+    fn has_of_operator(&self, target: &BanTarget) -> bool {
+        match target {
+            BanTarget::Network(network) => self.networks.iter().any(|(other, _)| other == network),
+            BanTarget::ClientIdPattern(pattern) => {
+                self.patterns.iter().any(|(other, _)| other == pattern)
+            }
+            name => self
+                .names
+                .get(name)
+                .is_some_and(|entry| !entry.is_automatic),
+        }
+    }
+
     fn covers_client_id(&self, client_id: &str, counts: impl Fn(&Entry) -> bool) -> bool {
         let mut patterns = self.patterns.iter();
         patterns.any(|(pattern, entry)| counts(entry) && pattern.matches(client_id))
@@ -308,27 +355,45 @@ mod tests {
     }
 
     #[test]
-    fn bans_that_clients_cause_are_limited_and_others_are_not() {
+    fn bans_by_operators_are_limited_for_each_kind_until_one_ends_or_is_lifted() {
         let (bans, now) = (Bans::default(), Instant::now());
-        let id = |number: usize| BanTarget::ClientId(number.to_string().into());
-        for number in 0..AUTOMATIC_MAX {
-            let mut table = bans.table.write().unwrap();
-            let (reason, until) = (String::new(), Some(now + Duration::from_secs(60)));
-            let entry = Entry {
-                reason,
-                until,
-                is_automatic: true,
-            };
-            table.names.insert(id(number), entry);
+        let end = now + Duration::from_secs(9);
+        let net = |number: usize| network(&format!("10.{}.{}.0/24", number / 256, number % 256));
+        let pattern = |number| BanTarget::ClientIdPattern(format!("a{number}").parse().unwrap());
+        for number in 0..COMPARED_MAX {
+            bans.add(net(number), String::new(), Some(end), now);
+            bans.add(pattern(number), String::new(), None, now);
         }
 
-        bans.add_automatic(
-            id(AUTOMATIC_MAX),
-            String::new(),
-            Duration::from_secs(60),
-            now,
-        );
+        for other in [net(COMPARED_MAX), pattern(COMPARED_MAX)] {
+            let error = bans.check_room(&other, now).unwrap_err().to_string();
+            assert!(error.contains("1000 bans of"), "{error}");
+        }
+        bans.check_room(&net(7), now).unwrap();
+        bans.check_room(&pattern(7), now).unwrap();
+        bans.check_room(&BanTarget::Username("joe".into()), now)
+            .unwrap();
+        bans.check_room(&net(COMPARED_MAX), end).unwrap();
+        assert!(bans.remove(&pattern(7), now));
+        bans.check_room(&pattern(COMPARED_MAX), now).unwrap();
+    }
+
+    #[test]
+    fn bans_that_clients_cause_are_limited_and_leave_room_for_those_of_operators() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let id = |number: usize| BanTarget::ClientId(number.to_string().into());
+        let minute = Duration::from_secs(60);
+        let automatic = || Entry {
+            reason: String::new(),
+            until: Some(now + minute),
+            is_automatic: true,
+        };
+        let all = (0..AUTOMATIC_MAX).map(|number| (id(number), automatic()));
+        bans.table.write().unwrap().names.extend(all);
+
+        bans.add_automatic(id(AUTOMATIC_MAX), String::new(), minute, now);
         assert_eq!(bans.list(now).len(), AUTOMATIC_MAX);
+        bans.check_room(&id(AUTOMATIC_MAX), now).unwrap();
         bans.add(id(AUTOMATIC_MAX), String::new(), None, now);
         assert_eq!(bans.list(now).len(), AUTOMATIC_MAX + 1);
     }

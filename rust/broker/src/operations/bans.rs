@@ -2,14 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use crate::clients::bans::{Ban, BanTarget};
+use crate::clients::bans::{Ban, BanTarget, TooManyBans};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::sessions::listing;
 use crate::shard::EngineState;
 
+/// Why a ban is not added.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BanError {
+    /// The broker stops.
+    #[error(transparent)]
+    Stopped(#[from] BrokerStopped),
+    /// Others have to be lifted first.
+    #[error(transparent)]
+    TooMany(#[from] TooManyBans),
+}
+
 impl EngineState {
     /// Notes a ban, in the store, too. Clients that it covers stay connected.
-    pub(crate) fn add_ban(&self, target: BanTarget, reason: String, duration: Option<Duration>) {
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyBans`]
+    pub(crate) fn add_ban(
+        &self,
+        target: BanTarget,
+        reason: String,
+        duration: Option<Duration>,
+    ) -> Result<(), TooManyBans> {
         let now = Instant::now();
         // A time that the clock cannot hold means no end.
         let until = duration.and_then(|duration| now.checked_add(duration));
@@ -19,9 +39,13 @@ impl EngineState {
             for target in &ended {
                 log.forget_ban(target);
             }
+        }
+        self.bans.check_room(&target, now)?;
+        if let Some(log) = &self.log {
             log.keep_ban(&target, &reason, until);
         }
         self.bans.add(target, reason, until, now);
+        Ok(())
     }
 
     /// Lifts a ban; false if there is none.
@@ -40,15 +64,15 @@ impl BrokerHandle {
     ///
     /// # Errors
     ///
-    /// [`BrokerStopped`]
+    /// [`BanError`]
     pub async fn ban(
         &self,
         target: BanTarget,
         reason: String,
         duration: Option<Duration>,
-    ) -> Result<usize, BrokerStopped> {
+    ) -> Result<usize, BanError> {
         let engine = self.engine().ok_or(BrokerStopped)?;
-        engine.add_ban(target, reason, duration);
+        engine.add_ban(target, reason, duration)?;
         drop(engine);
         let mut disconnected = 0;
         for shard in 0..self.shards() {

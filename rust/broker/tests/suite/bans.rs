@@ -27,13 +27,23 @@ fn bans(broker: &Broker) -> Vec<Ban> {
 fn bans_outlive_the_broker_with_their_reasons_and_their_ends() {
     let home = Home::new();
     let first = home.start(0);
-    first.ban(id("a/b"), "hostile".into(), None);
-    first.ban(BanTarget::Username("joe".into()), "left".into(), Some(HOUR));
+    first
+        .ban(id("a/b"), "hostile".into(), None)
+        .expect("banned");
+    first
+        .ban(BanTarget::Username("joe".into()), "left".into(), Some(HOUR))
+        .expect("banned");
     let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
-    first.ban(network.clone(), String::new(), None);
+    first
+        .ban(network.clone(), String::new(), None)
+        .expect("banned");
     let pattern = BanTarget::ClientIdPattern(r"bot-\d+".parse().expect("a pattern"));
-    first.ban(pattern.clone(), "bots".into(), None);
-    first.ban(id("lifted"), "by mistake".into(), None);
+    first
+        .ban(pattern.clone(), "bots".into(), None)
+        .expect("banned");
+    first
+        .ban(id("lifted"), "by mistake".into(), None)
+        .expect("banned");
     assert!(first.unban(&id("lifted")));
 
     let second = home.crash(first, 0);
@@ -74,10 +84,16 @@ fn the_next_ban_removes_those_that_have_ended_from_the_store() {
     let home = Home::new();
     let broker = home.start(0);
     let network = BanTarget::Network("192.0.2.0/24".parse().expect("a network"));
-    broker.ban(id("ended"), String::new(), Some(Duration::ZERO));
-    broker.ban(network, String::new(), Some(Duration::ZERO));
+    broker
+        .ban(id("ended"), String::new(), Some(Duration::ZERO))
+        .expect("banned");
+    broker
+        .ban(network, String::new(), Some(Duration::ZERO))
+        .expect("banned");
 
-    broker.ban(id("in force"), String::new(), Some(HOUR));
+    broker
+        .ban(id("in force"), String::new(), Some(HOUR))
+        .expect("banned");
 
     drop(broker);
     assert_eq!(noted(&home.life(0)), ["ban/c/in force"]);
@@ -91,8 +107,12 @@ fn in_half_an_hour() -> SystemTime {
 fn the_time_that_the_broker_is_down_counts() {
     let home = Home::new();
     let first = home.start(0);
-    first.ban(id("short"), String::new(), Some(HOUR / 4));
-    first.ban(id("long"), String::new(), Some(HOUR));
+    first
+        .ban(id("short"), String::new(), Some(HOUR / 4))
+        .expect("banned");
+    first
+        .ban(id("long"), String::new(), Some(HOUR))
+        .expect("banned");
 
     let later = Config {
         system_time: in_half_an_hour,
@@ -113,9 +133,9 @@ fn a_ban_by_regular_expression_disconnects_replaces_and_is_lifted() {
     let mut bot = v5("bot-1").connect(&broker);
     let mut other = v5("robot-1").connect(&broker);
 
-    assert_eq!(broker.ban(bots(), "first".into(), None), 1);
+    assert_eq!(broker.ban(bots(), "first".into(), None), Ok(1));
     assert_eq!(bot.until_closed().len(), 1);
-    broker.ban(bots(), "second".into(), None);
+    broker.ban(bots(), "second".into(), None).expect("banned");
 
     other.ping();
     assert_eq!(bans(&broker).len(), 1);
@@ -126,7 +146,7 @@ fn a_ban_by_regular_expression_disconnects_replaces_and_is_lifted() {
 #[test]
 fn without_a_data_folder_bans_end_with_the_broker() {
     let first = start(config());
-    first.ban(id("a"), String::new(), None);
+    first.ban(id("a"), String::new(), None).expect("banned");
     drop(first);
 
     let second = start(config());

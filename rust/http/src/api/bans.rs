@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
-use mqttcore_broker::{Ban, BanTarget};
+use mqttcore_broker::{Ban, BanError, BanTarget};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -145,6 +145,16 @@ struct Added {
     id: String,
     /// Clients that it disconnected, without those of shards that did not answer in time.
     disconnected: usize,
+}
+
+impl From<BanError> for Problem {
+    fn from(error: BanError) -> Self {
+        match error {
+            BanError::Stopped(error) => error.into(),
+            BanError::TooMany(error) => Self::conflict(error.to_string())
+                .hint("GET /api/v1/bans lists them; one network or expression can cover several"),
+        }
+    }
 }
 
 /// Bytes of the texts of a ban.

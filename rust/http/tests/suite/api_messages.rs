@@ -1,5 +1,6 @@
 //! Messages, bans and the broker itself over the API.
 
+use mqttcore_broker::BanTarget;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
@@ -218,6 +219,29 @@ fn bans_are_added_listed_and_lifted_and_outlive_the_broker() {
     ] {
         owner.ask("POST", "/bans", body).is_problem(400, word);
     }
+}
+
+#[test]
+fn a_ban_over_the_limit_is_refused_until_another_is_lifted() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let pattern = |number: usize| format!("bot-{number}");
+    for number in 0..1_000 {
+        let target = BanTarget::ClientIdPattern(pattern(number).parse().expect("a pattern"));
+        served.ban(target, String::new(), None).expect("banned");
+    }
+    let body = |number| json!({"kind": "client_id_regex", "value": pattern(number)}).to_string();
+
+    let refused = owner.ask("POST", "/bans", &body(1_000));
+
+    refused.is_problem(409, "1000 bans of expressions");
+    refused.is_problem(409, "GET /api/v1/bans lists them");
+    let again = owner.ask("POST", "/bans", &body(7));
+    assert_eq!(again.status, 201);
+    let path = format!("/bans/{}", again.json["id"].as_str().expect("a string"));
+    assert_eq!(owner.ask("DELETE", &path, "").status, 204);
+    assert_eq!(owner.ask("POST", "/bans", &body(1_000)).status, 201);
 }
 
 #[test]
