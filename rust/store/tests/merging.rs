@@ -230,3 +230,124 @@ fn a_power_cut_leaves_an_index_of_what_is_sealed() {
         }
     }
 }
+
+/// A store that is written to until the power goes, and what was acknowledged before.
+struct Writer {
+    log: Log,
+    acknowledged: u64,
+}
+
+impl Writer {
+    fn open(disk: &Disk, options: &StreamOptions) -> Self {
+        let log = Log::open(disk, options).unwrap();
+        let acknowledged = log.bounds("plant")[0].end;
+        Self { log, acknowledged }
+    }
+
+    /// One row with its offset as payload.
+    fn append(&mut self) -> Result<(), StoreError> {
+        let (store, at_us) = (&self.log.store, self.log.now_us());
+        let places = [("plant", 0)];
+        let ticket =
+            stream_support::append(store, Durability::Fsync, self.acknowledged, at_us, &places)?;
+        store.wait(ticket)?;
+        self.acknowledged += 1;
+        Ok(())
+    }
+
+    fn seal_one(&mut self) -> Result<(), StoreError> {
+        self.append()?;
+        self.log.store.seal()
+    }
+
+    /// Seals, merges, and seals again; a row that is not sealed is there when the merge begins.
+    fn merge_between_seals(&mut self, is_pressed: bool) -> Result<(), StoreError> {
+        self.seal_one()?;
+        self.append()?;
+        self.log.store.tidy(self.log.now_us())?;
+        let bounds = self.log.bounds("plant")[0];
+        assert_eq!(bounds.sealed_end == bounds.end, is_pressed);
+        self.seal_one()
+    }
+
+    /// Every acknowledged row is there once; one more may be.
+    fn check(&self, acknowledged: u64) {
+        let rows = self.log.rows("plant", 0);
+        for (offset, row) in (0_u64..).zip(&rows) {
+            let payload = stream_support::payload(offset);
+            assert_eq!((row.0, &row.2), (offset.cast_signed(), &payload));
+        }
+        let rows = rows.len() as u64;
+        assert_eq!(self.log.bounds("plant")[0].end, rows);
+        assert!(
+            (acknowledged..=acknowledged + 1).contains(&rows),
+            "{rows} rows"
+        );
+    }
+}
+
+/// A disk with many files, of which [`merging`] merges some.
+fn many_files() -> Disk {
+    let disk = disk();
+    let mut writer = Writer::open(&disk, &unmerged());
+    for _ in 0..70 {
+        writer.seal_one().unwrap();
+    }
+    drop(writer);
+    disk.after_kill()
+}
+
+/// Merges four files at once; a pressed store seals during a merge.
+fn merging(disk: &Disk, is_pressed: bool) -> StreamOptions {
+    let first = size(disk, &format!("streams/plant/data/{}", files(disk)[0]));
+    let mut options = merged_to(first * 4 - first / 2);
+    if is_pressed {
+        options.limits.tail_bytes = 1;
+    }
+    options
+}
+
+/// The power goes before each change that seals and a merge make to the disk: of the file, its name, the index, the log of the
+/// index, the parts.
+fn cut_the_power_during_a_merge(is_pressed: bool) {
+    let first = many_files();
+    let options = merging(&first, is_pressed);
+    for cut in 1.. {
+        let start = first.after_kill();
+        let mut writer = Writer::open(&start, &options);
+        start.reseed(cut);
+        start.cut_after_changes(cut);
+        let done = writer.merge_between_seals(is_pressed);
+        let is_over = !start.is_off();
+        let acknowledged = writer.acknowledged;
+        drop(writer);
+        let disk = start.after_power_cut();
+        let there = files(&disk);
+        for name in indexed(&disk) {
+            assert!(there.contains(&name), "cut {cut}: {name} is in the index");
+        }
+
+        let mut writer = Writer::open(&disk, &options);
+        writer.check(acknowledged);
+        assert_eq!(indexed(&disk), files(&disk), "cut {cut}");
+        writer.merge_between_seals(is_pressed).unwrap();
+        writer.check(writer.acknowledged);
+        assert_eq!(indexed(&disk), files(&disk), "cut {cut}");
+        if is_over {
+            done.unwrap();
+            assert!(there.len() < 72, "{} files", there.len());
+            assert!(cut > 25, "{cut} cuts");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_during_a_merge_loses_and_repeats_no_row() {
+    cut_the_power_during_a_merge(false);
+}
+
+#[test]
+fn nor_does_one_during_a_merge_that_seals() {
+    cut_the_power_during_a_merge(true);
+}
