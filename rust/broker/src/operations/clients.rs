@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ProtocolVersion;
 
 use crate::clients::client::Client;
+use crate::clients::registry::Registry;
 use crate::config::{Network, Peer};
 use crate::operations::asking::{AskError, MissingPart};
 use crate::service::{BrokerHandle, BrokerStopped};
@@ -127,7 +128,6 @@ struct Part {
     found: Vec<(Position, ClientSummary)>,
     /// Where the next range begins; 0 behind the last one.
     next: usize,
-    is_loaded: bool,
 }
 
 impl BrokerHandle {
@@ -167,15 +167,24 @@ impl BrokerHandle {
         loop {
             let last = page.keys().nth(query.limit).cloned();
             let own = Arc::clone(query);
-            let ask = move |shard: &Rc<Shard>| part(shard, from, &own, last.as_ref());
-            let part = self.read(shard, ask).await?;
+            let ask = move |shard: &Rc<Shard>| {
+                let part = part(
+                    &shard.registry.borrow(),
+                    shard.now(),
+                    from,
+                    &own,
+                    last.as_ref(),
+                );
+                (part, shard.held.is_loaded())
+            };
+            let (part, is_loaded) = self.read(shard, ask).await?;
             page.extend(part.found);
             while page.len() > query.limit + 1 {
                 page.pop_last();
             }
             from = part.next;
             if from == 0 {
-                return part.is_loaded.then_some(()).ok_or(AskError::Loading);
+                return is_loaded.then_some(()).ok_or(AskError::Loading);
             }
         }
     }
@@ -211,9 +220,14 @@ impl BrokerHandle {
 }
 
 /// Looks at the clients from slot `from` on. Those behind `last` have no place on the page.
-fn part(shard: &Shard, from: usize, query: &ClientQuery, last: Option<&Position>) -> Part {
-    let now = shard.now();
-    let (clients, next) = shard.registry.borrow().part(from, CLIENTS_A_TURN);
+fn part(
+    registry: &Registry,
+    now: Instant,
+    from: usize,
+    query: &ClientQuery,
+    last: Option<&Position>,
+) -> Part {
+    let (clients, next) = registry.part(from, CLIENTS_A_TURN);
     let mut found = Vec::new();
     for client in clients {
         if !query.filter.covers(&client) {
@@ -225,11 +239,7 @@ fn part(shard: &Shard, from: usize, query: &ClientQuery, last: Option<&Position>
             found.push((position, summary(&client, now)));
         }
     }
-    Part {
-        found,
-        next,
-        is_loaded: shard.held.is_loaded(),
-    }
+    Part { found, next }
 }
 
 impl ClientFilter {
@@ -314,5 +324,44 @@ fn summary(client: &Client, now: Instant) -> ClientSummary {
         receiving: session.open_publishes(),
         backlog_bytes: backlog_bytes(client),
         will_topic: session.will().map(|will| will.message.topic().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqttcore_session::{ServerLimits, Session};
+    use mqttcore_topics::{Directory, Strategy};
+
+    use super::*;
+    use crate::clients::client::{ClientIdentity, KnownLogin};
+    use crate::config::grants::{CompiledGrant, Permissions};
+
+    /// A shard does nothing else meanwhile.
+    #[test]
+    fn a_question_to_a_shard_looks_at_256_clients() {
+        let directory = Directory::new(1, Strategy::default());
+        let mut registry = Registry::default();
+        for number in 0..600 {
+            registry.insert(0, |handle| {
+                let access = CompiledGrant::of(Permissions::default());
+                let identity = ClientIdentity {
+                    who: KnownLogin::Kept(None),
+                    access: Arc::new(access),
+                };
+                let subscriber = directory.join(handle.word());
+                let session = Session::new(Arc::new(ServerLimits::default()));
+                let id = format!("c{number}").into();
+                Client::new(handle, subscriber, id, identity, session)
+            });
+        }
+        let (query, now) = (ClientQuery::default(), Instant::now());
+        let ask = |from| {
+            let part = part(&registry, now, from, &query, None);
+            (part.found.len(), part.next)
+        };
+
+        assert_eq!(ask(0), (256, 256));
+        assert_eq!(ask(256), (256, 512));
+        assert_eq!(ask(512), (88, 0));
     }
 }

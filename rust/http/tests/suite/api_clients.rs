@@ -1,13 +1,15 @@
 //! Clients over the API: lists, one client, and what operators change of it.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use mqttcore_broker::Config;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
-use crate::common::{HOUR_S, Home, eventually, many, v3, v5};
+use crate::common::{DEADLINE, HOUR_S, Home, Plugin, eventually, many, v3, v5};
 use crate::served::Setup;
 
 fn ids(page: &Value) -> Vec<String> {
@@ -166,6 +168,48 @@ fn clients_are_filtered_and_ranked() {
     assert_eq!(window["items"][0]["state"], "sent");
     assert_eq!(window["items"][0]["payload_bytes"], 1);
     drop(slow);
+}
+
+/// A plugin that blocks while it takes a line of the log holds up a shard.
+#[test]
+fn a_shard_that_does_not_answer_is_named_in_partial() {
+    let home = Home::new();
+    let (blocked, is_blocked) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let plugin = Plugin::default().log_lines(move |line| {
+        if line.contains("blocks") {
+            let _ = blocked.send(());
+            // The end of the test releases it, too.
+            let _ = released.lock().expect("one shard").recv();
+        }
+    });
+    let setup = setup(&home);
+    let config = Config {
+        shards: 2,
+        ..setup.config
+    };
+    let setup = Setup { config, ..setup };
+    let served = setup.try_start_with(plugin).expect("the broker starts");
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let mut client = v5("blocks").connect(&served);
+    client.send_bytes(&[0, 0]);
+
+    is_blocked
+        .recv_timeout(DEADLINE)
+        .expect("a line of the log");
+    let page = owner.read("/clients");
+
+    let partial = page["partial"].as_array().expect("shards");
+    assert_eq!(partial.len(), 1, "{page}");
+    assert!(partial[0]["shard"].is_u64());
+    assert!(
+        partial[0]["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("250 ms"))
+    );
+    drop(release);
 }
 
 #[test]

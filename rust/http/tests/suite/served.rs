@@ -37,7 +37,11 @@ impl Setup {
     }
 
     pub(crate) fn try_start(self) -> Result<Served, StartError> {
-        let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+        self.try_start_with(Plugin::default())
+    }
+
+    pub(crate) fn try_start_with(self, plugin: Plugin) -> Result<Served, StartError> {
+        let hooks: Arc<dyn Hooks> = Arc::new(plugin);
         let streams = Arc::new(RowStreams::new(StreamsConfig {
             streams: self.streams,
             kafka: None,
