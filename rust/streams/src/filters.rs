@@ -8,7 +8,7 @@ use mqttcore_topics::{SubscriptionFilter, TopicError, TopicLimits};
 pub struct InvalidStreamFilter {
     /// The stream's name.
     pub name: String,
-    /// What was said to be a filter.
+    /// The configured text.
     pub filter: String,
     /// The reason.
     pub error: TopicError,

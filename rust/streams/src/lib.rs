@@ -1,8 +1,7 @@
-//! Messages as rows: streams in the broker's store and in Kafka, batches of rows that become messages, and reports of the
-//! queries that read rows.
+//! Messages as rows: streams in the broker's store and in Kafka, the sink that publishes rows as messages, and status
+//! reports of queries.
 //!
-//! [`RowStreams`] is what the engine asks ([`RowLog`](mqttcore_broker::RowLog)). The crate speaks no HTTP: `mqttcore-http`
-//! does.
+//! [`RowStreams`] implements the engine's [`RowLog`](mqttcore_broker::RowLog). The HTTP routes are in `mqttcore-http`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

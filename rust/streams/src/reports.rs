@@ -1,7 +1,7 @@
 //! Status reports of queries that read streams, published at `$SYS/spark/<query>`.
 //!
-//! The endpoint takes a report whenever a query sends one; `$SYS` publishes the newest with its own
-//! figures, and takes away those of queries that have fallen silent.
+//! The HTTP endpoint receives the reports. `$SYS` publishes the newest of each query, and removes the topics of
+//! queries that have sent none for five minutes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,11 +11,11 @@ use thiserror::Error;
 
 /// Maximum number of queries with a status report.
 const QUERIES: usize = 64;
-/// Bytes of a report.
+/// Maximum length of a report in bytes.
 const REPORT_BYTES: usize = 8 << 10;
-/// Bytes of a query's name.
+/// Maximum length of a query's name in bytes.
 const NAME_BYTES: usize = 128;
-/// A query that told nothing for so long is gone.
+/// Time without a report after which a query has ended.
 const SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// The newest report of each query.
@@ -27,11 +27,11 @@ pub struct QueryReports {
 struct Report {
     text: String,
     at: Instant,
-    /// `$SYS` has it.
+    /// Whether [`news`](Self::news) has returned it.
     is_told: bool,
 }
 
-/// Why a report is not taken.
+/// A rejected status report.
 #[derive(Debug, Error)]
 pub enum ReportError {
     /// The query's name is not valid.
@@ -48,7 +48,7 @@ pub enum ReportError {
 }
 
 impl QueryReports {
-    /// Takes what `query` tells at `now`.
+    /// Stores the report of `query`, received at `now`.
     ///
     /// # Errors
     ///

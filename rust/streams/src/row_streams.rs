@@ -19,23 +19,23 @@ use mqttcore_topics::TopicName;
 use crate::filters::parse;
 use crate::kafka::{KafkaConfig, KafkaProducer};
 
-/// Which messages become rows, and where.
+/// Streams to create: in the broker's store and in Kafka.
 #[derive(Clone, Debug, Default)]
 pub struct StreamsConfig {
-    /// What becomes rows in the broker's store; needs its folder.
+    /// Streams in the broker's store; they need a data folder.
     pub streams: Vec<Definition>,
-    /// What becomes records of Kafka.
+    /// Streams in Kafka.
     pub kafka: Option<KafkaConfig>,
 }
 
-/// The streams of one broker. They open with it.
+/// The streams of one broker. They are opened when the broker starts.
 pub struct RowStreams {
     config: StreamsConfig,
     rows: OnceLock<Rows>,
     producer: OnceLock<KafkaProducer>,
 }
 
-/// The streams in the store of a broker, and that store.
+/// A broker's store and the streams in it.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// The streams.
@@ -45,7 +45,7 @@ pub struct Rows {
 }
 
 impl RowStreams {
-    /// Streams as `config` says.
+    /// Streams of `config`, not opened yet.
     pub fn new(config: StreamsConfig) -> Self {
         Self {
             config,
@@ -54,7 +54,7 @@ impl RowStreams {
         }
     }
 
-    /// The streams in the broker's store, once it is open and if it has any.
+    /// The streams in the broker's store; `None` before the store is open, or without such streams.
     pub fn rows(&self) -> Option<&Rows> {
         self.rows.get()
     }
@@ -86,7 +86,7 @@ impl RowLog for RowStreams {
         let store = Arc::new(store);
         if let Some(streams) = store.streams() {
             let store = Arc::clone(&store);
-            // A value serves one broker, so it is set once.
+            // Each value serves one broker, so this is set once.
             let _ = self.rows.set(Rows { streams, store });
         }
         Ok((store, recovery))
@@ -230,7 +230,7 @@ impl Figures for RowStreams {
         waiting.saturating_add(tail.unwrap_or(usize::MAX))
     }
 
-    /// Of each stream, and of all of them.
+    /// Topics of each stream, and of all streams together.
     fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)> {
         if self.rows().is_none() {
             return Vec::new();
@@ -257,7 +257,7 @@ impl Figures for RowStreams {
     }
 }
 
-/// Rows of one stream that can be read, and those of them that are in no file.
+/// Counts of one stream: readable rows, and readable rows that are not in a file.
 struct StreamCounts<'s> {
     name: &'s str,
     rows: u64,
@@ -289,7 +289,7 @@ impl RowStreams {
     }
 }
 
-/// Kept time, as the engine tells it.
+/// The engine's kept time.
 struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl fmt::Debug for Clock {

@@ -35,11 +35,11 @@ pub struct KafkaStream {
     pub name: String,
     /// The topic of Kafka.
     pub topic: String,
-    /// Messages to topics that one of these matches are its records.
+    /// Topic filters: a message that one of them matches becomes a record.
     pub filters: Vec<String>,
-    /// Partitions of the topic that are used, the first ones: few make few requests.
+    /// How many partitions of the topic are used, from 0 on. Fewer partitions need fewer requests.
     pub partitions: u16,
-    /// What decides about the partition; the key of a record is the MQTT topic whatever this is.
+    /// What selects the partition. The key of a record is the MQTT topic in any case.
     pub key: PartitionKey,
 }
 
@@ -48,15 +48,15 @@ pub struct KafkaStream {
 pub struct KafkaTopic {
     /// Replicas of the topic.
     pub copies: u16,
-    /// Copies that have a record when it is acknowledged, at least; `None`: Kafka does not say.
+    /// Least number of replicas that have a record when it is acknowledged; `None` if Kafka does not report it.
     pub in_sync: Option<u16>,
-    /// The largest record that it takes, in bytes.
+    /// Largest record of the topic, in bytes.
     pub record_bytes: usize,
 }
 
 /// Creates a [`RecordSender`].
 pub trait ConnectKafka: Send + Sync {
-    /// Reaches Kafka and finds the topics of `streams`, in their order; blocks.
+    /// Connects to Kafka and returns the topics of `streams`, in the same order. Blocks.
     ///
     /// # Errors
     ///
@@ -70,12 +70,13 @@ pub trait ConnectKafka: Send + Sync {
 
 /// Sends records to Kafka from its own threads.
 ///
-/// It reports the outcome of each record once, to the [`RecordOutcomes`] that it was created with: kept by as many copies as [`KafkaTopic::in_sync`] says, or given up.
+/// Reports the outcome of each record exactly once to the [`RecordOutcomes`] that it was created with: stored by
+/// [`KafkaTopic::in_sync`] replicas, or lost.
 pub trait RecordSender: Send + Sync {
-    /// Queues records in their order; never blocks.
+    /// Queues records in order; never blocks.
     fn send(&self, records: &mut Vec<KafkaRecord>);
 
-    /// Sends the queued records, for at most `limit`, and stops.
+    /// Sends the queued records and stops, after `limit` at the latest.
     fn close(&self, limit: Duration);
 }
 
@@ -91,7 +92,7 @@ pub enum KafkaError {
         /// The error of the client.
         why: String,
     },
-    /// The topic of a stream cannot be used as it was asked for.
+    /// The topic of a stream cannot be used as configured.
     #[error("stream {stream}: topic {topic:?}: {why}")]
     Topic {
         /// The stream's name.

@@ -1,7 +1,8 @@
 //! Streams whose log is Kafka: a publish becomes a record there before it is acknowledged.
 //!
-//! The broker queues records, and acknowledgements wait for them (`durability/external.rs` there); a [`RecordSender`] sends records
-//! from threads of its own, and says of each what became of it.
+//! The broker queues records and holds back acknowledgements until their records are stored
+//! (`durability/external.rs` of the broker). A [`RecordSender`] sends the records from its own threads and reports
+//! the outcome of each.
 
 mod config;
 mod producer;

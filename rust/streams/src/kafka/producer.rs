@@ -15,7 +15,7 @@ use crate::filters::parse;
 use super::record::{KafkaRecord, weight};
 use super::{KafkaConfig, KafkaTopic, RecordSender};
 
-/// The way to Kafka.
+/// The Kafka producer of a broker.
 pub(crate) struct KafkaProducer {
     engine: Box<dyn RecordSender>,
     streams: Vec<ProducedStream>,
@@ -39,11 +39,11 @@ struct ProducedStream {
 
 impl ProducedStream {
     fn partition(&self, topic: &str, client_id: &str) -> u16 {
-        // Other producers of the topic may know neither name nor seed of a stream.
+        // The seed is 0: other producers of the topic know neither the name nor the seed of a stream.
         self.key.partition(0, self.partitions, topic, client_id)
     }
 
-    /// The largest record that its topic takes.
+    /// Largest record of the topic, in bytes.
     fn record_bytes(&self) -> usize {
         self.topic.record_bytes
     }
@@ -63,7 +63,7 @@ impl ProducedStream {
         format!("kafka on {} ({copies})", filters.join(", "))
     }
 
-    /// An acknowledgement means less than people expect of a cluster.
+    /// Warns if one node alone may hold an acknowledged record.
     fn weakness(&self) -> Option<String> {
         let name = &self.name;
         match self.topic.in_sync {
@@ -79,7 +79,7 @@ impl ProducedStream {
 }
 
 impl KafkaProducer {
-    /// Reaches Kafka.
+    /// Connects to Kafka.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl KafkaProducer {
         })
     }
 
-    /// What becomes records.
+    /// The subscriptions whose messages become records.
     pub(crate) fn subscriptions(&self) -> Vec<RowSubscription> {
         let streams = (0..).zip(&self.streams);
         let subscribe = |(number, stream): (u32, &ProducedStream)| RowSubscription {
@@ -126,7 +126,7 @@ impl KafkaProducer {
         streams.map(subscribe).collect()
     }
 
-    /// What operators should know once the broker runs.
+    /// A warning for operators at startup.
     pub(crate) fn warning(&self) -> Option<String> {
         let weaknesses: Vec<_> = self
             .streams
@@ -136,19 +136,19 @@ impl KafkaProducer {
         (!weaknesses.is_empty()).then(|| weaknesses.join("; "))
     }
 
-    /// What an acknowledgement means where these streams match, for people.
+    /// Describes, for each stream, what an acknowledgement guarantees.
     pub(crate) fn promises(&self) -> Vec<String> {
         self.streams.iter().map(ProducedStream::promise).collect()
     }
 
-    /// Sends what is there, and ends.
+    /// Sends the queued records and stops, after `limit` at the latest.
     pub(crate) fn close(&self, limit: Duration) {
         self.engine.close(limit);
     }
 
-    /// Bytes on their way.
+    /// Bytes of records in flight.
     pub(crate) fn waiting_bytes(&self) -> usize {
-        // ORDERING: a hint; a little more or less on the way does no harm.
+        // ORDERING: an approximate value is enough.
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
@@ -189,7 +189,7 @@ impl KafkaProducer {
         Some(stream.partition(topic, client_id))
     }
 
-    /// The numbers of the streams that a message to `topic` is a record of.
+    /// The numbers of the streams whose filters match `topic`.
     pub(crate) fn numbers_of(&self, topic: TopicName<'_>) -> Vec<u32> {
         self.matching(topic).map(|(number, _)| number).collect()
     }
@@ -206,7 +206,7 @@ impl KafkaProducer {
         streams.filter(move |(_, stream)| matches(stream))
     }
 
-    /// Why a message above QoS 0 on `topic` is not taken on: what was not cannot be lost.
+    /// Why a QoS 1 or 2 message to `topic` is refused: it is larger than Kafka's limit, or the queue is overfull.
     pub(crate) fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str> {
         let (bytes, is_overfull) = (weight(message), self.is_overfull());
         if bytes <= self.record_bytes && !is_overfull {
@@ -221,17 +221,18 @@ impl KafkaProducer {
         })
     }
 
-    /// Whether publishers that wait for Kafka may be read.
+    /// Whether the broker may read from publishers that wait for Kafka.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting_bytes() < self.queue_bytes
     }
 
-    /// Whether nothing more is taken on: all were told to wait, and each sent what it had.
+    /// Whether new records are refused. Above `queue_bytes` publishers are not read, but each may still send what was
+    /// read before, so that the limit here is twice that.
     fn is_overfull(&self) -> bool {
         self.waiting_bytes() >= self.queue_bytes.saturating_mul(2)
     }
 
-    /// Counts a record of `message` as waiting; returns its bytes.
+    /// Adds a record of `message` to the bytes in flight; returns its bytes.
     pub(crate) fn reserve(&self, message: &Message) -> usize {
         let bytes = weight(message);
         // ORDERING: as in `waiting_bytes`.
@@ -239,7 +240,7 @@ impl KafkaProducer {
         bytes
     }
 
-    /// Counts the outcome of a record of these bytes; wakes every shard when there is room again.
+    /// Counts the outcome of a record of `bytes`; wakes every shard if there is room again.
     pub(crate) fn settled(&self, bytes: usize, is_kept: bool) {
         let outcome = if is_kept { &self.kept } else { &self.lost };
         // ORDERING: as in `waiting_bytes`.

@@ -4,16 +4,16 @@ use mqttcore_broker::{RecordTicket, RowRecord};
 use mqttcore_codec::Property;
 use mqttcore_session::Message;
 
-/// What stands in front of the key of a User Property in the name of its header.
+/// Prefix of the header names of User Properties.
 const USER: &str = "user.";
 
-/// Bytes that a record takes beside its own while it waits, about.
+/// Approximate overhead of a queued record, in bytes.
 const OVERHEAD_BYTES: usize = 512;
 
-/// A message on its way to Kafka.
+/// A message as a Kafka record.
 ///
-/// The key is the topic, the value the payload; all else is in headers, as text but for
-/// correlation data. `mqttcore.spark.from_kafka` reads them.
+/// The key is the topic, the value is the payload. Everything else is in headers: as text, except for correlation
+/// data. `mqttcore.spark.from_kafka` reads them.
 #[derive(Clone)]
 pub struct KafkaRecord {
     pub(super) message: Message,
@@ -24,7 +24,7 @@ pub struct KafkaRecord {
     pub partition: u16,
     /// When it was published, in microseconds since 1970.
     pub timestamp_us: i64,
-    /// What outcomes name it by.
+    /// Identifies the record in outcomes.
     pub ticket: RecordTicket,
 }
 
@@ -39,7 +39,7 @@ impl KafkaRecord {
         self.message.payload()
     }
 
-    /// Hands each header to `add`: name and value.
+    /// Calls `add` with the name and value of each header.
     pub fn headers(&self, mut add: impl FnMut(&str, &[u8])) {
         let message = &self.message;
         let flag = |set: bool| if set { &b"true"[..] } else { b"false" };
@@ -81,7 +81,7 @@ impl From<RowRecord> for KafkaRecord {
     }
 }
 
-/// Bytes that a record of `message` takes, about; no fewer than Kafka counts.
+/// Approximate bytes of a record of `message`; never fewer than Kafka counts.
 pub(super) fn weight(message: &Message) -> usize {
     let own = message.topic().len() + message.payload().len();
     own + message.properties().as_bytes().len() + OVERHEAD_BYTES

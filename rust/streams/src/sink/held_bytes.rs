@@ -1,4 +1,4 @@
-//! The memory of the sink: bytes that stages and commits hold, which count against the broker's budget.
+//! Memory accounting of the sink: bytes that stages and commits hold, as a part of the broker's memory budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ pub(super) struct HeldTotal(Arc<AtomicUsize>);
 
 impl HeldTotal {
     pub(super) fn bytes(&self) -> usize {
-        // ORDERING: a figure.
+        // ORDERING: an approximate value is enough.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Nothing yet, as a part of the sum.
+    /// Creates a holder with 0 bytes.
     pub(super) fn part(&self) -> HeldBytes {
         HeldBytes {
             total: self.clone(),
@@ -24,7 +24,7 @@ impl HeldTotal {
     }
 }
 
-/// What one holder has; it is taken off the sum with the holder.
+/// Bytes of one holder; dropping it subtracts them from the sum.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     total: HeldTotal,
@@ -36,7 +36,7 @@ impl HeldBytes {
         self.bytes
     }
 
-    /// It has `bytes` from now on.
+    /// Sets the holder's bytes.
     pub(super) fn set(&mut self, bytes: usize) {
         let total = &self.total.0;
         // ORDERING: as in `HeldTotal::bytes`.
@@ -45,7 +45,7 @@ impl HeldBytes {
         self.bytes = bytes;
     }
 
-    /// It has one batch from now on.
+    /// Sets the holder's bytes to the size of one batch.
     pub(super) fn set_batch(&mut self, batch: &RecordBatch) {
         let columns = batch.columns().iter();
         let bytes = columns.map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));

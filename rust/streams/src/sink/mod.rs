@@ -1,10 +1,10 @@
 //! The sink: publishes batches of rows as messages, all or none, exactly once.
 //!
-//! A task **stages** rows: they are checked and kept in a file, and no message yet. A **commit**
-//! names the stages of a batch; from the moment that its note is safe in the log, every row of them
-//! becomes a message. Rows are published in pieces, and each piece is one batch of the log together
-//! with the note of how far it came: after a crash it goes on behind the last one, so that nothing is
-//! lost and nothing comes twice. The number of a query's last batch stays, so that a repeat is none.
+//! A Spark task **stages** rows: the sink validates them and stores them in a file, but publishes nothing. A **commit**
+//! names the stages of a batch. As soon as the record of the commit is safe in the log, all rows of these stages will
+//! be published. The sink publishes them in chunks; each chunk is one batch of the log and contains the number of rows
+//! published so far. After a crash the sink continues with the next chunk, so that no row is lost or published twice.
+//! The log keeps the number of each query's last batch: a repeated commit publishes nothing.
 
 mod error;
 mod held_bytes;
@@ -29,16 +29,16 @@ pub use error::SinkError;
 use held_bytes::HeldTotal;
 pub use stage::Staging;
 
-/// Queries whose last batch is remembered; beyond it the oldest is forgotten.
+/// Maximum number of queries whose last batch is stored; a new query evicts the oldest.
 const QUERIES: usize = 10_000;
 
-/// For how long a stage waits for its commit, in kept time (ADR 0022).
+/// Time after which a stage without a commit is removed, in kept time (ADR 0022).
 const STAGE_LASTS: Duration = Duration::from_secs(24 * 3_600);
 
-/// How the key of a query's note begins.
+/// Prefix of the key under which the log stores a query's last batch.
 const NOTE: &str = "sink/";
 
-/// All that is staged, and what was committed last.
+/// The stages, and the last commit of each query.
 pub struct Sink {
     folder: PathBuf,
     broker: BrokerHandle,
@@ -49,23 +49,23 @@ pub struct Sink {
     commit_lock: tokio::sync::Mutex<()>,
 }
 
-/// The last batch of a query that was committed; as JSON in a note of the log.
+/// The last committed batch of a query, stored as JSON in the log.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct LastCommit {
     batch: u64,
-    /// Stages that are still to be published, in this order; empty when the batch is complete.
+    /// Stages to publish, in order; empty once the batch is published.
     stages: Vec<String>,
-    /// Rows of it that are messages by now.
+    /// Number of rows that are published.
     rows: u64,
-    /// When it was committed: kept time in unix seconds.
+    /// Time of the commit: kept time in unix seconds.
     at_s: u64,
-    /// A topic filter: its retained messages that are not rows of the batch are still to be cleared.
+    /// Topic filter of the retained messages to clear, except for those of the batch; `None` once they are cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replacing: Option<String>,
 }
 
 impl LastCommit {
-    /// Whether all of it is done.
+    /// Whether the batch is published and no retained message is left to clear.
     fn is_over(&self) -> bool {
         self.stages.is_empty() && self.replacing.is_none()
     }
@@ -114,11 +114,11 @@ fn file_name(query: &str, batch: u64, stage: &str) -> String {
 }
 
 impl Sink {
-    /// Reads what the store noted about batches; their files are in `folder`.
+    /// Reads the last batches from the store; the files of their stages are in `folder`.
     ///
     /// # Errors
     ///
-    /// The store cannot be read, or the folder cannot be made.
+    /// The store cannot be read, or the folder cannot be created.
     pub fn open(
         folder: PathBuf,
         broker: &BrokerHandle,
@@ -147,12 +147,12 @@ impl Sink {
         })
     }
 
-    /// Bytes of memory that batches take which are being received, published or replaced.
+    /// Bytes of memory of batches that are being received, published or compared with retained messages.
     pub fn memory_bytes(&self) -> usize {
         self.held.bytes()
     }
 
-    /// Begins to keep the rows of a stage.
+    /// Opens a stage for writing.
     ///
     /// # Errors
     ///
@@ -166,15 +166,15 @@ impl Sink {
         Staging::begin(Arc::clone(self), id)
     }
 
-    /// Publishes what is staged; false if this batch, or a later one, was committed before.
+    /// Publishes the stages of a batch; returns false if this batch, or a later one, was committed before.
     ///
-    /// It is over when this returns: the messages are routed, and safe where they have to be. With
-    /// `replacing`, the retained messages of these topics that are none of the batch are cleared.
+    /// When this returns, the messages are routed, and safe as far as their durability asks for it. With `replacing`,
+    /// retained messages that this filter matches are cleared unless the batch contains them.
     ///
     /// # Errors
     ///
-    /// A stage that there is not: nothing is published then. Or the broker stops: what was committed
-    /// is published when it is back.
+    /// A stage does not exist: nothing is published. Or the broker is stopping: it publishes the batch after its next
+    /// start.
     pub async fn commit(
         self: &Arc<Self>,
         query: String,
@@ -215,7 +215,7 @@ impl Sink {
         Ok(true)
     }
 
-    /// Gives up what is staged; returns how many stages there were.
+    /// Removes the stages of a batch; returns their number.
     ///
     /// # Errors
     ///
@@ -238,13 +238,13 @@ impl Sink {
         Ok(removed)
     }
 
-    /// Publishes what was committed before the broker died, and then looks, as long as the endpoint
-    /// runs, for stages that nobody committed.
+    /// Publishes batches that were committed before the broker stopped. Then, as long as the endpoint runs, removes
+    /// expired stages.
     pub async fn resume(self: Arc<Self>) {
         let committing = self.commit_lock.lock().await;
         let queries: Vec<String> = self.queries().keys().cloned().collect();
         for query in queries {
-            // A stage that cannot be read stays; a commit of the same query reports the error.
+            // If a stage cannot be read, it stays; the next commit of the query reports the error.
             let _ = publish::finish(&self, &query).await;
         }
         drop(committing);
@@ -254,7 +254,7 @@ impl Sink {
         }
     }
 
-    /// Kept time, as the files of stages have it.
+    /// Kept time, which dates the files of stages.
     fn kept_time(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.now_ms())
     }
@@ -264,20 +264,20 @@ impl Sink {
         self.broker.kept_unix_ms(Instant::now())
     }
 
-    /// Removes stages that are older than they may become.
+    /// Removes expired stages.
     fn sweep(&self, now: SystemTime) {
         self.broker
             .unless_copied(|| sweep(&self.folder, &self.wanted(), now));
     }
 
-    /// The files of batches that are committed and not yet published.
+    /// The files of batches that are committed and not completely published.
     fn wanted(&self) -> BTreeSet<String> {
         let queries = self.queries();
         let files = queries.iter().flat_map(|(query, last)| last.files(query));
         files.collect()
     }
 
-    /// Makes room for one query more.
+    /// Evicts the oldest query if the limit is reached.
     async fn forget_the_oldest(&self) -> Result<(), SinkError> {
         let oldest = {
             let queries = self.queries();
@@ -314,8 +314,8 @@ fn filter(text: &str, limits: &TopicLimits) -> Result<TopicFilter, SinkError> {
     })
 }
 
-/// Removes what is older than it may become by `now`, but for `wanted`. What is dated later is of another clock, or kept
-/// time was set back: it is as old as if it was written now.
+/// Removes files that are expired at `now`, except for `wanted`. A file with a date after `now` was dated by another
+/// clock, or kept time was set back: it gets the date `now`.
 fn sweep(folder: &Path, wanted: &BTreeSet<String>, now: SystemTime) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -333,7 +333,7 @@ fn sweep(folder: &Path, wanted: &BTreeSet<String>, now: SystemTime) {
     }
 }
 
-/// Whether there was such a file.
+/// Removes a file; returns whether it existed.
 fn remove(path: &Path) -> Result<bool, SinkError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -360,7 +360,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Kept time is in 2006, the system's clock is right: a stage without a kept date begins to age.
+    /// Kept time is in 2006 and the system's clock is right: a stage that the system's clock dated begins to age.
     #[test]
     fn a_stage_goes_after_a_day_of_kept_time_whatever_the_system_says() {
         let folder = std::env::temp_dir().join(format!("mqttcore-sweep-{}", std::process::id()));

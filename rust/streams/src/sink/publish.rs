@@ -15,21 +15,21 @@ use super::held_bytes::HeldBytes;
 use super::message::message;
 use super::{LastCommit, NOTE, Sink, SinkError, filter, remove, replace};
 
-/// Messages of one piece at most.
+/// Maximum number of messages in one chunk.
 const PIECE_ROWS: usize = 512;
 
-/// Bytes of one piece, about.
+/// Approximate bytes of one chunk.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How long it rests while the disk has no room.
+/// Pause before the next try while the disk is nearly full.
 const REST: Duration = Duration::from_millis(100);
 
-/// Notes `last` about a query; returns when that is safe.
+/// Writes `last` of a query to the log; returns once it is safe.
 pub(super) async fn note(sink: &Sink, query: &str, last: &LastCommit) -> Result<(), SinkError> {
     write(sink, query, value(last)).await
 }
 
-/// Forgets a query.
+/// Removes the stored batch of a query.
 pub(super) async fn forget(sink: &Sink, query: &str) -> Result<(), SinkError> {
     write(sink, query, Vec::new()).await
 }
@@ -38,7 +38,7 @@ async fn write(sink: &Sink, query: &str, value: Vec<u8>) -> Result<(), SinkError
     Ok(sink.broker.note(key(query), value).await?)
 }
 
-/// Publishes what is left of the last batch of `query`, and removes its stages.
+/// Publishes the remaining rows of the last batch of `query`, then removes its stages.
 pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     let last = sink.queries().get(query).cloned();
     let Some(mut last) = last.filter(|last| !last.is_over()) else {
@@ -58,7 +58,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
         .await?;
     }
     last.stages.clear();
-    // This note comes after all published messages in the log: when it is safe, they are, too.
+    // The log has this record after all published messages: once it is safe, they are safe too.
     note(sink, query, &last).await?;
     sink.queries().insert(query.to_owned(), last);
     // Files that stay because a backup copies them are removed later.
@@ -69,7 +69,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     removed
 }
 
-/// Publishes the rows of `files` behind those that `last` counts, and counts them there.
+/// Publishes the rows of `files` after the first `last.rows`, and adds them to `last.rows`.
 async fn publish_rows(
     sink: &Sink,
     query: &str,
@@ -98,8 +98,8 @@ async fn publish_rows(
     reading.await.map_err(|_| SinkError::Stopped)?
 }
 
-/// Reads the rows of `files` behind the first `skipped`, in pieces; it ends early when nobody wants
-/// them any more. The rows were checked when they were staged, by limits that may have changed since.
+/// Reads the rows of `files` after the first `skipped`, in chunks; stops if the receiver is gone. The limits are the
+/// widest ones: the rows were validated when they were staged, and the configured limits may have changed since.
 fn read_all(
     files: &[PathBuf],
     mut skipped: u64,

@@ -12,7 +12,7 @@ use mqttcore_topics::TopicFilter;
 use super::held_bytes::HeldBytes;
 use super::{Sink, SinkError};
 
-/// Clears the retained messages that match `filter` and are no row of `files`. It may be done again.
+/// Clears the retained messages that match `filter`, except for those that rows of `files` set. Idempotent.
 pub(super) async fn clear(
     sink: &Sink,
     filter: &TopicFilter,
@@ -24,7 +24,7 @@ pub(super) async fn clear(
     Ok(sink.broker.clear_retained(filter, kept).await?)
 }
 
-/// The topics of all rows that are retained.
+/// The topics of all rows that set a retained message.
 fn retained_in(files: &[PathBuf], mut held: HeldBytes) -> Result<HashSet<String>, SinkError> {
     let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let mut topics = HashSet::new();

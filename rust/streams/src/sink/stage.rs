@@ -14,10 +14,10 @@ use super::held_bytes::HeldBytes;
 use super::message::message;
 use super::{Sink, SinkError, StageId, remove};
 
-/// Bytes without the end of a batch among them that are read at most.
+/// Maximum size of an Arrow record batch in bytes.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// A stage in the making. Dropped before its end, it is gone.
+/// A stage that is being written. Dropping it before [`end`](Self::end) removes it.
 pub struct Staging {
     sink: Arc<Sink>,
     id: StageId,
@@ -25,7 +25,7 @@ pub struct Staging {
     file: Option<File>,
     decoder: StreamDecoder,
     rows: u64,
-    /// Bytes since the last whole batch.
+    /// Bytes received since the last complete record batch.
     pending: HeldBytes,
 }
 
@@ -46,7 +46,7 @@ impl Staging {
         })
     }
 
-    /// Takes the next bytes of an Arrow IPC stream. It may wait for the disk.
+    /// Appends the next bytes of an Arrow IPC stream. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -75,18 +75,18 @@ impl Staging {
             }
             self.pending.set(buffer.len());
         }
-        // INVARIANT: taken out at the end alone.
+        // INVARIANT: only `end` takes the file, and it consumes the stage.
         let file = self.file.as_mut().expect("a file");
         file.write_all(bytes)?;
         date(file, &self.sink);
         Ok(())
     }
 
-    /// Makes the stage safe; returns how many rows it has. It waits for the disk.
+    /// Syncs the stage to disk; returns its number of rows. Blocks.
     ///
     /// # Errors
     ///
-    /// The stream has no end, or the disk refuses it.
+    /// The stream is incomplete, or the file cannot be written.
     pub fn end(mut self) -> Result<u64, SinkError> {
         let ended = self.decoder.finish();
         ended.map_err(|error| SinkError::Rows(error.to_string()))?;
@@ -103,7 +103,7 @@ impl Staging {
     }
 }
 
-/// Notes when `file` was written last in kept time: the system's clock may step before it is swept.
+/// Dates `file` by kept time: the system's clock may jump before the file expires.
 fn date(file: &File, sink: &Sink) {
     // If the file system does not store it, the file keeps the time of the system's clock.
     let _ = file.set_modified(sink.kept_time());

@@ -14,33 +14,33 @@ use super::{ConnectKafka, KafkaError, KafkaStream, KafkaTopic, RecordOutcomes, R
 use threads::{DeliveryReports, Threads};
 use topic_setup::TopicSetup;
 
-/// What a topic takes that does not say, in bytes.
+/// Largest record of a topic, in bytes, if Kafka does not report `max.message.bytes`.
 const RECORD_BYTES: usize = 1_000_000;
 
-/// How Kafka is reached.
+/// Settings of the connection to Kafka.
 #[derive(Clone, Debug)]
 pub struct KafkaClient {
-    /// Addresses of some of its nodes, joined by commas.
+    /// Bootstrap servers, separated by commas.
     pub servers: String,
-    /// How long the broker waits for it when it starts.
+    /// How long the broker waits for Kafka at startup.
     pub start_deadline: Duration,
-    /// After so long a record is given up.
+    /// Time after which a record that is not delivered counts as lost.
     pub delivery_timeout: Duration,
-    /// How long a record waits for others to travel with it.
+    /// How long a record waits for others of the same request.
     pub linger: Duration,
-    /// How records travel, and are kept.
+    /// Compression of records on the wire and on Kafka's disks.
     pub compression: Compression,
 }
 
-/// How records are made smaller.
+/// A compression codec of Kafka.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// Quickly.
+    /// LZ4, the default.
     #[default]
     Lz4,
-    /// Quickly, too.
+    /// Snappy.
     Snappy,
 }
 

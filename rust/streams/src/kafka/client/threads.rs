@@ -19,14 +19,14 @@ use crate::kafka::{KafkaRecord, RecordOutcomes, RecordSender, Ticket};
 /// Poll interval of the thread for delivery reports; each report is handled at once.
 const HEARING: Duration = Duration::from_millis(100);
 
-// librdkafka carries a ticket as a pointer.
+// A ticket passes through librdkafka as a pointer.
 const _: () = assert!(usize::BITS >= u64::BITS);
 
 /// Handles delivery reports of librdkafka.
 pub(super) struct DeliveryReports(pub(super) RecordOutcomes);
 
 impl ClientContext for DeliveryReports {
-    /// Errors come by [`ClientContext::error`], too, and are told there.
+    /// Does nothing: librdkafka also calls [`ClientContext::error`], which logs the errors.
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
     fn error(&self, _: ClientError, reason: &str) {
@@ -76,7 +76,7 @@ impl SendQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for records; false when there will be no more.
+    /// Waits for records; returns false if the queue is closed and empty.
     fn take(&self, into: &mut Vec<KafkaRecord>) -> bool {
         let is_idle = |waiting: &mut Waiting| waiting.records.is_empty() && !waiting.is_closed;
         let waited = self.has_more.wait_while(self.lock(), is_idle);
@@ -174,7 +174,7 @@ impl RecordSender for Threads {
             // A thread that panicked has reported it.
             let _ = sender.join();
         }
-        // Records that are not delivered by then were not acknowledged.
+        // Records that are not delivered within `limit` were not acknowledged to their publishers.
         let _ = self.producer.flush(limit);
         self.is_over.store(true, Ordering::Release);
         // The callback may have dropped the last reference to the broker; then this code runs on that thread.

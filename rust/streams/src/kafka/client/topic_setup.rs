@@ -14,7 +14,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::{KafkaClient, KafkaError, KafkaStream, KafkaTopic, RECORD_BYTES};
 
-/// How long Kafka has to tell the settings of topics.
+/// Timeout of the request for the settings of topics.
 const TELLING: Duration = Duration::from_secs(3);
 
 /// Finds topics, creates missing ones, and reads their settings.
@@ -60,7 +60,7 @@ impl<'a> TopicSetup<'a> {
         topics.collect()
     }
 
-    /// Partitions of each topic, as copies; a topic that is not to be had has none.
+    /// The number of replicas of each partition, by topic; empty for a topic that Kafka does not have.
     fn topics(&self) -> Result<HashMap<String, Vec<u16>>, KafkaError> {
         let client = self.admin.inner();
         let metadata = client.fetch_metadata(None, self.left());
@@ -84,8 +84,8 @@ impl<'a> TopicSetup<'a> {
         }
     }
 
-    /// The settings of each topic, where Kafka tells them: one that does not is no reason not to
-    /// start, but then nobody knows what its acknowledgements mean.
+    /// The settings of each topic. Topics that Kafka does not describe are left out: the broker starts
+    /// all the same, but it cannot say how many replicas an acknowledgement stands for.
     fn settings(&self, streams: &[KafkaStream]) -> HashMap<String, ConfigResource> {
         let topics = streams.iter();
         let topics = topics.map(|stream| ResourceSpecifier::Topic(&stream.topic));
@@ -116,7 +116,7 @@ impl<'a> TopicSetup<'a> {
     }
 }
 
-/// What a topic with these partitions, as copies, and these settings promises.
+/// Describes the topic of `stream`; `partitions` holds the number of replicas of each partition.
 fn describe(
     stream: &KafkaStream,
     partitions: &[u16],
