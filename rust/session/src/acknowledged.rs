@@ -108,7 +108,7 @@ impl Session {
             self.gate.last()
         };
         self.hold_release(token, packet_id);
-        // The client has the message: its bytes are not counted any more; it still takes one unit of the send quota.
+        // The client has the message, so its bytes are not counted any more. It still takes one unit of the send quota.
         self.refill(now);
         Ok(Request::None)
     }
@@ -123,18 +123,18 @@ impl Session {
         }
     }
 
-    /// An exchange has ended: the window has room again, and a stray is forgiven.
+    /// Ends an exchange: frees send quota and forgives one stray acknowledgement.
     fn completed(&mut self, now: Instant) {
         self.forgive_stray();
         self.refill(now);
     }
 
-    /// An acknowledgement was one of something.
+    /// Forgives one stray acknowledgement, since this one answered a packet that was sent.
     pub(crate) fn forgive_stray(&mut self) {
         self.live.link.strays = self.live.link.strays.saturating_sub(1);
     }
 
-    /// The identifier is free, whatever became of its message.
+    /// Records that the identifier is free, whether or not the message was delivered.
     pub(crate) fn record_completed(&mut self, packet_id: PacketId) {
         if self.is_durable {
             let record = ExchangeRecord::Completed { packet_id };
@@ -145,7 +145,8 @@ impl Session {
         }
     }
 
-    /// An acknowledgement of nothing: ignored or answered, but not for ever (abuse D15).
+    /// Handles an acknowledgement that answers no packet: it is ignored or answered until the limit is reached (abuse
+    /// D15).
     pub(crate) fn stray(&mut self) -> Result<Request<'static>, Violation> {
         self.live.link.strays = self.live.link.strays.saturating_add(1);
         if self.live.link.strays > self.limits.stray_acknowledgements {

@@ -8,15 +8,15 @@ use mqttcore_topics::{TopicName, TopicNameBuf};
 
 use crate::violation::Violation;
 
-/// Topics that the client gave a number to.
+/// Topic aliases that the client has set.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingAliases {
-    /// Index 0 is alias 1; as long as the highest alias in use.
+    /// Index 0 is alias 1. The length is the highest alias in use.
     topics: Vec<Option<TopicNameBuf>>,
 }
 
 impl IncomingAliases {
-    /// Remembers `topic` under `alias` until it is set again.
+    /// Stores `topic` under `alias`, replacing an earlier topic.
     pub(crate) fn set(
         &mut self,
         alias: NonZeroU16,
@@ -35,7 +35,7 @@ impl IncomingAliases {
         Ok(())
     }
 
-    /// The topic that `alias` stands for.
+    /// Returns the topic that `alias` stands for.
     pub(crate) fn resolve(
         &self,
         alias: NonZeroU16,
@@ -64,7 +64,7 @@ fn index(alias: NonZeroU16, maximum: u16) -> Result<usize, Violation> {
 /// How a PUBLISH to the client uses an alias.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AliasUse {
-    /// The packet carries the topic and the alias that stands for it from now on.
+    /// The packet carries the topic and sets the alias for later packets.
     Set(NonZeroU16),
     /// The packet carries the alias instead of the topic.
     Replace(NonZeroU16),
@@ -79,11 +79,11 @@ impl AliasUse {
     }
 }
 
-/// Topics that the server gave a number to, up to the client's maximum [MQTT-3.3.2-11].
+/// Topic aliases that the server sets, up to the client's maximum [MQTT-3.3.2-11].
 ///
-/// First come, first served: a topic gets an alias with its first message, and keeps it. The second message then has the
-/// alias in place of the topic, as clients that offer aliases expect. It costs a fan-out that such a client does not
-/// share the bytes of the others.
+/// Aliases are assigned in the order in which topics first appear, and are never reassigned. From its second message
+/// on, the topic is replaced by its alias, as clients that offer aliases expect. Such a client cannot share encoded
+/// bytes with other recipients.
 #[derive(Debug)]
 pub(crate) struct OutgoingAliases {
     maximum: u16,
@@ -94,7 +94,7 @@ pub(crate) struct OutgoingAliases {
 struct Known {
     fingerprint: u64,
     topic: Box<str>,
-    /// The client was told.
+    /// Whether a packet with the topic has set the alias.
     is_set: bool,
 }
 
@@ -106,7 +106,7 @@ impl OutgoingAliases {
         }
     }
 
-    /// Decides for the next packet on the wire; a `Set` must be sent.
+    /// Chooses the alias for the next packet on the wire. After `Set` the caller must send the packet.
     pub(crate) fn choose(&mut self, topic: &str) -> Option<AliasUse> {
         let print = fingerprint(topic);
         let is_known = |known: &Known| known.fingerprint == print && *known.topic == *topic;
@@ -135,7 +135,7 @@ impl OutgoingAliases {
     }
 }
 
-/// Tells most topics apart by their length and last 8 bytes.
+/// Length and last 8 bytes of a topic: a quick test that tells most topics apart.
 fn fingerprint(topic: &str) -> u64 {
     let tail = topic
         .as_bytes()

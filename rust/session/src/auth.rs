@@ -11,20 +11,20 @@ use crate::secret::Secret;
 use crate::session::Session;
 use crate::violation::Violation;
 
-/// One client's method, and how far an exchange has come.
+/// The authentication method of one client and the state of its exchange.
 ///
-/// Before CONNACK it stands alone, since the session may live elsewhere; [`Terms`](crate::Terms)
-/// then hands it to the session for re-authentication.
+/// Before CONNACK it is separate from the session, which may be on another shard. [`Terms`](crate::Terms) then hands it
+/// to the session for re-authentication.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     method: Box<str>,
-    /// AUTH packets of the client in this exchange, its CONNECT included.
+    /// AUTH packets that the client sent in this exchange, its CONNECT included.
     rounds: u8,
     rounds_max: u8,
     turn: NextSender,
 }
 
-/// Who speaks next.
+/// Which side sends the next packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum NextSender {
     /// No exchange is open.
@@ -33,18 +33,18 @@ enum NextSender {
     Server,
 }
 
-/// What a client does during the exchange before CONNACK.
+/// What the client sent during the exchange before CONNACK.
 #[derive(Debug, Eq, PartialEq)]
 pub enum AuthStep<'p> {
-    /// It sends its next data.
+    /// The next authentication data.
     Data(Option<&'p [u8]>),
-    /// It gives up; close the connection.
+    /// A DISCONNECT: close the connection.
     Disconnect,
 }
 
 impl Authentication {
-    /// Begins with a CONNECT that names a method; `None` if it names none, and then no AUTH may
-    /// be sent [MQTT-4.12.0-6].
+    /// Starts an exchange for a CONNECT that names a method. Returns `None` if it names none; then no AUTH may be sent
+    /// [MQTT-4.12.0-6].
     pub fn begin(request: &ConnectRequest, limits: &ServerLimits) -> Option<Self> {
         let method = request.authentication_method.clone()?;
         Some(Self {
@@ -55,16 +55,17 @@ impl Authentication {
         })
     }
 
-    /// The method's name; what to do with an unknown one is 0x8C [MQTT-4.12.0-1].
+    /// The name of the method. Refuse an unknown method with 0x8C [MQTT-4.12.0-1].
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// Takes a packet before CONNACK: AUTH or DISCONNECT [MQTT-3.1.2-30].
+    /// Handles a packet that comes before CONNACK: AUTH or DISCONNECT [MQTT-3.1.2-30].
     ///
     /// # Errors
     ///
-    /// 0x82 for another packet, another method or another step; 0x97 after too many rounds.
+    /// 0x82 for another packet type, another method or a reason code that does not fit the exchange; 0x97 after too
+    /// many rounds.
     pub fn handle_packet<'p>(&mut self, packet: &Packet<'p>) -> Result<AuthStep<'p>, Violation> {
         match packet {
             Packet::Auth(auth) => self.advance(auth).map(AuthStep::Data),
@@ -77,13 +78,13 @@ impl Authentication {
         }
     }
 
-    /// The server's next step: AUTH 0x18 [MQTT-4.12.0-2]. The client answers it once.
+    /// Returns the server's next AUTH packet, with reason code 0x18 [MQTT-4.12.0-2]. The client may answer it once.
     pub fn continue_with(&mut self, data: Option<&[u8]>, details: Details) -> Control {
         self.turn = NextSender::Client;
         self.packet(ReasonCode::CONTINUE_AUTHENTICATION, data, details)
     }
 
-    /// The client's next step in an exchange: AUTH 0x18 with the method that it began with.
+    /// Handles the client's next AUTH 0x18, which must name the method of its first packet.
     fn advance<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
         let is_its_turn = self.turn == NextSender::Client;
@@ -95,7 +96,7 @@ impl Authentication {
         Ok(auth.properties.authentication_data())
     }
 
-    /// The client begins again: AUTH 0x19 [MQTT-4.12.1-1].
+    /// Handles AUTH 0x19: the client starts a re-authentication [MQTT-4.12.1-1].
     fn restart<'p>(&mut self, auth: &Auth<'p>) -> Result<Option<&'p [u8]>, Violation> {
         self.check_method(auth)?;
         if self.turn != NextSender::Idle {
@@ -112,7 +113,7 @@ impl Authentication {
         self.packet(ReasonCode::SUCCESS, data, details)
     }
 
-    /// The exchange before CONNACK has ended well.
+    /// Marks the exchange before CONNACK as successful.
     pub(crate) fn finished(mut self) -> Self {
         self.turn = NextSender::Idle;
         self
@@ -167,8 +168,8 @@ impl Authentication {
     }
 }
 
-/// What DISCONNECT says to a client whose re-authentication failed: `reason`, or "not authorized"
-/// where DISCONNECT has no such code, as for bad credentials.
+/// The reason code of the DISCONNECT after a failed re-authentication: `reason`, or "not authorized" if DISCONNECT does
+/// not allow `reason`, as with bad credentials.
 pub fn reauthentication_refusal(reason: ReasonCode) -> ReasonCode {
     if reason.is_error() && reason.allowed_in(PacketType::Disconnect) {
         reason
@@ -227,7 +228,7 @@ impl Session {
             .map(|data| Request::Authenticate { data })
     }
 
-    /// Details for a packet that may carry them only if the client asked for them.
+    /// The details if the client asked for problem information, else none.
     pub(crate) fn allowed(&self, details: Details) -> Details {
         if self.live.link.problem_information && self.version.has_properties() {
             details

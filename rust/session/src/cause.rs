@@ -3,9 +3,9 @@
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Cause {
-    /// The client said goodbye; its will is forgotten [MQTT-3.14.4-3].
+    /// The client sent DISCONNECT with reason 0x00; its will is discarded [MQTT-3.14.4-3].
     ClientDisconnect,
-    /// The client said goodbye and wants its will published, or named an error.
+    /// The client sent DISCONNECT and asked for its will to be published, or named an error.
     ClientDisconnectWithWill,
     /// The socket failed or was closed.
     ConnectionLost,
@@ -13,9 +13,9 @@ pub enum Cause {
     KeepAliveTimeout,
     /// The client broke the protocol or a limit.
     Violation,
-    /// The client came back on another connection [MQTT-3.1.4-3].
+    /// The same client identifier connected again [MQTT-3.1.4-3].
     TakenOver,
-    /// Somebody or some rule of the server's ended it.
+    /// An administrator or a rule of the server ended the connection.
     Administrative,
     /// The server stops.
     ServerStop,

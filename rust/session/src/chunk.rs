@@ -1,4 +1,4 @@
-//! Bytes that messages share, counted from the read that brought them until the last holder drops them.
+//! Shared message bytes, counted from the read that brought them until the last holder drops them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use triomphe::ThinArc;
 
-/// Bytes of chunks that one thread of the engine had made, whoever holds them now.
+/// Bytes of the chunks that one engine thread has allocated, including chunks that other threads hold.
 ///
-/// On cache lines of its own: chunks of other threads are counted elsewhere.
+/// Aligned to cache lines of its own, since every thread has its own total.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ChunkTotal(AtomicUsize);
@@ -16,7 +16,7 @@ pub struct ChunkTotal(AtomicUsize);
 impl ChunkTotal {
     /// Bytes held now.
     pub fn bytes(&self) -> usize {
-        // ORDERING: a figure; nothing is read because of it.
+        // ORDERING: statistics only; no other memory access depends on the value.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -29,7 +29,7 @@ pub struct ChunkAccount {
 }
 
 impl ChunkAccount {
-    /// An account whose bytes are part of `total`.
+    /// Creates an account whose bytes are also counted in `total`.
     pub fn new(total: Arc<ChunkTotal>) -> Arc<Self> {
         let held = AtomicUsize::default();
         Arc::new(Self { held, total })
@@ -42,7 +42,7 @@ impl ChunkAccount {
     }
 
     fn add(&self, bytes: usize) {
-        // ORDERING: counts; who holds the bytes is decided by the reference count of the chunk.
+        // ORDERING: statistics only; the chunk's reference count decides when the bytes are freed.
         self.held.fetch_add(bytes, Ordering::Relaxed);
         self.total.0.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ impl ChunkAccount {
 #[derive(Clone)]
 pub struct Chunk(ThinArc<Bill, u8>);
 
-/// What is taken off an account when a chunk goes.
+/// The bytes to subtract from an account when the chunk is freed, and that account.
 #[derive(Default)]
 struct Bill {
     account: Option<Arc<ChunkAccount>>,
@@ -90,12 +90,12 @@ impl Chunk {
         Self(ThinArc::from_header_and_slice(bill, bytes))
     }
 
-    /// The account that counts it.
+    /// The account that counts this chunk.
     pub fn account(&self) -> Option<&Arc<ChunkAccount>> {
         self.0.header.header.account.as_ref()
     }
 
-    /// Has `account` count it, unless one does or others hold it already.
+    /// Counts the chunk in `account`, unless another account counts it or the chunk has other holders.
     pub fn charge(&mut self, account: &Arc<ChunkAccount>) {
         let len = self.len();
         self.0.with_arc_mut(|shared| {
@@ -111,12 +111,12 @@ impl Chunk {
         self.0.ptr() == other.0.ptr()
     }
 
-    /// How many hold it.
+    /// Number of holders.
     pub fn holders(&self) -> usize {
         ThinArc::strong_count(&self.0)
     }
 
-    /// Bytes of heap that it takes.
+    /// Heap bytes of the chunk.
     pub fn heap_bytes(&self) -> usize {
         self.0.header.header.bytes
     }
@@ -131,7 +131,7 @@ impl Deref for Chunk {
 }
 
 impl From<&[u8]> for Chunk {
-    /// Bytes that no account counts.
+    /// Makes a chunk that no account counts.
     fn from(bytes: &[u8]) -> Self {
         Self::new(bytes, None)
     }
@@ -143,12 +143,12 @@ impl From<Vec<u8>> for Chunk {
     }
 }
 
-/// What the allocator gives for a chunk of `len` bytes: with its head, in steps of 16 bytes.
+/// The allocation size of a chunk of `len` bytes: with its header, rounded up to 16 bytes.
 fn allocated_bytes(len: usize) -> usize {
     (HEAD_BYTES + len).next_multiple_of(STEP_BYTES)
 }
 
-/// Reference count, bill and length of the chunk, and the word in which allocators keep the size of a block.
+/// Reference count, bill and length of the chunk, and the word in which allocators keep the block size.
 const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Bill>() + 2 * size_of::<usize>();
 const STEP_BYTES: usize = 16;
 

@@ -1,4 +1,4 @@
-//! Messages without a PUBLISH of a client: wills, and messages of the embedding program, a sink or a plugin.
+//! Messages that no client published with PUBLISH: wills, and messages of the embedding program, a sink or a plugin.
 
 use mqttcore_codec::{Properties, Property, QoS};
 use mqttcore_topics::{TopicError, TopicName};
@@ -8,10 +8,10 @@ use crate::limits::{PACKET_BYTES_MAX, ServerLimits};
 use crate::message::Message;
 use crate::transmit::with_length;
 
-/// Most bytes behind the fixed header of a packet.
+/// Maximum number of bytes after the fixed header of a packet.
 const REMAINING_BYTES_MAX: u64 = PACKET_BYTES_MAX as u64 - 5;
 
-/// Parts that do not make a message.
+/// Why a message cannot be made of the given parts.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -21,20 +21,20 @@ pub enum MessageError {
     /// Payload Format Indicator is 1, the payload is not UTF-8, and the limits require the check.
     #[error("[MQTT5 3.3.2.3.2] payload is not UTF-8, but its Payload Format Indicator is 1")]
     PayloadFormat,
-    /// No PUBLISH can carry it.
+    /// The message is too large for any PUBLISH.
     #[error("the message needs {0} bytes; a packet has at most {REMAINING_BYTES_MAX}")]
     TooLarge(u64),
 }
 
 impl Message {
-    /// Makes a message of parts that did not come in a PUBLISH.
+    /// Makes a message from parts that did not come in a PUBLISH.
     ///
-    /// The codec has checked that its properties may stand in a PUBLISH or a will; Will Delay is
-    /// left out. Its expiry does not run before [`Message::published_at`].
+    /// The caller has checked with the codec that the properties are allowed in a PUBLISH or a will; Will Delay is left
+    /// out. The message expiry does not run before [`Message::published_at`].
     ///
     /// # Errors
     ///
-    /// [`MessageError`], before anything is copied.
+    /// [`MessageError`]; it is returned before anything is copied.
     pub fn composed(
         topic: TopicName<'_>,
         properties: Properties<'_>,
@@ -57,7 +57,7 @@ impl Message {
     }
 }
 
-/// Checks what the codec cannot know of a property that goes on to receivers.
+/// Checks a forwarded property for rules that the codec does not check.
 pub(crate) fn check_property(
     property: Property<'_>,
     payload: &[u8],

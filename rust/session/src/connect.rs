@@ -14,7 +14,7 @@ use crate::secret::Secret;
 use crate::violation::Violation;
 use crate::will::WillMessage;
 
-/// A CONNECT that is well formed and within the limits; who the client is, is still open.
+/// A CONNECT that is well formed and within the limits. The client is not authenticated yet.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -23,16 +23,16 @@ use crate::will::WillMessage;
 pub struct ConnectRequest {
     /// The version that the client speaks.
     pub version: ProtocolVersion,
-    /// The client is a bridge of another broker, and cannot say so in its subscriptions: as if each had No Local
-    /// and Retain As Published.
+    /// The client is a bridge of another broker. 3.x subscriptions cannot say so, so each of them gets No Local and
+    /// Retain As Published.
     pub is_bridge: bool,
-    /// What stands in front of its topics, from [`ConnectRequest::mount`].
+    /// The prefix of the client's topics, set by [`ConnectRequest::mount`].
     pub mount_point: Option<MountPoint>,
     /// Drop an existing session first; Clean Session in 3.x.
     pub clean_start: bool,
     /// The requested Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
-    /// Who the client says it is; `None` asks the broker to assign an identifier.
+    /// The client identifier; `None` asks the broker to assign one.
     pub client_id: Option<Arc<str>>,
     /// The user name; an empty one is not the same as none (abuse C08).
     pub username: Option<Box<str>>,
@@ -40,40 +40,40 @@ pub struct ConnectRequest {
     pub password: Option<Secret>,
     /// The will: published if the connection ends without a DISCONNECT.
     pub will: Option<Box<WillMessage>>,
-    /// How long the session should outlive the connection in seconds; `u32::MAX` is for ever.
-    /// A 3.x session without Clean Session asks for ever.
+    /// How long the session should outlive the connection, in seconds; `u32::MAX` means it never expires, which is also
+    /// what a 3.x session without Clean Session asks for.
     pub session_expiry_interval_s: u32,
-    /// QoS 1 and 2 publishes that the client takes at once, at least 1.
+    /// Receive Maximum: how many QoS 1 and 2 publishes the client accepts in flight, at least 1.
     pub receive_maximum: u16,
-    /// The largest packet that the client takes; `u32::MAX` without a limit.
+    /// The largest packet that the client accepts; `u32::MAX` means no limit.
     pub maximum_packet_size: u32,
-    /// Topic aliases that the client takes.
+    /// The highest topic alias that the client accepts.
     pub topic_alias_maximum: u16,
     /// The client asks for Response Information.
     pub request_response_information: bool,
-    /// The client takes reason strings and user properties on every packet.
+    /// The client accepts reason strings and user properties on every packet.
     pub request_problem_information: bool,
     /// User properties, in this order.
     pub user_properties: Vec<(Box<str>, Box<str>)>,
     /// The method of an enhanced authentication, if the client wants one.
     pub authentication_method: Option<Box<str>>,
-    /// Its first data.
+    /// The first authentication data.
     pub authentication_data: Option<Secret>,
 }
 
-/// Whom an answer to a CONNECT is for, as far as it decides what the answer may look like.
+/// The properties of a client that decide the form of its CONNACK.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnAckFormat {
     /// The version that the client speaks.
     pub version: ProtocolVersion,
-    /// The largest packet that it takes; `u32::MAX` without a limit.
+    /// The largest packet that the client accepts; `u32::MAX` means no limit.
     pub maximum_packet_size: u32,
-    /// It takes reason strings and user properties.
+    /// The client accepts reason strings and user properties.
     pub request_problem_information: bool,
 }
 
 impl ConnAckFormat {
-    /// The sender of `connect`, whether or not the rest of it is acceptable.
+    /// Reads the format from `connect`, even if the rest of the packet is not acceptable.
     pub fn of(connect: &Connect<'_>) -> Self {
         let properties = connect.properties;
         Self {
@@ -85,16 +85,16 @@ impl ConnAckFormat {
         }
     }
 
-    /// Appends the CONNACK that refuses it, as [`connack_failure`](crate::connack_failure) has it: without the
-    /// details if it did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Answers
-    /// whether anything was appended.
+    /// Appends a CONNACK that refuses the client, as [`connack_failure`](crate::connack_failure) makes it. The details
+    /// are left out if the client did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Returns whether
+    /// anything was appended.
     pub fn refuse(&self, reason: ReasonCode, details: Details, out: &mut Vec<u8>) -> bool {
         let details = self.allowed(details);
         connack_failure(self.version, reason, None, details)
             .is_some_and(|connack| self.tell(&connack, out))
     }
 
-    /// The details if it asked for them [MQTT-3.1.2-29].
+    /// The details if the client asked for them, else none [MQTT-3.1.2-29].
     pub fn allowed(&self, details: Details) -> Details {
         if self.request_problem_information {
             details
@@ -103,14 +103,14 @@ impl ConnAckFormat {
         }
     }
 
-    /// Appends a packet as it takes it; answers whether there was a form that it takes.
+    /// Appends `control` in the client's version and size limit. Returns whether anything was appended.
     pub fn tell(&self, control: &Control, out: &mut Vec<u8>) -> bool {
         control.encode(self.version, self.maximum_packet_size, out)
     }
 }
 
 impl ConnectRequest {
-    /// Whom the answer is for.
+    /// The format of the CONNACK for this client.
     pub fn recipient(&self) -> ConnAckFormat {
         ConnAckFormat {
             version: self.version,
@@ -119,16 +119,15 @@ impl ConnectRequest {
         }
     }
 
-    /// Checks what the codec cannot know: the client identifier, the user name's characters, and
-    /// the will.
+    /// Checks what the codec cannot check: the client identifier, the characters of the user name, and the will.
     ///
     /// # Errors
     ///
-    /// 0x85 for a client identifier that this server does not take [MQTT-3.1.3-8], 0x86 for
-    /// control characters in the user name, 0x90 for the will's topic, 0x9B and 0x9A for a will
-    /// above what is offered [MQTT-3.2.2-12, -13], 0x82 for an empty will topic and for a will's
-    /// response topic with wildcards, 0x99 for a will that is not the text that it says it is.
-    /// [`connack_failure`](crate::connack_failure) makes the CONNACK of it.
+    /// 0x85 for a client identifier that this server does not accept [MQTT-3.1.3-8], 0x86 for control characters in the
+    /// user name, 0x90 for the will's topic, 0x9B and 0x9A for a will with a QoS or RETAIN that the server does not
+    /// offer [MQTT-3.2.2-12, -13], 0x82 for an empty will topic and for wildcards in the will's response topic, 0x99
+    /// for a will whose payload is declared as UTF-8 and is not. [`connack_failure`](crate::connack_failure) makes the
+    /// CONNACK for a violation.
     pub fn parse(connect: &Connect<'_>, limits: &ServerLimits) -> Result<Self, Violation> {
         let client_id = check_client_id(connect, limits)?;
         check_username(connect.username)?;
@@ -144,11 +143,11 @@ impl ConnectRequest {
         Ok(request)
     }
 
-    /// Puts the client behind a mount point; the topic of its will from now on, others as they come.
+    /// Puts the client behind a mount point: prefixes the will's topic now, and other topics when they arrive.
     ///
     /// # Errors
     ///
-    /// 0x90 for a topic of the will that is too long or too deep there.
+    /// 0x90 if the will's topic gets too long or too deep.
     pub fn mount(&mut self, mount_point: MountPoint) -> Result<(), Violation> {
         if let Some(will) = &mut self.will {
             let topic = will.message.topic_name();
@@ -161,7 +160,7 @@ impl ConnectRequest {
         Ok(())
     }
 
-    /// The fields that need no look, and the defaults of the properties.
+    /// The fields that need no check, and the defaults of the properties.
     fn plain(connect: &Connect<'_>) -> Self {
         let is_kept = !connect.version.has_properties() && !connect.clean_start;
         Self {
@@ -215,7 +214,7 @@ impl ConnectRequest {
     }
 }
 
-/// An identifier of the client's own, or `None` where the broker assigns one.
+/// Returns the client's own identifier, or `None` if the broker has to assign one.
 fn check_client_id(
     connect: &Connect<'_>,
     limits: &ServerLimits,

@@ -7,7 +7,7 @@ use mqttcore_codec::{
 
 /// A packet that waits to be encoded for one client.
 ///
-/// Small, because acknowledgements queue up; what is rare or long is boxed.
+/// Small, because many acknowledgements may be queued; rare and long variants are boxed.
 #[derive(Clone, Debug)]
 pub struct Control(pub(crate) ControlKind);
 
@@ -18,7 +18,7 @@ pub(crate) enum ControlKind {
     PubRec(PacketId, ReasonCode),
     PubRel(PacketId, ReasonCode),
     PubComp(PacketId, ReasonCode),
-    /// One of the four above, with its details: only what went wrong has any.
+    /// One of the four above, with details; only failures have details.
     Explained(Box<ExplainedAck>),
     SubAck(Box<ReasonsBody>),
     UnsubAck(Box<ReasonsBody>),
@@ -57,8 +57,8 @@ pub(crate) struct PropertiesBody {
     pub(crate) details: Details,
 }
 
-/// What a server may add to an answer for people to read; the first thing left out when a packet
-/// would be too large for the client.
+/// Reason string and user properties of an answer. They are left out first if a packet would be too large for the
+/// client.
 #[derive(Clone, Debug, Default)]
 pub struct Details {
     /// The Reason String. Text that MQTT cannot carry is left out.
@@ -123,7 +123,7 @@ impl Details {
 }
 
 impl Control {
-    /// An acknowledgement that says more than its code, where there is more to say.
+    /// Makes an acknowledgement with details if there are any, else a plain one.
     pub(crate) fn explained(
         packet_type: PacketType,
         (packet_id, reason): (PacketId, ReasonCode),
@@ -145,7 +145,7 @@ impl Control {
         })))
     }
 
-    /// A CONNACK with a failure code, without a session [MQTT-3.2.2-6].
+    /// A CONNACK with a failure code and without Session Present [MQTT-3.2.2-6].
     pub(crate) fn refused(reason: ReasonCode, properties: PropertiesBuf, details: Details) -> Self {
         let body = ConnAckBody {
             session_present: false,
@@ -156,7 +156,7 @@ impl Control {
         Self(ControlKind::ConnAck(Box::new(body)))
     }
 
-    /// The packet that this becomes.
+    /// The type of the encoded packet.
     pub fn packet_type(&self) -> PacketType {
         match self.0 {
             ControlKind::ConnAck(_) => PacketType::ConnAck,
@@ -173,11 +173,11 @@ impl Control {
         }
     }
 
-    /// Appends the packet to `out` if `version` has it and it fits into `limit_bytes`, the
-    /// client's Maximum Packet Size [MQTT-3.1.2-24].
+    /// Appends the packet to `out` if it exists in `version` and fits into `limit_bytes`, the client's Maximum Packet
+    /// Size [MQTT-3.1.2-24].
     ///
-    /// User properties are left out first, then the reason string [MQTT-3.2.2-19, -20,
-    /// MQTT-3.4.2-2, -3 and their like]. Answers whether anything was appended.
+    /// If the packet is too large, user properties are left out first, then the reason string [MQTT-3.2.2-19, -20,
+    /// MQTT-3.4.2-2, -3 and their like]. Returns whether anything was appended.
     pub fn encode(&self, version: ProtocolVersion, limit_bytes: u32, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
@@ -320,7 +320,7 @@ fn with_details(
     Ok(properties)
 }
 
-/// A reason that the packet has, whatever the caller came up with.
+/// Returns `reason` if the packet type allows it, else "unspecified error".
 pub(crate) fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode {
     if reason.allowed_in(packet_type) {
         reason
@@ -333,7 +333,7 @@ pub(crate) fn listed(reason: ReasonCode, packet_type: PacketType) -> ReasonCode 
 mod tests {
     use super::*;
 
-    /// What becomes of an acknowledgement with one user property for a client with little room.
+    /// Encodes an acknowledgement with one user property into at most `room` bytes.
     fn written(packet_type: PacketType, room: u32) -> Vec<u8> {
         let packet_id = PacketId::new(7).expect("not 0");
         let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;

@@ -18,7 +18,7 @@ use crate::will::WillMessage;
 /// What the engine has to do after a connection has ended.
 #[derive(Debug)]
 pub struct DetachOutcome {
-    /// The will, if it is due at once. A delayed one stays with the session and comes as
+    /// The will, if it must be published now. A delayed will stays with the session and is returned later as
     /// [`SessionEvent::WillDue`](crate::SessionEvent::WillDue).
     pub will: Option<Message>,
     /// How long the session is kept.
@@ -26,11 +26,10 @@ pub struct DetachOutcome {
 }
 
 impl Session {
-    /// Ends the connection: its aliases, its QoS 0 backlog and what it had not accepted are gone.
+    /// Ends the connection: drops its aliases, its QoS 0 backlog and the publishes that were not accepted.
     ///
-    /// Publishes that the engine has not accepted yet must be dropped; the client sends them
-    /// again. Returns the will if it is due, and how long to keep the session. Without a
-    /// connection nothing changes.
+    /// The engine must drop the publishes that it has not accepted yet; the client sends them again. Returns the will
+    /// if it is due, and how long to keep the session. Does nothing if there is no connection.
     pub fn detach(&mut self, now: Instant, cause: Cause) -> DetachOutcome {
         if !self.is_connected() {
             let expiry = Expiry::after(self.since.unwrap_or(now), self.expiry_interval_s);
@@ -48,8 +47,8 @@ impl Session {
         DetachOutcome { will, expiry }
     }
 
-    /// Takes the will that the end of the connection makes due at once: any but a delayed one whose
-    /// session is kept. For a server that stops, which publishes it while others still listen.
+    /// Takes the will that is due when the connection ends: every will except a delayed one of a kept session. A
+    /// stopping server calls this to publish the will while subscribers are still connected.
     pub fn take_due_will(&mut self, now: Instant) -> Option<Message> {
         let waits = self.live.will.as_ref().is_some_and(|will| will.delay_s > 0);
         let is_kept = Expiry::after(now, self.expiry_interval_s) != Expiry::Now;
@@ -59,8 +58,8 @@ impl Session {
         self.take_will(now)
     }
 
-    /// Ends the session before its time (a clean start, an administrator) and returns a will
-    /// that was still waiting: it is due now [MQTT-3.1.2-8].
+    /// Ends the session early, for a clean start or an administrator. Returns a will that was still waiting: it is due
+    /// now [MQTT-3.1.2-8].
     pub fn end(&mut self, now: Instant) -> Option<Message> {
         self.end_link();
         self.state = LinkState::Ended;
@@ -69,13 +68,13 @@ impl Session {
         will
     }
 
-    /// The will, while it waits for the end of the connection or for its delay.
+    /// The will, if it waits for the end of the connection or for its delay.
     pub fn will(&self) -> Option<&WillMessage> {
         self.live.will.as_deref()
     }
 
-    /// What a new connection makes of an old will: a resumed session cancels one that still
-    /// waits [MQTT-3.1.3-9], the end of a session fires it.
+    /// Settles the will of an earlier connection: a resumed session cancels a waiting will [MQTT-3.1.3-9], the end of a
+    /// session publishes it.
     pub(crate) fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {
         let fires = !is_resumed || is_due(self.will_deadline(), now);
         if let Some(will) = self.take_will(now)
@@ -90,7 +89,7 @@ impl Session {
         will.map(|will| will.message.published_at(now))
     }
 
-    /// Drops what belongs to the connection.
+    /// Drops the state of the connection.
     fn end_link(&mut self) {
         if self.is_connected() {
             self.state = LinkState::Away;
@@ -114,7 +113,7 @@ impl Session {
         self.shrink();
     }
 
-    /// Drops what belongs to the session, but for its tokens.
+    /// Drops the state of the session, except its tokens.
     pub(crate) fn forget(&mut self) {
         self.queue = Queue::default();
         self.subscriptions = Subscriptions::default();

@@ -5,58 +5,59 @@ use mqttcore_codec::{PacketId, QoS};
 use crate::gate::AckToken;
 use crate::message::Message;
 
-/// Something the engine has to do or may want to count.
+/// Something that the engine has to do or to count.
 #[derive(Clone, Debug)]
 pub enum SessionEvent {
-    /// Durable sessions only: write `record`. With a token, an acknowledgement waits for it: confirm the
-    /// token once the record is safe; without one it may be written late.
+    /// Durable sessions only: write `record`. If there is a token, an acknowledgement waits for the record: confirm the
+    /// token once the record is safe. Without a token, the record may be written later.
     Record {
-        /// What to confirm.
+        /// The token to confirm.
         token: Option<AckToken>,
-        /// What to write.
+        /// The record to write.
         record: ExchangeRecord,
     },
-    /// A message that was accepted for this client will not reach it. If it has a key and the session is durable:
-    /// write that the delivery ended, and confirm [`Session::last_token`](crate::Session::last_token) once that is safe.
+    /// A message that was accepted for this client will not reach it. If the message has a key and the session is
+    /// durable: write that the delivery ended, and confirm [`Session::last_token`](crate::Session::last_token) once
+    /// that is safe.
     Dropped {
-        /// Why.
+        /// Why the message is dropped.
         reason: DropReason,
-        /// The engine's own number of the delivery.
+        /// The engine's key of the delivery.
         key: u64,
         /// The message.
         message: Message,
     },
-    /// The queue is full and its policy says that the client goes: disconnect it with 0x97.
+    /// The queue is full and its policy is to disconnect the client: disconnect it with 0x97.
     Overflowed,
-    /// The will's delay has passed, or the session has ended: publish it.
+    /// The will delay has passed, or the session has ended: publish the will.
     WillDue(Message),
-    /// The session has ended: forget it, and its subscriptions.
+    /// The session has expired: remove it and its subscriptions.
     Expired,
 }
 
-/// One step of a durable session's QoS exchanges.
+/// One step of the QoS exchanges of a durable session.
 ///
-/// Steps that the engine takes itself (a CONNECT, a publish, a subscription) are not told: it
-/// holds their token already.
+/// Steps that the engine starts itself (CONNECT, publish, subscription) are not reported: the engine has their token
+/// already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ExchangeRecord {
-    /// A message got a packet identifier and is about to be sent. Above QoS 1 the PUBLISH waits for
-    /// it, and it is told even with key 0: whoever forgets the identifier may use it again, and the
-    /// client would take the new message for a repeat.
+    /// A message got a packet identifier and is about to be sent. A QoS 2 PUBLISH waits for the record. It is written
+    /// even with key 0: if the identifier were lost in a crash, it could be used again, and the client would take the
+    /// new message for a repeat.
     Sending {
-        /// Its identifier from now on.
+        /// The packet identifier.
         packet_id: PacketId,
         /// QoS 1 or 2.
         qos: QoS,
-        /// The engine's own number of the delivery.
+        /// The engine's key of the delivery.
         key: u64,
     },
-    /// The client has the QoS 2 message: it must never be sent again, and PUBREL waits for this. Not
-    /// told with key 0.
+    /// The client has the QoS 2 message, so it must never be sent again. PUBREL waits for the record. Not reported with
+    /// key 0.
     Received {
-        /// Its identifier.
+        /// The packet identifier.
         packet_id: PacketId,
-        /// The engine's own number of the delivery.
+        /// The engine's key of the delivery.
         key: u64,
     },
     /// An exchange with the client has ended: its identifier is free.
@@ -64,8 +65,8 @@ pub enum ExchangeRecord {
         /// The identifier.
         packet_id: PacketId,
     },
-    /// The client released a QoS 2 publish of its own: the identifier stands for a new message
-    /// from now on, and PUBCOMP waits for this.
+    /// The client released its own QoS 2 publish: the identifier stands for a new message from now on. PUBCOMP waits
+    /// for the record.
     Released {
         /// The client's identifier.
         packet_id: PacketId,
@@ -76,17 +77,17 @@ pub enum ExchangeRecord {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// QoS 0, and the client is away.
+    /// The message is QoS 0 and the client is offline.
     Offline,
-    /// QoS 0, and the client does not take them fast enough.
+    /// The message is QoS 0 and the client reads too slowly.
     BacklogFull,
-    /// The queue has no room for it.
+    /// The queue is full.
     QueueFull,
-    /// Its Message Expiry passed before its delivery began [MQTT-3.3.2-5].
+    /// The message expired before its delivery began [MQTT-3.3.2-5].
     Expired,
-    /// It is larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
+    /// The message is larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
     PacketTooLarge,
-    /// The client may not have it any more.
+    /// The client has lost the right to the message.
     Revoked,
     /// The client cannot see its topic from behind its mount point.
     OutsideMountPoint,

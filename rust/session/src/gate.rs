@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use crate::control::Control;
 
-/// A place in a session's line of promises.
+/// The number of an acknowledgement in its session's acknowledgement gate.
 ///
-/// Tokens grow by one. The store never sees them, the session never sees a log position: the
-/// broker keeps a line of (token, ticket) pairs between the two (decision 2).
+/// Tokens grow by one. The store does not know tokens and the session does not know log positions: the broker's
+/// acknowledgement queue maps tokens to tickets (decision 2).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckToken(u64);
 
 impl AckToken {
-    /// In front of every token that is given: always confirmed.
+    /// The token before every issued one: always confirmed.
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// What was promised, and how much of it is safe.
+/// The last token that was issued, and the last one that was confirmed.
 #[derive(Debug, Default)]
 pub(crate) struct AckGate {
     last: AckToken,
@@ -28,7 +28,7 @@ pub(crate) struct AckGate {
 pub(crate) struct HeldAcks(VecDeque<(AckToken, Control)>);
 
 impl AckGate {
-    /// Gives the next token; whatever carries it waits for `confirm`.
+    /// Issues the next token. What waits for the token is sent after `confirm`.
     pub(crate) fn issue_token(&mut self) -> AckToken {
         self.last.0 += 1;
         self.last
@@ -42,7 +42,7 @@ impl AckGate {
         token <= self.confirmed
     }
 
-    /// Opens the gate for everything up to `token`; a token never given opens nothing more.
+    /// Confirms everything up to `token`. A token that was never issued confirms no more than the issued ones.
     pub(crate) fn confirm(&mut self, token: AckToken) {
         self.confirmed = self.confirmed.max(token.min(self.last));
     }
@@ -55,7 +55,7 @@ impl HeldAcks {
 
     pub(crate) const NONE: Self = Self(VecDeque::new());
 
-    /// Lets `control` leave once `token` and everything before it is confirmed.
+    /// Holds `control` until `token` and every earlier token is confirmed.
     pub(crate) fn push(&mut self, token: AckToken, control: Control) {
         debug_assert!(self.0.back().is_none_or(|(held, _)| *held <= token));
         self.0.push_back((token, control));
@@ -69,7 +69,7 @@ impl HeldAcks {
         self.0.pop_front().map(|(_, control)| control)
     }
 
-    /// Takes out all that is held, oldest first.
+    /// Takes out all held acknowledgements, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Control> {
         self.0.drain(..).map(|(_, control)| control).collect()
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::control::ControlKind;
 
-    /// Two acknowledgements that wait for two promises.
+    /// Two acknowledgements that wait for two tokens.
     fn held() -> HeldAcks {
         let (mut gate, mut held) = (AckGate::default(), HeldAcks::NONE);
         for number in [1, 2] {

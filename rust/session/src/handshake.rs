@@ -19,37 +19,37 @@ use crate::secret::Secret;
 use crate::session::{LinkState, Session};
 use crate::transmit::Transmit;
 
-/// What the engine grants to a client that it lets in.
+/// The terms that the engine grants to an admitted client.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The limits for this connection.
     pub limits: Arc<ServerLimits>,
-    /// The session was found and is resumed. If not, whatever it holds is dropped.
+    /// Whether the session exists and is resumed. If not, its state is dropped.
     pub session_present: bool,
-    /// The client identifier that the broker made, to be told to the client [MQTT-3.1.3-7].
+    /// The client identifier that the broker assigned, for CONNACK [MQTT-3.1.3-7].
     pub assigned_client_id: Option<Arc<str>>,
-    /// A Keep Alive in seconds for v5 clients, instead of the one asked for.
+    /// Server Keep Alive in seconds for v5 clients; replaces the client's Keep Alive.
     pub server_keep_alive_s: Option<u16>,
-    /// A cap on the session's expiry in seconds, below the limits' own.
+    /// A cap on the session expiry in seconds, in addition to that of the limits.
     pub session_expiry_max_s: Option<u32>,
     /// Response Information, sent if the client asked for it [MQTT-3.1.2-28].
     pub response_information: Option<Box<str>>,
-    /// The finished exchange of an enhanced authentication.
+    /// The state of the successful enhanced authentication.
     pub authentication: Option<Authentication>,
-    /// Its last data for the client.
+    /// The last authentication data for the client.
     pub authentication_data: Option<Secret>,
     /// Reason string and user properties for CONNACK.
     pub details: Details,
-    /// The session's state is kept on disk: its promises wait for [`Session::confirm`]
-    /// (decision 2), and [`SessionEvent::Record`](crate::SessionEvent::Record) tells what to write.
+    /// The session is stored on disk: its acknowledgements wait for [`Session::confirm`] (decision 2), and
+    /// [`SessionEvent::Record`](crate::SessionEvent::Record) says what to write.
     pub durable: bool,
-    /// Something on disk changes with this CONNACK, such as its will or a session that ends: it waits
-    /// for [`Session::confirm`] even if nothing of the session is kept.
+    /// This CONNECT changes stored state, such as a will or a session that ends. CONNACK then waits for
+    /// [`Session::confirm`] even if the session itself is not stored.
     pub changes_kept: bool,
 }
 
 impl Terms {
-    /// A new session, not durable, with nothing special about it.
+    /// Terms of a new session that is not durable.
     pub fn new(limits: Arc<ServerLimits>) -> Self {
         Self {
             limits,
@@ -91,10 +91,10 @@ impl Terms {
 }
 
 impl ConnectRequest {
-    /// Whether a CONNACK with `terms` fits into the client's Maximum Packet Size [MQTT-3.1.2-24].
+    /// Returns whether a CONNACK with `terms` fits into the client's Maximum Packet Size [MQTT-3.1.2-24].
     ///
-    /// If not, nothing at all may be sent to the client [MQTT-3.2.0-1]: refuse it with 0x95 before
-    /// its session is touched.
+    /// If it does not fit, nothing may be sent to the client [MQTT-3.2.0-1]: refuse it with 0x95 and leave its session
+    /// unchanged.
     pub fn takes_connack(&self, now: Instant, terms: &Terms) -> bool {
         if self.maximum_packet_size == u32::MAX {
             return true;
@@ -113,10 +113,10 @@ impl ConnectRequest {
     }
 }
 
-/// The CONNACK that refuses a client of `version`, or `None` where it must be closed without one:
-/// 3.x has a return code for few reasons [MQTT-3.1.1 3.2.2-6].
+/// Returns the CONNACK that refuses a client of `version`. Returns `None` if the connection must be closed without one,
+/// since 3.x has return codes for few reasons [MQTT-3.1.1 3.2.2-6].
 ///
-/// `server_reference` goes with 0x9C and 0x9D.
+/// `server_reference` is sent with 0x9C and 0x9D only.
 pub fn connack_failure(
     version: ProtocolVersion,
     reason: ReasonCode,
@@ -133,8 +133,8 @@ pub fn connack_failure(
     ))
 }
 
-/// Whether 3.x has a word for it. Broken packets are closed without an answer; everything that
-/// time or another server may heal is "server unavailable".
+/// Whether 3.x has a return code for `reason`. After a malformed packet the connection is closed without an answer;
+/// failures that may pass with time or on another server are "server unavailable".
 fn has_return_code(reason: ReasonCode) -> bool {
     matches!(
         reason,
@@ -168,13 +168,11 @@ pub(crate) fn add(properties: &mut PropertiesBuf, property: Property<'_>) {
 }
 
 impl Session {
-    /// Attaches an accepted connection and queues CONNACK; behind it everything that an earlier
-    /// connection left open [MQTT-4.4.0-1], and then the queue, within the client's Receive
-    /// Maximum.
+    /// Attaches an accepted connection and queues, in this order: CONNACK, the packets that an earlier connection left
+    /// open [MQTT-4.4.0-1], and the queued messages, within the client's Receive Maximum.
     ///
-    /// Returns the token that CONNACK waits for: a new promise where it says that something is kept
-    /// or was ended, otherwise one that nothing waits for. Detach an earlier connection first; its delayed will is
-    /// cancelled here [MQTT-3.1.3-9].
+    /// Returns the token that CONNACK waits for: a new one if stored state was created or ended, otherwise one that is
+    /// confirmed already. Detach an earlier connection first; its delayed will is cancelled here [MQTT-3.1.3-9].
     pub fn connect(&mut self, now: Instant, request: &ConnectRequest, terms: Terms) -> AckToken {
         debug_assert!(!self.is_connected(), "detach the old connection first");
         let is_resumed = terms.session_present && !request.clean_start;
@@ -205,10 +203,10 @@ impl Session {
         token
     }
 
-    /// A DISCONNECT for the client, to be written after what was polled so far, before closing.
+    /// Returns a DISCONNECT for the client. Write it after everything that was polled so far, then close.
     ///
-    /// `None` for 3.x, which has none, and before CONNACK has left [MQTT-3.14.0-1].
-    /// `server_reference` goes with 0x9C and 0x9D.
+    /// Returns `None` for 3.x, which has no such packet, and before CONNACK was sent [MQTT-3.14.0-1].
+    /// `server_reference` is sent with 0x9C and 0x9D only.
     pub fn disconnect_packet(
         &self,
         reason: ReasonCode,
@@ -228,9 +226,9 @@ impl Session {
     }
 
     /// Takes out the acknowledgements that wait for [`Session::confirm`], oldest first, for a server that ends the
-    /// connection: they may still be written in front of DISCONNECT once [`Session::last_token`] is safe.
+    /// connection: it may still write them before DISCONNECT once [`Session::last_token`] is safe.
     ///
-    /// None before CONNACK has left [MQTT-3.2.0-1].
+    /// Returns none before CONNACK was sent [MQTT-3.2.0-1].
     pub fn take_held_acks(&mut self) -> Vec<Control> {
         if self.state != LinkState::Open {
             return Vec::new();
@@ -240,8 +238,8 @@ impl Session {
             .map_or_else(Vec::new, |live| live.held.take())
     }
 
-    /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs;
-    /// the open PUBLISHes are polled from the window, in their original order.
+    /// Queues the packets of a resumed session: open PUBRELs in the order of their PUBRECs. The open PUBLISHes are
+    /// polled from the messages in flight, in their original order.
     fn resend(&mut self, now: Instant) {
         let version = self.version;
         let ActiveState {
@@ -278,7 +276,7 @@ impl Session {
         }
     }
 
-    /// What was agreed with this client and is not what it asked for.
+    /// Adds the agreed values that differ from what the client asked for.
     fn settle(&self, request: &ConnectRequest, terms: &Terms, properties: &mut PropertiesBuf) {
         if self.expiry_interval_s != request.session_expiry_interval_s {
             add(
@@ -309,7 +307,7 @@ impl Session {
     }
 }
 
-/// What this server offers, where it is not what MQTT assumes.
+/// Adds the limits of this server that differ from the defaults of MQTT.
 fn announce(limits: &ServerLimits, properties: &mut PropertiesBuf) {
     if let Some(maximum) = NonZeroU16::new(limits.receive_maximum)
         && maximum != NonZeroU16::MAX
@@ -366,7 +364,7 @@ fn link(request: &ConnectRequest, terms: &Terms) -> ConnectionState {
     }
 }
 
-/// Tables for aliases, if either side may use any.
+/// Creates the alias tables if either side may use aliases.
 fn aliases(request: &ConnectRequest, limits: &ServerLimits) -> Option<Box<TopicAliases>> {
     let outgoing = request
         .topic_alias_maximum

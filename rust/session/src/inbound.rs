@@ -16,12 +16,11 @@ use crate::session::Session;
 use crate::violation::Violation;
 
 impl Session {
-    /// Promises the client that its publish is accepted, or tells it why not.
+    /// Acknowledges a publish of the client, or refuses it with `reason`.
     ///
-    /// Call it once for each [`Request::Publish`], in their order [MQTT-4.6.0-2, -3]; QoS 0 asks
-    /// for nothing. The acknowledgement leaves once the token is confirmed. A v5 client gets
-    /// `reason`; a 3.x client is acknowledged as ever (decision 22). After an error a v5 client
-    /// may use a QoS 2 identifier again at once [MQTT-4.3.3-9].
+    /// Call it once for each [`Request::Publish`], in their order [MQTT-4.6.0-2, -3]; QoS 0 gets no acknowledgement.
+    /// The acknowledgement is sent once the token is confirmed. A v5 client gets `reason`; a 3.x client always gets a
+    /// success (decision 22). After an error a v5 client may use a QoS 2 identifier again at once [MQTT-4.3.3-9].
     pub fn accept_publish(
         &mut self,
         packet_id: PacketId,
@@ -41,8 +40,8 @@ impl Session {
         }
     }
 
-    /// As [`Session::accept_publish`] with a `reason` that refuses, and details for a client that
-    /// asked for problem information [MQTT-3.1.2-29].
+    /// Like [`Session::accept_publish`] with a `reason` that refuses, and with details for a client that asked for
+    /// problem information [MQTT-3.1.2-29].
     pub fn refuse_publish(
         &mut self,
         packet_id: PacketId,
@@ -112,8 +111,9 @@ impl Session {
         Ok(Request::None)
     }
 
-    /// A PUBREL for nothing makes no state (abuse D13). Of a durable session it may be a repeat
-    /// whose first release is not safe yet: the answer must not be faster. A flood of them ends the connection (abuse D15).
+    /// A PUBREL with an unknown identifier creates no state (abuse D13). In a durable session it may repeat a PUBREL
+    /// whose release is not safe yet, so PUBCOMP waits for the same token. A flood of them ends the connection (abuse
+    /// D15).
     fn complete_unknown(&mut self, packet_id: PacketId) -> Result<Request<'static>, Violation> {
         let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
         let details = self.allowed(Details::reason("no such message is open"));
@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Holds `control` until a new token is confirmed; without a connection only the token remains.
+    /// Holds `control` until a new token is confirmed. Without a connection, `control` is dropped.
     fn hold_ack(&mut self, control: Control) -> AckToken {
         let token = self.gate.issue_token();
         if self.is_connected() {
@@ -143,8 +143,8 @@ impl Session {
         token
     }
 
-    /// Notes what became of a QoS 2 PUBLISH; the code for its PUBREC. `None` when the connection
-    /// that it came over has ended: the client sends the message again.
+    /// Stores the outcome of a QoS 2 PUBLISH and returns the reason code of its PUBREC. Returns `None` if the PUBLISH
+    /// came over a connection that has ended: the client sends the message again.
     fn settle_exactly_once(
         &mut self,
         packet_id: PacketId,
@@ -162,8 +162,8 @@ impl Session {
         Some(reason)
     }
 
-    /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat gets
-    /// Sends PUBREC again, but not before the first one is confirmed.
+    /// Whether a QoS 2 PUBLISH is a new message, whatever its DUP flag says. A repeat is answered with another PUBREC,
+    /// but not before the first one is confirmed.
     fn is_first(&mut self, packet_id: PacketId) -> bool {
         let incoming = self.live.incoming.get_or_insert_default();
         if incoming.pending.contains(&packet_id) {
@@ -192,7 +192,7 @@ impl Session {
         Ok(())
     }
 
-    /// The client may have Receive Maximum publishes open [MQTT-3.3.4-7]; 3.x has no such number.
+    /// Checks that the client has at most Receive Maximum publishes in flight [MQTT-3.3.4-7]; 3.x has no such limit.
     fn check_quota(&self, qos: QoS) -> Result<(), Violation> {
         let is_full =
             self.live.link.open_publishes >= u32::from(self.limits.receive_maximum.max(1));
@@ -202,7 +202,7 @@ impl Session {
         Ok(())
     }
 
-    /// One walk over the properties; answers the alias.
+    /// Checks all properties in one pass and returns the topic alias.
     fn check_properties(&self, publish: &Publish<'_>) -> Result<Option<NonZeroU16>, Violation> {
         let mut found = None;
         for property in publish.properties {

@@ -21,22 +21,23 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether a message of `message_bytes` may be sent while `bytes` are in flight; a single message may have any size.
+    /// Whether a message of `message_bytes` may be sent while `bytes` are in flight. If nothing is in flight, any size
+    /// may be sent.
     fn takes(self, bytes: usize, message_bytes: usize) -> bool {
         self.bytes == 0 || bytes == 0 || bytes.saturating_add(message_bytes) <= self.bytes
     }
 }
 
-/// The sending window.
+/// The messages in flight to the client.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     /// PUBLISHes without PUBACK or PUBREC, in their original order [MQTT-4.6.0-1].
     publishes: VecDeque<InFlightEntry>,
-    /// How many of them were sent on this connection: a front part of `publishes`.
+    /// How many of `publishes`, counted from the front, were sent on this connection.
     sent: u16,
     /// Bytes of all `publishes`.
     bytes: usize,
-    /// Bytes of those that were sent on this connection.
+    /// Bytes of the publishes that were sent on this connection.
     sent_bytes: usize,
     /// PUBRELs without PUBCOMP, in the order of their PUBRECs [MQTT-4.6.0-4].
     releases: VecDeque<PacketId>,
@@ -47,39 +48,39 @@ pub(crate) struct InFlight {
 pub(crate) struct InFlightEntry {
     pub(crate) outgoing: Outgoing,
     pub(crate) packet_id: PacketId,
-    /// It left on some connection: the next time it is a repeat [MQTT-3.3.1-1].
+    /// It was sent on some connection: the next transmission is a repeat [MQTT-3.3.1-1].
     pub(crate) was_sent: bool,
-    /// It leaves once this is confirmed.
+    /// It is sent once this token is confirmed.
     token: AckToken,
 }
 
-/// A message in flight to the client, for people.
+/// A message in flight to the client, for management interfaces.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InFlightMessage {
     /// Its packet identifier.
     pub packet_id: PacketId,
-    /// The message; `None` once the client has it and only its release counts.
+    /// The message; `None` if the client has it and only PUBCOMP is missing.
     pub message: Option<Message>,
     /// The QoS that it is sent with.
     pub qos: QoS,
-    /// Whether it has left on some connection.
+    /// Whether it was sent on some connection.
     pub is_sent: bool,
 }
 
-/// Where an identifier stands.
+/// The stage of an exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
-    /// Its PUBLISH, at this place, was sent.
+    /// Its PUBLISH, at this index, was sent.
     Published(usize),
     /// Its PUBREL waits for PUBCOMP.
     Releasing,
-    /// The client cannot know it.
+    /// No packet with this identifier was sent.
     Unknown,
 }
 
 impl InFlightEntry {
-    /// One that may have left in an earlier life of the broker.
+    /// An entry that may have been sent before the broker restarted.
     pub(crate) fn restored(outgoing: Outgoing, packet_id: PacketId) -> Self {
         Self {
             outgoing,
@@ -89,7 +90,7 @@ impl InFlightEntry {
         }
     }
 
-    /// Bytes of its topic, properties and payload: they stay as they are while it waits.
+    /// Bytes of topic, properties and payload, which do not change while the message is in flight.
     fn bytes(&self) -> usize {
         self.outgoing.message.len()
     }
@@ -109,7 +110,7 @@ impl InFlight {
         releases: VecDeque::new(),
     };
 
-    /// What counts against the client's Receive Maximum [MQTT-4.9.0-1].
+    /// Number of exchanges that count against the client's Receive Maximum [MQTT-4.9.0-1].
     pub(crate) fn len(&self) -> usize {
         self.publishes.len() + self.releases.len()
     }
@@ -124,8 +125,7 @@ impl InFlight {
         self.len() < usize::from(window.messages) && window.takes(self.bytes, message_bytes)
     }
 
-    /// Takes an identifier that is not in use, those of unfinished exchanges included
-    /// [MQTT-2.2.1-4].
+    /// Returns an identifier that no unfinished exchange uses [MQTT-2.2.1-4].
     pub(crate) fn take_id(&self, ids: &mut PacketIdAllocator) -> Option<PacketId> {
         let publishes = self.publishes.iter();
         ids.take(|| {
@@ -145,7 +145,7 @@ impl InFlight {
         });
     }
 
-    /// Puts back what an earlier life of the broker left open, in its order.
+    /// Restores an exchange that was open before the broker restarted; call it in the original order.
     pub(crate) fn restore(&mut self, entry: InFlightEntry) {
         self.bytes += entry.bytes();
         self.publishes.push_back(entry);
@@ -155,7 +155,7 @@ impl InFlight {
         self.releases.push_back(packet_id);
     }
 
-    /// The next PUBLISH to send, first what an earlier connection left open.
+    /// Returns the next PUBLISH to send. PUBLISHes that an earlier connection left open come first.
     pub(crate) fn poll(&mut self, window: Window, gate: &AckGate) -> Option<PublishTransmit> {
         let place = usize::from(self.sent);
         let on_the_wire = place + self.releases.len();
@@ -185,7 +185,8 @@ impl InFlight {
         }
     }
 
-    /// Identifiers count up, so that the place is known almost always; the rest is a search.
+    /// Index of an identifier. Identifiers count up, so the computed index is nearly always right; otherwise all are
+    /// searched.
     fn place(&self, packet_id: PacketId) -> Option<usize> {
         let first = self.publishes.front()?.packet_id.get();
         let guess = usize::from(packet_id.get().wrapping_sub(first));
@@ -211,20 +212,20 @@ impl InFlight {
         Some(entry)
     }
 
-    /// The client has the message: from now on only its release counts [MQTT-4.3.3-6].
+    /// Replaces the PUBLISH by its PUBREL, since the client has the message [MQTT-4.3.3-6].
     pub(crate) fn release(&mut self, place: usize) -> Option<InFlightEntry> {
         let entry = self.remove(place)?;
         self.releases.push_back(entry.packet_id);
         Some(entry)
     }
 
-    /// Ends an exchange with PUBCOMP; answers whether there was one.
+    /// Ends an exchange with PUBCOMP; returns whether it was open.
     pub(crate) fn complete(&mut self, packet_id: PacketId) -> bool {
         let place = self.releases.iter().position(|&open| open == packet_id);
         place.is_some_and(|place| self.releases.remove(place).is_some())
     }
 
-    /// All that is in flight: publishes, then releases.
+    /// All messages in flight: publishes, then releases.
     pub(crate) fn messages(&self) -> impl Iterator<Item = InFlightMessage> {
         let publishes = self.publishes.iter().map(|entry| InFlightMessage {
             packet_id: entry.packet_id,
@@ -252,12 +253,12 @@ impl InFlight {
         self.releases().chain(exact.map(|entry| entry.packet_id))
     }
 
-    /// Begins again on a new connection: nothing of it has been sent there.
+    /// Starts a new connection, on which nothing has been sent yet.
     pub(crate) fn restart(&mut self) {
         (self.sent, self.sent_bytes) = (0, 0);
     }
 
-    /// Takes out what `fits` refuses, for a client whose limits have changed.
+    /// Removes the messages that `fits` rejects, for a client whose limits have changed.
     pub(crate) fn remove_unless(&mut self, fits: impl Fn(&Outgoing) -> bool) -> Vec<InFlightEntry> {
         if self.publishes.iter().all(|entry| fits(&entry.outgoing)) {
             return Vec::new();

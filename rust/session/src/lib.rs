@@ -1,14 +1,12 @@
-//! One MQTT client's whole protocol state, without sockets, clocks or locks.
+//! The protocol state of one MQTT client, without sockets, clocks or locks.
 //!
-//! A [`Session`] takes decoded packets and the time, and hands out [`Transmit`]s, [`SessionEvent`]s and
-//! deadlines. It knows every rule of MQTT 3.1, 3.1.1 and 5.0 that one client's session can obey:
-//! both QoS exchanges, the windows, packet identifiers, topic aliases, Keep Alive, the will, the
-//! expiries, and the order in which all of it leaves. Who may do what, where a message goes, and
-//! what is on disk is the engine's.
+//! A [`Session`] takes decoded packets and the time, and returns [`Transmit`]s, [`SessionEvent`]s and deadlines. It
+//! implements every rule of MQTT 3.1, 3.1.1 and 5.0 that concerns one client: both QoS exchanges, the send quota,
+//! packet identifiers, topic aliases, Keep Alive, the will, expiry, and the order of packets. The engine is responsible
+//! for authorization, routing and storage.
 //!
-//! The crate refuses to read clocks, to keep time by itself, to lock, to start threads, to decode
-//! or to write to sockets. Encoding is offered by what it hands out ([`Control::encode`],
-//! [`PublishTransmit::encode_head`]), so that the engine decides where the bytes go.
+//! The crate does not read clocks, lock, start threads, decode packets or write to sockets. [`Control::encode`] and
+//! [`PublishTransmit::encode_head`] encode the packets that it returns, so that the engine decides where the bytes go.
 //!
 //! # How an engine drives it
 //!
@@ -20,26 +18,25 @@
 //!    then arm a timer for [`Session::poll_timeout`].
 //! 5. End of the connection: [`Session::detach`].
 //!
-//! # Promises
+//! # Held acknowledgements
 //!
-//! [`AckToken`]s gate what must not leave before it is safe (decision 2). PUBACK and PUBREC wait
-//! for the token of [`Session::accept_publish`] in every session, since the message may go to
-//! somebody durable: with nothing to wait for, confirm it at once. The rest waits in durable
-//! sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL,
-//! PUBCOMP and QoS 2 PUBLISH for the token in [`SessionEvent::Record`]. Tokens are confirmed in order:
-//! [`Session::confirm`] opens everything up to one. So poll events before taking the next token,
-//! and line up theirs first.
+//! An [`AckToken`] holds back an acknowledgement until the engine has confirmed that the state behind it is safe
+//! (decision 2). PUBACK and PUBREC wait for the token of [`Session::accept_publish`] in every session, since a durable
+//! session may receive the message. If nothing has to be written, confirm the token at once. Other packets wait in
+//! durable sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL, PUBCOMP and QoS
+//! 2 PUBLISH for the token in [`SessionEvent::Record`]. Tokens are confirmed in order: [`Session::confirm`] confirms
+//! every token up to the given one. So poll events, and queue their tokens, before you take the next token.
 //!
 //! # What may surprise
 //!
-//! * Acknowledgements, SUBSCRIBE and the rest are answered in the order of the calls; messages to
-//!   the client overtake promises that wait.
-//! * Drop a PUBLISH that the session handed out and the engine had not accepted when the connection ended.
-//!   The client sends it again, and it is new then.
-//! * QoS 1 and 2 messages behind a full window wait in the queue, in the order of
-//!   [`Session::deliver`]; they are cut out of the chunk that they came in (decision 18).
-//! * Topic aliases are used for topics above 32 bytes that come again, and only where the client
-//!   offers them: such a PUBLISH cannot share bytes with those of other clients.
+//! * Requests of the client are answered in the order of the calls. Messages to the client may overtake
+//!   acknowledgements that wait for a token.
+//! * Drop a PUBLISH that the session returned and the engine had not accepted when the connection ended. The client
+//!   sends it again, and it is handled as a new message.
+//! * QoS 1 and 2 messages that exceed the send quota wait in the queue, in the order of [`Session::deliver`]; they are
+//!   copied out of the chunk that they arrived in (decision 18).
+//! * Topic aliases are used for repeated topics above 32 bytes, if the client accepts aliases: such a PUBLISH cannot
+//!   share bytes with those of other clients.
 //!
 //! ```
 //! use std::sync::Arc;

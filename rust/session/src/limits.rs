@@ -8,8 +8,8 @@ pub const PACKET_BYTES_MAX: u32 = 268_435_460;
 
 /// Every limit that a session enforces, and what CONNACK announces of it.
 ///
-/// The fields are plain: the caller checks configuration, the session trusts it. Shared by many
-/// sessions behind an `Arc`; a client with limits of its own gets its own copy.
+/// The fields are public: the caller validates the configuration, the session trusts it. Sessions share the limits in
+/// an `Arc`; a client with limits of its own gets its own copy.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -18,13 +18,13 @@ pub const PACKET_BYTES_MAX: u32 = 268_435_460;
 pub struct ServerLimits {
     /// QoS 1 and 2 messages that a v5 client may have in flight to the server, at least 1.
     pub receive_maximum: u16,
-    /// Largest packet that is accepted once CONNECT is, in bytes with its fixed header.
+    /// Largest packet that is accepted after CONNECT, in bytes with its fixed header.
     pub maximum_packet_size: u32,
-    /// Largest packet that is accepted before CONNECT is, in bytes with its fixed header.
+    /// Largest packet that is accepted up to and including CONNECT, in bytes with its fixed header.
     pub connect_packet_bytes: u32,
     /// Topic aliases that a v5 client may set on one connection.
     pub topic_alias_maximum: u16,
-    /// Topic aliases that the server sets on one connection, if the client takes as many.
+    /// Highest number of topic aliases that the server sets on one connection, if the client accepts as many.
     pub outgoing_topic_alias_maximum: u16,
     /// Highest QoS that is accepted in a PUBLISH or a will, and granted to a subscription.
     pub maximum_qos: QoS,
@@ -36,62 +36,61 @@ pub struct ServerLimits {
     pub subscription_identifiers_available: bool,
     /// `$share/name/filter` is accepted.
     pub shared_subscription_available: bool,
-    /// Longest Keep Alive of a v5 client in seconds, also used where it asks for none; 0: no cap.
+    /// Longest Keep Alive of a v5 client in seconds, also used if the client disables Keep Alive; 0: no cap.
     pub keep_alive_max_s: u16,
-    /// Longest time in seconds that a session outlives its connection; `u32::MAX`: for ever.
+    /// Longest time in seconds that a session outlives its connection; `u32::MAX`: no limit.
     pub session_expiry_max_s: u32,
-    /// Most bytes of a client identifier.
+    /// Maximum length of a client identifier, in bytes.
     pub client_id_bytes: usize,
     /// Refuses client identifiers with `+`, `#`, control or non-characters (abuse C12).
     pub client_id_strict: bool,
     /// QoS 1 and 2 messages in flight to the client, whatever its Receive Maximum; at least 1.
     pub inflight_max: u16,
-    /// Bytes of topics, properties and payloads of the QoS 1 and 2 publishes that the client has not
-    /// acknowledged; one of more bytes goes alone. 0: no limit.
+    /// Maximum bytes of topics, properties and payloads of unacknowledged QoS 1 and 2 publishes. A larger message is
+    /// sent alone. 0: no limit.
     pub max_inflight_bytes: usize,
-    /// Messages that wait in memory for the client, behind the window or while it is away. What the store has
-    /// waits there beyond that, unless the oldest is dropped.
+    /// Maximum number of messages that the queue holds in memory. Further messages wait in the store if it has them,
+    /// unless the queue policy drops the oldest.
     pub queue_messages: usize,
-    /// Bytes of topics, properties and payloads that wait so.
+    /// Maximum bytes of topics, properties and payloads that the queue holds in memory.
     pub queue_bytes: usize,
-    /// Messages that wait for the client at all if the store has them.
+    /// Maximum number of queued messages in memory and in the store together.
     pub queue_disk_messages: usize,
-    /// Bytes of topics, properties and payloads that wait so.
+    /// Maximum bytes of topics, properties and payloads of queued messages in memory and in the store together.
     pub queue_disk_bytes: usize,
     /// What happens when that queue is full.
     pub queue_policy: QueuePolicy,
-    /// Keeps QoS 0 messages for a client that is away, too.
+    /// Queues QoS 0 messages, too, while the client is offline.
     pub queue_qos0: bool,
-    /// Delivers at the QoS that was granted to the subscription, even if the message was published below it.
+    /// Delivers at the granted QoS of the subscription, even if the message was published at a lower QoS.
     pub upgrade_outgoing_qos: bool,
-    /// Bytes of QoS 0 messages that wait to be polled while the client is connected.
+    /// Maximum bytes of QoS 0 messages that wait to be polled while the client is connected.
     pub qos0_backlog_bytes: usize,
-    /// Subscriptions that a session may hold.
+    /// Maximum number of subscriptions of a session.
     pub subscriptions: usize,
-    /// Filters of one SUBSCRIBE that are looked at; the others are refused with 0x97.
+    /// Maximum number of filters in one SUBSCRIBE that are handled; further ones are refused with 0x97.
     pub filters_per_packet: usize,
-    /// Length and depth of topic names and filters.
+    /// Maximum length and depth of topic names and filters.
     pub topic: TopicLimits,
-    /// User properties in one packet.
+    /// Maximum number of user properties in one packet.
     pub user_properties: u16,
-    /// Bytes of user properties in one packet.
+    /// Maximum bytes of user properties in one packet.
     pub user_property_bytes: u32,
     /// AUTH packets that a client may send in one exchange.
     pub authentication_rounds: u8,
-    /// Acknowledgements of nothing, beyond those of something, that are forgiven on one
-    /// connection; then 0x96 (abuse D15).
+    /// How many stray acknowledgements more than valid ones are tolerated on one connection; then 0x96 (abuse D15).
     pub stray_acknowledgements: u16,
     /// Refuses a payload that is not UTF-8 although Payload Format Indicator says so (abuse B15).
     pub payload_format_checked: bool,
 }
 
-/// What happens to a message for which the queue has no room (decision 20).
+/// What happens to a message if the queue is full (decision 20).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum QueuePolicy {
-    /// The message that came last is dropped.
+    /// The new message is dropped.
     #[default]
     DropNewest,
-    /// The messages that have waited longest are dropped.
+    /// The oldest messages are dropped.
     DropOldest,
     /// The message is dropped, and a connected client is disconnected with 0x97.
     Disconnect,
@@ -147,8 +146,8 @@ impl ServerLimits {
         self.with_packet_bytes(self.maximum_packet_size)
     }
 
-    /// The QoS that a message is delivered at: the lower one of its own and the granted QoS [MQTT-3.8.4-8], or the granted
-    /// one where that is configured.
+    /// The QoS of a delivery: the lower one of published and granted QoS [MQTT-3.8.4-8], or the granted one if that is
+    /// configured.
     pub fn outgoing_qos(&self, published: QoS, granted: QoS) -> QoS {
         if self.upgrade_outgoing_qos {
             granted

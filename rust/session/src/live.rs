@@ -23,15 +23,15 @@ pub(crate) struct ActiveState {
     pub(crate) link: ConnectionState,
     /// Acknowledgements that wait until their token is confirmed.
     pub(crate) held: HeldAcks,
-    /// Packets that wait for nothing.
+    /// Packets that may be sent at once.
     pub(crate) controls: VecDeque<Control>,
     /// QoS 0 messages to be polled.
     pub(crate) backlog: VecDeque<Outgoing>,
     pub(crate) backlog_bytes: usize,
     pub(crate) in_flight: OnDemand<InFlight>,
-    /// Kept while nothing is in flight: the next identifier is another one.
+    /// Kept while nothing is in flight, so that the next message gets another identifier.
     pub(crate) packet_ids: PacketIdAllocator,
-    /// The last drop of a message that the store has: no later QoS 1 message leaves before this is confirmed.
+    /// Token of the last drop of a stored message: no later QoS 1 message is sent before it is confirmed.
     pub(crate) dropped: AckToken,
     pub(crate) events: VecDeque<SessionEvent>,
     pub(crate) incoming: Option<Box<Incoming>>,
@@ -40,35 +40,35 @@ pub(crate) struct ActiveState {
     pub(crate) will: Option<Box<WillMessage>>,
 }
 
-/// What belongs to one connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) problem_information: bool,
     /// The client is a bridge of another broker.
     pub(crate) is_bridge: bool,
-    /// What stands in front of its topics.
+    /// The prefix of the client's topics.
     pub(crate) mount_point: Option<MountPoint>,
     /// Maximum number of QoS 1 and 2 messages in flight to the client.
     pub(crate) window: u16,
-    /// Acknowledgements of nothing so far.
+    /// Stray acknowledgements so far.
     pub(crate) strays: u16,
     pub(crate) keep_alive_s: u16,
-    /// QoS 1 and 2 publishes of the client's without their last acknowledgement.
+    /// QoS 1 and 2 publishes of the client that are not fully acknowledged.
     pub(crate) open_publishes: u32,
-    /// New filters of SUBSCRIBEs that are not answered yet: they count against the limit.
+    /// New filters in SUBSCRIBEs that are not answered yet: they count against the limit.
     pub(crate) requested: u32,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
-    /// The most that a session expiry may be, in seconds.
+    /// Maximum session expiry, in seconds.
     pub(crate) expiry_max_s: u32,
 }
 
-/// QoS 2 publishes of the client's.
+/// QoS 2 publishes of the client.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
-    /// Accepted and not released identifiers: a PUBLISH with one of them is a repeat [MQTT-4.3.3-10].
+    /// Identifiers that were accepted and not released: a PUBLISH with one of them is a repeat [MQTT-4.3.3-10].
     pub(crate) received: ReceivedIds,
-    /// Handed to the engine, not accepted yet; forgotten with the connection.
+    /// Identifiers whose PUBLISH the engine has not accepted yet; dropped with the connection.
     pub(crate) pending: Vec<PacketId>,
 }
 
@@ -130,7 +130,7 @@ impl ActiveState {
         will: None,
     };
 
-    /// Whether it can be dropped when there is no connection.
+    /// Whether the state can be dropped when there is no connection.
     fn is_over(&self) -> bool {
         self.events.is_empty()
             && self.in_flight.len() == 0
@@ -138,7 +138,7 @@ impl ActiveState {
             && self.incoming.is_none()
     }
 
-    /// Gives back the memory of lines that are empty.
+    /// Frees the memory of empty queues.
     pub(crate) fn shrink(&mut self) {
         self.held.shrink();
         if self.in_flight.len() == 0 {
@@ -163,21 +163,21 @@ impl ActiveState {
     }
 }
 
-/// A state that is on the heap while it is needed.
+/// State that is on the heap only while it is needed.
 ///
-/// It reads as one where nothing goes on, and comes to be when it is written to.
+/// While there is none, reading returns the idle state; the first write allocates it.
 #[derive(Debug)]
 pub(crate) struct OnDemand<T>(Option<Box<T>>);
 
-/// Most kept sessions wait for clients that are away, and have nothing of it.
+/// Optional state of a session: none for most kept sessions, since their clients are offline.
 pub(crate) type OptionalState = OnDemand<ActiveState>;
 
-/// What has a state where nothing goes on.
+/// A type that has an idle state.
 pub(crate) trait Rest: Sized + 'static {
-    /// That state.
+    /// The idle state.
     const REST: Self;
 
-    /// The same, for all that are at rest.
+    /// The idle state, shared by all.
     fn rest() -> &'static Self;
 }
 
@@ -204,25 +204,25 @@ impl<T> Default for OnDemand<T> {
 }
 
 impl<T> OnDemand<T> {
-    /// Heap bytes, with those that `of` counts.
+    /// Heap bytes of the state, plus those that `of` counts.
     pub(crate) fn heap_bytes(&self, of: impl FnOnce(&T) -> usize) -> usize {
         let state = self.0.as_deref();
         state.map_or(0, |state| size_of::<T>() + of(state))
     }
 
-    /// As it is, if it is.
+    /// The state, if it is allocated.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
 
-    /// Frees it.
+    /// Frees the state.
     pub(crate) fn clear(&mut self) {
         self.0 = None;
     }
 }
 
 impl OptionalState {
-    /// Lets go of it if there is nothing in it that outlives a connection; there must be none.
+    /// Frees the state if nothing in it outlives a connection. Call it without a connection only.
     pub(crate) fn rest(&mut self) {
         if self.0.as_deref().is_some_and(ActiveState::is_over) {
             self.clear();

@@ -10,15 +10,15 @@ use mqttcore_topics::TopicName;
 
 use crate::chunk::{Chunk, ChunkAccount};
 
-/// Topic, properties and payload in shared bytes, with what a receiver must know beside them.
+/// Topic, properties and payload in shared bytes, and what a receiver needs besides.
 ///
-/// 48 bytes and one reference count: a clone allocates nothing. The bytes are those of the
-/// publisher's own PUBLISH inside of the chunk that its read produced, so that a chunk stays
-/// alive as long as one of its messages; [`Message::release_chunk`] cuts that tie.
+/// 48 bytes and one reference count: a clone allocates nothing. The bytes are a part of the chunk that holds the
+/// publisher's PUBLISH, so one message keeps the whole chunk alive; [`Message::release_chunk`] copies the message out
+/// of it.
 #[derive(Clone)]
 pub struct Message {
     bytes: Chunk,
-    /// The topic begins here; in front of it lies the fixed header, if `form` knows one.
+    /// Start of the topic; before it is the fixed header, if `form` is a frame.
     topic_at: u32,
     properties_at: u32,
     payload_at: u32,
@@ -29,7 +29,7 @@ pub struct Message {
     qos: QoS,
     retain: bool,
     dup: bool,
-    /// A property must not be forwarded as it is.
+    /// Some property must be changed before it is forwarded.
     rewrites: bool,
     expires_at: Option<Instant>,
 }
@@ -37,20 +37,20 @@ pub struct Message {
 /// Whether the bytes around the message are a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum FrameForm {
-    /// Topic, properties, payload and nothing else.
+    /// Only topic, properties and payload.
     Bare,
-    /// A whole QoS 0 PUBLISH of this version, fit to be forwarded byte for byte.
+    /// A whole QoS 0 PUBLISH of this version, which can be forwarded byte for byte.
     Frame(ProtocolVersion),
 }
 
 impl Message {
-    /// Takes over a PUBLISH that was decoded from `source`, with its topic as it was parsed, without copying it.
+    /// Makes a message from a PUBLISH that was decoded from `source`, without copying it.
     ///
-    /// `source` is the whole frame, fixed header included; `chunk` holds the same bytes from
-    /// `frame_at` on (the caller decodes from its read buffer, and copies all frames of one read
-    /// into one chunk). Message Expiry begins to run at `now`.
+    /// `source` is the whole frame with its fixed header; `chunk` holds the same bytes from `frame_at` on (the caller
+    /// decodes from its read buffer, and copies all frames of one read into one chunk). Message Expiry starts to run at
+    /// `now`.
     ///
-    /// A PUBLISH without topic text was sent under an alias: use [`Message::copied`] for it.
+    /// If the PUBLISH has an alias instead of a topic, use [`Message::copied`].
     pub fn from_publish(
         now: Instant,
         version: ProtocolVersion,
@@ -74,8 +74,8 @@ impl Message {
         })
     }
 
-    /// Copies a message whose parts were checked: that of a PUBLISH whose topic came by alias, or a
-    /// figure that the broker tells. Others are [composed](Message::composed).
+    /// Copies a message whose parts are checked: a PUBLISH with a topic alias, or a value that the broker publishes.
+    /// For other messages use [`composed`](Message::composed).
     ///
     /// Topic alias, Subscription Identifiers and Will Delay are left out of `properties`.
     pub fn copied(
@@ -89,9 +89,9 @@ impl Message {
         Self::from_parts(topic, properties, payload, qos, retain).published_at(now)
     }
 
-    /// A message that a store kept, with what is left of its expiry.
+    /// Restores a stored message, with the rest of its expiry.
     ///
-    /// `properties` are those of a [`Message`]: what must not be forwarded was left out before.
+    /// `properties` are those of a [`Message`]: properties that must not be forwarded were left out before.
     pub fn restored(
         topic: TopicName<'_>,
         properties: Properties<'_>,
@@ -115,7 +115,7 @@ impl Message {
     /// The text of that topic.
     pub fn topic(&self) -> &str {
         let end = self.topic_at + u32::from(self.topic_bytes);
-        // INVARIANT: the bytes are the checked text that they were made from.
+        // INVARIANT: the bytes are the text that was checked when the message was made.
         std::str::from_utf8(self.slice(self.topic_at, end)).expect("a topic is UTF-8")
     }
 
@@ -139,12 +139,12 @@ impl Message {
         &self.bytes
     }
 
-    /// Has `account` count its bytes, unless one does or others share them already.
+    /// Counts the bytes in `account`, unless another account counts them or other messages share them.
     pub fn charge(&mut self, account: &Arc<ChunkAccount>) {
         self.bytes.charge(account);
     }
 
-    /// The same, where there is an account.
+    /// Like [`Message::charge`], if there is an account.
     pub(crate) fn charged_to(mut self, account: Option<&Arc<ChunkAccount>>) -> Self {
         if let Some(account) = account {
             self.charge(account);
@@ -167,24 +167,23 @@ impl Message {
         self.dup
     }
 
-    /// The same message, said to have come with this DUP flag.
+    /// The same message with another DUP flag.
     #[must_use]
     pub fn with_dup(self, dup: bool) -> Self {
         Self { dup, ..self }
     }
 
-    /// When it is too late to begin delivering it.
+    /// When the message expires: its delivery must begin earlier.
     pub fn expires_at(&self) -> Option<Instant> {
         self.expires_at
     }
 
-    /// Whether it is too late to begin delivering it [MQTT-3.3.2-5].
+    /// Whether the message has expired [MQTT-3.3.2-5].
     pub fn is_expired(&self, now: Instant) -> bool {
         self.expires_at.is_some_and(|expires_at| expires_at <= now)
     }
 
-    /// The Message Expiry Interval to forward: what is left, in seconds, rounded up
-    /// [MQTT-3.3.2-6].
+    /// The Message Expiry Interval to forward: the remaining seconds, rounded up [MQTT-3.3.2-6].
     pub fn remaining_expiry_s(&self, now: Instant) -> Option<u32> {
         let left = self.expires_at?.saturating_duration_since(now);
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
@@ -198,19 +197,19 @@ impl Message {
             + usize::from(self.topic_bytes)
     }
 
-    /// Whether it carries nothing but a topic: to retain it is to remove what is retained.
+    /// Whether the payload is empty: a retained message without payload removes the one before it.
     pub fn is_empty(&self) -> bool {
         self.payload_at == self.end
     }
 
-    /// Bytes of heap that this message keeps alive, alone or with others.
+    /// Heap bytes that this message keeps alive, maybe together with other messages.
     pub fn heap_bytes(&self) -> usize {
         self.bytes.len() + 4 * size_of::<usize>()
     }
 
-    /// The publisher's own QoS 0 frame, if a receiver of version `receiver` may get it byte for
-    /// byte: RETAIN 0, no topic alias, no Subscription Identifier, no Message Expiry, and the
-    /// same form (3.1 and 3.1.1 write PUBLISH alike).
+    /// The publisher's own QoS 0 frame, if a receiver of version `receiver` may get it byte for byte: RETAIN 0, no
+    /// topic alias, no Subscription Identifier, no Message Expiry, and the same PUBLISH format (3.1 and 3.1.1 have the
+    /// same).
     pub fn frame(&self, receiver: ProtocolVersion) -> Option<(&Chunk, Range<usize>)> {
         let FrameForm::Frame(version) = self.form else {
             return None;
@@ -220,9 +219,9 @@ impl Message {
         is_same_form.then_some((&self.bytes, start..self.end as usize))
     }
 
-    /// The same message in bytes of its own, if it is a small part of a larger chunk.
+    /// Copies the message out of its chunk if it is a small part of it.
     ///
-    /// For messages that wait (decision 18): a message that is most of its chunk stays shared.
+    /// For queued messages (decision 18). A message that is most of its chunk stays shared.
     pub fn release_chunk(&mut self) {
         if self.len() * 2 >= self.bytes.len() {
             return;
@@ -263,13 +262,13 @@ impl Message {
         usize::from(self.topic_bytes)
     }
 
-    /// Bytes of the properties that are forwarded; an expiry keeps its size when it is rewritten.
+    /// Bytes of the properties that are forwarded; rewriting an expiry does not change its size.
     pub(crate) fn forwarded_properties_len(&self) -> usize {
         if !self.rewrites {
             return (self.payload_at - self.properties_at) as usize;
         }
         let mut kept = PropertiesBuf::default();
-        // INVARIANT: they were decoded, so each of them can be encoded.
+        // INVARIANT: the properties were decoded, so each of them can be encoded.
         copy_forwarded(self.properties(), &mut kept).expect("decoded properties encode");
         kept.as_properties().as_bytes().len()
     }
@@ -314,7 +313,7 @@ impl Message {
         })
     }
 
-    /// Its expiry does not run yet.
+    /// Makes a message whose expiry does not run yet.
     pub(crate) fn from_parts(
         topic: TopicName<'_>,
         properties: Properties<'_>,
@@ -326,7 +325,7 @@ impl Message {
         let properties = if properties.iter().all(|property| is_forwarded(&property)) {
             properties
         } else {
-            // INVARIANT: they were decoded, so each of them can be encoded.
+            // INVARIANT: the properties were decoded, so each of them can be encoded.
             copy_forwarded(properties, &mut kept).expect("decoded properties encode");
             kept.as_properties()
         };
@@ -360,7 +359,7 @@ impl Message {
 }
 
 impl fmt::Debug for Message {
-    /// Tells the topic and sizes; payloads stay out of logs.
+    /// Prints the topic and sizes; payloads stay out of logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Message")
@@ -372,7 +371,7 @@ impl fmt::Debug for Message {
     }
 }
 
-/// What one walk over the properties tells.
+/// Result of one pass over the properties.
 struct PropertyFacts {
     rewrites: bool,
     expires_at: Option<Instant>,
@@ -398,7 +397,7 @@ fn expiry(now: Instant, interval_s: Option<u32>) -> Option<Instant> {
     now.checked_add(Duration::from_secs(u64::from(interval_s?)))
 }
 
-/// Whether a receiver gets this property of the publisher's (or of the will's).
+/// Whether this property of a publish or will is forwarded to receivers.
 pub(crate) fn is_forwarded(property: &Property<'_>) -> bool {
     !matches!(
         property,
@@ -418,7 +417,7 @@ fn copy_forwarded(
     Ok(())
 }
 
-/// Where `part`, which is not empty, lies in `whole`.
+/// Offset of `part`, which is not empty, in `whole`.
 fn offset_of(whole: &[u8], part: &[u8]) -> Option<usize> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     (!part.is_empty() && start + part.len() <= whole.len()).then_some(start)

@@ -15,36 +15,35 @@ use crate::queue::{Outgoing, SubscriptionIds};
 use crate::session::{LinkState, Session};
 use crate::transmit::{ALIAS_BYTES, PublishTransmit, publish_bytes};
 
-/// How one message goes to one client.
+/// How to deliver one message to one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivery<'a> {
-    /// The QoS granted to the subscription; the message's own may be another one.
+    /// The QoS granted to the subscription; the published QoS may differ.
     pub qos: QoS,
     /// The RETAIN flag to send, after Retain As Published [MQTT-3.3.1-12, -13].
     pub retain: bool,
     /// The Subscription Identifiers of all subscriptions that match [MQTT-3.3.4-3].
     pub subscription_ids: &'a [NonZeroU32],
-    /// A number of the engine's own, told back in events and records; 0: the store does not have the
-    /// message.
+    /// The engine's key of the delivery, returned in events and records; 0: the store does not have the message.
     pub key: u64,
-    /// What the queue takes. Without a key it is always [`QueueRoom::Limits`].
+    /// Which limits apply to the queue. Without a key it is always [`QueueRoom::Limits`].
     pub room: QueueRoom,
 }
 
-/// How much room a queue has for a message that the store has.
+/// Which limits apply to a stored message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum QueueRoom {
-    /// As much as its limits say.
+    /// The limits of the session.
     #[default]
     Limits,
-    /// Whatever comes: the publisher was told that it is kept.
+    /// No limits: the publisher has an acknowledgement that the message is stored.
     Any,
-    /// None: all queues together are full.
+    /// Nothing is queued: the total of all queues is at its limit.
     None,
 }
 
 impl<'a> Delivery<'a> {
-    /// A live message with RETAIN 0.
+    /// A delivery of a live message with RETAIN 0.
     pub const fn new(qos: QoS, subscription_ids: &'a [NonZeroU32]) -> Self {
         Self {
             qos,
@@ -56,22 +55,22 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// What became of a message.
+/// Outcome of [`Session::deliver`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Delivered {
-    /// It comes with the next polls.
+    /// The message is returned by the next polls.
     Sent,
-    /// It waits behind the window, or for the client to come back.
+    /// The message waits for send quota, or for the client to reconnect.
     Queued,
-    /// It will not reach the client.
+    /// The message will not reach the client.
     Dropped(DropReason),
 }
 
 impl Session {
-    /// Delivers a message at the QoS that [`ServerLimits::outgoing_qos`](crate::ServerLimits::outgoing_qos) says.
+    /// Delivers a message at the QoS that [`ServerLimits::outgoing_qos`](crate::ServerLimits::outgoing_qos) returns.
     ///
-    /// Messages leave in the order of these calls within a QoS [MQTT-4.6.0-5]. If a connected durable session
-    /// drops one with a key, confirm [`Session::last_token`] once the end of that delivery is safe.
+    /// Messages of one QoS are sent in the order of these calls [MQTT-4.6.0-5]. If a connected durable session drops a
+    /// message with a key, confirm [`Session::last_token`] once the end of that delivery is safe.
     pub fn deliver(
         &mut self,
         now: Instant,
@@ -118,8 +117,8 @@ impl Session {
         Delivered::Sent
     }
 
-    /// Drops queued messages that `keep` rejects, such as after a resume with fewer rights
-    /// (abuse F16); each comes as [`SessionEvent::Dropped`]. What was sent before stays in flight.
+    /// Drops queued messages that `keep` rejects, such as after a resume with fewer rights (abuse F16); each is
+    /// reported as [`SessionEvent::Dropped`]. Messages in flight stay.
     pub fn keep_queued(&mut self, keep: impl Fn(&Message) -> bool) {
         for outgoing in self.queue.remove_unless_kept(keep) {
             self.drop_message(DropReason::Revoked, outgoing);
@@ -179,8 +178,8 @@ impl Session {
         });
     }
 
-    /// The store still has a message that was dropped until it has the record of that, and would deliver it after
-    /// a crash. Later messages wait for the record: else this one came behind them.
+    /// Holds later messages until the drop is recorded. Until then the store still has the dropped message, and after a
+    /// crash it would be delivered behind them.
     fn hold_drop(&mut self, key: u64) {
         if key != 0 && self.is_durable && self.is_connected() {
             self.live.dropped = self.gate.issue_token();
@@ -196,7 +195,7 @@ impl Session {
 
     fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
         let bytes = self.live.backlog_bytes + outgoing.cost_bytes();
-        // Queued bytes count: a client with an empty queue takes one message of any size.
+        // Only queued bytes are compared: an empty backlog takes one message of any size.
         if self.live.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
             return Delivered::Dropped(DropReason::BacklogFull);
         }
@@ -258,7 +257,7 @@ impl Session {
         Delivered::Dropped(DropReason::QueueFull)
     }
 
-    /// Whether a message of so many bytes may be sent now.
+    /// Whether the send quota allows a message of `message_bytes` now.
     pub(crate) fn has_room(&self, message_bytes: usize) -> bool {
         self.live.in_flight.has_room(self.window(), message_bytes)
     }
@@ -274,18 +273,19 @@ impl Session {
         self.live.link.obstacle(outgoing, self.version)
     }
 
-    /// Gives a message its identifier and its place in the window, which has room.
+    /// Gives a message its identifier and puts it in flight. The caller has checked the send quota.
     fn admit(&mut self, outgoing: Outgoing) {
         let live = &mut *self.live;
         let packet_id = live.in_flight.take_id(&mut live.packet_ids);
-        // INVARIANT: the window is below 65,535, so an identifier is free.
+        // INVARIANT: fewer than 65,535 messages are in flight, so an identifier is free.
         let packet_id = packet_id.expect("the window has room");
         let token = self.record_sending(packet_id, &outgoing);
         self.live.in_flight.push(outgoing, packet_id, token);
     }
 
-    /// A QoS 2 PUBLISH of a durable session waits for its record; else a crash could send it
-    /// again after PUBREL [MQTT-4.3.3-6]. One of QoS 1 waits for the records of drops before it.
+    /// Records that a message is sent. A QoS 2 PUBLISH of a durable session waits for the record; otherwise it could be
+    /// sent again after PUBREL if the broker crashes [MQTT-4.3.3-6]. A QoS 1 PUBLISH waits for the records of earlier
+    /// drops.
     fn record_sending(&mut self, packet_id: PacketId, outgoing: &Outgoing) -> AckToken {
         if !self.is_durable {
             return AckToken::NONE;
@@ -322,8 +322,8 @@ impl Session {
 }
 
 impl ConnectionState {
-    /// Why a message cannot go over this connection: the client's mount point hides its topic, or its Maximum Packet
-    /// Size or MQTT allow no such packet [MQTT-3.1.2-24].
+    /// Why a message cannot be sent on this connection: the client's mount point hides its topic, or the packet is too
+    /// large for the client or for MQTT [MQTT-3.1.2-24].
     pub(crate) fn obstacle(
         &self,
         outgoing: &Outgoing,
@@ -340,7 +340,7 @@ impl ConnectionState {
         (!fits).then_some(DropReason::PacketTooLarge)
     }
 
-    /// Whether a packet can carry the message without the `hidden` bytes of its topic, with `bytes` more.
+    /// Whether a packet can carry the message if `hidden` bytes of its topic are left out and `bytes` are added.
     fn fits(
         &self,
         outgoing: &Outgoing,
@@ -349,11 +349,11 @@ impl ConnectionState {
         bytes: u64,
     ) -> bool {
         let limit = self.packet_bytes.min(PACKET_BYTES_MAX);
-        // Far below the limit, Subscription Identifiers and length fields need not be counted.
+        // Small messages skip the exact count of Subscription Identifiers and length fields.
         let is_small = limit == PACKET_BYTES_MAX && outgoing.message.len() < SMALL_BYTES;
         is_small || publish_bytes(outgoing, version, hidden) + bytes <= u64::from(limit)
     }
 }
 
-/// Payload, topic and properties of a message that any packet can carry, whatever comes beside it.
+/// Bytes of payload, topic and properties that any packet can carry, whatever is added to them.
 const SMALL_BYTES: usize = PACKET_BYTES_MAX as usize / 2;

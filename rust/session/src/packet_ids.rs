@@ -5,30 +5,29 @@ use mqttcore_codec::PacketId;
 /// Identifiers on the ring: 1 to 65,535.
 const RING: u32 = 65_535;
 
-/// Hands out packet identifiers one after the other around the ring, never one in use
-/// [MQTT-2.2.1-4].
+/// Allocates unused packet identifiers in ascending order; after 65,535 it starts again at 1 [MQTT-2.2.1-4].
 ///
-/// Going around the ring, instead of taking the lowest free one, keeps a late acknowledgement
-/// from hitting a newer message.
+/// Allocating in a circle, instead of always taking the lowest free identifier, prevents a late acknowledgement from
+/// matching a newer message.
 #[derive(Debug)]
 pub(crate) struct PacketIdAllocator {
-    /// The identifier that is looked at next.
+    /// The next candidate.
     next: u16,
     /// How many identifiers from `next` on are known to be free.
     free_run: u16,
 }
 
 impl PacketIdAllocator {
-    /// All are free.
+    /// All identifiers are free.
     pub(crate) const ALL: Self = Self {
         next: 1,
         free_run: u16::MAX,
     };
 
-    /// Takes a free identifier, or none when all 65,535 are in use.
+    /// Takes a free identifier; returns `None` if all 65,535 are in use.
     ///
-    /// `used` is only walked when the known free ones have run out: once around the ring, or when
-    /// an old identifier is in the way.
+    /// `used` is iterated only after the known free identifiers are used up: once around the ring, or if an old
+    /// identifier is in the way.
     pub(crate) fn take<I>(&mut self, used: impl FnOnce() -> I) -> Option<PacketId>
     where
         I: Iterator<Item = PacketId>,
@@ -42,12 +41,12 @@ impl PacketIdAllocator {
         Some(id)
     }
 
-    /// Forgets which identifiers are known to be free: others than it gave are in use.
+    /// Forgets which identifiers are known to be free, because some are used that were not allocated here.
     pub(crate) fn use_up(&mut self) {
         self.free_run = 0;
     }
 
-    /// Moves `next` to the first free identifier and counts the free ones behind it.
+    /// Moves `next` to the first free identifier and counts the free identifiers from there.
     fn find_run(&mut self, used: impl Iterator<Item = PacketId>) -> Option<()> {
         let mut distances: Vec<u16> = used.map(|id| distance(self.next, id.get())).collect();
         distances.sort_unstable();

@@ -1,4 +1,4 @@
-//! The message queue of a session: for send quota, or for its client to return.
+//! The message queue of a session: messages that wait for send quota or for the client to reconnect.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -9,23 +9,23 @@ use mqttcore_codec::QoS;
 use crate::limits::{QueuePolicy, ServerLimits};
 use crate::message::Message;
 
-/// A message on its way to this client: what is shared, and what is the client's own.
+/// A message for this client: the shared message and the client's own delivery options.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) message: Message,
     pub(crate) subscription_ids: SubscriptionIds,
-    /// The engine's own number for this delivery.
+    /// The engine's key of the delivery.
     pub(crate) key: u64,
     /// The lower one of published and granted QoS [MQTT-3.8.4-8].
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    /// It may have been sent in an earlier life of the engine, which has no record of that: it goes with DUP
+    /// The message may have been sent before the engine restarted, without a record of that: it is sent with DUP
     /// [MQTT-3.3.1-1].
     pub(crate) maybe_sent: bool,
 }
 
 impl Outgoing {
-    /// What counts against byte limits: the message's own bytes and the entry.
+    /// Bytes that count against limits: the message and its queue entry.
     pub(crate) fn cost_bytes(&self) -> usize {
         self.message.len() + size_of::<Self>()
     }
@@ -37,7 +37,7 @@ pub(crate) enum SubscriptionIds {
     #[default]
     None,
     One(NonZeroU32),
-    /// Behind one thin pointer: it is rare, and every waiting message has this field.
+    /// Behind one thin pointer: it is rare, and every queued message has this field.
     Many(Arc<Vec<NonZeroU32>>),
 }
 
@@ -64,39 +64,38 @@ impl SubscriptionIds {
     }
 }
 
-/// A bounded line of messages. A part of it may be in the engine's store alone.
+/// A bounded message queue. Some of its messages may be in the store only.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Messages that are in the store alone; in the line they stand behind those in
-    /// `MemoryQueue::waiting`, of which they are the rest.
+    /// Messages that are in the store only (spilled). Their order is after `MemoryQueue::waiting`.
     spilled: u32,
-    /// What comes and is in the store is counted, not held: the client is away for long, or memory holds enough.
+    /// New stored messages are only counted: the client has been offline for long, or enough is in memory.
     is_closed: bool,
-    /// What the spilled ones count with.
+    /// Sum of [`Outgoing::cost_bytes`] of the spilled messages.
     spilled_bytes: usize,
     held: Option<Box<MemoryQueue>>,
 }
 
-/// Messages in memory.
+/// The messages in memory.
 #[derive(Debug, Default)]
 struct MemoryQueue {
     waiting: VecDeque<Outgoing>,
-    /// What came after the spilled ones.
+    /// Messages that were queued after the spilled ones.
     behind: VecDeque<Outgoing>,
-    /// Of both.
+    /// Bytes of both.
     bytes: usize,
-    /// Of both: messages that the store does not have.
+    /// Messages in both that the store does not have.
     unstored: u32,
     unstored_bytes: usize,
-    /// QoS 0 messages: later ones must not overtake [MQTT-4.6.0-5].
+    /// QoS 0 messages in both: later ones must not overtake them [MQTT-4.6.0-5].
     qos0: u32,
-    /// Once the line is open: every spilled one has a key below this.
+    /// While the queue is open: the key of every spilled message is below this.
     below: u64,
-    /// Keys below `below` that came after the line was opened: these are in `behind`.
+    /// Keys below `below` that were queued after the queue was opened: these messages are in `behind`.
     late: Vec<u64>,
-    /// Keys of what was in `waiting` when the line was opened: it is not fetched another time.
+    /// Keys that were in `waiting` when the queue was opened: they are not fetched again.
     resident: Vec<u64>,
-    /// Spilled ones of QoS 1 with a key below this may have been sent in an earlier life of the engine.
+    /// Spilled QoS 1 messages with a key below this may have been sent before the engine restarted.
     maybe_sent_below: u64,
 }
 
@@ -131,7 +130,7 @@ impl MemoryQueue {
         self.bytes - self.unstored_bytes
     }
 
-    /// Takes a message out of those that came after the line was opened, since its page is there.
+    /// Takes a message that was queued after the queue was opened out of `behind`, because its page has arrived.
     fn take_late(&mut self, key: u64) -> Option<Outgoing> {
         let place = self.late.iter().position(|late| *late == key)?;
         self.late.swap_remove(place);
@@ -164,13 +163,13 @@ impl Queue {
         self.spilled_bytes + self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
-    /// Messages that can leave before the next page is there, with bytes of all that memory holds.
+    /// Messages that can be sent before the next page arrives, and the bytes of all messages in memory.
     pub(crate) fn sendable(&self) -> (usize, usize) {
         let held = self.held.as_deref();
         held.map_or((0, 0), |held| (held.waiting.len(), held.bytes))
     }
 
-    /// Messages that are in the store alone.
+    /// Number of messages that are in the store only.
     pub(crate) fn spilled(&self) -> usize {
         self.spilled as usize
     }
@@ -184,7 +183,7 @@ impl Queue {
         self.held.as_ref()?.waiting.front()
     }
 
-    /// Whether one more message of `cost_bytes` is within the limits: those of the disk if the store has it.
+    /// Whether one more message of `cost_bytes` fits the limits: the disk limits if the store has it.
     pub(crate) fn has_room(
         &self,
         is_stored: bool,
@@ -204,7 +203,7 @@ impl Queue {
             && bytes.saturating_add(cost_bytes) <= limits.queue_bytes
     }
 
-    /// How much of its limits is used, in percent: those of the disk if the store keeps the session.
+    /// Usage of the limits in percent: of the disk limits if the store keeps the session.
     pub(crate) fn fill_percent(&self, is_kept: bool, limits: &ServerLimits) -> usize {
         let has_disk = is_kept && limits.queue_policy != QueuePolicy::DropOldest;
         let (messages, bytes) = if has_disk {
@@ -216,19 +215,19 @@ impl Queue {
         percent(self.len(), messages).max(percent(self.bytes(), bytes))
     }
 
-    /// Whether memory holds no more than it should of what the store has, too.
+    /// Whether the stored messages that are also in memory are within the memory limits.
     pub(crate) fn is_within_memory(&self, limits: &ServerLimits) -> bool {
         self.held.as_deref().is_none_or(|held| {
             held.stored() <= limits.queue_messages && held.stored_bytes() <= limits.queue_bytes
         })
     }
 
-    /// Whether memory holds messages that the store has, too.
+    /// Whether a message in memory is also in the store.
     pub(crate) fn holds_stored(&self) -> bool {
         self.held.as_deref().is_some_and(|held| held.stored() > 0)
     }
 
-    /// Whether it is within the limits.
+    /// Whether the whole queue is within the memory limits.
     pub(crate) fn is_within(&self, limits: &ServerLimits) -> bool {
         self.len() <= limits.queue_messages && self.bytes() <= limits.queue_bytes
     }
@@ -237,7 +236,7 @@ impl Queue {
         self.is_closed
     }
 
-    /// Whether `outgoing` would be counted and let go of.
+    /// Whether `outgoing` would be counted and not held in memory.
     pub(crate) fn only_counts(&self, outgoing: &Outgoing) -> bool {
         self.is_closed && outgoing.key != 0
     }
@@ -264,7 +263,7 @@ impl Queue {
         Some(outgoing)
     }
 
-    /// Takes out what `keep` does not want kept; the order of the rest stays.
+    /// Removes and returns the messages that `keep` rejects; the others keep their order.
     pub(crate) fn remove_unless_kept(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
         let mut taken = Vec::new();
         let Some(held) = self.held.as_deref_mut() else {
@@ -283,8 +282,7 @@ impl Queue {
         taken
     }
 
-    /// Lets go of everything that the store has; what comes next and is there, too, is only
-    /// counted until [`Queue::open`].
+    /// Drops stored messages from memory. New stored messages are only counted until [`Queue::open`].
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         let held = self.held.take().unwrap_or_default();
@@ -296,8 +294,8 @@ impl Queue {
         }
     }
 
-    /// Keeps what is at hand, and lets go of what came after the spilled ones and is in the store; what comes next and
-    /// is there, too, is only counted until [`Queue::open`].
+    /// Keeps `waiting` in memory, and drops the stored messages of `behind`. New stored messages are only counted until
+    /// [`Queue::open`].
     pub(crate) fn close_behind(&mut self) {
         self.is_closed = true;
         let Some(held) = &mut self.held else { return };
@@ -314,7 +312,7 @@ impl Queue {
         }
     }
 
-    /// Counts what the store has of an earlier life of the engine.
+    /// Counts messages that were in the store when the engine started.
     pub(crate) fn count_spilled(&mut self, count: usize, bytes: usize) {
         self.count(
             u32::try_from(count).unwrap_or(u32::MAX),
@@ -322,14 +320,14 @@ impl Queue {
         );
     }
 
-    /// Notes which spilled ones may have been sent in an earlier life of the engine.
+    /// Records which spilled messages may have been sent before the engine restarted.
     pub(crate) fn mark_maybe_sent_below(&mut self, key: u64) {
         if key > 0 {
             self.held.get_or_insert_default().maybe_sent_below = key;
         }
     }
 
-    /// Whether a spilled one may have been sent. At QoS 2 the record of its sending comes first.
+    /// Whether a spilled message may have been sent. A QoS 2 message is not sent before its record is safe.
     pub(crate) fn is_maybe_sent(&self, outgoing: &Outgoing) -> bool {
         let below = self.held.as_deref().map_or(0, |held| held.maybe_sent_below);
         outgoing.qos == QoS::AtLeastOnce && outgoing.key < below
@@ -340,7 +338,7 @@ impl Queue {
         self.spilled_bytes += cost_bytes;
     }
 
-    /// Holds again what comes. Everything counted so far has a key below `below`.
+    /// Holds new messages in memory again. The key of every message that was counted so far is below `below`.
     pub(crate) fn open(&mut self, below: u64) {
         self.is_closed = false;
         if self.spilled > 0 {
@@ -350,8 +348,8 @@ impl Queue {
         }
     }
 
-    /// Counts the next one from the store out; false if it was in memory already. What becomes of
-    /// it is the caller's: [`Queue::put_back`], or nothing.
+    /// Subtracts the next message from the spilled ones; returns false if it was in memory already. The caller then
+    /// calls [`Queue::put_back`], or drops the message.
     pub(crate) fn fetch(&mut self, outgoing: &Outgoing) -> bool {
         if let Some(held) = self.held.as_deref_mut() {
             if held.resident.contains(&outgoing.key) {
@@ -373,7 +371,8 @@ impl Queue {
         held.waiting.push_back(outgoing);
     }
 
-    /// The store has no more: what came later follows, and what comes is held.
+    /// Ends paging, since the store has no more messages: appends `behind` to `waiting` and holds new messages in
+    /// memory.
     pub(crate) fn join(&mut self) {
         self.is_closed = false;
         (self.spilled, self.spilled_bytes) = (0, 0);

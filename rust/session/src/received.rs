@@ -4,17 +4,17 @@ use std::mem;
 
 use mqttcore_codec::PacketId;
 
-/// A set of packet identifiers: a short list, then one bit for each of them.
+/// A set of packet identifiers: a short list, then a bitmap.
 ///
-/// A v5 client is kept below its Receive Maximum; a 3.x client may hold all 65,535 identifiers
-/// open, which costs 8 KiB and no more (abuse D08).
+/// Receive Maximum limits a v5 client; a 3.x client may have all 65,535 identifiers open, which costs 8 KiB (abuse
+/// D08).
 #[derive(Debug)]
 pub(crate) enum ReceivedIds {
     Few(Vec<PacketId>),
     Many { bits: Box<[u64]>, count: u32 },
 }
 
-/// A list of this length becomes bits.
+/// A list of this length is converted to a bitmap.
 const FEW: usize = 128;
 const WORD: usize = 64;
 const WORDS: usize = 65_536 / WORD;
@@ -43,7 +43,7 @@ impl ReceivedIds {
         }
     }
 
-    /// Adds `id`; answers whether it was new.
+    /// Adds `id`; returns whether it was new.
     pub(crate) fn insert(&mut self, id: PacketId) -> bool {
         if self.contains(id) {
             return false;
@@ -70,7 +70,7 @@ impl ReceivedIds {
         true
     }
 
-    /// Takes `id` out; answers whether it was there.
+    /// Removes `id`; returns whether it was in the set.
     pub(crate) fn remove(&mut self, id: PacketId) -> bool {
         match self {
             Self::Few(ids) => {
@@ -93,7 +93,7 @@ impl ReceivedIds {
         }
     }
 
-    /// Every identifier in the set.
+    /// All identifiers in the set.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PacketId> {
         let all = (1..=u16::MAX).filter_map(PacketId::new);
         let (few, many) = match self {
@@ -114,7 +114,7 @@ impl ReceivedIds {
     }
 }
 
-/// The word and the bit of `id`; `WORDS` covers every identifier.
+/// The word index and the bit of `id`; `WORDS` words cover every identifier.
 fn place(id: PacketId) -> (usize, u64) {
     let id = usize::from(id.get());
     (id / WORD, 1 << (id % WORD))

@@ -14,35 +14,33 @@ use crate::message::Message;
 /// What the engine has to do after the session has handled a packet.
 #[derive(Debug)]
 pub enum Request<'p> {
-    /// Nothing.
+    /// No action is needed.
     None,
-    /// Route a message, then call [`Session::accept_publish`](crate::Session::accept_publish).
+    /// Route the message, then call [`Session::accept_publish`](crate::Session::accept_publish).
     Publish(PublishRequest<'p>),
-    /// Subscribe, then call [`Session::complete_subscribe`](crate::Session::complete_subscribe).
+    /// Add the subscriptions, then call [`Session::complete_subscribe`](crate::Session::complete_subscribe).
     Subscribe(SubscribeRequest),
-    /// Unsubscribe, then call
-    /// [`Session::complete_unsubscribe`](crate::Session::complete_unsubscribe).
+    /// Remove the subscriptions, then call [`Session::complete_unsubscribe`](crate::Session::complete_unsubscribe).
     Unsubscribe(UnsubscribeRequest),
-    /// The client begins to authenticate again, by the method of its CONNECT. Answer with
-    /// [`Session::auth_continue`](crate::Session::auth_continue),
-    /// [`Session::auth_succeed`](crate::Session::auth_succeed), or disconnect it.
+    /// The client starts a re-authentication with the method of its CONNECT. Call
+    /// [`Session::auth_continue`](crate::Session::auth_continue) or
+    /// [`Session::auth_succeed`](crate::Session::auth_succeed), or disconnect the client.
     Reauthenticate {
         /// The client's first data.
         data: Option<&'p [u8]>,
     },
-    /// The client continues an open exchange; answer as above.
+    /// The client continues an open exchange; answer as for [`Request::Reauthenticate`].
     Authenticate {
         /// The client's next data.
         data: Option<&'p [u8]>,
     },
-    /// The client said goodbye: detach the session for this cause and close.
+    /// The client sent DISCONNECT: detach the session for this cause and close the connection.
     Disconnect(Cause),
 }
 
-/// A message that the client publishes, checked against everything a session can know.
+/// A publish of the client, checked against every rule that the session knows.
 ///
-/// Whether the client may publish there, and whether the topic is the broker's own (`$SYS`), is
-/// the engine's to decide.
+/// The engine decides whether the client may publish to the topic, and whether the topic is reserved (`$SYS`).
 #[derive(Debug)]
 pub struct PublishRequest<'p> {
     pub(crate) version: ProtocolVersion,
@@ -50,17 +48,17 @@ pub struct PublishRequest<'p> {
     pub(crate) topic: PublishTopic<'p>,
 }
 
-/// The topic that a message is published to, checked, and where its text is.
+/// The checked topic of a publish.
 #[derive(Clone, Debug)]
 pub enum PublishTopic<'p> {
-    /// In the packet.
+    /// The topic is in the packet.
     Packet(TopicName<'p>),
-    /// It came as an alias, or stands behind a mount point.
+    /// The topic came as an alias, or has the prefix of a mount point.
     Owned(TopicNameBuf),
 }
 
 impl PublishTopic<'_> {
-    /// The topic as text that was checked.
+    /// The topic as a checked name.
     pub fn as_name(&self) -> TopicName<'_> {
         match self {
             Self::Packet(name) => *name,
@@ -70,12 +68,12 @@ impl PublishTopic<'_> {
 }
 
 impl<'p> PublishRequest<'p> {
-    /// The topic, resolved if it came as an alias, behind the mount point if there is one.
+    /// The topic, with its alias resolved and the mount point's prefix added.
     pub fn topic(&self) -> TopicName<'_> {
         self.topic.as_name()
     }
 
-    /// The same, which outlives the request.
+    /// The topic, for use after the request is dropped.
     pub fn into_topic(self) -> PublishTopic<'p> {
         self.topic
     }
@@ -85,7 +83,7 @@ impl<'p> PublishRequest<'p> {
         self.publish.delivery.qos()
     }
 
-    /// What to acknowledge, above QoS 0.
+    /// The identifier to acknowledge; `None` at QoS 0.
     pub fn packet_id(&self) -> Option<PacketId> {
         self.publish.delivery.packet_id()
     }
@@ -105,11 +103,10 @@ impl<'p> PublishRequest<'p> {
         self.publish.properties
     }
 
-    /// The message for its receivers.
+    /// Makes the message for the receivers.
     ///
-    /// `source` is the frame that the packet was decoded from, and `chunk` holds the same bytes
-    /// from `frame_at` on: see [`Message::from_publish`]. A message whose topic is not in
-    /// the packet as it is, for an alias or a mount point, is copied.
+    /// `source` is the frame that the packet was decoded from, and `chunk` holds the same bytes from `frame_at` on: see
+    /// [`Message::from_publish`]. If the topic came as an alias or is behind a mount point, the message is copied.
     pub fn to_message(
         &self,
         now: Instant,
@@ -126,7 +123,7 @@ impl<'p> PublishRequest<'p> {
         }
     }
 
-    /// The message in bytes of its own.
+    /// Makes a message with its own copy of the bytes.
     pub fn to_owned_message(&self, now: Instant) -> Message {
         let Publish {
             properties,
@@ -140,12 +137,12 @@ impl<'p> PublishRequest<'p> {
     }
 }
 
-/// A SUBSCRIBE with every filter parsed; the engine decides what is still open.
+/// A SUBSCRIBE with parsed filters; the engine decides the rest.
 #[derive(Clone, Debug)]
 pub struct SubscribeRequest {
     /// The identifier that SUBACK repeats.
     pub packet_id: PacketId,
-    /// The filters, in their order; give them back in the same order.
+    /// The filters in the order of the packet; return them in the same order.
     pub entries: Vec<SubscribeEntry>,
 }
 
@@ -154,14 +151,14 @@ pub struct SubscribeRequest {
 pub struct SubscribeEntry {
     /// The topic filter.
     pub filter: SubscriptionFilter,
-    /// The granted options: the engine may lower the QoS.
+    /// The options to grant; the engine may lower the QoS.
     pub options: Options,
-    /// What to do with retained messages; never any on a shared subscription (decision 12).
+    /// How to handle retained messages; never sent for a shared subscription (decision 12).
     pub retain_handling: RetainHandling,
     /// The session has no such subscription yet.
     pub is_new: bool,
-    /// Why it is refused. The session has refused what is beyond its limits; the engine may
-    /// refuse more, and leaves what is refused already.
+    /// Why the filter is refused. The session refuses filters beyond its limits; the engine may refuse more, and must
+    /// not clear a refusal.
     pub refused: Option<ReasonCode>,
 }
 
@@ -188,7 +185,7 @@ impl SubscribeEntry {
 pub struct UnsubscribeRequest {
     /// The identifier that UNSUBACK repeats.
     pub packet_id: PacketId,
-    /// The filters, in their order; give them back in the same order.
+    /// The filters in the order of the packet; return them in the same order.
     pub entries: Vec<UnsubscribeEntry>,
 }
 
@@ -197,8 +194,8 @@ pub struct UnsubscribeRequest {
 pub struct UnsubscribeEntry {
     /// The topic filter.
     pub filter: SubscriptionFilter,
-    /// The session has such a subscription; the engine takes it out of the directory.
+    /// The session has this subscription; the engine removes it from the directory.
     pub exists: bool,
-    /// Why it is refused, if the engine does so.
+    /// Why the engine refuses it, if it does.
     pub refused: Option<ReasonCode>,
 }

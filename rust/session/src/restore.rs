@@ -1,4 +1,4 @@
-//! Restores a session from a store, and lists what a store has to keep of one.
+//! Restores a session from a store, and lists the state that a store has to keep.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,11 +15,10 @@ use crate::subscriptions::Subscription;
 use crate::will::WillMessage;
 
 impl Session {
-    /// A session that was kept: without a connection since `since`, and without state so far.
+    /// Creates a session that was stored. It has no connection since `since`, and no state yet.
     ///
-    /// Put back what it had with the `restore_` methods, each in the order in which it came to be.
-    /// Its deadlines run from `since`, so the expiry of a session and the delay of its will go on
-    /// while the broker is down.
+    /// Restore its state with the `restore_` methods, each in the original order. Deadlines run from `since`, so
+    /// session expiry and will delay continue while the broker is down.
     pub fn restored(
         version: ProtocolVersion,
         limits: Arc<ServerLimits>,
@@ -33,26 +32,25 @@ impl Session {
         session
     }
 
-    /// Puts back a granted subscription.
+    /// Restores a granted subscription.
     pub fn restore_subscription(&mut self, subscription: Subscription) {
         let Subscription { filter, options } = subscription;
         self.subscriptions.insert(filter, options);
     }
 
-    /// Puts back the will of a connection that ended without a word to the store.
+    /// Restores the will of a connection whose end was not recorded.
     pub fn restore_will(&mut self, will: WillMessage) {
         self.live.will = Some(Box::new(will));
     }
 
-    /// Puts back a QoS 2 identifier of the client's that it has not released: a repeat of its
-    /// PUBLISH is a repeat [MQTT-4.3.3-10].
+    /// Restores a QoS 2 identifier that the client has not released: a PUBLISH with it is a repeat [MQTT-4.3.3-10].
     pub fn restore_received(&mut self, packet_id: PacketId) {
         let incoming = self.live.incoming.get_or_insert_default();
         incoming.received.insert(packet_id);
     }
 
-    /// Restores a message in flight, at the QoS of `delivery`: it is sent again under its
-    /// own identifier, as a repeat [MQTT-4.4.0-1, MQTT-3.3.1-1].
+    /// Restores a message in flight, at the QoS of `delivery`: it is sent again with its packet identifier and DUP
+    /// [MQTT-4.4.0-1, MQTT-3.3.1-1].
     pub fn restore_publish(
         &mut self,
         packet_id: PacketId,
@@ -66,20 +64,19 @@ impl Session {
             .restore(InFlightEntry::restored(outgoing, packet_id));
     }
 
-    /// Puts back an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].
+    /// Restores an identifier whose PUBREL waits for PUBCOMP [MQTT-4.3.3-6].
     pub fn restore_release(&mut self, packet_id: PacketId) {
         self.live.packet_ids.use_up();
         self.live.in_flight.restore_release(packet_id);
     }
 
-    /// QoS 2 identifiers of the client's that it has not released, for a store that begins to keep
-    /// the session.
+    /// QoS 2 identifiers that the client has not released, for a store that starts to keep the session.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = PacketId> {
         let incoming = self.live.incoming.iter();
         incoming.flat_map(|incoming| incoming.received.iter())
     }
 
-    /// QoS 2 identifiers of messages to the client without PUBCOMP, for the same.
+    /// QoS 2 identifiers of messages to the client without PUBCOMP, for a store that starts to keep the session.
     pub fn exactly_once_ids(&self) -> impl Iterator<Item = PacketId> {
         self.live.in_flight.exactly_once_ids()
     }

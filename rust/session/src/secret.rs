@@ -3,12 +3,12 @@
 use std::fmt;
 use std::hint::black_box;
 
-/// Bytes that no log may show. Its memory is overwritten when it is dropped.
+/// Bytes that must not appear in logs. The memory is overwritten on drop.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// The bytes, for a check of the password.
+    /// The bytes, for checking a password.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -32,10 +32,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Overwrites bytes that a secret came in, such as those of a CONNECT in a read buffer.
+/// Overwrites bytes that contained a secret, such as a CONNECT in a read buffer.
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
-    // The bytes are not read again: without this the compiler may remove the wipe.
+    // Prevents the compiler from removing the wipe, since the bytes are not read again.
     black_box(bytes);
 }
 

@@ -20,43 +20,43 @@ use crate::subscriptions::Subscriptions;
 use crate::transmit::Transmit;
 use crate::violation::Violation;
 
-/// One client's protocol state: what survives a connection, and the connection if there is one.
+/// The protocol state of one client: the state that survives a connection, and the connection if there is one.
 ///
-/// Sans-IO: decoded packets and the time go in, [`Transmit`]s, [`SessionEvent`]s and deadlines come out.
-/// After every call that can change something, poll transmits and events until there are none,
-/// and ask for the next deadline.
+/// Sans-IO: the caller passes decoded packets and the time, and polls [`Transmit`]s, [`SessionEvent`]s and deadlines.
+/// After every call that may change the session, poll transmits and events until there are none, then ask for the next
+/// deadline.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) limits: Arc<ServerLimits>,
-    /// The client's last packet, or the end of its connection.
+    /// Time of the client's last packet, or of the end of its connection.
     pub(crate) since: Option<Instant>,
     pub(crate) expiry_interval_s: u32,
     pub(crate) state: LinkState,
     pub(crate) version: ProtocolVersion,
-    /// The session outlives a crash of the broker: its promises are recorded first.
+    /// The session survives a crash of the broker: its state is recorded before it is acknowledged.
     pub(crate) is_durable: bool,
     pub(crate) gate: AckGate,
     pub(crate) queue: Queue,
     pub(crate) subscriptions: Subscriptions,
-    /// Nothing, for most clients that are away.
+    /// None for most clients that are offline.
     pub(crate) live: OptionalState,
 }
 
-/// How far a connection has come.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LinkState {
     /// No connection.
     Away,
-    /// CONNACK has not left: nothing else may [MQTT-3.2.0-1].
+    /// CONNACK was not sent yet: no other packet may be sent [MQTT-3.2.0-1].
     Accepting,
-    /// CONNACK has left.
+    /// CONNACK was sent.
     Open,
-    /// No connection, and no further one: the session has ended.
+    /// The session has ended; it accepts no further connection.
     Ended,
 }
 
 impl Session {
-    /// Heap bytes of the session's own tables: not the messages, filters and texts they refer to.
+    /// Heap bytes of the session's own tables, without the messages, filters and texts that they refer to.
     pub fn heap_bytes(&self) -> usize {
         let live = self.live.heap_bytes(ActiveState::heap_bytes);
         self.queue.heap_bytes() + self.subscriptions.heap_bytes() + live
@@ -67,7 +67,7 @@ impl Session {
         &self.limits
     }
 
-    /// A session without a connection, and without any state.
+    /// Creates a session without a connection and without state.
     pub fn new(limits: Arc<ServerLimits>) -> Self {
         Self {
             limits,
@@ -83,14 +83,14 @@ impl Session {
         }
     }
 
-    /// Takes a packet of the client's; it must be of the version that the client connected with.
+    /// Handles a packet of the client; it must have the version of the CONNECT.
     ///
-    /// What the packet asks of others comes back at once and borrows from it.
+    /// The returned request borrows from the packet.
     ///
     /// # Errors
     ///
-    /// A [`Violation`]: send [`Session::disconnect_packet`] with its reason, detach for
-    /// [`Cause::Violation`] and close [MQTT-4.13.1-1]. The session's state is as before.
+    /// A [`Violation`]: send [`Session::disconnect_packet`] with its reason, detach for [`Cause::Violation`] and close
+    /// [MQTT-4.13.1-1]. The session's state is unchanged.
     pub fn handle_packet<'p>(
         &mut self,
         now: Instant,
@@ -116,7 +116,7 @@ impl Session {
         }
     }
 
-    /// The next packet for the client, in the order in which packets must be written.
+    /// Returns the next packet for the client. Packets must be written in this order.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         if let Some(control) = self.poll_control() {
             self.note_sent(&control);
@@ -128,7 +128,7 @@ impl Session {
         self.poll_publish().map(Transmit::Publish)
     }
 
-    /// The next thing to do or to count.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
         let event = self.live.get_mut().and_then(|live| live.events.pop_front());
         if event.is_none() && !self.is_connected() {
@@ -137,7 +137,7 @@ impl Session {
         event
     }
 
-    /// As [`poll_event`](Self::poll_event), for events about messages alone: it stops at [`SessionEvent::WillDue`] and
+    /// Like [`poll_event`](Self::poll_event), for events of messages only: it stops at [`SessionEvent::WillDue`] and
     /// [`SessionEvent::Expired`].
     pub fn poll_message_event(&mut self) -> Option<SessionEvent> {
         let next = self.live.get_mut().and_then(|live| live.events.front());
@@ -159,7 +159,7 @@ impl Session {
         self.gate.confirm(token);
     }
 
-    /// Whether everything up to `token` may leave.
+    /// Whether everything up to `token` is confirmed.
     pub fn is_confirmed(&self, token: AckToken) -> bool {
         self.gate.is_open(token)
     }
@@ -174,7 +174,7 @@ impl Session {
         self.version
     }
 
-    /// The largest packet that the client takes; `u32::MAX` without a limit.
+    /// The client's Maximum Packet Size; `u32::MAX` means no limit.
     pub fn client_packet_bytes(&self) -> u32 {
         self.live.link.packet_bytes
     }
@@ -184,38 +184,38 @@ impl Session {
         self.live.link.keep_alive_s
     }
 
-    /// How long the session outlives its connection in seconds, as agreed; `u32::MAX` is for ever.
+    /// The agreed session expiry in seconds; `u32::MAX` means that the session never expires.
     pub fn expiry_interval_s(&self) -> u32 {
         self.expiry_interval_s
     }
 
-    /// What stands in front of the client's topics, while it is connected behind a mount point.
+    /// The client's mount point, while it is connected.
     pub fn mount_point(&self) -> Option<&MountPoint> {
         self.live.link.mount_point.as_ref()
     }
 
-    /// Messages that wait behind the window or for the client to come back.
+    /// Number of messages that wait for send quota or for the client to reconnect.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether a message at QoS 1 or 2 would wait for an acknowledgement: a shared subscription has better members.
+    /// Whether a QoS 1 or 2 message would have to wait: a shared subscription then prefers other members.
     pub fn is_full(&self) -> bool {
         !self.queue.is_empty() || !self.has_room(1)
     }
 
-    /// Whether a message that is small enough would find a place in the queue.
+    /// Whether the queue has room for a small message.
     pub fn has_queue_room(&self) -> bool {
         let bytes = size_of::<Outgoing>();
         self.queue.has_room(self.is_durable, bytes, &self.limits)
     }
 
-    /// How much of its limits the queue takes, in percent; of those of the disk if the store keeps the session.
+    /// Usage of the queue's limits in percent; of the disk limits if the store keeps the session.
     pub fn queue_fill_percent(&self, is_kept: bool) -> usize {
         self.queue.fill_percent(is_kept, &self.limits)
     }
 
-    /// Bytes that [`Session::queued`] messages count with.
+    /// Bytes of the [`Session::queued`] messages, as counted against limits.
     pub fn queued_bytes(&self) -> usize {
         self.queue.bytes()
     }
@@ -225,7 +225,7 @@ impl Session {
         self.queue.sendable().1
     }
 
-    /// Bytes of messages in memory that the client has not taken or not acknowledged.
+    /// Bytes of messages in memory that were not sent or not acknowledged.
     pub fn held_bytes(&self) -> usize {
         self.queue_memory_bytes() + self.live.in_flight.message_bytes()
     }
@@ -235,19 +235,18 @@ impl Session {
         self.live.in_flight.len()
     }
 
-    /// Messages that were sent and not acknowledged to the end, in the order of their first transmission; then those that
-    /// only wait for PUBCOMP.
+    /// The messages in flight, in the order of their first transmission; then those that only wait for PUBCOMP.
     pub fn in_flight_messages(&self) -> impl Iterator<Item = InFlightMessage> {
         self.live.in_flight.messages()
     }
 
-    /// QoS 1 and 2 publishes of the client's that are not acknowledged to the end: they count against Receive Maximum.
+    /// QoS 1 and 2 publishes of the client that are not fully acknowledged: they count against Receive Maximum.
     pub fn open_publishes(&self) -> usize {
         self.live.link.open_publishes as usize
     }
 
-    /// Cuts messages that are under way out of the chunks that they came in (decision 18); for a client
-    /// that has not taken what it was sent. Queued messages have bytes of their own.
+    /// Copies the messages in flight out of their chunks (decision 18), for a client that reads too slowly. Queued
+    /// messages have copies already.
     pub fn release_chunks(&mut self) {
         if let Some(live) = self.live.get_mut() {
             let backlog = live.backlog.iter_mut();
@@ -258,8 +257,7 @@ impl Session {
         }
     }
 
-    /// Gives back the memory of buffers that are empty; a PINGREQ does so too, since a client
-    /// that pings has been idle.
+    /// Frees the memory of empty buffers. PINGREQ does so too, since a client that pings has been idle.
     pub fn shrink(&mut self) {
         self.queue.shrink();
         if let Some(live) = self.live.get_mut() {
@@ -280,7 +278,7 @@ impl Session {
         })
     }
 
-    /// Follows the client's quota: what ends one of its exchanges leaves now [MQTT-4.9.0-1].
+    /// Counts an open publish of the client as closed when the last packet of its exchange is sent [MQTT-4.9.0-1].
     fn note_sent(&mut self, control: &Control) {
         let ends = match control.0 {
             ControlKind::ConnAck(_) => {

@@ -1,10 +1,10 @@
 //! Spilled queues: messages that only the engine's store keeps; paging reads them back.
 //!
-//! What may be let go of is what the store has: messages that were delivered with a
-//! [`Delivery::key`]. The engine closes the queue of a client that stays away
-//! ([`Session::spill`]), opens it when the client is back ([`Session::begin_paging`]), and puts
-//! page after page in front of what has come since ([`Session::page`]). A queue that grows beyond what memory should
-//! hold closes itself, of a client that is here, too: that one has what is at hand, then the queue is opened again.
+//! Only stored messages may be spilled: those that were delivered with a [`Delivery::key`]. The engine closes the queue
+//! of a client that stays offline ([`Session::spill`]), opens it when the client is back ([`Session::begin_paging`]),
+//! and puts each page before the messages that arrived since ([`Session::page`]). A queue that grows beyond its memory
+//! limit closes itself, even of a connected client. The messages in memory are then sent first, and the queue is opened
+//! again.
 
 use std::time::Instant;
 
@@ -19,9 +19,9 @@ use crate::session::Session;
 const AT_HAND: usize = 128;
 
 impl Session {
-    /// Lets go of the waiting messages that the store has, and only counts those that come, until
-    /// [`Session::begin_paging`]. False if nothing was done: the client is here, nothing is left to let go of,
-    /// or its policy must know the oldest message.
+    /// Drops stored messages from memory, and only counts new ones, until [`Session::begin_paging`]. Returns false and
+    /// does nothing if the client is connected, if no stored message is in memory, or if the queue policy needs the
+    /// oldest message.
     pub fn spill(&mut self) -> bool {
         let is_done = self.may_spill();
         if is_done {
@@ -30,65 +30,65 @@ impl Session {
         is_done
     }
 
-    /// Whether [`Session::spill`] would do something.
+    /// Whether [`Session::spill`] would return true.
     pub fn may_spill(&self) -> bool {
         let is_held = !self.queue.is_closed() || self.queue.holds_stored();
         !self.is_connected() && is_held && !self.drops_oldest()
     }
 
-    /// Lets go of what came last and is in the store if memory holds more than it should. What is at hand stays: a
-    /// page that is on its way goes behind it.
+    /// Drops the newest stored messages from memory if they exceed the memory limits. Messages that can be sent next
+    /// stay: a page that is being read goes behind them.
     pub(crate) fn spill_surplus(&mut self) {
         if !self.drops_oldest() && !self.queue.is_within_memory(&self.limits) {
             self.queue.close_behind();
         }
     }
 
-    /// Has the queue hold no more of what the store has than it holds now, whatever its limits say, until
-    /// [`Session::begin_paging`]: what comes next is counted. What is at hand stays.
+    /// Stops holding further stored messages in memory until [`Session::begin_paging`], whatever the limits are: new
+    /// ones are only counted. Messages that can be sent next stay.
     pub fn spill_behind(&mut self) {
         if !self.drops_oldest() && !self.queue.is_closed() {
             self.queue.close_behind();
         }
     }
 
-    /// Since when the client is away; `None` while it is here.
+    /// Since when the client is offline; `None` if it is connected.
     pub fn away_since(&self) -> Option<Instant> {
         self.since.filter(|_| !self.is_connected())
     }
 
-    /// Counts messages of an earlier life of the engine, with the [`Message::len`] of all of
-    /// them; what comes until [`Session::begin_paging`] is counted, too.
+    /// Counts messages that were stored before the engine restarted, with the sum of their [`Message::len`]. New stored
+    /// messages are only counted, too, until [`Session::begin_paging`].
     pub fn restore_spilled(&mut self, count: usize, bytes: usize) {
         self.queue.close();
         self.queue.count_spilled(count, bytes);
     }
 
-    /// Says that the engine died with the client connected: messages of an earlier life at QoS 1 that wait and have
-    /// a key below `key` may have been sent, so they go with DUP [MQTT-3.3.1-1].
+    /// Records that the client was connected when the engine crashed: queued QoS 1 messages with a key below `key` may
+    /// have been sent, so they are sent with DUP [MQTT-3.3.1-1].
     pub fn restore_maybe_sent(&mut self, key: u64) {
         self.queue.mark_maybe_sent_below(key);
     }
 
-    /// Waiting messages that the store alone has.
+    /// Number of queued messages that are in the store only.
     pub fn spilled(&self) -> usize {
         self.queue.spilled()
     }
 
-    /// Whether the queue is closed: what comes is counted, and opening it comes first.
+    /// Whether the queue is closed: new stored messages are only counted until the queue is opened.
     pub fn is_spilling(&self) -> bool {
         self.queue.is_closed()
     }
 
-    /// Opens the queue: what comes from now on is held in memory. Everything that was counted has
-    /// a key below `below`; what comes with such a key was on its way. Pages begin with the first key: what
-    /// is at hand is left out.
+    /// Opens the queue: new messages are held in memory. The key of every counted message is below `below`; a new
+    /// message with such a key may also come in a page. Pages start with the first key; messages that are in memory
+    /// already are skipped.
     pub fn begin_paging(&mut self, below: u64) {
         self.queue.open(below);
     }
 
-    /// Whether the next page is wanted: the client is here and has little at hand, or the oldest
-    /// messages have to be known. If the queue is closed and all pages were read, open it first.
+    /// Whether the next page is needed: the client is connected and few messages are in memory, or the queue policy
+    /// needs the oldest message. If the queue is closed and all pages were read, open it first.
     pub fn wants_page(&self) -> bool {
         let has_use = self.is_connected() || self.drops_oldest();
         let (messages, bytes) = self.queue.sendable();
@@ -96,9 +96,9 @@ impl Session {
         self.queue.spilled() > 0 && has_use && (is_short || self.drops_oldest())
     }
 
-    /// Puts back the next messages from the store, in their order, and sends what may be sent.
-    /// What `keep` refuses is dropped, as by [`Session::keep_queued`]. With `is_last` there are
-    /// no more of them, whatever the count was, but for what came after the queue was closed again.
+    /// Adds the next messages from the store, in their order, and sends as many as allowed. Messages that `keep`
+    /// rejects are dropped, as by [`Session::keep_queued`]. `is_last` says that the store has no more of them, whatever
+    /// the count was, except messages that came after the queue was closed again.
     pub fn page<'d>(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// The oldest messages had to be known before they could be dropped.
+    /// Drops the oldest messages while the queue is over its limits; they had to be read from the store first.
     fn drop_surplus(&mut self) {
         while self.drops_oldest()
             && !self.queue.is_within(&self.limits)

@@ -17,18 +17,18 @@ use crate::transmit::with_length;
 use crate::violation::Violation;
 
 impl Session {
-    /// The granted subscriptions, sorted by their text.
+    /// The granted subscriptions, sorted by filter text.
     pub fn subscriptions(&self) -> &[Subscription] {
         self.subscriptions.as_slice()
     }
 
-    /// Ends a SUBSCRIBE: remembers what was granted and queues SUBACK, one code for each filter
-    /// in their order [MQTT-3.8.4-6].
+    /// Completes a SUBSCRIBE: stores the granted subscriptions and queues SUBACK, with one code for each filter in
+    /// their order [MQTT-3.8.4-6].
     ///
-    /// Without a reason string in `details`, the session says why it refused a filter itself.
+    /// If `details` has no reason string, the session adds its own for filters that it refused.
     ///
-    /// Change the directory first. For a durable session SUBACK waits for the token that is
-    /// returned. If the connection has ended meanwhile, only the subscriptions remain.
+    /// Change the directory first. In a durable session SUBACK waits for the returned token. If the connection has
+    /// ended meanwhile, only the subscriptions are stored.
     pub fn complete_subscribe(&mut self, request: SubscribeRequest, details: Details) -> AckToken {
         let is_listed = |entry: &SubscribeEntry| listed(entry.reason(), PacketType::SubAck);
         let reasons = request.entries.iter().map(is_listed).collect();
@@ -52,11 +52,10 @@ impl Session {
         self.answer(Control(ControlKind::SubAck(Box::new(body))))
     }
 
-    /// Ends an UNSUBSCRIBE: forgets the subscriptions and queues UNSUBACK, with 0x11 where there
-    /// was none [MQTT-3.10.4-5].
+    /// Completes an UNSUBSCRIBE: removes the subscriptions and queues UNSUBACK, with 0x11 for a filter without a
+    /// subscription [MQTT-3.10.4-5].
     ///
-    /// Change the directory first. For a durable session UNSUBACK waits for the token that is
-    /// returned.
+    /// Change the directory first. In a durable session UNSUBACK waits for the returned token.
     pub fn complete_unsubscribe(
         &mut self,
         request: UnsubscribeRequest,
@@ -79,14 +78,14 @@ impl Session {
         self.answer(Control(ControlKind::UnsubAck(Box::new(body))))
     }
 
-    /// Takes away a subscription that the client no longer has the right to (abuse F16), without
-    /// a word to it; answers whether there was one.
+    /// Removes a subscription that the client has lost the right to (abuse F16). The client is not told. Returns
+    /// whether there was one.
     pub fn revoke(&mut self, filter: &SubscriptionFilter) -> bool {
         self.subscriptions.remove(filter)
     }
 
-    /// Adds a subscription that the client did not ask for itself, or replaces that with the same filter, without a word
-    /// to it. Change the directory first.
+    /// Adds a subscription that the client did not ask for, or replaces the one with the same filter. The client is not
+    /// told. Change the directory first.
     pub fn grant(&mut self, filter: SubscriptionFilter, options: Options) {
         self.subscriptions.insert(filter, options);
     }
@@ -103,7 +102,7 @@ impl Session {
             entry.refused = subscribe_failure(&entry, index, &self.limits);
             entry.filter = self.mounted(entry.filter)?;
             if self.live.link.is_bridge {
-                // No Local is not for shared subscriptions [MQTT-3.8.3-4].
+                // A shared subscription must not have No Local [MQTT-3.8.3-4].
                 entry.options.no_local = !entry.filter.is_shared();
                 entry.options.retain_as_published = true;
             }
@@ -141,7 +140,7 @@ impl Session {
         }))
     }
 
-    /// What the client's filter is behind its mount point.
+    /// The client's filter with the prefix of its mount point.
     fn mounted(&self, filter: SubscriptionFilter) -> Result<SubscriptionFilter, Violation> {
         match &self.live.link.mount_point {
             Some(mount_point) => mount_point.filter(filter).map_err(Violation::topic_filter),
@@ -149,8 +148,9 @@ impl Session {
         }
     }
 
-    /// SUBACK and UNSUBACK have a code for each filter. One that is too large for the client could
-    /// not be sent [MQTT-3.1.2-24], and would leave it waiting [MQTT-3.8.4-1, MQTT-3.10.4-4].
+    /// Checks that the answer fits, since SUBACK and UNSUBACK have a code for each filter. An answer that is too large
+    /// for the client could not be sent [MQTT-3.1.2-24], and the client would wait for it [MQTT-3.8.4-1,
+    /// MQTT-3.10.4-4].
     fn check_answer(&self, codes: usize) -> Result<(), Violation> {
         let (packet_id, properties) = (2, 1);
         let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);
@@ -180,7 +180,7 @@ impl Session {
         None
     }
 
-    /// Queues an answer; that of a durable session waits for its record.
+    /// Queues SUBACK or UNSUBACK; in a durable session it waits for its record.
     fn answer(&mut self, control: Control) -> AckToken {
         if !self.is_durable {
             if self.is_connected() {
@@ -224,7 +224,7 @@ fn parse_entries(
     subscribe.filters.iter().map(parse).collect()
 }
 
-/// Why a valid filter is not wanted here.
+/// Why a valid filter is refused.
 fn subscribe_failure(
     entry: &SubscribeEntry,
     index: usize,
@@ -245,7 +245,7 @@ fn subscribe_failure(
     None
 }
 
-/// Reason strings of the failures above.
+/// Reason strings for these failures.
 fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
     match entry.refused? {
         ReasonCode::QUOTA_EXCEEDED => Some("too many subscriptions"),

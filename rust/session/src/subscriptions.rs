@@ -2,21 +2,21 @@
 
 use mqttcore_topics::{Options, SubscriptionFilter};
 
-/// A subscription that was granted.
+/// A granted subscription.
 #[derive(Clone, Debug)]
 pub struct Subscription {
-    /// What it matches.
+    /// The topic filter.
     pub filter: SubscriptionFilter,
-    /// How its messages are delivered.
+    /// The granted options.
     pub options: Options,
 }
 
-/// Granted subscriptions, sorted by their text.
+/// Granted subscriptions, sorted by filter text.
 #[derive(Debug, Default)]
 pub(crate) enum Subscriptions {
     #[default]
     None,
-    /// What most clients have; in place.
+    /// The usual case, stored without allocation.
     One(Subscription),
     Many(Vec<Subscription>),
 }

@@ -11,19 +11,19 @@ use crate::violation::Violation;
 /// How long a session outlives its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Expiry {
-    /// It ended with its connection; the caller forgets it.
+    /// The session ended with its connection; the caller removes it.
     Now,
-    /// It ends at this time, unless the client comes back.
+    /// The session ends at this time, unless the client reconnects.
     At(Instant),
-    /// It waits for the client for ever.
+    /// The session never expires.
     Never,
 }
 
-/// Session Expiry Interval that stands for ever.
+/// Session Expiry Interval of a session that never expires.
 const FOR_EVER_S: u32 = u32::MAX;
 
 impl Expiry {
-    /// `interval_s` seconds after `now`; a date that no clock reaches is never.
+    /// Expiry `interval_s` seconds after `now`; never if the clock cannot represent that time.
     pub(crate) fn after(now: Instant, interval_s: u32) -> Self {
         match interval_s {
             0 => Self::Now,
@@ -34,7 +34,7 @@ impl Expiry {
 }
 
 impl Session {
-    /// When [`Session::handle_timeout`] has something to do at the earliest.
+    /// The earliest time at which [`Session::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.is_connected() {
             return self.silence_deadline();
@@ -45,14 +45,14 @@ impl Session {
         }
     }
 
-    /// Does what has fallen due at `now`; nothing if nothing has.
+    /// Handles the deadlines that have passed at `now`.
     ///
-    /// Without a connection, a delayed will and the end of the session come as events.
+    /// Without a connection, a delayed will and the end of the session are reported as events.
     ///
     /// # Errors
     ///
-    /// Keep Alive has run out [MQTT-3.1.2-22]: disconnect with the violation's reason, detach
-    /// for [`Cause::KeepAliveTimeout`](crate::Cause::KeepAliveTimeout) and close.
+    /// The Keep Alive timeout has passed [MQTT-3.1.2-22]: disconnect with the violation's reason, detach for
+    /// [`Cause::KeepAliveTimeout`](crate::Cause::KeepAliveTimeout) and close.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Violation> {
         if self.is_connected() {
             return if is_due(self.silence_deadline(), now) {
@@ -74,15 +74,14 @@ impl Session {
         Ok(())
     }
 
-    /// Starts the silence of a connected client anew: the engine does not read it for a while,
-    /// so that its packets may wait unseen.
+    /// Restarts the Keep Alive timeout of a connected client, because the engine does not read from it for a while.
     pub fn restart_keep_alive(&mut self, now: Instant) {
         if self.is_connected() {
             self.since = Some(now);
         }
     }
 
-    /// When the delay of a will that waits has passed.
+    /// When the delay of a waiting will ends.
     pub(crate) fn will_deadline(&self) -> Option<Instant> {
         let will = self.live.will.as_ref()?;
         later(self.since?, will.delay_s)
@@ -95,15 +94,15 @@ impl Session {
         }
         let since = self.since?;
         match Expiry::after(since, self.expiry_interval_s) {
-            // A restored session: the caller has removed every other session without expiry.
+            // A restored session: the caller has removed every other session that ends with its connection.
             Expiry::Now => Some(since),
             Expiry::At(instant) => Some(instant),
             Expiry::Never => None,
         }
     }
 
-    /// When a connected client counts as gone: one and a half Keep Alives after its last packet,
-    /// whatever packet (abuse C29); never without Keep Alive.
+    /// When the Keep Alive of a connected client times out: one and a half times Keep Alive after its last packet of
+    /// any type (abuse C29); never if Keep Alive is disabled.
     fn silence_deadline(&self) -> Option<Instant> {
         let silence = Duration::from_millis(u64::from(self.live.link.keep_alive_s) * 1_500);
         let since = self.since.filter(|_| !silence.is_zero());

@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::message::{Message, is_forwarded};
 use crate::queue::{Outgoing, SubscriptionIds};
 
-/// A packet to be written, in the order in which the session gave it.
+/// A packet to write. Packets must be written in the order in which they were polled.
 #[derive(Clone, Debug)]
 pub enum Transmit {
     /// A message; its payload need not be copied.
@@ -24,14 +24,14 @@ pub enum Transmit {
     Control(Control),
 }
 
-/// A PUBLISH: a shared message, and what is this client's own.
+/// A PUBLISH: a shared message and the fields that belong to this client.
 #[derive(Clone, Debug)]
 pub struct PublishTransmit {
     pub(crate) outgoing: Outgoing,
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) dup: bool,
     pub(crate) alias: Option<AliasUse>,
-    /// Bytes at the front of the topic that the client does not see.
+    /// Length of the topic prefix that is removed for the client.
     pub(crate) hidden: usize,
 }
 
@@ -41,12 +41,12 @@ impl PublishTransmit {
         &self.outgoing.message
     }
 
-    /// The QoS that it is sent with.
+    /// The QoS of the delivery.
     pub fn qos(&self) -> QoS {
         self.outgoing.qos
     }
 
-    /// The packet identifier, above QoS 0.
+    /// The packet identifier; `None` at QoS 0.
     pub fn packet_id(&self) -> Option<PacketId> {
         self.packet_id
     }
@@ -56,27 +56,27 @@ impl PublishTransmit {
         self.dup
     }
 
-    /// The RETAIN flag that it is sent with.
+    /// The RETAIN flag of the delivery.
     pub fn retain(&self) -> bool {
         self.outgoing.retain
     }
 
-    /// The topic alias that it sets or uses.
+    /// The topic alias that the packet sets or uses.
     pub fn alias(&self) -> Option<AliasUse> {
         self.alias
     }
 
-    /// The Subscription Identifiers that it carries.
+    /// The Subscription Identifiers of the delivery.
     pub fn subscription_ids(&self) -> &[NonZeroU32] {
         self.outgoing.subscription_ids.as_slice()
     }
 
-    /// The engine's own number, from [`Delivery`](crate::Delivery).
+    /// The engine's key of the delivery, from [`Delivery`](crate::Delivery).
     pub fn key(&self) -> u64 {
         self.outgoing.key
     }
 
-    /// The publisher's own frame, if this client may get it as it is.
+    /// The publisher's own frame, if this client may get it unchanged.
     pub fn shared_frame(&self, version: ProtocolVersion) -> Option<(&Chunk, Range<usize>)> {
         let outgoing = &self.outgoing;
         let is_plain = outgoing.qos == QoS::AtMostOnce
@@ -87,14 +87,15 @@ impl PublishTransmit {
         outgoing.message.frame(version).filter(|_| is_plain)
     }
 
-    /// Appends everything but the payload; the lengths count it, and it follows as it is.
+    /// Appends all bytes of the packet before the payload. The lengths include the payload, which the caller writes
+    /// next.
     ///
-    /// `now` is what is left of the message's expiry counted from [MQTT-3.3.2-6]. `scratch` is
-    /// cleared before use; keep it, and nothing is allocated.
+    /// The remaining message expiry is computed at `now` [MQTT-3.3.2-6]. `scratch` is cleared before use; reuse it to
+    /// avoid allocations.
     ///
     /// # Errors
     ///
-    /// [`EncodeError`] if the packet would be longer than MQTT can say; `out` is then as before.
+    /// [`EncodeError`] if the packet is too long for MQTT; `out` is then unchanged.
     pub fn encode_head(
         &self,
         version: ProtocolVersion,
@@ -135,7 +136,7 @@ impl PublishTransmit {
             return Text::EMPTY;
         }
         let topic = self.outgoing.message.topic();
-        // INVARIANT: the topic was text when it was published.
+        // INVARIANT: the topic was checked when it was published.
         Text::new(topic.get(self.hidden..).unwrap_or(topic)).expect("a published topic is text")
     }
 
@@ -180,11 +181,11 @@ impl PublishTransmit {
     }
 }
 
-/// Bytes that an alias adds at most: the property, and one more in each of two lengths.
+/// Maximum number of bytes that an alias adds: the property, and one more in each of two lengths.
 pub(crate) const ALIAS_BYTES: u64 = 5;
 
-/// The size of the PUBLISH that `outgoing` becomes for a client of `version` that does not see `hidden` bytes of its
-/// topic, without an alias.
+/// The size of the PUBLISH for `outgoing` without an alias, for a client of `version` from which `hidden` bytes of the
+/// topic are hidden.
 pub(crate) fn publish_bytes(outgoing: &Outgoing, version: ProtocolVersion, hidden: usize) -> u64 {
     let message = &outgoing.message;
     let packet_id = if outgoing.qos == QoS::AtMostOnce {

@@ -8,33 +8,33 @@ use crate::composed::MessageError;
 
 /// A packet, or a silence, that ends the connection [MQTT-4.13.1-1].
 ///
-/// Before CONNACK the reason travels in [`connack_failure`](crate::connack_failure), afterwards in
-/// [`Session::disconnect_packet`](crate::Session::disconnect_packet); a 3.x client is told
-/// nothing, its connection is closed [MQTT-3.1.1 4.8.0-1].
+/// Before CONNACK, [`connack_failure`](crate::connack_failure) sends the reason, afterwards
+/// [`Session::disconnect_packet`](crate::Session::disconnect_packet). For a 3.x client the connection is closed without
+/// a packet [MQTT-3.1.1 4.8.0-1].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("[{statement}] {what}")]
 pub struct Violation {
-    /// The reason for CONNACK or DISCONNECT.
+    /// The reason code for CONNACK or DISCONNECT.
     pub reason: ReasonCode,
-    /// The id of the broken statement, or the section or limit that was passed.
+    /// The id of the violated statement, or the section or limit.
     pub statement: &'static str,
-    /// What happened, in plain words; never text of the client's.
+    /// What happened; never contains text of the client.
     pub what: &'static str,
-    /// Whose rule was broken.
+    /// Whether a rule of MQTT or a limit of the server was violated.
     pub fault: ViolationKind,
 }
 
-/// Whose rule a client broke.
+/// Whether a client violated a rule of MQTT or a limit of the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ViolationKind {
-    /// The protocol's: the client is broken or hostile.
+    /// A rule of MQTT: the client is broken or hostile.
     Protocol,
-    /// Ours: the packet is valid, but above a limit or outside of what the server offers.
+    /// A limit: the packet is valid, but it exceeds a limit or uses a feature that the server does not offer.
     Limit,
 }
 
 impl Violation {
-    /// The client broke a rule of MQTT.
+    /// A violation of a rule of MQTT.
     pub const fn protocol(reason: ReasonCode, statement: &'static str, what: &'static str) -> Self {
         Self {
             reason,
@@ -44,7 +44,7 @@ impl Violation {
         }
     }
 
-    /// The client went beyond what this server allows.
+    /// A violation of a limit of this server.
     pub const fn limit(reason: ReasonCode, statement: &'static str, what: &'static str) -> Self {
         Self {
             reason,
@@ -54,7 +54,7 @@ impl Violation {
         }
     }
 
-    /// The client speaks a version of MQTT that the listener does not accept: 0x84; 3.x is told 1.
+    /// The client uses a version of MQTT that the listener does not accept: 0x84, or return code 1 for 3.x.
     pub const fn protocol_version() -> Self {
         Self::limit(
             ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
@@ -63,7 +63,7 @@ impl Violation {
         )
     }
 
-    /// A text that is not a topic name: 0x90 [MQTT-3.3.2-2]; 0x82 if it is empty.
+    /// An invalid topic name: 0x90 [MQTT-3.3.2-2]; 0x82 if it is empty.
     pub(crate) fn topic_name(error: TopicError) -> Self {
         Self::topic(
             ReasonCode::TOPIC_NAME_INVALID,
@@ -72,7 +72,7 @@ impl Violation {
         )
     }
 
-    /// A text that is not a topic filter: 0x8F; 0x82 if it is empty. It is never stored (abuse E02, E06).
+    /// An invalid topic filter: 0x8F; 0x82 if it is empty. It is never stored (abuse E02, E06).
     pub(crate) fn topic_filter(error: TopicError) -> Self {
         Self::topic(
             ReasonCode::TOPIC_FILTER_INVALID,
@@ -81,7 +81,7 @@ impl Violation {
         )
     }
 
-    /// 0x8F and 0x90 are for texts that are correctly formed; an empty one is not [MQTT-4.7.3-1].
+    /// 0x8F and 0x90 require a well-formed text, which an empty one is not [MQTT-4.7.3-1].
     fn topic(reason: ReasonCode, error: TopicError, what: &'static str) -> Self {
         let reason = match error {
             TopicError::Empty => ReasonCode::PROTOCOL_ERROR,
@@ -110,7 +110,8 @@ fn fault_of(error: TopicError) -> ViolationKind {
 }
 
 impl From<MessageError> for Violation {
-    /// 0x82 for a response topic with wildcards or without a character, else 0x90; 0x99 and 0x95.
+    /// 0x82 for a response topic that is empty or has wildcards, else 0x90; 0x99 for the payload format and 0x95 for
+    /// the size.
     fn from(error: MessageError) -> Self {
         match error {
             MessageError::ResponseTopic(TopicError::WildcardInName) => Self::protocol(
@@ -134,7 +135,7 @@ impl From<MessageError> for Violation {
 }
 
 impl From<DecodeError> for Violation {
-    /// Bytes that are no packet, so that one type carries every reason to close.
+    /// A decode error as a violation, so that one type carries every reason to close.
     fn from(error: DecodeError) -> Self {
         Self::protocol(
             error.reason_code(),

@@ -2,10 +2,10 @@
 
 use crate::message::Message;
 
-/// A checked will, as CONNECT brought it.
+/// A checked will of a CONNECT.
 #[derive(Clone, Debug)]
 pub struct WillMessage {
-    /// What will be published; its expiry only begins then.
+    /// The message to publish; its expiry starts when it is published.
     pub message: Message,
     /// The Will Delay Interval in seconds.
     pub delay_s: u32,
