@@ -1,4 +1,4 @@
-//! Access to a socket of the endpoint, by its peer or by token.
+//! Access control of a socket: by the user of the peer, or by token.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use subtle::ConstantTimeEq;
 use crate::MetricsAccess;
 use crate::answer::HttpError;
 
-/// Who may ask over a socket, and for what.
+/// Access rule of one socket.
 #[derive(Clone)]
 pub(super) enum Access {
-    /// Everything: the system has told who it is.
+    /// A Unix socket: the peer has full access, since the system reported a trusted user.
     Known,
-    /// Whoever sends the token, everything; others, health and what `metrics` says.
+    /// A TCP socket: requests with the token have full access, others to health and, as `metrics` says, to metrics.
     Token {
-        /// `None`: nobody has one.
+        /// `None`: no token is configured.
         token: Option<Arc<str>>,
         metrics: MetricsAccess,
     },
 }
 
 impl Access {
-    /// Whether the sender of a request with `headers` may ask for everything.
+    /// Whether a request with `headers` has full access.
     ///
     /// The comparison takes as long for a wrong token as for the right one of the same length.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
@@ -37,13 +37,13 @@ impl Access {
         bearer(headers).is_some_and(|brought| brought.ct_eq(token.as_bytes()).into())
     }
 
-    /// Whether there is a token that admits its sender.
+    /// Whether some request can have full access.
     pub(super) fn has_token(&self) -> bool {
         !matches!(self, Self::Token { token: None, .. })
     }
 }
 
-/// What a request brings in its one `Authorization` header, if that is of the scheme `Bearer`.
+/// The credentials of the request, if it has exactly one `Authorization` header and that has the scheme `Bearer`.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut brought = headers.get_all(AUTHORIZATION).iter();
     let (Some(header), None) = (brought.next(), brought.next()) else {
@@ -62,7 +62,7 @@ impl Access {
         }
     }
 
-    /// The answer to those who are not admitted.
+    /// The error for a request without access.
     pub(super) fn refusal(&self) -> HttpError {
         match self {
             Self::Token { token: None, .. } => HttpError::forbidden(

@@ -16,25 +16,25 @@ use super::files::FileRange;
 /// Media type of JSON.
 pub(super) const JSON: &str = "application/json";
 
-/// The answer to a request.
+/// An HTTP response.
 pub(super) type HttpResponse = Response<Content>;
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) enum Content {
     Whole(Full<Bytes>),
-    /// Made piece by piece, as fast as the peer takes it.
+    /// Produced in chunks, as fast as the peer reads them.
     BodyStream(Box<dyn BodyStream>),
-    /// Bytes of a file, read as fast as the peer takes them.
+    /// A byte range of a file, read from disk as fast as the peer reads it.
     File(FileRange),
 }
 
-/// What an answer is made of that does not have to be in memory as a whole.
+/// A response body that is produced in chunks.
 pub(super) trait BodyStream {
-    /// Returns the next piece of the body; an error aborts the response, so that a part is not mistaken for the whole.
+    /// Returns the next chunk of the body. An error aborts the response, so that the client notices the truncation.
     fn next(&mut self) -> Option<Result<Bytes, ResponseAborted>>;
 }
 
-/// Why an answer that was begun cannot be ended.
+/// The error that aborts a response after its headers were sent.
 pub(super) type ResponseAborted = Box<dyn std::error::Error + Send + Sync>;
 
 impl Body for Content {
@@ -75,14 +75,14 @@ impl Body for Content {
     }
 }
 
-/// Why a request is refused: a status, a word for programs, and a sentence for people.
+/// A refused request: a status, a code for programs, and a text for people.
 #[derive(Debug)]
 pub(super) struct HttpError {
     status: StatusCode,
     code: &'static str,
     text: String,
     allow: Option<&'static str>,
-    /// The rest of the request is not worth to be read.
+    /// Closes the connection instead of reading the rest of the request.
     closes: bool,
 }
 
@@ -97,7 +97,7 @@ impl HttpError {
         }
     }
 
-    /// The request makes no sense.
+    /// Status 400: the request is not valid.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", text)
     }
@@ -117,7 +117,7 @@ impl HttpError {
         }
     }
 
-    /// Nobody may ask for it here.
+    /// Status 403: nobody may send this request over this socket.
     pub(super) fn forbidden(text: &'static str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", text)
     }
@@ -130,12 +130,12 @@ impl HttpError {
         )
     }
 
-    /// Status, word for programs and sentence for people, for an answer in another form.
+    /// Returns status, code and text, for a response in another format.
     pub(super) fn into_parts(self) -> (StatusCode, &'static str, String) {
         (self.status, self.code, self.text)
     }
 
-    /// Ends the connection behind the answer.
+    /// Closes the connection after the response.
     pub(super) fn closing(self) -> Self {
         Self {
             closes: true,
@@ -163,19 +163,19 @@ impl From<HttpError> for HttpResponse {
     }
 }
 
-/// Ends the connection behind `answer`.
+/// Closes the connection after `answer`.
 pub(super) fn close_behind(answer: &mut HttpResponse) {
     let close = HeaderValue::from_static("close");
     answer.headers_mut().insert(CONNECTION, close);
 }
 
-/// `value` as an answer.
+/// A response with `value` as JSON.
 pub(super) fn json(value: &Value) -> HttpResponse {
     let text = Bytes::from(value.to_string());
     of_type(JSON, Content::Whole(Full::new(text)))
 }
 
-/// `pieces` as an answer.
+/// A response with a body of chunks.
 pub(super) fn pieces(media_type: &'static str, pieces: Box<dyn BodyStream>) -> HttpResponse {
     of_type(media_type, Content::BodyStream(pieces))
 }
@@ -188,7 +188,7 @@ pub(super) fn of_type(media_type: &'static str, content: Content) -> HttpRespons
     answer
 }
 
-/// Our own fault.
+/// Status 500, for a fault of the broker.
 pub(super) fn broken(error: &dyn std::error::Error) -> HttpError {
     HttpError::new(
         StatusCode::INTERNAL_SERVER_ERROR,

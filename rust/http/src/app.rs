@@ -22,16 +22,16 @@ use super::{files, rows, sink};
 /// Media type of an Arrow IPC stream.
 const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";
 
-/// The streams of a broker, as the endpoint serves them.
+/// Handlers of the routes of streams, sink and reports.
 pub(crate) struct App {
     rows: Rows,
     sink: Arc<Sink>,
-    /// The folder of the streams, as other processes find it.
+    /// The folder of the streams, as an absolute path for other processes.
     folder: PathBuf,
     reports: Arc<QueryReports>,
 }
 
-/// What became of requests.
+/// Counters of requests and connections.
 #[derive(Debug, Default)]
 pub(crate) struct HttpCounters {
     answered: AtomicU64,
@@ -52,8 +52,8 @@ impl HttpCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that were answered, that were refused, connections that found the endpoint full, and those whose address
-    /// had too many.
+    /// The counters, in this order: successful requests, failed requests, connections refused because the endpoint was
+    /// full, and connections refused or displaced because of their address.
     pub(crate) fn values(&self) -> [u64; 4] {
         let counters = [
             &self.answered,
@@ -65,20 +65,20 @@ impl HttpCounters {
         counters.map(|counter| counter.load(Ordering::Relaxed))
     }
 
-    /// Counts a connection that found the endpoint full.
+    /// Counts a connection that was refused because the endpoint was full.
     pub(super) fn refused(&self) {
         // ORDERING: as above.
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection whose address had too many.
+    /// Counts a connection that was refused or displaced because its address had too many.
     pub(super) fn refused_address(&self) {
         // ORDERING: as above.
         self.refused_address.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Where a consumer is.
+/// The offsets from which a consumer still needs rows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HoldRequest {
@@ -86,7 +86,7 @@ struct HoldRequest {
     offsets: Vec<u64>,
 }
 
-/// Most bytes of a consumer's name.
+/// Maximum length of a consumer's name in bytes.
 const CONSUMER_BYTES: usize = 256;
 
 impl App {
@@ -104,22 +104,22 @@ impl App {
         self.rows.clone()
     }
 
-    /// The Unix socket that readers of rows look for.
+    /// Path of the Unix socket that readers of rows connect to.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("endpoint.sock")
     }
 
-    /// What goes on without being asked for.
+    /// Background work: see [`Sink::resume`].
     pub(super) fn work(&self) -> impl Future<Output = ()> + use<> {
         Arc::clone(&self.sink).resume()
     }
 
-    /// Bytes of memory of requests' batches.
+    /// Bytes of memory that batches of requests take.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sink.memory_bytes()
     }
 
-    /// Answers one request of somebody who may ask. Longer than other functions: the table of routes.
+    /// Handles one authorized request. Longer than other functions: it is the table of routes.
     ///
     /// # Errors
     ///
@@ -242,7 +242,7 @@ impl App {
         Ok(json!({
             "name": description.name,
             "epoch": description.epoch,
-            // As text: not every JSON reader takes numbers of 64 bits.
+            // As text: not every JSON parser reads 64-bit numbers.
             "seed": description.seed.to_string(),
             "filters": description.filters,
             "configured": description.is_configured,
@@ -267,14 +267,14 @@ impl App {
         Ok(pieces(ARROW_STREAM, Box::new(rows)))
     }
 
-    /// Which files hold the rows that are sealed.
+    /// Lists the files of the sealed rows.
     fn files(&self, name: &str) -> Result<HttpResponse, HttpError> {
         let sealed = self.rows.streams.sealed(name);
         let sealed = sealed.map_err(|error| stream_error_response(&error))?;
         Ok(of_type(JSON, Content::Whole(sealed.into())))
     }
 
-    /// One of them, or a part of it. One that retention has given up is there for a while.
+    /// Serves a file, or a range of it. A file that retention removes stays readable for a while.
     async fn file(
         &self,
         name: &str,
@@ -285,7 +285,7 @@ impl App {
         files::answer(self.folder.join(name).join("data"), file, headers).await
     }
 
-    /// Refuses a stream that there is not: its name is a part of a path.
+    /// Refuses an unknown stream: the name becomes a part of a path.
     fn known(&self, name: &str) -> Result<(), HttpError> {
         let known = self.rows.streams.find(name);
         let unknown = || stream_error_response(&StreamError::Unknown(name.to_owned()));

@@ -14,7 +14,7 @@ use super::answer::HttpError;
 ///
 /// # Errors
 ///
-/// It is too large, too slow, broken off, or no such JSON.
+/// The body is too large, too slow, incomplete, or not the expected JSON.
 pub(super) async fn json<T: DeserializeOwned>(
     body: Incoming,
     limits: &HttpLimits,
@@ -24,17 +24,17 @@ pub(super) async fn json<T: DeserializeOwned>(
         .map_err(|error| HttpError::bad(format!("invalid request body: {error}")))
 }
 
-/// Reads a body as a whole.
+/// Reads a whole body into memory.
 ///
 /// # Errors
 ///
-/// It is too large, too slow, or broken off.
+/// The body is too large, too slow, or incomplete.
 pub(super) async fn bytes(body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, HttpError> {
     let bytes = timeout(limits.body_deadline, whole(body, limits)).await;
     bytes.unwrap_or_else(|_| Err(late()))
 }
 
-/// All of a body that is small.
+/// Reads a small body into memory.
 async fn whole(mut body: Incoming, limits: &HttpLimits) -> Result<Vec<u8>, HttpError> {
     let too_large = || {
         let text = format!(
@@ -62,11 +62,11 @@ fn late() -> HttpError {
     HttpError::new(StatusCode::REQUEST_TIMEOUT, "timeout", text).closing()
 }
 
-/// The next bytes of a body; `None` behind the last ones.
+/// The next bytes of a body; `None` at its end.
 ///
 /// # Errors
 ///
-/// They do not come.
+/// The body is too slow or incomplete.
 pub(super) async fn next(
     body: &mut Incoming,
     limits: &HttpLimits,

@@ -30,13 +30,13 @@ use super::places::{NoPlace, Place, Places};
 use super::routes::Routes;
 use super::stall_timeout::StallTimeout;
 
-/// Bytes that a connection holds unread.
+/// Maximum size of a connection's read buffer in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// At most one log line about refused connections within so long.
+/// Minimum interval between log lines about refused connections.
 const LOGGED_EVERY: Duration = Duration::from_secs(1);
 
-/// The connections of one socket. Each socket has a cap of its own, so that strangers at the TCP one
-/// cannot shut the other.
+/// The connections of one socket. Each socket has its own limit, so that clients of the TCP socket cannot exhaust the
+/// Unix sockets.
 pub(super) struct HttpConnections {
     limits: Arc<HttpLimits>,
     routes: Arc<Routes>,
@@ -127,7 +127,7 @@ impl HttpConnections {
         self.routes.broker().log(LogLevel::Warning, line);
     }
 
-    /// Serves a connection once it is open, if there are not too many.
+    /// Serves a connection as soon as `opening` is complete, if there is a place for it.
     pub(super) fn serve<S>(
         self: &Rc<Self>,
         opening: impl Future<Output = io::Result<S>> + 'static,
@@ -152,11 +152,11 @@ impl HttpConnections {
     }
 }
 
-/// A connection that counts.
+/// A connection that has a place.
 struct HttpConnection {
     all: Rc<HttpConnections>,
     place: u64,
-    /// Of a TCP client.
+    /// `None` for a Unix socket.
     address: Option<AddressKey>,
     _alive: mpsc::Sender<Infallible>,
 }
@@ -173,7 +173,7 @@ impl HttpConnection {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let limits = &self.all.limits;
-        // A TLS handshake has the same deadline as the head of a request.
+        // The TLS handshake has the same deadline as request headers.
         let opening = timeout(limits.header_deadline, opening);
         let Some(Ok(Ok(stream))) = self.all.unless_stopped(opening).await else {
             return;
@@ -189,7 +189,7 @@ impl HttpConnection {
         let mut connection = pin!(connection);
         if self.all.unless_stopped(connection.as_mut()).await.is_none() {
             connection.as_mut().graceful_shutdown();
-            // The error is not reported: the connection has ended.
+            // An error is not reported: the connection has ended.
             let _ = connection.await;
         }
     }
@@ -210,7 +210,7 @@ impl HttpConnection {
         routes.figures().answered(is_well);
         let mut answer = answered.unwrap_or_else(HttpResponse::from);
         if caller.identity.is_none() {
-            // Otherwise a client without a key could hold its connection with request after request.
+            // Otherwise an unauthenticated client could keep its connection by sending further requests.
             close_behind(&mut answer);
         }
         Ok(answer)

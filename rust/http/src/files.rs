@@ -1,7 +1,7 @@
 //! Serves a sealed file or a byte range of it, for readers that cannot read the data folder.
 //!
-//! A file never changes, but a merge may take its name. Its `ETag` says which one it is; who fetches it in parts names it in `If-Match`.
-//! Once it is open it stays as it is, whatever becomes of the name.
+//! A file never changes, but a merge may give its name to another file. The `ETag` identifies the file; a client that
+//! fetches it in parts sends the tag in `If-Match`. An open file stays readable after its name is gone.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -22,7 +22,7 @@ use super::answer::{Content, HttpError, HttpResponse, ResponseAborted, broken, o
 /// Media type of a Parquet file.
 const PARQUET: &str = "application/vnd.apache.parquet";
 
-/// Bytes of one read: all that is in memory of a file for one peer, beside what hyper holds.
+/// Bytes of one read: the memory for a peer's file, apart from hyper's buffers.
 const PIECE_BYTES: u64 = 256 * 1024;
 
 /// Answers with the bytes of a file that the headers of a request ask for.
@@ -97,7 +97,7 @@ fn requested_range(
     }
 }
 
-/// Bytes of a file that are still to leave.
+/// Bytes of a file that are still to be sent.
 pub(super) struct FileRange {
     file: Arc<File>,
     left: Range<u64>,
@@ -117,7 +117,7 @@ impl FileRange {
         self.left.end - self.left.start
     }
 
-    /// The next bytes; the disk is waited for by another thread.
+    /// Returns the next bytes. Another thread reads them from disk.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +147,7 @@ fn read(file: &File, from: u64, bytes: u64) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Whether it is the name of a file of rows, and leads to no other place.
+/// Whether `name` is the name of a file of rows, without any path.
 fn is_name(name: &str) -> bool {
     let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name
@@ -156,7 +156,7 @@ fn is_name(name: &str) -> bool {
     parts.is_some_and(|(partition, base)| plain(partition) && plain(base))
 }
 
-/// Tells a file from all others that had or will have its name.
+/// The `ETag` of a file: differs from that of every other file that has had or will have the same name.
 fn tag(metadata: &Metadata) -> HeaderValue {
     let (inode, bytes) = (metadata.ino(), metadata.len());
     let written = (metadata.mtime(), metadata.mtime_nsec());
@@ -165,8 +165,8 @@ fn tag(metadata: &Metadata) -> HeaderValue {
     HeaderValue::try_from(text).expect("visible ASCII")
 }
 
-/// What `Range` asks for of a file of so many bytes: one range, which is empty if there is nothing of it. `None`: it says something
-/// else, and the whole file is the answer (RFC 9110, 14.2).
+/// The requested range of a file with `bytes` bytes; empty if the file has none of it. `None`: `Range` is to be
+/// ignored, and the response is the whole file (RFC 9110, 14.2).
 fn part_of(text: &str, bytes: u64) -> Option<Range<u64>> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     if first.is_empty() {

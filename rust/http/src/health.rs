@@ -1,6 +1,6 @@
 //! `GET /livez`, `/healthz` and `/readyz`: health of the broker for supervisors and load balancers.
 //!
-//! Whoever reaches the address may ask; the answers have no version.
+//! No authentication is required; responses do not contain the version.
 
 use hyper::StatusCode;
 use mqttcore_broker::{Health, Pressure};
@@ -8,23 +8,23 @@ use serde_json::{Value, json};
 
 use super::answer::{HttpResponse, json};
 
-/// Which question is asked.
+/// A kind of health probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Probe {
-    /// Whether the process makes progress: a supervisor restarts it if not.
+    /// The process makes progress; otherwise a supervisor should restart it.
     Live,
-    /// Whether it also keeps its promises.
+    /// The broker also has no failure.
     Healthy,
-    /// Whether clients should come.
+    /// The broker accepts clients; otherwise a load balancer should send them elsewhere.
     Ready,
 }
 
-/// One condition of an answer.
+/// One condition of a probe.
 #[derive(Debug)]
 struct Check {
     name: &'static str,
     is_ok: bool,
-    /// Clients should come all the same.
+    /// The probe succeeds even if this check fails.
     is_bearable: bool,
     /// What is wrong, for people.
     detail: Option<String>,
@@ -41,8 +41,8 @@ impl Probe {
         }
     }
 
-    /// Status 200 if all checks hold or can be borne, else 503; the body lists the checks. `health` is `None` once the
-    /// broker has ended.
+    /// Responds with 200 if each check passes or is bearable, else with 503; the body lists the checks. `health` is
+    /// `None` once the broker has stopped.
     pub(super) fn answer(self, health: Option<&Health>) -> HttpResponse {
         let checks = health.map_or_else(Vec::new, |health| self.checks(health));
         let is_ok = health.is_some() && checks.iter().all(|check| check.is_ok || check.is_bearable);
@@ -55,7 +55,7 @@ impl Probe {
         answer
     }
 
-    /// The answer in a word.
+    /// The overall status as one word.
     fn status(self, is_ok: bool, checks: &[Check]) -> &'static str {
         match (self, is_ok) {
             (_, true) if checks.iter().any(|check| !check.is_ok) => "degraded",
@@ -105,7 +105,7 @@ fn store(health: &Health) -> Check {
     })
 }
 
-/// Resumed sessions, sessions that are not kept and QoS 0 work while the disk is nearly full.
+/// Bearable while the disk is nearly full: resumed sessions, sessions that are not kept and QoS 0 still work.
 fn disk(health: &Health) -> Check {
     let detail = match health.pressure {
         Pressure::Hard => "the disk of the data folder is full",
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a broker with two shards that has started.
+    /// Health of a broker with two shards that has started.
     fn well() -> Health {
         let mut health = Health::default();
         health.turns = vec![Duration::ZERO, Duration::ZERO];
@@ -175,7 +175,7 @@ mod tests {
         health
     }
 
-    /// The names and details of the checks that do not hold.
+    /// The names and details of the failed checks.
     fn failing(probe: Probe, health: &Health) -> Vec<(&'static str, String)> {
         let checks = probe.checks(health).into_iter();
         checks

@@ -46,10 +46,10 @@ pub use options::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
 use routes::Routes;
 use socket::HttpSocket;
 
-/// The name of the endpoint's Unix socket in the folder of the data.
+/// Name of the endpoint's Unix socket in the data folder.
 const SOCKET: &str = "http";
 
-/// Health, metrics and streams over HTTP, on a thread of its own; there is none if neither is configured.
+/// Health, metrics and streams over HTTP, on its own thread; without configuration there is neither socket nor thread.
 pub struct Endpoint {
     streams: Arc<RowStreams>,
     options: HttpOptions,
@@ -66,11 +66,11 @@ struct Serving {
     routes: Arc<Routes>,
 }
 
-/// An address of the endpoint cannot be had.
+/// A socket of the endpoint cannot be bound, or its thread cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[error("http: cannot serve on {place}: {error}")]
 struct BindError {
-    /// A path, an address, or the thread.
+    /// The path, the address, or the thread.
     place: String,
     error: io::Error,
 }
@@ -92,7 +92,7 @@ impl BindError {
 }
 
 impl Endpoint {
-    /// An endpoint of `streams` that starts with their broker.
+    /// An endpoint that serves `streams`; it starts when the broker starts.
     pub fn new(streams: Arc<RowStreams>, options: HttpOptions) -> Self {
         Self {
             streams,
@@ -103,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it listens on TCP, with the real port.
+    /// The TCP address, with the port that was bound.
     pub fn address(&self) -> Option<SocketAddr> {
         self.serving.get()?.address
     }
@@ -113,7 +113,7 @@ impl Endpoint {
         self.app_in_service().map_or_else(Vec::new, App::streams)
     }
 
-    /// The streams, once they are served.
+    /// The streams, once the endpoint has started.
     fn app_in_service(&self) -> Option<&App> {
         self.serving.get()?.routes.streams()
     }
@@ -234,7 +234,7 @@ impl Figures for Endpoint {
 }
 
 impl Serving {
-    /// Accepts no new request; open requests have until `deadline`.
+    /// Accepts no new requests; open requests have `deadline` to finish.
     fn begin_to_stop(&self, deadline: Duration) {
         self.stop.send_replace(Some(deadline));
     }
@@ -244,7 +244,7 @@ impl Serving {
         self.begin_to_stop(Duration::ZERO);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // A thread that panicked has reported it.
+            // If the thread panicked, it has reported that.
             let _ = thread.join();
         }
     }
@@ -256,7 +256,7 @@ impl Drop for Serving {
     }
 }
 
-/// Looks at the files of certificates until the endpoint stops, and takes changed ones into force.
+/// Reloads certificate files when they change, until the endpoint stops.
 async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
     loop {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
@@ -280,7 +280,7 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
     }
 }
 
-/// Looks at the file of keys until the endpoint stops, and takes a changed one into force.
+/// Reloads the key file when it changes, until the endpoint stops.
 async fn watch_keys(broker: BrokerHandle, keys: Arc<Keys>) {
     loop {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
@@ -296,7 +296,7 @@ async fn watch_keys(broker: BrokerHandle, keys: Arc<Keys>) {
     }
 }
 
-/// The whole life of the thread.
+/// The main function of the endpoint's thread.
 fn run(
     sockets: Vec<HttpSocket>,
     limits: &Arc<HttpLimits>,
@@ -317,7 +317,7 @@ fn run(
     };
     let broker = routes.broker();
     runtime.block_on(async {
-        // Each connection holds a sender: when the channel closes, all connections have ended.
+        // Each connection holds a sender: the channel closes when the last connection has ended.
         let (alive, mut all_gone) = mpsc::channel(1);
         let connections = || {
             let (limits, routes) = (Arc::clone(limits), Arc::clone(routes));
@@ -341,11 +341,11 @@ fn run(
     });
 }
 
-/// Opens all sockets, then accepts on each and watches its certificates.
+/// Opens all sockets, then accepts connections on each and watches its certificates.
 ///
 /// # Errors
 ///
-/// That of the first socket that cannot be opened; nothing is accepted then.
+/// A socket cannot be opened; then none accepts connections.
 fn spawn_acceptors(
     sockets: Vec<HttpSocket>,
     broker: &BrokerHandle,

@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use mqttcore_tls::TlsSettings;
 
-/// Where the endpoint listens, beside the Unix sockets in the folder of the data, and who may ask.
+/// Options of the endpoint: TCP address, keys and limits. Unix sockets in the data folder need no option.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
-    /// Serves health and metrics, even if the broker has no streams.
+    /// Serves health and metrics even if the broker has no streams.
     pub is_enabled: bool,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
-    /// File with the keys of the API; it need not be there yet.
+    /// File with the API keys; it need not exist yet.
     pub keys_file: Option<PathBuf>,
-    /// What a peer may use.
+    /// Limits of connections, requests and responses.
     pub limits: HttpLimits,
 }
 
 /// Who may read metrics over TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MetricsAccess {
-    /// Those with the access token.
+    /// Clients with the access token.
     #[default]
     Token,
-    /// Whoever reaches the address.
+    /// Everybody.
     Open,
     /// Nobody.
     Off,
@@ -34,32 +34,32 @@ pub enum MetricsAccess {
 /// A TCP address of the endpoint.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HttpListener {
-    /// Port 0 takes a free one.
+    /// The address; port 0 selects a free port.
     pub address: SocketAddr,
-    /// The access token that requests send; `None`: only health, and metrics if they are open, are served.
+    /// The access token; without one, only health is served, and metrics if they are open.
     pub token: Option<String>,
     /// Who may read metrics.
     pub metrics: MetricsAccess,
-    /// Certificates and what is asked of clients; `None`: nothing is encrypted.
+    /// TLS settings; `None` for plain TCP.
     pub tls: Option<TlsSettings>,
 }
 
-/// What a peer of the endpoint may use.
+/// Limits of connections, requests and responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HttpLimits {
-    /// Connections at once, a socket.
+    /// Maximum number of connections of each socket.
     pub connections: usize,
-    /// Connections at once of one address at a TCP socket: an IPv4 address, or the first 64 bits of an IPv6 address.
+    /// Maximum number of connections of one address at a TCP socket: an IPv4 address, or an IPv6 network of 64 bits.
     pub address_connections: usize,
-    /// Bytes of a request line and its headers.
+    /// Maximum size of request line and headers in bytes.
     pub header_bytes: usize,
-    /// Bytes of a body that is read as a whole.
+    /// Maximum size in bytes of a body that is read into memory.
     pub body_bytes: usize,
-    /// From the first moment that a request may come until its headers are there.
+    /// Timeout for the headers of a request, from the moment at which the endpoint is ready to read it.
     pub header_deadline: Duration,
-    /// For each piece of a body to come.
+    /// Timeout for each chunk of a request body.
     pub body_deadline: Duration,
-    /// For each piece of an answer to be taken.
+    /// Timeout for the peer to read each chunk of a response.
     pub stall_deadline: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 128,
-            // A quarter of the connections is left for other addresses.
+            // Leaves a quarter of the connections to other addresses.
             address_connections: 96,
             header_bytes: 16 << 10,
             body_bytes: 256 << 10,

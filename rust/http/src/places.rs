@@ -1,4 +1,4 @@
-//! Shares the places of a socket among the addresses that connect to it.
+//! Connection limits of a socket, and eviction: shares its places among client addresses.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::AddressKey;
 use tokio::sync::Notify;
 
-/// A new connection keeps its place for so long at least, so that it can send its token.
+/// Minimum time for which a new connection keeps its place, so that it can send its token.
 const PROTECTED_FOR: Duration = Duration::from_secs(1);
-/// None of an address with more places is protected.
+/// If an address has more places than this, none of them is protected.
 const PROTECTED_MAX: usize = 8;
 
-/// Why there is no place for a connection.
+/// A connection gets no place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NoPlace {
-    /// All are taken, and none of them goes to the connection.
+    /// All places are taken, and none can be evicted for this connection.
     Full,
-    /// The address has its share.
+    /// The address has reached its limit.
     Address,
 }
 
@@ -28,13 +28,13 @@ pub(super) struct Places {
     most: usize,
     most_of_address: usize,
     last: u64,
-    /// The oldest first.
+    /// The places in use, the oldest first.
     taken: BTreeMap<u64, Taken>,
 }
 
 /// One connection.
 struct Taken {
-    /// `None`: at a Unix socket.
+    /// `None` for a Unix socket.
     peer: Option<IpAddr>,
     has_token: bool,
     protected_until: Instant,
@@ -42,18 +42,18 @@ struct Taken {
 }
 
 impl Taken {
-    /// What counts as one address.
+    /// The unit by which addresses are counted.
     fn key(&self) -> Option<AddressKey> {
         self.peer.map(AddressKey::of)
     }
 }
 
-/// A place that was taken.
+/// The place of a new connection.
 pub(super) struct Place {
     pub(super) number: u64,
-    /// Notified if the connection has to end, since the place goes to another one.
+    /// Notified if the connection is evicted and has to end.
     pub(super) end: Rc<Notify>,
-    /// Who has lost a place to this connection.
+    /// The address of the connection that was evicted for this one.
     pub(super) displaced: Option<IpAddr>,
 }
 
@@ -67,15 +67,17 @@ impl Places {
         }
     }
 
-    /// Takes a place for a connection of `peer`; `None` for a Unix socket, whose peers count as one address without a share.
+    /// Takes a place for a connection of `peer`; `None` for a Unix socket, whose peers count as one address without
+    /// limit.
     ///
-    /// If all are taken, the address with the most of them loses its oldest one that has sent no token and is not protected, if
-    /// it has more than this one, or this one has none. So addresses that send no token keep another one out only if they renew
-    /// all places each second and none of them has more than eight.
+    /// If all places are taken, a connection is evicted: the oldest one of the address with the most places.
+    /// Connections that have sent a token or are protected are not evicted. The other address must have at least two
+    /// places more than that of `peer`, or `peer` must have none. So addresses without a token can keep another address
+    /// out only if they renew all places each second and none of them has more than eight.
     ///
     /// # Errors
     ///
-    /// There is none for it.
+    /// There is no place for it.
     pub(super) fn take(&mut self, peer: Option<IpAddr>, now: Instant) -> Result<Place, NoPlace> {
         let own = self.of(peer);
         if peer.is_some() && own >= self.most_of_address {
@@ -104,20 +106,20 @@ impl Places {
         })
     }
 
-    /// The connection with this place has sent the token: it keeps it.
+    /// Protects a place for good: its connection has sent a valid token or key.
     pub(super) fn keep(&mut self, number: u64) {
         if let Some(taken) = self.taken.get_mut(&number) {
             taken.has_token = true;
         }
     }
 
-    /// Gives a place back, if it was not taken away.
+    /// Releases a place, unless its connection was evicted.
     pub(super) fn give_back(&mut self, number: u64) {
         self.taken.remove(&number);
     }
 
-    /// The oldest place that may be taken away from the address with the most places, if those are more than one after
-    /// `own`, or there is no own one.
+    /// The place to evict: the oldest unprotected one of the address with the most places. `None` if no place can be
+    /// evicted, or if `own` is not 0 and the address has at most `own + 1` places.
     fn displaceable(&self, own: usize, now: Instant) -> Option<u64> {
         let mut counts: HashMap<Option<AddressKey>, usize> = HashMap::new();
         for taken in self.taken.values() {
@@ -146,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock, in seconds.
+    /// A fixed start time plus `second`.
     fn at(second: u64) -> Instant {
         static START: OnceLock<Instant> = OnceLock::new();
         *START.get_or_init(Instant::now) + Duration::from_secs(second)
@@ -156,7 +158,7 @@ mod tests {
         [192, 0, 2, number].into()
     }
 
-    /// Places of which the addresses up to `addresses` took all that they could.
+    /// 128 places, all taken, shared by the addresses 1 to `addresses`.
     fn full(addresses: u8) -> Places {
         let mut places = Places::new(128, 96);
         for _ in 0..128 {

@@ -1,4 +1,4 @@
-//! Routes a request to health, metrics or streams, and says who may ask.
+//! Routes a request to health, metrics, API or streams, and checks access.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
 
-/// All that the endpoint serves.
+/// All routes of the endpoint.
 pub(crate) struct Routes {
     broker: BrokerHandle,
     metrics: Metrics,
@@ -62,7 +62,7 @@ impl Routes {
         self.streams.as_ref()
     }
 
-    /// Who sends a request with `headers`.
+    /// Identifies the sender of a request by its headers.
     pub(super) fn identify<'a>(
         &self,
         headers: &HeaderMap,
@@ -81,7 +81,7 @@ impl Routes {
         }
     }
 
-    /// Answers a request of `caller`.
+    /// Handles a request of `caller`.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Routes {
     }
 }
 
-/// Whether a page of another origin cannot have sent the request: browsers let a page read answers of its own name.
+/// Whether `Host` is an IP address or localhost. With a name, a web page could read the response by DNS rebinding.
 fn is_for_an_address(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -145,7 +145,7 @@ fn is_for_an_address(headers: &HeaderMap) -> bool {
     host.to_str().is_ok_and(names_an_address)
 }
 
-/// Refuses what does more than read, and a query: no parameter is known.
+/// Refuses methods other than GET and HEAD, and any query parameter.
 fn reads(request: &Request<Incoming>) -> Result<(), HttpError> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(HttpError::method("GET, HEAD"));

@@ -11,7 +11,7 @@ use mqttcore_columnar::row_schema;
 
 use super::answer::{BodyStream, ResponseAborted};
 
-/// The schema, batches that are shared with the tail, and the mark of the end.
+/// An Arrow IPC stream as a body: the schema, batches that share memory with the tail, the end-of-stream marker.
 pub(super) struct RowsBody {
     writer: StreamWriter<Vec<u8>>,
     batches: vec::IntoIter<RecordBatch>,
@@ -20,7 +20,7 @@ pub(super) struct RowsBody {
 
 impl RowsBody {
     pub(super) fn new(batches: Vec<RecordBatch>) -> Result<Self, ArrowError> {
-        // Beside the columns it says what the rows need to know of those before them.
+        // The metadata of the schema also holds the Sparkplug aliases that these rows need.
         let schema = batches.first().map_or_else(row_schema, RecordBatch::schema);
         Ok(Self {
             writer: StreamWriter::try_new(Vec::new(), &schema)?,
@@ -29,7 +29,7 @@ impl RowsBody {
         })
     }
 
-    /// Encodes one batch more, or the end.
+    /// Encodes the next batch, or the end-of-stream marker.
     fn advance(&mut self) -> Result<(), ArrowError> {
         if let Some(batch) = self.batches.next() {
             return self.writer.write(&batch);

@@ -14,7 +14,7 @@ use super::answer::{HttpError, HttpResponse, broken, json};
 use super::body;
 use super::target::{RequestTarget, finish, number};
 
-/// Which stages of a batch are meant.
+/// The query, batch and stages of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StageSelection {
@@ -23,7 +23,7 @@ struct StageSelection {
     stages: Vec<String>,
 }
 
-/// A batch that is to be published.
+/// A batch to publish.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Commit {
@@ -34,7 +34,7 @@ struct Commit {
     replacing: Option<String>,
 }
 
-/// `POST /v1/sink/stage`: keeps the rows of the body.
+/// `POST /v1/sink/stage`: stores the rows of the body in a stage.
 pub(super) async fn stage(
     sink: &Arc<Sink>,
     mut target: RequestTarget<'_>,
@@ -57,7 +57,7 @@ pub(super) async fn stage(
     Ok(json(&json!({"rows": rows})))
 }
 
-/// `POST /v1/sink/commit`: publishes what is staged, and goes on if the client leaves meanwhile.
+/// `POST /v1/sink/commit`: publishes the stages; continues if the client disconnects.
 pub(super) async fn commit(
     sink: &Arc<Sink>,
     body: Incoming,
@@ -78,7 +78,7 @@ pub(super) async fn commit(
     Ok(json(&json!({"committed": committed})))
 }
 
-/// `POST /v1/sink/abort`: gives up what is staged.
+/// `POST /v1/sink/abort`: removes the stages.
 pub(super) async fn abort(
     sink: &Sink,
     body: Incoming,
@@ -94,7 +94,7 @@ pub(super) async fn abort(
     Ok(json(&json!({"removed": removed})))
 }
 
-/// Does what may wait for the disk.
+/// Runs work that may wait for the disk on a thread for blocking calls.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
 ) -> Result<T, HttpError> {

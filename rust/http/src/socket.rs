@@ -1,4 +1,4 @@
-//! Sockets of the endpoint.
+//! Sockets of the endpoint: bind and accept.
 
 use std::fs;
 use std::future::ready;
@@ -20,7 +20,7 @@ use crate::access::Access;
 use crate::connection::HttpConnections;
 use crate::{BindError, HttpListener};
 
-/// How long the acceptor rests when the process has no file descriptors left.
+/// Pause of the acceptor if the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 /// A bound socket.
@@ -29,12 +29,11 @@ pub(super) enum HttpSocket {
     Tcp(std::net::TcpListener, Access, Option<Arc<TlsServer>>),
 }
 
-/// Binds the Unix sockets, in the place of old ones, and the address of `tcp`; what an operator should know of its
-/// certificates is added to `warnings`.
+/// Binds the Unix sockets, replacing old ones, and the address of `tcp`; appends warnings about certificates.
 ///
 /// # Errors
 ///
-/// The place, and what the system says about it.
+/// The path or address that cannot be bound, and the error of the system.
 pub(super) fn bind(
     paths: &[PathBuf],
     tcp: Option<&HttpListener>,
@@ -71,7 +70,7 @@ pub(super) fn bind(
     Ok(sockets)
 }
 
-/// Listens at `path`, in the place of whatever was left there: this process has locked the folder of the data.
+/// Binds a Unix socket at `path` and removes an old file there: this process has locked the data folder.
 fn bind_own(path: &Path) -> io::Result<StdUnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -85,7 +84,7 @@ fn bind_own(path: &Path) -> io::Result<StdUnixListener> {
 }
 
 impl HttpSocket {
-    /// Where it listens, if that is an address.
+    /// The address of a TCP socket; `None` for a Unix socket.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Unix(_) => None,
@@ -93,7 +92,7 @@ impl HttpSocket {
         }
     }
 
-    /// The certificates that it presents, if it has any.
+    /// The TLS configuration, if the socket has one.
     pub(super) fn tls(&self) -> Option<Arc<TlsServer>> {
         match self {
             Self::Unix(_) => None,
@@ -101,7 +100,7 @@ impl HttpSocket {
         }
     }
 
-    /// Has the runtime of this thread watch it.
+    /// Registers the socket with the tokio runtime of this thread.
     pub(super) fn open(self) -> io::Result<HttpAcceptor> {
         Ok(match self {
             Self::Unix(socket) => HttpAcceptor::Unix(UnixListener::from_std(socket)?),
@@ -112,7 +111,7 @@ impl HttpSocket {
     }
 }
 
-/// A socket that is watched.
+/// A socket that is registered with the runtime.
 pub(super) enum HttpAcceptor {
     Unix(UnixListener),
     Tcp(TcpListener, Access, Option<Arc<TlsServer>>),
@@ -162,8 +161,8 @@ impl HttpAcceptor {
     }
 }
 
-/// Whether the process at the other end could read the files as well: it is of user 0, or of our own. Where the
-/// system does not tell, it is refused.
+/// Whether the peer's process belongs to root or to the broker's user, and so can read the data folder anyway. If the
+/// system does not report the user, the peer is not trusted.
 fn is_trusted(peer: io::Result<u32>, own: u32) -> bool {
     peer.is_ok_and(|user| user == 0 || user == own)
 }

@@ -1,4 +1,4 @@
-//! A transport that fails if the peer reads too slowly for too long.
+//! A transport with a write timeout: fails if the peer reads too slowly for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bytes that a peer has to take within the time that it is waited for: a byte a minute holds no place.
+/// Bytes that a stalled peer must read within the timeout, so that a byte a minute does not keep a connection.
 const PROGRESS_BYTES: usize = 16 * 1024;
 
-/// `S`, whose writing fails once a peer that has something to take took less than [`PROGRESS_BYTES`] for `patience`.
+/// Wraps `S`: writes fail if bytes are pending and the peer reads less than [`PROGRESS_BYTES`] within `patience`.
 pub(super) struct StallTimeout<S> {
     stream: S,
     patience: Duration,
-    /// Runs while the peer owes us progress.
+    /// The timeout; runs while bytes are pending.
     waits: Option<Pin<Box<Sleep>>>,
-    /// What it took since then.
+    /// Bytes written since the timeout was started.
     taken: usize,
 }
 
@@ -31,7 +31,7 @@ impl<S> StallTimeout<S> {
         }
     }
 
-    /// What a write came to: enough progress ends the waiting, and too long a wait the connection.
+    /// Handles the result of a write: enough progress clears the timeout; if it has expired, the write fails.
     fn judge<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<S> StallTimeout<S> {
             .map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The peer owes nothing.
+    /// Clears the timeout.
     fn rest(&mut self) {
         (self.waits, self.taken) = (None, 0);
     }
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs both until the first one is over.
+    /// Runs `work` to its end, and `other` beside it.
     fn beside<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
@@ -131,7 +131,7 @@ mod tests {
         })
     }
 
-    /// Takes a byte now and then, for ever.
+    /// Reads one byte every millisecond, for ever.
     async fn sip(mut theirs: DuplexStream) {
         while theirs.read_u8().await.is_ok() {
             sleep(Duration::from_millis(1)).await;

@@ -6,13 +6,13 @@ use super::answer::HttpError;
 
 /// The path and query of a request, decoded.
 pub(super) struct RequestTarget<'a> {
-    /// What stands between the slashes.
+    /// The segments of the path.
     pub(super) steps: Vec<Cow<'a, str>>,
     query: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl<'a> RequestTarget<'a> {
-    /// `None` where something is not percent-encoded UTF-8, or a key comes twice.
+    /// `None` if the target is not percent-encoded UTF-8, or a key repeats.
     pub(super) fn parse(path: &'a str, query: Option<&'a str>) -> Option<Self> {
         let steps = path.strip_prefix('/')?.split('/').map(decoded);
         let pairs = query.unwrap_or_default().split('&');
@@ -31,18 +31,18 @@ impl<'a> RequestTarget<'a> {
         })
     }
 
-    /// The value of `key`, once.
+    /// Removes `key` from the query; returns its value.
     pub(super) fn take(&mut self, key: &str) -> Option<Cow<'a, str>> {
         let at = self.query.iter().position(|(name, _)| name == key)?;
         Some(self.query.swap_remove(at).1)
     }
 
-    /// The keys and values of the query that were not taken.
+    /// The keys and values that were not taken.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.query.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// A query parameter that no handler has read.
+    /// A query parameter that was not taken.
     pub(super) fn left_over(&self) -> Option<&str> {
         self.query.first().map(|(key, _)| &**key)
     }
@@ -70,7 +70,7 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// A number that the query has to name.
+/// Takes a required number from the query.
 pub(super) fn number<T: std::str::FromStr>(
     target: &mut RequestTarget<'_>,
     key: &str,
@@ -82,7 +82,7 @@ pub(super) fn number<T: std::str::FromStr>(
     number.ok_or_else(|| HttpError::bad(format!("{key} is not a valid number: {text:?}")))
 }
 
-/// Refuses a query that says more than is understood.
+/// Refuses a query with parameters that were not taken.
 pub(super) fn finish(target: &RequestTarget<'_>) -> Result<(), HttpError> {
     match target.left_over() {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Failed authentications by address: too many, and the address has to wait.
+//! Limits failed authentications by address.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use mqttcore_broker::AddressKey;
 
 /// Failures within [`WINDOW`] after which an address is refused.
 const FAILURES_MAX: u32 = 10;
-/// How long failures count, and how long an address is refused then.
+/// How long failures count, and how long an address is then refused.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Addresses that are remembered; while there are more, new ones are not counted.
+/// Maximum number of addresses; failures of further addresses are not counted.
 const ADDRESSES_MAX: usize = 4_096;
 
 /// The failures of each address.
@@ -20,12 +20,12 @@ pub(crate) struct Failures(Mutex<HashMap<AddressKey, Failed>>);
 #[derive(Debug)]
 struct Failed {
     count: u32,
-    /// When they are forgotten.
+    /// Time at which the failures are removed.
     until: Instant,
 }
 
 impl Failures {
-    /// How long the address is refused, in seconds; `None`: it may try.
+    /// How long the address is still refused, in seconds; `None` if it may try.
     pub(crate) fn refused_for_s(&self, address: AddressKey, now: Instant) -> Option<u64> {
         let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = addresses.get(&address)?;

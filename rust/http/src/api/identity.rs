@@ -1,4 +1,4 @@
-//! Who asks: the peer of a Unix socket, the token, or a key.
+//! Identity of a caller: the peer of a Unix socket, the token, or a key.
 
 use hyper::StatusCode;
 use mqttcore_broker::AddressKey;
@@ -8,10 +8,10 @@ use crate::access::Access;
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
 
-/// A caller of the API, and what it may do.
+/// An authenticated caller and its scopes.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// For texts.
+    /// Name in errors and logs.
     pub(crate) name: String,
     pub(crate) scopes: Scopes,
 }
@@ -24,7 +24,7 @@ impl Identity {
         }
     }
 
-    /// The broker's own user, root, or who sends the token.
+    /// The broker's own user, root, or a client with the token.
     pub(crate) fn owner() -> Self {
         Self::new("the owner", Scopes::all())
     }
@@ -34,30 +34,30 @@ impl Identity {
     }
 }
 
-/// Who sends a request, and from where.
+/// The sender of a request and its address.
 pub(crate) struct Caller<'a> {
     pub(crate) access: &'a Access,
-    /// `None`: nobody who is known.
+    /// `None` if the sender is not authenticated.
     pub(crate) identity: Option<Identity>,
-    /// Of a TCP client.
+    /// `None` for a Unix socket.
     pub(crate) address: Option<AddressKey>,
 }
 
 impl Caller<'_> {
-    /// Whether it may ask for everything.
+    /// Whether it has full access.
     pub(crate) fn is_owner(&self) -> bool {
         let identity = self.identity.as_ref();
         identity.is_some_and(|identity| identity.scopes == Scopes::all())
     }
 
-    /// Whether it may read figures.
+    /// Whether it has the scope `view`.
     pub(crate) fn may_view(&self) -> bool {
         let identity = self.identity.as_ref();
         identity.is_some_and(|identity| identity.has(Scope::View))
     }
 }
 
-/// The answer to somebody who is not known. `has_secrets` tells whether this address has a token or keys at all.
+/// The response to a caller that is not authenticated. `has_secrets`: a token or keys exist for this socket.
 pub(crate) fn unknown(has_secrets: bool) -> Problem {
     if has_secrets {
         let text = "the request has no valid key";

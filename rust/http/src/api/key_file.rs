@@ -1,4 +1,4 @@
-//! The file of keys.
+//! Reads and replaces the key file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,18 +12,18 @@ use toml::value::Datetime;
 
 use super::scope::Scope;
 
-/// Most keys of a file: each is compared with each secret that is sent.
+/// Maximum number of keys: each request compares its secret with all of them.
 pub(super) const KEYS_MAX: usize = 1_000;
 
-/// A key as its file has it.
+/// A key as an entry of the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// Of the whole secret, in hexadecimal digits.
+    /// Hash of the whole secret, in hexadecimal digits.
     pub(super) sha256: String,
     pub(crate) scopes: Vec<Scope>,
-    /// When it ends; without an offset in UTC.
+    /// Time at which the key expires; in UTC if it has no offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<Datetime>,
 }
@@ -36,8 +36,8 @@ pub(super) struct Contents {
     pub(super) keys: Vec<Entry>,
 }
 
-/// What tells one version of a file from another. The time is that of the last change of contents or rights; it may be
-/// the same for two changes in a row.
+/// Identifies a version of a file. `changed` is the time of the last change of contents or permissions; two successive
+/// changes may have the same time.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Stamp {
     inode: u64,
@@ -47,7 +47,7 @@ pub(super) struct Stamp {
     owner: u32,
 }
 
-/// Why keys cannot be read or changed.
+/// The keys cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeysError {
     #[error("http.keys_file {}: {text}", path.display())]
@@ -60,7 +60,7 @@ pub(crate) enum KeysError {
     Invalid(&'static str),
 }
 
-/// What is wrong with a file.
+/// An error about a file.
 pub(super) fn failed(path: &Path, text: impl std::fmt::Display) -> KeysError {
     KeysError::File {
         path: path.to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn failed(path: &Path, text: impl std::fmt::Display) -> KeysError {
     }
 }
 
-/// The version of a file; `None` if it is not there.
+/// The version of a file; `None` if it does not exist.
 pub(super) fn stamp_of(file: &Path) -> Option<Stamp> {
     let found = fs::metadata(file).ok()?;
     Some(Stamp {
@@ -80,7 +80,7 @@ pub(super) fn stamp_of(file: &Path) -> Option<Stamp> {
     })
 }
 
-/// The keys of a file; none if it is not there.
+/// The keys of a file; empty if the file does not exist.
 ///
 /// # Errors
 ///
@@ -104,11 +104,11 @@ pub(super) fn read(file: &Path) -> Result<Vec<Entry>, KeysError> {
     Ok(contents.keys)
 }
 
-/// Replaces a file, at once and durably; if its path is a symbolic link, the file that the link names.
+/// Replaces a file atomically and durably. If the path is a symbolic link, replaces the target of the link.
 ///
 /// # Errors
 ///
-/// Those of the file system. The file is the old one then, or the new one if its folder alone could not be synced.
+/// Errors of the file system. The file is then unchanged; if only the sync of its folder failed, it is the new one.
 pub(super) fn write(file: &Path, text: &str) -> io::Result<()> {
     replace(file, text, File::sync_all)
 }
@@ -125,14 +125,14 @@ fn replace(file: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> i
     let new = folder.join(name);
     let replaced = write_new(&new, text, &sync).and_then(|()| fs::rename(&new, &file));
     if replaced.is_err() {
-        // It may not be there.
+        // The file may not exist.
         let _ = fs::remove_file(&new);
     }
     replaced?;
     sync(&File::open(folder)?)
 }
 
-/// Where a file is; a link has to name one that is there.
+/// Resolves a symbolic link, whose target must exist.
 fn resolve(file: &Path) -> io::Result<PathBuf> {
     if fs::symlink_metadata(file).is_ok_and(|found| found.is_symlink()) {
         return fs::canonicalize(file);
@@ -140,7 +140,7 @@ fn resolve(file: &Path) -> io::Result<PathBuf> {
     Ok(file.to_owned())
 }
 
-/// Writes a file in place of what an earlier process with this number left.
+/// Writes a new file; removes one that an earlier process with the same process id left.
 fn write_new(new: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

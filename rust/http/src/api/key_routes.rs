@@ -122,7 +122,7 @@ async fn revoke(
     Err(Problem::not_found(text))
 }
 
-/// A disk may take its time.
+/// Runs work that may wait for the disk on a thread for blocking calls.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeysError> + Send + 'static,
 ) -> Result<T, Problem> {

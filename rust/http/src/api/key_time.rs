@@ -1,4 +1,4 @@
-//! The end of a key: a date, with or without a time, in UTC or with an offset.
+//! Expiry of a key: a date, with or without a time, in UTC or with an offset.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ pub(crate) fn unix_s(at: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// `at` in seconds since 1970; what was before that is 0. `None` if it is a time without a date.
+/// `at` in seconds since 1970, 0 if it is earlier; `None` if it is a time without a date.
 pub(crate) fn end_s(at: Datetime) -> Option<u64> {
     let date = at.date?;
     let time_s = at.time.map_or(0, |time| {

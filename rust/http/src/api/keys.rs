@@ -1,4 +1,4 @@
-//! Keys: secrets with scopes, in a file that has only their hashes.
+//! API keys: secrets with scopes, in a file that contains only their hashes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::key_file::{Contents, Entry, KEYS_MAX, KeysError, Stamp, failed, read,
 use super::key_time::unix_s;
 use super::scope::{Scope, Scopes};
 
-/// How a secret begins.
+/// Prefix of every secret.
 const PREFIX: &str = "mq_";
 /// Random bytes of a secret.
 const SECRET_BYTES: usize = 32;
@@ -25,7 +25,7 @@ const SECRET_BYTES: usize = 32;
 pub(crate) struct Keys {
     file: Option<PathBuf>,
     in_force: RwLock<Vec<Key>>,
-    /// Held while the file is changed or read again.
+    /// The last version of the file that was read. Locked while the file is changed or read.
     changing: Mutex<Option<Stamp>>,
 }
 
@@ -38,7 +38,7 @@ struct Key {
 }
 
 impl Keys {
-    /// Reads the keys of `file`, which need not be there yet.
+    /// Reads the keys of `file`, which need not exist.
     ///
     /// # Errors
     ///
@@ -48,17 +48,17 @@ impl Keys {
             file,
             ..Self::default()
         };
-        // A file that cannot be reached is not one that is missing.
+        // `refresh` takes a file that is not accessible for a missing one; `read` reports it.
         keys.file.as_deref().map(read).transpose()?;
         keys.refresh()?;
         Ok(keys)
     }
 
-    /// Reads the file again if it is another one than last time; returns whether it was.
+    /// Reads the file if it has changed since the last call; returns whether it has.
     ///
     /// # Errors
     ///
-    /// [`KeysError::File`]; the keys in force stay.
+    /// [`KeysError::File`]; the keys in force stay in force.
     pub(crate) fn refresh(&self) -> Result<bool, KeysError> {
         let Some(file) = &self.file else {
             return Ok(false);
@@ -68,7 +68,7 @@ impl Keys {
         if found == *stamp {
             return Ok(false);
         }
-        // An error is told once for each version of the file.
+        // Stored first, so that an error is reported once for each version of the file.
         *stamp = found;
         let keys = checked(file, &read(file)?)?;
         self.put_in_force(keys);
@@ -82,7 +82,7 @@ impl Keys {
             .unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
-    /// Whether anybody has a key.
+    /// Whether there is any key.
     pub(crate) fn has_any(&self) -> bool {
         !self
             .in_force
@@ -91,7 +91,7 @@ impl Keys {
             .is_empty()
     }
 
-    /// Whose secret this is. Takes as long for a wrong secret as for a right one.
+    /// The identity of the key with this secret. Takes as long for a wrong secret as for a right one.
     pub(crate) fn identify(&self, secret: &[u8], now: SystemTime) -> Option<Identity> {
         let digest: [u8; 32] = Sha256::digest(secret).into();
         let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
@@ -106,17 +106,17 @@ impl Keys {
         Some(Identity::new(format!("key {:?}", key.entry.name), scopes))
     }
 
-    /// The keys in force, expired ones too.
+    /// The keys in force, expired ones included.
     pub(crate) fn list(&self) -> Vec<Entry> {
         let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
         keys.iter().map(|key| key.entry.clone()).collect()
     }
 
-    /// Adds a key and returns its secret, which nobody can read again.
+    /// Adds a key and returns its secret, which is not stored.
     ///
     /// # Errors
     ///
-    /// [`KeysError`]; nothing has changed then, unless the folder of the file alone could not be synced.
+    /// [`KeysError`]; nothing has changed then, except if only the sync of the file's folder failed.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -144,7 +144,7 @@ impl Keys {
         Ok(secret)
     }
 
-    /// Takes a key out; returns false if there is none of this name.
+    /// Removes a key; returns false if no key has this name.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl Keys {
         Ok(had)
     }
 
-    /// Changes the file, then the keys in force. A file with a wrong entry is not written: its other entries would not
-    /// come into force either.
+    /// Changes the file, then the keys in force. If an entry is not valid, nothing is written: no entry of such a file
+    /// would come into force.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<Entry>) -> Result<(), KeysError>,
@@ -180,7 +180,7 @@ impl Keys {
     }
 }
 
-/// The keys of the entries of a file.
+/// Validates the entries of a file.
 fn checked(file: &Path, entries: &[Entry]) -> Result<Vec<Key>, KeysError> {
     let key = |entry: &Entry| {
         Key::of(entry).map_err(|text| failed(file, format!("key {:?}: {text}", entry.name)))
@@ -209,12 +209,12 @@ impl Key {
 
 fn secret() -> io::Result<String> {
     let mut bytes = [0; SECRET_BYTES];
-    // INVARIANT: so few bytes come at once.
+    // INVARIANT: Linux returns up to 256 random bytes at once.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!("{PREFIX}{}", base32(&bytes)))
 }
 
-/// RFC 4648 without padding, in small letters.
+/// Base32 of RFC 4648, without padding, in lower case.
 fn base32(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let bit = |at: usize| {
@@ -227,7 +227,7 @@ fn base32(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Hexadecimal digits.
+/// Encodes bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, *byte]);

@@ -1,6 +1,6 @@
 //! The HTTP API for operators, below `/api/v1` (ADR 0044).
 //!
-//! A route stands in one place with its OpenAPI description, which also names its scope.
+//! Each handler carries the OpenAPI description of its route, which also names the scope.
 #![expect(
     unused_qualifications,
     reason = "utoipa writes paths in full for query parameters"
@@ -54,20 +54,20 @@ use keys::Keys;
 use problem::Problem;
 use scope::RouteScopes;
 
-/// The first part of the paths of the API.
+/// Path prefix of the API.
 pub(crate) const PREFIX: &str = "/api/";
 
-/// What answers requests below [`PREFIX`].
+/// Handles requests below [`PREFIX`].
 pub(crate) struct Api {
     router: Router,
     keys: Arc<Keys>,
     failures: Failures,
-    /// Numbers requests.
+    /// Seed of the request ids.
     seed: RandomState,
     requests: AtomicU64,
 }
 
-/// What handlers share.
+/// State that all handlers share.
 #[derive(Clone)]
 pub(crate) struct ApiState {
     broker: BrokerHandle,
@@ -107,7 +107,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(key_routes::routes())
 }
 
-/// Says of each route that any other status comes with a problem.
+/// Adds a default response to each route: any other status has a problem as its body.
 fn with_problems(mut document: Value) -> Value {
     let schema = json!({"$ref": "#/components/schemas/Problem"});
     let content = json!({problem::PROBLEM_JSON: {"schema": schema}});
@@ -156,13 +156,13 @@ impl Api {
         Arc::clone(&self.keys)
     }
 
-    /// Whose key a request brings, if it brings one.
+    /// The identity of the key in the request's headers, if there is one.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
         let secret = crate::access::bearer(headers)?;
         self.keys.identify(secret, SystemTime::now())
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -191,7 +191,7 @@ impl Api {
         routed.map_err(|never| match never {})
     }
 
-    /// Refuses somebody who is not known.
+    /// Refuses a caller that is not authenticated.
     fn refuse<T>(&self, headers: &HeaderMap, caller: &Caller<'_>) -> Result<T, Problem> {
         if let Some(address) = caller.address {
             let now = Instant::now();
@@ -209,7 +209,7 @@ impl Api {
         ))
     }
 
-    /// A number that is this request's alone.
+    /// A unique id for a request.
     fn request_id(&self) -> String {
         // ORDERING: only uniqueness matters.
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -217,10 +217,10 @@ impl Api {
     }
 }
 
-/// Makes an answer of the endpoint of one of the router; writes the body of a problem.
+/// Converts a response of the router to one of the endpoint; writes the body of a problem.
 async fn finish(response: axum::response::Response, request_id: &str) -> HttpResponse {
     let (mut head, body) = response.into_parts();
-    // INVARIANT: handlers answer with bodies that are in memory.
+    // INVARIANT: bodies of handlers are in memory, so that reading them does not fail.
     let mut bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     if head.status.is_client_error() || head.status.is_server_error() {
         let problem = head.extensions.remove::<Problem>();

@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Limit {
 }
 
 impl<T> List<T> {
-    /// A page behind which nothing follows, unless `next`.
+    /// A page; it is the last one if `next` is `None`.
     pub(crate) fn new(items: Vec<T>, next: Option<String>, missing: &[MissingPart]) -> Self {
         let partial = missing.iter().map(|part| Partial {
             shard: part.shard,
@@ -69,7 +69,7 @@ impl<T> List<T> {
     }
 }
 
-/// Where the next page begins: behind this text.
+/// The cursor of the page that begins after `text`.
 pub(crate) fn cursor(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(text)
 }
@@ -78,7 +78,7 @@ pub(crate) fn cursor(text: &str) -> String {
 ///
 /// # Errors
 ///
-/// It is none.
+/// The text is not a cursor.
 pub(crate) fn behind(after: Option<&str>) -> Result<Option<String>, Problem> {
     let read = |text: &str| {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;

@@ -1,4 +1,4 @@
-//! Problems: why a request to the API is refused, as `application/problem+json` (RFC 9457).
+//! Errors of the API as `application/problem+json` (RFC 9457).
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -14,11 +14,11 @@ use crate::answer::HttpError;
 /// Media type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why a request is refused.
+/// A refused request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// A word for programs.
+    /// Code for programs.
     slug: &'static str,
     detail: String,
     hint: Option<String>,
@@ -86,7 +86,7 @@ impl Problem {
         }
     }
 
-    /// The body, for the request with this number.
+    /// The body of the response to the request with this id.
     pub(crate) fn text(&self, request_id: &str) -> ProblemText {
         ProblemText {
             r#type: format!("/errors/{}", self.slug),
@@ -99,7 +99,7 @@ impl Problem {
     }
 }
 
-/// The body is written by [`finish`](super::finish), which knows the number of the request.
+/// Leaves the body empty: [`finish`](super::finish), which knows the request id, writes it.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
@@ -120,7 +120,7 @@ impl IntoResponse for Problem {
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
         let slug = match error {
-            // To send it again may do it twice.
+            // A client that sends the request again may make the change twice.
             AskError::Unconfirmed { .. } => {
                 let (status, slug) = (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome");
                 return Self::new(status, slug, error.to_string())
@@ -147,7 +147,7 @@ impl From<HttpError> for Problem {
     }
 }
 
-/// The problem of an answer that the router itself made.
+/// Converts an error response of the router itself, such as 404 or 405.
 pub(crate) fn of_router(head: &Parts) -> Problem {
     match head.status {
         StatusCode::METHOD_NOT_ALLOWED => {
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A caller that sends a change again may make it twice.
+    /// A client that sends an unconfirmed change again may make it twice.
     #[test]
     fn only_a_question_that_changes_nothing_may_be_sent_again() {
         let (shard, deadline) = (0, Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! `POST /publish`: messages of the broker itself.
+//! `POST /publish`: publishes a message as the broker.
 
 use axum::Json;
 use axum::extract::State;
@@ -138,7 +138,7 @@ impl MessageProperties {
 }
 
 impl Content {
-    /// What removes a retained message.
+    /// An empty message, which removes a retained one.
     pub(super) fn empty() -> Self {
         Self {
             qos: QoS::AtLeastOnce as u8,
@@ -162,7 +162,7 @@ impl Content {
     }
 }
 
-/// Refuses topics, and filters of topics, that the broker itself keeps up to date.
+/// Refuses topics and filters below `$SYS`: the broker itself publishes there.
 pub(super) fn refuse_sys(topic: &str) -> Result<(), Problem> {
     if topic.split('/').next() != Some("$SYS") {
         return Ok(());
@@ -171,7 +171,7 @@ pub(super) fn refuse_sys(topic: &str) -> Result<(), Problem> {
     Err(Problem::bad(text).hint("GET /api/v1/systree reads them"))
 }
 
-/// Publishes a message of the broker itself, and waits until it is as safe as promised.
+/// Publishes a message as the broker; waits until it is as safe as its durability asks for.
 pub(super) async fn publish(
     state: &ApiState,
     topic: &str,

@@ -1,4 +1,4 @@
-//! Reads queries, paths and bodies: what is not understood is refused with a hint.
+//! Extractors for query, path and JSON body; errors carry a hint.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use hyper::StatusCode;
@@ -15,7 +15,7 @@ use crate::target::RequestTarget;
 use super::keys::hex;
 use super::problem::Problem;
 
-/// The query of a request. `+` stands for itself, as in filters of topics.
+/// The query of a request. `+` means `+`, not a space, as in topic filters.
 pub(crate) struct ApiQuery<T>(pub(crate) T);
 
 /// The variable parts of a path.
@@ -53,7 +53,7 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for A
     }
 }
 
-/// Writes a pair so that nothing in it can be misread.
+/// Appends a key and its value, percent-encoded.
 fn encode(key: &str, value: &str, out: &mut String) {
     out.push_str(key);
     out.push('=');
@@ -78,10 +78,10 @@ fn unknown_key(key: &str, known: &[&str]) -> Problem {
     }
 }
 
-/// Changes by which a name may be mistaken for another.
+/// Maximum edit distance of a name that a hint proposes.
 const NEAR: usize = 3;
 
-/// Letters to insert, remove or replace until `a` is `b`; of long texts, of their beginnings.
+/// Levenshtein distance of `a` and `b`; only the beginning of a long text counts.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|text| text.chars().take(40).collect::<Vec<_>>());
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -118,7 +118,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for ApiJson<T> {
             let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", text);
             return Err(problem.hint("send the header: Content-Type: application/json"));
         }
-        // It is in memory already, and within the limit.
+        // The body is in memory already, and within the limit.
         let body = axum::body::to_bytes(request.into_body(), usize::MAX).await;
         let body = body.map_err(|error| Problem::bad(error.to_string()))?;
         let read = serde_json::from_slice(&body);

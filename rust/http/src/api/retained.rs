@@ -183,7 +183,7 @@ struct Deleted {
     sample: Vec<String>,
 }
 
-/// Topics that a dry run names.
+/// Maximum number of topics in the result of a dry run.
 const SAMPLE: usize = 20;
 
 /// Removes the retained messages that match a filter. First ask without `dry_run=false`, then send the count that it found.

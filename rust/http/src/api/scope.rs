@@ -1,6 +1,6 @@
-//! Scopes: what a caller may do, and which scopes each route needs.
+//! Scopes: permissions of a caller, and the scopes that each route needs.
 //!
-//! A route names its scopes in its OpenAPI description, and nowhere else. A route without one is refused to everybody.
+//! Only the OpenAPI description of a route names its scopes. A route without scopes is refused to everybody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// The scopes of each route. It needs all of them.
+/// The scopes of each route; a caller needs all of them.
 #[derive(Debug, Default)]
 pub(crate) struct RouteScopes(HashMap<String, HashMap<String, Option<Scopes>>>);
 
@@ -94,11 +94,11 @@ impl RouteScopes {
         )
     }
 
-    /// Whether `identity` may ask `path` by `method`.
+    /// Checks that `identity` may call `method` on `path`.
     ///
     /// # Errors
     ///
-    /// Why it may not.
+    /// A scope is missing, or the route has none.
     fn check(&self, path: &str, method: &Method, identity: &Identity) -> Result<(), Problem> {
         let method = if method == Method::HEAD {
             &Method::GET
@@ -106,7 +106,7 @@ impl RouteScopes {
             method
         };
         let needed = match self.0.get(path).map(|item| item.get(method.as_str())) {
-            // The router refuses the method.
+            // The router answers 405.
             Some(None) => return Ok(()),
             Some(Some(needed)) => *needed,
             None => None,
@@ -126,7 +126,7 @@ impl RouteScopes {
     }
 }
 
-/// The scopes of each method of a path, by its name in capital letters.
+/// The scopes of each method of a path; the method is in upper case.
 fn methods(item: &Value) -> HashMap<String, Option<Scopes>> {
     let operations = item.as_object().into_iter().flatten();
     operations
@@ -139,14 +139,14 @@ fn methods(item: &Value) -> HashMap<String, Option<Scopes>> {
         .collect()
 }
 
-/// The scopes with these names; `None` if there are none, or one is not known.
+/// The scopes with these names; `None` if the list is empty, or a name is unknown.
 fn needed(names: &Value) -> Option<Scopes> {
     let names = names.as_array().filter(|names| !names.is_empty())?;
     let scopes = names.iter().map(|name| Scope::named(name.as_str()?));
     scopes.collect()
 }
 
-/// Refuses what the caller has no scope for.
+/// Middleware that refuses requests for which the caller lacks a scope.
 pub(crate) async fn check(
     State(scopes): State<Arc<RouteScopes>>,
     path: MatchedPath,

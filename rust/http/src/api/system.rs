@@ -133,7 +133,7 @@ fn warnings(health: &Health) -> Vec<Warning> {
     warnings
 }
 
-/// The figures whose names begin with `prefix`, without it.
+/// The figures whose names begin with `prefix`; the prefix is removed.
 fn reasons(figures: &HashMap<String, u64>, prefix: &str) -> BTreeMap<String, u64> {
     let own = figures.iter();
     own.filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_owned(), *value)))
@@ -188,7 +188,7 @@ async fn version(ApiQuery(_): ApiQuery<NoQuery>) -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Figures below `$SYS` that one answer has at most.
+/// Maximum number of `$SYS` topics in one response.
 const SYS_TOPICS_MAX: usize = 10_000;
 
 /// Returns the topics below `$SYS` and their values: numbers where they are numbers. Empty if `sys_interval` is 0.

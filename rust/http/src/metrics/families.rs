@@ -10,7 +10,7 @@ use super::{Scrape, float};
 
 /// A metric family.
 pub(super) struct Family {
-    /// Without `_total`, which the encoding adds to counters.
+    /// Without the suffix `_total`, which the encoder adds to counters.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) help: &'static str,
@@ -20,31 +20,32 @@ pub(super) struct Family {
 pub(super) enum Kind {
     Counter,
     Gauge,
-    /// The label is what it says.
+    /// An OpenMetrics info metric: its information is in the labels.
     Info,
 }
 
-/// The values of a family. A broker that does not have their figures does not have the family.
+/// The values of a family. If the broker lacks their figures, the scrape lacks the family.
 pub(super) enum Values {
     /// The figure of this name.
     One(&'static str),
-    /// One value, if there is any.
+    /// One value, which may be absent.
     Maybe(fn(&Scrape) -> Option<f64>),
-    /// A figure for each text of a label.
+    /// One figure for each value of a label.
     By(&'static str, &'static [Part]),
-    /// A value for each combination of texts of these labels; the scrape has the texts.
+    /// One value for each combination of values of these labels, both from the scrape.
     Each(&'static [&'static str], fn(&Scrape) -> Labelled),
 }
 
-/// Texts of labels, and their values.
+/// Metric values with the values of their labels.
 pub(super) type Labelled = Vec<(Vec<Arc<str>>, f64)>;
 
-/// One value of a family with a label.
+/// One metric value of a family with a label.
 pub(super) struct Part {
-    /// The text of the label.
+    /// The value of the label.
     pub(super) text: &'static str,
     pub(super) figure: &'static str,
-    /// Gauges that are taken off it. Not for counters: they move between two reads, and a counter must not sink.
+    /// Gauges to subtract from the figure. Not for counters: figures change between two reads, and a counter must not
+    /// decrease.
     pub(super) less: &'static [&'static str],
 }
 
@@ -217,7 +218,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family("process_max_fds", Gauge, "Maximum number of open files of the process.", Maybe(|s| s.process.max_files)),
 ];
 
-/// A value for each name of a tally, behind the `first` texts.
+/// A value for each name of a tally; `first` are the values of the labels in front of the name.
 fn by_name(tally: &Tally, first: &[&str]) -> Labelled {
     let labels = |name: &str| first.iter().copied().chain([name]).map(Arc::from).collect();
     let counts = tally.iter();
@@ -234,7 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// Sums of what families have in parts, the age beside the time of the start, and what a tally shows.
+    /// Figures without a family: sums whose parts have families, the uptime (the start time has one), and figures of a
+    /// tally.
     const NOT_SHOWN: [&str; 7] = [
         "connections_refused",
         "connects_refused",
@@ -245,7 +247,7 @@ mod tests {
         "uptime_s",
     ];
 
-    /// The figures that families show, and how often.
+    /// The figures that families contain, and how often.
     fn shown() -> BTreeMap<&'static str, usize> {
         let mut shown = BTreeMap::new();
         for family in FAMILIES {

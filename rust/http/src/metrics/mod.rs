@@ -1,6 +1,7 @@
-//! `GET /metrics`: the figures of the broker as OpenMetrics text.
+//! `GET /metrics`: the broker's metrics as OpenMetrics text.
 //!
-//! A scrape reads counters. It asks no shard, walks no table of clients or topics, and runs no Python.
+//! A scrape only reads counters. It sends nothing to shards, does not iterate over clients or topics, and runs no
+//! Python.
 
 mod families;
 mod process;
@@ -20,7 +21,7 @@ use prometheus_client::registry::Registry;
 use families::{FAMILIES, Family, Kind, Part, Values};
 use process::Process;
 
-/// Media type of the page.
+/// Media type of the response.
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Reads the figures of a broker.
@@ -42,7 +43,7 @@ struct Scrape {
     connections: Vec<(Arc<str>, u64)>,
     process: Process,
     started_unix_s: f64,
-    /// The version of the broker, for those who may know it.
+    /// The version of the broker, if the caller is admitted.
     version: Option<&'static str>,
 }
 
@@ -59,7 +60,7 @@ impl Metrics {
         }
     }
 
-    /// The page; `None` once the broker has ended. The version is for those who have shown who they are.
+    /// The metrics as text; `None` once the broker has stopped. Only an admitted caller gets the version.
     pub(super) fn page(&self, is_admitted: bool) -> Option<String> {
         let counts = self
             .broker
@@ -85,11 +86,11 @@ impl Metrics {
     }
 }
 
-/// About the size of a page.
+/// Typical size of a response in bytes.
 const PAGE_BYTES: usize = 24 << 10;
 
 impl Scrape {
-    /// The figure of this name; `None` if the broker has none, as one of the store without a store.
+    /// The figure with this name; `None` if the broker lacks it, such as figures of the store without a store.
     fn figure(&self, name: &str) -> Option<f64> {
         self.figures.get(name).copied().map(float)
     }
@@ -142,7 +143,7 @@ impl Family {
         }
     }
 
-    /// Its values and their labels.
+    /// The values of the family and their labels.
     fn values(&self, scrape: &Scrape) -> Vec<(Labels, f64)> {
         let alone = |value| (Vec::new(), value);
         match self.values {
@@ -165,7 +166,7 @@ impl Family {
     }
 }
 
-/// A figure as OpenMetrics writes it.
+/// Converts a figure to the number type of OpenMetrics.
 #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
 fn float(figure: u64) -> f64 {
     figure as f64

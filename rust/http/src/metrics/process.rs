@@ -1,4 +1,4 @@
-//! Figures of the process, as the system has them.
+//! Metrics of the process, read from `/proc/self`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::float;
 
-/// CPU time, memory and files of this process; each is absent where the system does not tell.
+/// CPU time, memory and open files of this process; `None` where the system does not report it.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) cpu_s: Option<f64>,
@@ -30,8 +30,8 @@ impl Process {
     }
 }
 
-/// The size of the folder of open files is their number from Linux 6.2 on, and 0 before. To list it would take
-/// milliseconds for thousands of connections, in which the endpoint serves nobody.
+/// Number of open files: from Linux 6.2 on it is the size of the folder `/proc/self/fd`, which is 0 before. Listing the
+/// folder would block the endpoint for milliseconds if there are thousands of connections.
 fn open_files(folder: &Path) -> Option<u64> {
     let size = fs::metadata(folder).ok()?.len();
     (size > 0).then_some(size)
@@ -42,7 +42,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(field(stat, 14)? + field(stat, 15)?)
 }
 
-/// A field of `/proc/self/stat` by its number, from 3 on: the second is a name in brackets, which may have spaces.
+/// A field of `/proc/self/stat` by its number, from 3 on: field 2 is a name in brackets, which may contain spaces.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
     behind_name.split(' ').nth(number - 3)?.parse().ok()
