@@ -1,10 +1,11 @@
-//! Threads and tasks that panic because a test asks for it.
+//! Fault injection: panics that a test requests in a thread or task.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static UNLUCKY: Mutex<Option<String>> = Mutex::new(None);
 
-/// Has the next thread or task of this name, of whatever store or broker of this process, panic once as it begins.
+/// Makes the next thread or task of this name panic once at its start. It may belong to any store or broker of this
+/// process.
 pub fn panic_in(place: &str) {
     *lock() = Some(place.to_owned());
 }

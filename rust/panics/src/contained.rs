@@ -1,4 +1,4 @@
-//! Runs code of a library that panics at damaged files: its panic becomes an error.
+//! Calls library code that may panic on damaged files, and converts the panic to an error.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -7,12 +7,12 @@ use std::sync::Once;
 use crate::message;
 
 thread_local! {
-    /// A panic on this thread is expected, and told by whoever contains it.
+    /// Whether a panic on this thread will be converted to an error, and so is not printed.
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns what `run` returns, or the message of its panic, which reaches neither the caller nor
-/// standard error. What `run` was working on must not be used after a panic.
+/// Returns the result of `run`, or the message of its panic. The panic does not unwind into the caller and prints
+/// nothing. After a panic, values that `run` was using must not be used.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! What becomes of a panic: of a thread, of a task, and of a library that reads damaged files.
+//! Panic handling for threads, tasks, and libraries that read damaged files.
 //!
-//! [`spawn`] starts a thread whose panic is reported to whoever started it; [`caught`] does the same for a task;
-//! [`contained`] makes the panic of a library an error. The crate starts nothing by itself and knows nothing of the broker.
+//! [`spawn`] starts a thread and reports its panic to a callback; [`caught`] returns the panic of a task as an error;
+//! [`contained`] does so for library code. The crate starts nothing by itself and knows nothing of the broker.
 //!
 //! ```
 //! use std::sync::mpsc::channel;
@@ -30,7 +30,7 @@ pub use contained::contained;
 pub use task::{caught, poll_caught};
 pub use thread::{Panicked, may_panic, spawn};
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

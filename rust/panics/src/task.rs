@@ -1,4 +1,4 @@
-//! A task whose panic ends nothing but itself.
+//! Catches the panic of a task, so that other tasks of its thread continue.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::Panicked;
 
-/// Runs `task`, which is called `place`, to its end or its panic.
+/// Runs `task`, named `place`, until it ends or panics.
 pub fn caught<F: Future>(
     place: &str,
     task: F,
@@ -16,13 +16,13 @@ pub fn caught<F: Future>(
     poll_fn(move |cx| poll_caught(place, task.as_mut(), cx))
 }
 
-/// Polls `task`, which is called `place`, and catches its panic; it must not be polled again after that.
+/// Polls `task`, named `place`, and catches its panic. After a panic it must not be polled again.
 pub fn poll_caught<F: Future>(
     place: &str,
     task: Pin<&mut F>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, Panicked>> {
-    // Everything that the task shares is in cells that give back their borrow when it unwinds.
+    // State that the task shares is in cells, whose borrows end when the task unwinds.
     match catch_unwind(AssertUnwindSafe(|| task.poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),

@@ -1,4 +1,4 @@
-//! Threads that report their panics: whoever starts one says what becomes of the rest without it.
+//! Threads that report their panics to the code that started them.
 
 use std::any::Any;
 use std::io;
@@ -10,18 +10,18 @@ use thiserror::Error;
 
 use crate::message;
 
-/// A thread or a task panicked: a fault of this software.
+/// A thread or task has panicked: a bug.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{place} panicked: {text}")]
 pub struct Panicked {
     /// The name of the thread or of the task.
     pub place: Arc<str>,
-    /// What it said.
+    /// The message of the panic.
     pub text: Arc<str>,
 }
 
 impl Panicked {
-    /// What was caught in `place`.
+    /// Converts a panic that was caught in `place`.
     pub fn new(place: &str, panic: &(dyn Any + Send)) -> Self {
         Self {
             place: place.into(),
@@ -30,11 +30,11 @@ impl Panicked {
     }
 }
 
-/// Starts a thread of this name. If it panics, `on_panic` is the last thing that it does.
+/// Starts a thread of this name. If it panics, it calls `on_panic` and ends.
 ///
 /// # Errors
 ///
-/// The system gives no thread.
+/// The system cannot start a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     on_panic: impl FnOnce(Panicked) -> T + Send + 'static,
@@ -46,14 +46,14 @@ pub fn spawn<T: Send + 'static>(
             may_panic(&place);
             run()
         };
-        // What it shares is behind locks, and nobody takes a poisoned one for broken.
+        // Shared state is behind locks, and all users accept a poisoned lock.
         catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| on_panic(Panicked::new(&place, &*panic)))
     };
     Builder::new().name(name.into()).spawn(guarded)
 }
 
-/// Panics if a test has asked for it; without the feature `faults` it does nothing.
+/// Panics if a test has requested it; does nothing without the feature `faults`.
 #[doc(hidden)]
 pub fn may_panic(place: &str) {
     #[cfg(feature = "faults")]

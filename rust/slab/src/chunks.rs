@@ -1,11 +1,11 @@
-//! Where pieces of memory come from: chunks of 2 MiB, cut into spans, cut into pieces of one size.
+//! Chunk allocator: chunks of 2 MiB are divided into spans, and spans into pieces of one size.
 //!
-//! A match in a tree of a million filters reads places that nobody read lately, and half of what it waits for is to
-//! learn in which page each of them is. Blocks that lie together in huge pages spare it that, which an allocator for
-//! everything does not offer. A chunk's header tells the spans, so a piece needs none; a span without pieces goes back
-//! to its chunk, and a chunk without spans to the system, but for one that is kept for the next.
+//! A match in a tree of a million filters misses the caches, and half of its time are TLB misses. Blocks that lie
+//! together in huge pages avoid these; a general-purpose allocator does not offer that. The header of a chunk
+//! describes its spans, so that pieces need no header. A span without pieces is returned to its chunk, and a chunk
+//! without spans to the system, except for one spare chunk.
 //!
-//! The first chunks are backed page by page as they are used: a small tree takes little.
+//! The first chunks use small pages, which the system backs at their first use: a small tree takes little memory.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -13,18 +13,18 @@ use std::ptr::NonNull;
 use crate::pages::{HUGE_BYTES, map, prefer_huge, unmap};
 use crate::pool::{CLASSES, FINE_BYTES, class_bytes};
 
-/// Spans of the finer kind in a chunk, the header included.
+/// Number of fine spans in a chunk, the header included.
 const MOST_SPANS: usize = HUGE_BYTES / SizeClasses::Fine.span_bytes();
 
-/// Chunks that are backed page by page.
+/// Number of chunks that use small pages.
 const SMALL_PAGED: usize = 2;
 
-/// How a chunk is cut.
+/// The span size of a chunk, by the size of its pieces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SizeClasses {
-    /// For all but sets: little is lost where few are of one size.
+    /// Small spans, for all blocks but sets: little is wasted if there are few pieces of a size.
     Fine,
-    /// For large ones: little is lost behind the last piece of a span.
+    /// Large spans, for large pieces: little is wasted after the last piece of a span.
     Coarse,
 }
 
@@ -44,38 +44,38 @@ impl SizeClasses {
         }
     }
 
-    /// The spans that a chunk begins with its header in.
+    /// The number of spans that the header of a chunk takes.
     const fn header_spans(self) -> usize {
         size_of::<Chunk>().div_ceil(self.span_bytes())
     }
 
-    /// The spans of a chunk behind its header.
+    /// The number of spans of a chunk after its header.
     const fn spans(self) -> usize {
         HUGE_BYTES / self.span_bytes() - self.header_spans()
     }
 }
 
-/// A piece that nobody uses begins with the address of the next.
+/// A free piece: it begins with the address of the next free one.
 type Free = Option<NonNull<u8>>;
 
-/// What is known of a span; all zeros where nobody uses it.
+/// The entry of a span in its chunk's header; all zeros if the span is vacant.
 #[derive(Default)]
 struct Span {
-    /// Pieces that were given back.
+    /// List of the free pieces that were in use before.
     free: Free,
-    /// Its neighbours among the spans of its size that have room.
+    /// Links of the list of spans of this class that have free pieces.
     next: Option<NonNull<Self>>,
     previous: Option<NonNull<Self>>,
-    /// Pieces in use.
+    /// Number of pieces in use.
     used: u16,
-    /// Pieces that were ever in use; those behind were never touched.
+    /// Number of pieces that were ever in use; the memory of those after them is untouched.
     touched: u16,
 }
 
-/// The header of a chunk: valid when all zeros, so that a fresh one is touched where it is used.
+/// The header of a chunk. All zeros are valid, so that only the parts in use of a new header are touched.
 #[repr(C)]
 struct Chunk {
-    /// A bit a span that nobody uses.
+    /// One bit for each vacant span.
     vacant: [u64; MOST_SPANS / u64::BITS as usize],
     vacancies: usize,
     is_coarse: bool,
@@ -101,7 +101,7 @@ impl Chunk {
         self.vacancies = count;
     }
 
-    /// Takes the first span that nobody uses.
+    /// Takes the first vacant span.
     fn take_span(&mut self) -> Option<usize> {
         let (word, bits) = self
             .vacant
@@ -121,7 +121,7 @@ impl Chunk {
     }
 }
 
-/// The chunk that an address lies in.
+/// The chunk that contains an address.
 fn chunk_of<T>(address: NonNull<T>) -> NonNull<Chunk> {
     let chunk = address
         .as_ptr()
@@ -130,10 +130,10 @@ fn chunk_of<T>(address: NonNull<T>) -> NonNull<Chunk> {
     unsafe { NonNull::new_unchecked(chunk.cast()) }
 }
 
-/// A span by its number. By address alone: what is kept of it must outlast every borrow of the chunk.
+/// The entry of a span by its number. Computed by address alone: the pointer must outlive every borrow of the chunk.
 fn span_of(chunk: NonNull<Chunk>, number: usize) -> NonNull<Span> {
     assert!(number < MOST_SPANS, "a chunk has so many spans");
-    // SAFETY: the span lies in the chunk that the address is of.
+    // SAFETY: the entry lies in the chunk at this address.
     unsafe {
         let spans = chunk.byte_add(std::mem::offset_of!(Chunk, spans));
         spans.cast::<Span>().add(number)
@@ -151,21 +151,21 @@ const fn capacity(class: usize) -> usize {
     SizeClasses::of(bytes).span_bytes() / bytes
 }
 
-/// All chunks of the process, in one hand at a time.
+/// All chunks of the process; a lock serialises access.
 pub(crate) struct Chunks {
-    /// Spans with room, by class of size.
+    /// Spans with free pieces, by size class.
     roomy: [Option<NonNull<Span>>; CLASSES],
-    /// Chunks with spans that nobody uses, by [`SizeClasses`].
+    /// Chunks with vacant spans, by [`SizeClasses`].
     open: [Vec<NonNull<Chunk>>; 2],
-    /// A chunk that nobody uses.
+    /// The spare chunk: it has no spans in use.
     spare: Option<NonNull<Chunk>>,
-    /// Chunks, the spare one left out.
+    /// Number of chunks without the spare one.
     count: usize,
     /// Bytes of the pieces in use.
     used_bytes: usize,
 }
 
-// SAFETY: chunks belong to whoever has this, alone.
+// SAFETY: this value alone owns its chunks.
 unsafe impl Send for Chunks {}
 
 impl Chunks {
@@ -179,12 +179,12 @@ impl Chunks {
         }
     }
 
-    /// Bytes of the pieces in use and of what tells of them.
+    /// Bytes of the pieces in use and of chunk headers.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes + self.count * size_of::<Chunk>()
     }
 
-    /// Takes a piece of a class.
+    /// Allocates a piece of a class.
     pub(crate) fn take(&mut self, class: usize) -> NonNull<u8> {
         let mut span = match self.roomy[class] {
             Some(span) => span,
@@ -193,14 +193,14 @@ impl Chunks {
         // SAFETY: a span with room is in a chunk of ours, and nobody else borrows it.
         let known = unsafe { span.as_mut() };
         let piece = if let Some(piece) = known.free {
-            // SAFETY: a piece that was given back is ours, and begins with the address of the next.
+            // SAFETY: a free piece is ours, and begins with the address of the next.
             known.free = unsafe { piece.cast::<Free>().read() };
             piece
         } else {
             let offset = number_of(span) * SizeClasses::of(class_bytes(class)).span_bytes()
                 + usize::from(known.touched) * class_bytes(class);
             known.touched += 1;
-            // SAFETY: the piece lies in its span: one with room that has no free pieces has untouched ones.
+            // SAFETY: the piece lies in its span: a span with room whose list is empty has untouched pieces.
             unsafe { chunk_of(span).cast::<u8>().add(offset) }
         };
         known.used += 1;
@@ -211,11 +211,11 @@ impl Chunks {
         piece
     }
 
-    /// Puts a piece back.
+    /// Frees a piece.
     ///
     /// # Safety
     ///
-    /// `piece` came from [`take`](Self::take) of the same class, and nobody uses it any more.
+    /// `piece` came from [`take`](Self::take) with the same class, and is no longer in use.
     pub(crate) unsafe fn put(&mut self, class: usize, piece: NonNull<u8>) {
         let chunk = chunk_of(piece);
         let number =
@@ -239,7 +239,7 @@ impl Chunks {
         }
     }
 
-    /// Gives the chunk that nobody uses back to the system.
+    /// Returns the spare chunk to the system.
     pub(crate) fn trim(&mut self) {
         if let Some(chunk) = self.spare.take() {
             // SAFETY: it came from `map`, and has no piece in use.
@@ -277,7 +277,7 @@ impl Chunks {
         }
     }
 
-    /// Makes a span of pieces of a class, with room for all of them.
+    /// Takes a vacant span for pieces of a class.
     #[cold]
     fn add_span(&mut self, class: usize) -> NonNull<Span> {
         let grain = SizeClasses::of(class_bytes(class));
@@ -346,7 +346,7 @@ mod tests {
 
     const STEPS: usize = if cfg!(miri) { 100 } else { 200_000 };
 
-    /// Pieces in use, each filled with a byte of its own.
+    /// Pieces in use, each filled with its own byte.
     struct Used {
         chunks: Chunks,
         pieces: Vec<(usize, u8, NonNull<u8>)>,
@@ -368,14 +368,14 @@ mod tests {
             self.pieces.push((class, mark, piece));
         }
 
-        /// Puts a piece back that nobody else wrote to meanwhile.
+        /// Frees a piece after a check that nobody else wrote to it.
         fn put(&mut self, index: usize) {
             let (class, mark, piece) = self.pieces.swap_remove(index);
             // SAFETY: `take` wrote all of it.
             let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), class_bytes(class)) };
             let step = if cfg!(miri) { bytes.len() - 1 } else { 1 };
             assert!(bytes.iter().step_by(step).all(|byte| *byte == mark));
-            // SAFETY: taken with this class, and not used any more.
+            // SAFETY: taken with this class, and no longer in use.
             unsafe { self.chunks.put(class, piece) };
         }
 
@@ -402,7 +402,7 @@ mod tests {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let word = random >> 33;
-            // More come than go, then more go than come.
+            // First more pieces are taken than freed, then more freed than taken.
             let goes = if step < STEPS / 2 { 3 } else { 5 };
             if word % 8 < goes && !used.pieces.is_empty() {
                 used.put(word / 8 % used.pieces.len());
@@ -426,7 +426,7 @@ mod tests {
                 let bytes = pieces * class_bytes(class) + size_of::<Chunk>();
                 assert_eq!(used.chunks.used_bytes(), bytes);
             }
-            // A full span that loses a piece is where the next comes from.
+            // If a full span loses a piece, the next piece comes from it.
             let piece = used.pieces[0].2;
             used.put(0);
             used.take(class, 1);
@@ -478,7 +478,7 @@ mod tests {
             }
             assert_eq!(used.chunks.count, 2);
             assert!(used.chunks.spare.is_some());
-            // The spare one serves whatever comes next.
+            // The spare chunk serves the next request of any class.
             used.take(CLASSES - 1 - class % (CLASSES - 1), 3);
             assert!(used.chunks.spare.is_none());
             used.put_all();

@@ -1,14 +1,14 @@
-//! Memory that the program's allocator keeps after it was freed.
+//! Returns freed memory that the program's allocator (malloc) has cached to the system.
 
-/// Gives memory that was freed, and that the allocator of the program keeps, back to the system; true if there was some.
+/// Returns freed memory that the program's allocator has cached to the system; true if there was any.
 ///
-/// glibc keeps freed memory in an arena for each thread, and gives back by itself only what lies at the end of one. The
-/// arenas are locked in turn, and threads that allocate from one wait: for about 0.2 ms a MiB that goes back, and a
-/// microsecond for each free chunk of a page or more, also if there is nothing left to give back. Other allocators decide by
-/// themselves: nothing is done.
+/// glibc has one arena for each thread, and by itself returns only memory at the end of an arena. This function locks
+/// the arenas in turn. Threads that allocate from a locked arena wait about 0.2 ms for each MiB that is returned, and
+/// 1 µs for each free chunk of a page or more, even if nothing is left to return. With other allocators the function
+/// does nothing.
 pub fn give_back_freed() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
-    // SAFETY: it takes the allocator's own locks, and touches no memory that is in use.
+    // SAFETY: malloc_trim takes the allocator's own locks, and touches no memory that is in use.
     let is_given_back = unsafe { libc::malloc_trim(0) == 1 };
     #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri))))]
     let is_given_back = false;
@@ -23,7 +23,7 @@ mod tests {
     const BLOCK: usize = 8 << 10;
     const BLOCKS: usize = 8 << 10;
 
-    /// Bytes of memory that the process has to itself.
+    /// Resident memory of the process in bytes.
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("RssAnon:"));

@@ -1,16 +1,16 @@
 //! A slab allocator for the trees of `mqttcore-topics`: pieces of few sizes, in chunks of 2 MiB.
 //!
-//! A search in a tree of a million filters waits for memory. Pieces that lie together in huge pages let it wait less
-//! than those of the system's allocator do (`docs/adr/0034`). What a thread frees stays in lists of that thread, since
-//! a writer soon needs the same sizes again.
+//! A search in a tree of a million filters mostly waits for memory. It waits less if the blocks lie together in huge
+//! pages than if they come from the system's allocator (`docs/adr/0034`). Freed pieces stay in lists of the thread,
+//! since a writer soon needs the same sizes again.
 //!
-//! The crate refuses to be an allocator for everything: no resizing, no alignment above [`ALIGNMENT`], and whoever
-//! releases a piece has to know its size.
+//! The crate is not a general-purpose allocator: it cannot resize, the alignment is at most [`ALIGNMENT`], and the
+//! caller of [`release`] has to know the size.
 //!
-//! One function is about the allocator of the program instead: [`give_back_freed`] (`docs/adr/0038`).
+//! [`give_back_freed`] is about the program's allocator instead (`docs/adr/0038`).
 //!
-//! Under Miri each piece is an allocation of its own, so that Miri finds pieces that are used after their release. With
-//! `--cfg pooled` Miri runs the allocator itself (`make miri` does both).
+//! Under Miri each piece is a separate allocation, so that Miri finds uses after release. With `--cfg pooled` Miri runs
+//! the slab allocator itself (`make miri` does both).
 //!
 //! ```
 //! let piece = mqttcore_slab::allocate(40);
@@ -29,7 +29,7 @@ pub use freed::give_back_freed;
 pub use pages::prefer_huge;
 pub use pool::{ALIGNMENT, allocate, release, rounded, trim, used_bytes};
 
-/// Asks the processor for the cache line at an address that will be read soon. A hint: any address will do.
+/// Prefetches the cache line of an address that will be read soon. A hint: any address is allowed.
 #[inline]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

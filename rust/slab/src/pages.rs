@@ -1,8 +1,8 @@
-//! Memory of the system in aligned pieces of 2 MiB, which it may back by one huge page each.
+//! Maps memory of the system in aligned blocks of 2 MiB, each of which can be one huge page.
 
 use std::ptr::NonNull;
 
-/// Bytes of a huge page, and of what [`map`] returns.
+/// Size of a huge page and of the blocks of [`map`], in bytes.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -29,22 +29,22 @@ mod system {
     }
 
     pub(super) unsafe fn unmap(piece: NonNull<u8>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { give_back(piece, HUGE_BYTES) };
     }
 
     /// # Safety
     ///
-    /// The range is one of whole pages that nobody uses.
+    /// The range consists of whole pages that are no longer in use.
     unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
         if bytes > 0 {
-            // SAFETY: the caller's promise. A system that refuses keeps memory that nobody uses, no more.
+            // SAFETY: the caller's contract. If the system refuses, unused memory stays mapped.
             let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
         }
     }
 
     pub(super) fn advise(start: *mut u8, bytes: usize) {
-        // SAFETY: the advice changes how memory is backed, not what is in it; a system may refuse.
+        // SAFETY: the advice changes how memory is backed, not its contents; the system may refuse.
         let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
     }
 }
@@ -67,29 +67,30 @@ mod system {
     }
 
     pub(super) unsafe fn unmap(piece: NonNull<u8>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { dealloc(piece.as_ptr(), layout()) };
     }
 
     pub(super) fn advise(_: *mut u8, _: usize) {}
 }
 
-/// Returns [`HUGE_BYTES`] of zeros, aligned to as many; `None` when the system has none left.
+/// Returns [`HUGE_BYTES`] of zeros with the same alignment; `None` if the system has no memory left.
 pub(crate) fn map() -> Option<NonNull<u8>> {
     system::map()
 }
 
-/// Gives memory back.
+/// Returns memory to the system.
 ///
 /// # Safety
 ///
-/// `piece` came from [`map`], and nobody uses it any more.
+/// `piece` came from [`map`], and is no longer in use.
 pub(crate) unsafe fn unmap(piece: NonNull<u8>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { system::unmap(piece) };
 }
 
-/// Asks for huge pages under memory that is about to be filled: a hint. Memory that holds none is left as it is.
+/// Advises the system to use huge pages for memory that is about to be filled. Does nothing if the range contains no
+/// whole huge page.
 pub fn prefer_huge(start: *mut u8, bytes: usize) {
     let before = start.align_offset(HUGE_BYTES);
     let whole = bytes.saturating_sub(before) / HUGE_BYTES * HUGE_BYTES;

@@ -1,9 +1,9 @@
-//! The heap memory of blocks and versions: what a thread frees waits in its own lists for the next of that size.
+//! Allocates memory for blocks and versions; freed pieces are cached in lists of the thread, by size class.
 //!
-//! A commit frees as many blocks as it makes, and of the same few sizes, but in bursts, when an epoch ends. These
-//! lists keep all of a burst. Memory beyond [`MOST_BYTES`] a thread goes back to the chunks that it came from, and so
-//! do the lists of a thread that ends. A lock stands around the chunks, which a commit takes now and then, as it would
-//! take one of the system's allocator.
+//! A commit frees as many blocks as it allocates, and of the same few sizes, but in bursts, when an epoch ends. The
+//! lists hold a whole burst. Memory above [`MOST_BYTES`] of a thread returns to its chunks, and so do the lists of a
+//! thread that ends. A lock protects the chunks; a commit takes it now and then, as it would take a lock of the
+//! system's allocator.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -13,33 +13,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::chunks::Chunks;
 use crate::prefetch;
 
-/// Every piece of memory is aligned to this.
+/// Alignment of every piece, in bytes.
 pub const ALIGNMENT: usize = 16;
 
-/// Sizes up to here, a full HAMT block, are told apart by [`ALIGNMENT`], ...
+/// Largest size, that of a full HAMT block, for which size classes are [`ALIGNMENT`] bytes apart.
 pub(crate) const FINE_BYTES: usize = 33 * ALIGNMENT;
 
-/// ... and up to here by this many bytes; larger ones are no business of the lists.
+/// Distance in bytes of the larger size classes. Pieces above the largest class are not cached.
 const COARSE_STEP: usize = 128;
 const COARSE_BYTES: usize = FINE_BYTES + 12 * COARSE_STEP;
 
 const FINE_CLASSES: usize = FINE_BYTES / ALIGNMENT;
 pub(crate) const CLASSES: usize = FINE_CLASSES + (COARSE_BYTES - FINE_BYTES) / COARSE_STEP;
 
-/// The most that the lists of one thread hold.
+/// Maximum number of bytes in the lists of one thread.
 const MOST_BYTES: usize = 2 << 20;
 
-/// What a list takes at once when it is empty.
+/// Bytes that an empty list takes from the chunks at once.
 const REFILL_BYTES: usize = 1024;
 
-/// Under Miri each piece is allocated anew, so that it sees what is used after it was freed; with `--cfg pooled` it
-/// sees the lists themselves (`make miri` runs both).
+/// Whether pieces come from lists. Under Miri each piece is a separate allocation, so that Miri finds uses after
+/// release, unless `--cfg pooled` is set (`make miri` runs both).
 const IS_POOLED: bool = cfg!(any(not(miri), pooled));
 
-/// A piece in a list: its memory holds the address of the next.
+/// The first piece of a list; each piece holds the address of the next.
 type Free = Cell<*mut u8>;
 
-/// Where the lists of all threads are filled from.
+/// The chunks from which the lists of all threads are filled.
 static CHUNKS: Mutex<Chunks> = Mutex::new(Chunks::new());
 
 fn chunks() -> MutexGuard<'static, Chunks> {
@@ -81,7 +81,7 @@ impl Pool {
         self.heads[class].set(piece.as_ptr());
     }
 
-    /// Gives a list back when all of them hold too much.
+    /// Returns a list to the chunks if all lists together hold too much.
     #[inline]
     fn limit(&self, class: usize) {
         if self.bytes.get() > MOST_BYTES {
@@ -89,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// Fills an empty list, and takes one piece of it.
+    /// Fills an empty list and takes one piece from it.
     #[cold]
     fn refill(&self, class: usize) -> NonNull<u8> {
         let mut chunks = chunks();
@@ -102,7 +102,7 @@ impl Pool {
     #[cold]
     fn empty(&self, class: usize, chunks: &mut Chunks) {
         while let Some(piece) = self.take(class) {
-            // SAFETY: what is in a list came from the chunks with its class, and nobody uses it.
+            // SAFETY: a piece in a list came from the chunks with its class, and is not in use.
             unsafe { chunks.put(class, piece) };
         }
     }
@@ -121,7 +121,7 @@ impl Drop for Pool {
     }
 }
 
-/// Returns how many bytes a piece of at least `bytes` takes.
+/// Returns the size of the piece for `bytes`.
 #[inline]
 pub const fn rounded(bytes: usize) -> usize {
     if bytes > FINE_BYTES && bytes <= COARSE_BYTES {
@@ -131,7 +131,7 @@ pub const fn rounded(bytes: usize) -> usize {
     }
 }
 
-/// The list of at least so many bytes, which are not 0; `None` for what is too large.
+/// The size class for `bytes`, which must not be 0; `None` if they are too many for a class.
 #[inline]
 const fn class_of(bytes: usize) -> Option<usize> {
     if bytes <= FINE_BYTES {
@@ -143,7 +143,7 @@ const fn class_of(bytes: usize) -> Option<usize> {
     }
 }
 
-/// The bytes of the pieces of each class.
+/// The piece size of each class in bytes.
 static CLASS_BYTES: [usize; CLASSES] = {
     let (mut table, mut class, mut bytes) = ([0; CLASSES], 0, 0);
     while class < CLASSES {
@@ -168,7 +168,7 @@ fn layout(rounded: usize) -> Layout {
     Layout::from_size_align(rounded, ALIGNMENT).expect("a piece of memory is small")
 }
 
-/// Returns memory of at least `bytes`, which are not 0; [`release`] takes it back.
+/// Returns memory of at least `bytes`, which must not be 0; [`release`] frees it.
 #[inline]
 pub fn allocate(bytes: usize) -> NonNull<u8> {
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
@@ -189,15 +189,15 @@ fn allocate_apart(bytes: usize) -> NonNull<u8> {
     NonNull::new(piece).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Takes memory back.
+/// Frees memory.
 ///
 /// # Safety
 ///
-/// `piece` came from [`allocate`] with the same `bytes`, on any thread, and nobody uses it any more.
+/// `piece` came from [`allocate`] with the same `bytes`, on any thread, and is no longer in use.
 #[inline]
 pub unsafe fn release(piece: NonNull<u8>, bytes: usize) {
     let (true, Some(class)) = (IS_POOLED, class_of(bytes)) else {
-        // SAFETY: the caller's promise; sizes that differ have the same rounded size or another layout.
+        // SAFETY: the caller's contract: with the same `bytes`, the layout is the same.
         return unsafe { dealloc(piece.as_ptr(), layout(rounded(bytes))) };
     };
     let kept = POOL.try_with(|pool| {
@@ -205,18 +205,18 @@ pub unsafe fn release(piece: NonNull<u8>, bytes: usize) {
         pool.limit(class);
     });
     if kept.is_err() {
-        // SAFETY: the caller's promise: it came from the chunks with this class, by way of a list or not.
+        // SAFETY: the caller's contract: the piece came from the chunks with this class, through a list or directly.
         unsafe { chunks().put(class, piece) };
     }
 }
 
-/// Gives what this thread's lists hold back, and what no list of any thread holds to the system.
+/// Returns the lists of this thread to the chunks, and the spare chunk to the system.
 pub fn trim() {
     let _ = POOL.try_with(Pool::trim);
     chunks().trim();
 }
 
-/// Bytes that the pieces of all threads take, those in their lists included.
+/// Bytes of the pieces of all threads, including those in lists.
 pub fn used_bytes() -> usize {
     chunks().used_bytes()
 }

@@ -1,4 +1,4 @@
-//! The identity that a client certificate gives, checked before anybody sees it (abuse C23).
+//! Reads the identity in a verified client certificate, and rejects names that are malformed (abuse C23).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub struct ClientCertificate {
     pub common_name: Option<Box<str>>,
     /// The whole subject, as RFC 4514 writes it.
     pub subject: Box<str>,
-    /// The alternative names, in their order.
+    /// The alternative names, in the certificate's order.
     pub alternative_names: Box<[AlternativeName]>,
     /// End of its validity.
     pub not_after: SystemTime,
@@ -109,13 +109,13 @@ pub enum IdentityError {
     /// The subject has more than one common name.
     #[error("client certificate: the subject has several common names")]
     SeveralCommonNames,
-    /// It is no longer valid: a session that was resumed outlived it.
+    /// It has expired; a TLS session that was resumed can outlive its certificate.
     #[error("client certificate: expired")]
     Expired,
-    /// It lacks the name that the listener takes as user name.
+    /// It lacks the name that the listener uses as user name.
     #[error("client certificate: lacks the name that the listener's `identity` asks for")]
     Missing,
-    /// It has several names of the kind that the listener takes as user name.
+    /// It has several names of the kind that the listener uses as user name.
     #[error("client certificate: has several alternative names, and `identity` asks for one")]
     SeveralAlternativeNames,
 }
@@ -138,11 +138,11 @@ impl ClientCertificate {
         })
     }
 
-    /// The user name that it gives.
+    /// The name that the listener uses as user name.
     ///
     /// # Errors
     ///
-    /// It has no such name, an empty one, or several.
+    /// The certificate has no such name, an empty one, or several.
     pub fn username(&self, identity: Identity) -> Result<&str, IdentityError> {
         let name = match identity {
             Identity::CommonName => self.common_name.as_deref(),
@@ -229,7 +229,7 @@ fn alternative_names(fields: &TbsCertificate) -> Result<Box<[AlternativeName]>, 
             GeneralName::IpAddress(bytes) => {
                 AlternativeName::Ip(ip(bytes.as_bytes()).ok_or(IdentityError::Malformed)?)
             }
-            // Directory names, object identifiers and the like name no client.
+            // Other kinds, such as directory names and object identifiers, do not identify clients.
             _ => continue,
         });
     }

@@ -14,20 +14,20 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// A file is longer than anything of its kind.
+    /// A file is longer than the limit for its kind.
     #[error("{what} {path}: longer than {limit} bytes")]
     TooLong {
         /// The key of the configuration.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The longest that is read.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// A file has other content than expected.
+    /// A file does not have the expected content.
     #[error("{what} {path}: {why}")]
     Content {
         /// The key of the configuration.
@@ -50,7 +50,7 @@ pub enum TlsError {
     /// Settings contradict each other, such as client certificates without `client_ca`.
     #[error("{0}")]
     Settings(&'static str),
-    /// The cryptography library refuses.
+    /// The cryptography library reports an error.
     #[error("TLS cannot be set up: {0}")]
     Library(String),
 }

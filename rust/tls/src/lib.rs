@@ -1,8 +1,8 @@
-//! TLS of every listener: PEM files become a rustls configuration, which a reload replaces as a whole.
+//! TLS for listeners: loads a rustls configuration from PEM files; a reload replaces it as a whole.
 //!
-//! [`TlsServer`] reads certificates, keys, CA and CRL and hands out the configuration in force;
-//! [`ClientCertificate`] is the identity that a verified client certificate gives. The crate has no socket, starts no
-//! thread and knows nothing of MQTT: the ALPN names are an argument.
+//! [`TlsServer`] reads certificates, keys, CA and CRL and returns the current configuration. [`ClientCertificate`] is
+//! the identity in a verified client certificate. The crate opens no socket, starts no thread and knows nothing of
+//! MQTT: the ALPN names are an argument.
 //!
 //! ```
 //! use mqttcore_tls::{TlsServer, TlsSettings};

@@ -23,15 +23,15 @@ use crate::certificate::dns_names;
 use crate::error::TlsError;
 use crate::settings::{CertificateFiles, ClientCertificates, MinVersion, TlsSettings};
 
-/// The longest file of certificates or keys that is read.
+/// Maximum size in bytes of a file of certificates or keys.
 const PEM_BYTES: u64 = 1 << 20;
-/// The longest file of revocation lists that is read (abuse I04).
+/// Maximum size in bytes of a file of revocation lists (abuse I04).
 const CRL_BYTES: u64 = 64 << 20;
-/// The mode bits that let others than the owner and the group read, write or run a file.
+/// The mode bits for users other than owner and group.
 const OTHERS: u32 = 0o007;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// Before its expiry, a certificate is warned about for so long.
+/// How long before its expiry a certificate causes a warning.
 const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A configuration, and warnings about its files.
@@ -40,7 +40,7 @@ pub(crate) struct Made {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads all files of `settings` and makes one configuration of them.
+/// Reads all files of `settings` and builds a configuration.
 pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsError> {
     let provider = Arc::new(provider::default_provider());
     let library = |error: rustls::Error| TlsError::Library(error.to_string());
@@ -54,7 +54,7 @@ pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsErr
     };
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-    // Tickets alone resume sessions: their keys end with this configuration (abuse I03).
+    // Sessions are resumed by tickets only: the ticket keys are dropped with this configuration (abuse I03).
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = provider::Ticketer::new().map_err(library)?;
     config.send_tls13_tickets = 1;
@@ -73,7 +73,7 @@ fn versions(min: MinVersion) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-/// Presents the certificate that the client asks for by name, else the first.
+/// Selects the certificate for the client's SNI, else the first.
 #[derive(Debug)]
 struct Resolver(Vec<Named>);
 
@@ -156,7 +156,7 @@ fn certificate(
     })
 }
 
-/// A warning if the certificate in `path` has expired, or will within [`EXPIRES_SOON`].
+/// Warns if the certificate in `path` has expired, or expires within [`EXPIRES_SOON`].
 fn expiry_warning(path: &Path, not_after: SystemTime, now: SystemTime) -> Option<String> {
     let path = path.display();
     match not_after.duration_since(now) {
@@ -226,7 +226,7 @@ fn verifier(
     let roots = trusted_roots(ca)?;
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(path) = &settings.crl {
-        // A list that has ended says nothing about today: fail closed (abuse I04).
+        // An expired list is out of date: fail closed (abuse I04).
         builder = builder
             .with_crls(revocation_lists(path)?)
             .enforce_revocation_expiration();
@@ -322,7 +322,7 @@ mod tests {
         assert!(!made.config.session_storage.can_cache());
         assert!(made.config.ticketer.enabled());
         assert_eq!(made.config.alpn_protocols, [b"mqtt".to_vec()]);
-        // The test's files have the mode that the umask gives.
+        // The umask decides the mode of the test's files.
         assert!(made.warnings.iter().all(|line| line.contains("chmod 600")));
     }
 

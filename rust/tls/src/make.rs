@@ -1,4 +1,4 @@
-//! A CA and certificates for trying TLS, as PEM files.
+//! Writes a CA and certificates for trials of TLS, as PEM files.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -13,24 +13,24 @@ use rcgen::{
 /// The files that [`make_files`] wrote.
 #[derive(Clone, Debug)]
 pub struct MadeFiles {
-    /// The certificate of the CA; clients trust it, and the broker for certificates of clients.
+    /// The certificate of the CA, which clients and the broker trust.
     pub ca: PathBuf,
     /// The certificate of the server.
     pub server: PathBuf,
-    /// Its key.
+    /// The key of that certificate.
     pub server_key: PathBuf,
-    /// The certificate of a client.
+    /// The certificate of the client.
     pub client: PathBuf,
-    /// Its key.
+    /// The key of that certificate.
     pub client_key: PathBuf,
 }
 
-/// Writes a new CA, a certificate of a server for `hosts` and one of a client named `client` into `folder`, which is
-/// made if it is missing. The key of the CA is not kept: nobody can add certificates later.
+/// Writes a new CA, a server certificate for `hosts` and a client certificate named `client` into `folder`, which is
+/// created if it is missing. The key of the CA is not stored, so that no certificate can be issued later.
 ///
 /// # Errors
 ///
-/// A host is neither a name nor an address, a file is there already, or what the operating system says.
+/// A host is neither a name nor an address, a file exists already, or the file system fails.
 pub fn make_files(folder: &Path, hosts: &[String], client: &str) -> io::Result<MadeFiles> {
     let other =
         |error: rcgen::Error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
@@ -86,13 +86,13 @@ fn leaf(
     Ok(leaf)
 }
 
-/// Long enough for any trial.
+/// Sets a validity that is long enough for any trial.
 fn limit(params: &mut CertificateParams) {
     params.not_before = date_time_ymd(2026, 1, 1);
     params.not_after = date_time_ymd(2040, 1, 1);
 }
 
-/// Writes a new file; one that is there stays as it is.
+/// Writes a new file; fails if it exists.
 fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let opened = OpenOptions::new()
         .write(true)

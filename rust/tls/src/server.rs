@@ -12,10 +12,10 @@ use crate::error::TlsError;
 use crate::load::make;
 use crate::settings::TlsSettings;
 
-/// How often [`TlsServer::refresh`] is called.
+/// Interval between calls of [`TlsServer::refresh`].
 pub const WATCH_EVERY: Duration = Duration::from_secs(2);
 
-/// The TLS of one listener.
+/// The TLS configuration of one listener, with its settings.
 pub struct TlsServer {
     settings: TlsSettings,
     alpn: Box<[&'static str]>,
@@ -36,20 +36,20 @@ type Stamps = Vec<Option<[i64; 6]>>;
 /// A loaded TLS configuration, and warnings about its files.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The TLS of the listener; [`TlsServer::config`] is called for each handshake.
+    /// The server; [`TlsServer::config`] is called for each handshake.
     pub server: TlsServer,
-    /// Lines for the log.
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }
 
 impl TlsServer {
-    /// Reads the files of `settings`. Clients that name protocols by ALPN are to name one of `alpn`.
+    /// Reads the files of `settings`. A client that sends ALPN names must send one of `alpn`.
     ///
     /// # Errors
     ///
-    /// [`TlsError`]: a file that cannot be read or is something else, or a key of another certificate.
+    /// [`TlsError`]: a file cannot be read or is not valid, or a key belongs to another certificate.
     pub fn load(settings: TlsSettings, alpn: &[&'static str]) -> Result<Loaded, TlsError> {
-        // Before the files are read: what changes meanwhile is seen as a change.
+        // Before the files are read, so that the next check notices changes made meanwhile.
         let stamps = stamps(&settings);
         let made = make(&settings, alpn)?;
         let state = State {
@@ -78,12 +78,13 @@ impl TlsServer {
         Arc::clone(&self.state().config)
     }
 
-    /// Reads the files again if they changed, and have not changed since the call before: a certificate and its key
-    /// are two files. Session tickets of the old configuration end with it. `None`: nothing was read.
+    /// Reloads the files if they have changed and are the same as at the previous call: a certificate and its key are two
+    /// files, which may be replaced one after the other. Session tickets of the old configuration become invalid. Returns
+    /// `None` if nothing was read.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); the old configuration stays in force.
+    /// As [`load`](Self::load); the old configuration stays.
     pub fn refresh(&self) -> Option<Result<Vec<String>, TlsError>> {
         let now = stamps(&self.settings);
         {

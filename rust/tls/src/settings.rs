@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// A certificate chain and its key, each a PEM file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {
-    /// The server's certificate first, then those between it and its CA.
+    /// The server's certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
     /// The key of the first certificate: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key: PathBuf,
@@ -14,22 +14,22 @@ pub struct CertificateFiles {
 /// Whether clients present certificates.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// The server requests no certificate.
     #[default]
     None,
-    /// One is asked for; a client without one is accepted, one whose certificate is not valid is refused.
+    /// The server requests a certificate. A client without one is accepted; one with an invalid certificate is refused.
     Optional,
     /// A client without a valid certificate is refused.
     Required,
 }
 
-/// The oldest version of TLS that is spoken.
+/// The minimum TLS version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MinVersion {
     /// TLS 1.2 and 1.3.
     #[default]
     Tls12,
-    /// TLS 1.3 alone.
+    /// TLS 1.3 only.
     Tls13,
 }
 
@@ -47,17 +47,17 @@ pub enum Identity {
 /// TLS settings of a listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsSettings {
-    /// The first is presented to clients that name no server, or one that no certificate is for.
+    /// Certificates, selected by SNI. Clients without SNI, or with an unknown name, get the first.
     pub certificates: Vec<CertificateFiles>,
     /// Whether clients present certificates.
     pub client_certificates: ClientCertificates,
     /// PEM file with the CAs that issue client certificates.
     pub client_ca: Option<PathBuf>,
-    /// File with the revocation lists of those CAs, PEM or one in DER.
+    /// File with the revocation lists of those CAs: several as PEM, or one as DER.
     pub crl: Option<PathBuf>,
-    /// The oldest version that is spoken.
+    /// The minimum TLS version.
     pub min_version: MinVersion,
-    /// Which part of a client certificate is the user name; `None`: CONNECT says it.
+    /// The part of a client certificate that is the user name; `None`: the user name is that of CONNECT.
     pub identity: Option<Identity>,
 }
 
