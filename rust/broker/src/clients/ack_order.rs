@@ -4,31 +4,31 @@ use std::cell::Cell;
 
 use mqttcore_store::Durability;
 
-/// Where things that must leave in their order stand.
+/// The acknowledgements of one client that wait for the store, and their durability.
 #[derive(Default)]
 pub(crate) struct AckOrder {
-    /// What the next one waits for, which is not in line yet.
+    /// The durability that the next acknowledgement requires; it is not queued yet.
     next: Cell<Option<Durability>>,
-    /// What the last one in line waits for; all before it wait for that or less.
+    /// The durability of the last queued acknowledgement; earlier ones require that or less.
     durability: Cell<Option<Durability>>,
-    /// How many are in line.
+    /// Number of queued acknowledgements.
     count: Cell<u32>,
 }
 
 impl AckOrder {
-    /// The next one waits for `durability`, at least; whether it is the first to say so.
+    /// Requires at least `durability` for the next acknowledgement; returns whether this is its first requirement.
     pub(crate) fn require(&self, durability: Durability) -> bool {
         let next = self.next.get();
         self.next.set(next.max(Some(durability)));
         next.is_none()
     }
 
-    /// The level of the line that the next one has to stand in; `None` if it need not.
+    /// The durability that the next acknowledgement has to wait for; `None` if it need not wait.
     pub(crate) fn durability(&self) -> Option<Durability> {
         self.next.get().max(self.durability.get())
     }
 
-    /// The next one gets in line; returns the level that it waits for.
+    /// Queues the next acknowledgement; returns the durability that it waits for.
     pub(crate) fn enqueue(&self) -> Durability {
         let durability = self
             .durability()
@@ -40,7 +40,7 @@ impl AckOrder {
         durability
     }
 
-    /// The first one leaves.
+    /// Removes the first acknowledgement.
     pub(crate) fn dequeue(&self) {
         let count = self.count.get() - 1;
         self.count.set(count);

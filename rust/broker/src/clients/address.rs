@@ -1,17 +1,17 @@
-//! What limits count as one address, and which hosts of HTTP are addresses.
+//! The unit that address limits count by, and a test for HTTP hosts that are IP addresses.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use tungstenite::http::uri::Authority;
 
-/// What limits count as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one client
-/// is given.
+/// The unit that address limits count by: an IPv4 address, or the first 64 bits of an IPv6 address, since one client
+/// usually has such a network.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct AddressKey(NonZeroU64);
 
 impl AddressKey {
-    /// The numbers of IPv4 are those of `::/32`, which no client has.
+    /// IPv4 addresses use the numbers of `::/32`, which no client has.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
@@ -24,7 +24,8 @@ impl AddressKey {
 }
 
 /// Whether the host of `authority` (`HOST` or `HOST:PORT`) is an IP address or `localhost`. The owner of any other name
-/// can let it resolve to this machine, so that a browser takes his page for one of the broker (DNS rebinding, abuse I09).
+/// can make it resolve to this machine, so that a browser treats a page of that owner as one of the broker (DNS
+/// rebinding, abuse I09).
 #[must_use]
 pub fn names_an_address(authority: &str) -> bool {
     authority.parse::<Authority>().is_ok_and(|authority| {

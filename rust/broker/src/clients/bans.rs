@@ -9,14 +9,14 @@ use crate::clients::client_id_pattern::ClientIdPattern;
 use crate::config::Network;
 use crate::config::hooks::Login;
 
-/// Bans that the broker adds itself; more are left out until some have ended.
+/// Maximum number of bans that the broker adds itself; further ones are skipped until some have ended.
 const AUTOMATIC_MAX: usize = 65_536;
-/// Bans by operators of client identifiers and user names.
+/// Maximum number of operators' bans of client identifiers and user names.
 const NAMES_MAX: usize = 65_536;
-/// Their bans of networks, and of expressions: each is compared with each new client.
+/// Maximum number of operators' bans of networks, and of expressions: each is compared with each new client.
 const COMPARED_MAX: usize = 1_000;
 
-/// Who is banned.
+/// Which clients are banned.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum BanTarget {
     /// Clients with this identifier.
@@ -35,13 +35,13 @@ pub enum BanTarget {
 pub struct Ban {
     /// Who is banned.
     pub target: BanTarget,
-    /// Why, for operators; clients are not told.
+    /// Why, for operators; not sent to clients.
     pub reason: String,
-    /// How long it lasts from now on; `None`: until it is lifted.
+    /// The remaining time; `None`: until the ban is lifted.
     pub remaining: Option<Duration>,
 }
 
-/// There are so many bans by operators that no more are taken.
+/// The maximum number of bans by operators is reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there are {max} bans of {kind}, the most that may be: lift one first")]
 pub struct TooManyBans {
@@ -49,29 +49,29 @@ pub struct TooManyBans {
     kind: &'static str,
 }
 
-/// The bans in force, of all shards.
+/// The bans in force, shared by all shards.
 #[derive(Default)]
 pub(crate) struct Bans {
     table: RwLock<Table>,
-    /// Held while an operator's change is written to the store and to the table, so that both have the same order.
+    /// Locked while an operator's change is written to the store and to the table, so that both have the same order.
     change: Mutex<()>,
 }
 
 #[derive(Default)]
 struct Table {
     names: HashMap<BanTarget, Entry>,
-    /// Few: each is compared with each new connection.
+    /// Few entries, since each is compared with each new connection.
     networks: Vec<(Network, Entry)>,
-    /// Few, too: each is compared with each login.
+    /// Few entries, since each is compared with each login.
     patterns: Vec<(ClientIdPattern, Entry)>,
-    /// Bans by operators that have ended; the store may still have them.
+    /// Operators' bans that have ended; they may still be in the store.
     ended: Vec<BanTarget>,
 }
 
 struct Entry {
     reason: String,
     until: Option<Instant>,
-    /// The broker added it, because of what clients did.
+    /// The broker added it because of the behaviour of clients.
     is_automatic: bool,
 }
 
@@ -82,17 +82,17 @@ impl Entry {
 }
 
 impl Bans {
-    /// Begins a change by an operator; others wait until the guard is dropped.
+    /// Starts a change by an operator; other changes wait until the guard is dropped.
     pub(crate) fn begin_change(&self) -> MutexGuard<'_, ()> {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the bans by operators that have ended since the last call.
+    /// Returns the operators' bans that have ended since the last call.
     pub(crate) fn take_ended(&self, now: Instant) -> Vec<BanTarget> {
         std::mem::take(&mut self.write(now).ended)
     }
 
-    /// Whether an operator may ban `target`, too; one that is banned may be banned anew.
+    /// Checks that an operator may ban `target`; a ban that exists may be replaced.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Bans {
         Err(TooManyBans { max, kind })
     }
 
-    /// Bans `target`, to its end if it has one; replaces a ban of the same target.
+    /// Bans `target` until `until`, or for ever; replaces a ban of the same target.
     pub(crate) fn add(
         &self,
         target: BanTarget,
@@ -130,7 +130,7 @@ impl Bans {
         self.write(now).insert(target, entry);
     }
 
-    /// As [`add`](Self::add), for bans that clients cause: their number is limited.
+    /// Like [`add`](Self::add), for bans that clients cause: their number is limited.
     pub(crate) fn add_automatic(
         &self,
         target: BanTarget,
@@ -189,7 +189,7 @@ impl Bans {
         self.covers_if(login, |entry| entry.is_in_force(now))
     }
 
-    /// The same for bans by operators alone. A client that flaps, or whose identifier others use, has rights still.
+    /// Like `covers`, for operators' bans only. A client that flaps, or whose identifier others use, keeps its rights.
     pub(crate) fn covers_for_good(&self, login: &Login, now: Instant) -> bool {
         self.covers_if(login, |entry| entry.is_in_force(now) && !entry.is_automatic)
     }
@@ -215,7 +215,7 @@ impl Bans {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table without bans that have ended.
+    /// Locks the table and removes bans that have ended.
     fn write(&self, now: Instant) -> RwLockWriteGuard<'_, Table> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.remove_ended(now);

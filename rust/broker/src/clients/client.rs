@@ -1,4 +1,4 @@
-//! A client on its shard: its session while it is kept, and its connection while it has one.
+//! One client on its shard: its session, and its connection if it has one.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -16,15 +16,15 @@ use crate::config::hooks::{Action, LogSubject, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::runtime::log::{Escaped, LogEntry};
 
-/// Where the store has the will of a client.
+/// Where the store keeps the will of a client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum KeptWill {
-    /// Nowhere.
+    /// The will is not stored.
     #[default]
     None,
-    /// With its session.
+    /// In the record of its session.
     InSession,
-    /// In a session that has nothing else, as its own ends with the connection; `DurableSessions` has its number.
+    /// In a session record of its own, because the session ends with its connection; `DurableSessions` has its number.
     Alone,
 }
 
@@ -33,13 +33,13 @@ pub(crate) enum KeptWill {
 pub(crate) enum QueueLevel {
     #[default]
     Empty,
-    /// Messages wait in it, or many bytes are not acknowledged while memory is short.
+    /// Messages are queued, or many bytes are not acknowledged while memory is short.
     Waiting,
-    /// It is nearly full, and that is counted and logged.
+    /// The queue is nearly full; this is counted and logged.
     High,
 }
 
-/// One session and what belongs to it.
+/// One session and the state that belongs to it.
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
     pub(crate) handle: Handle,
@@ -47,29 +47,29 @@ pub(crate) struct Client {
     pub(crate) session: RefCell<Session>,
     identity: RefCell<ClientIdentity>,
     link: RefCell<Option<Rc<Link>>>,
-    /// It has lost rights: what is read back may be what it must not have.
+    /// The client has lost rights: queued messages that are read from the store must be checked.
     pub(crate) is_queue_judged: Cell<bool>,
-    /// Its queue when it was last looked at.
+    /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
-    /// Where the store has its will.
+    /// Where the store keeps its will.
     pub(crate) kept_will: Cell<KeptWill>,
-    /// How safe what it does is.
+    /// Durability of the client's messages and requests.
     pub(crate) promise: Cell<Durability>,
-    /// Where its promises stand in its shard's journal.
+    /// Acknowledgements of this client that wait for the store.
     pub(crate) ack_order: AckOrder,
 }
 
-/// Who the client is and what it may do; renewed by every connection.
+/// The identity and the grant of a client; replaced by every connection.
 pub(crate) struct ClientIdentity {
     pub(crate) who: KnownLogin,
     pub(crate) access: Arc<CompiledGrant>,
 }
 
-/// Who a client is.
+/// The identity of a client.
 pub(crate) enum KnownLogin {
-    /// It said so in this life of the broker.
+    /// The client has connected since the broker started.
     Known(Arc<Login>),
-    /// The store kept its session, and what it called itself.
+    /// The client has not connected since the broker started; the store has its session and user name.
     Kept(Option<Arc<str>>),
 }
 
@@ -96,19 +96,18 @@ impl Client {
         }
     }
 
-    /// How safe what the store keeps of the session is.
+    /// Durability of the stored session.
     pub(crate) fn kept_at(&self) -> Durability {
         self.promise.get().max(Durability::Os)
     }
 
-    /// Says anew who the client is and what it may do.
+    /// Replaces the identity and the grant.
     pub(crate) fn identify(&self, login: Arc<Login>, access: Arc<CompiledGrant>) {
         let who = KnownLogin::Known(login);
         *self.identity.borrow_mut() = ClientIdentity { who, access };
     }
 
-    /// Who it is; of a client that was not here yet in this life of the broker, what the store
-    /// knows.
+    /// The login; for a client that has not connected since the broker started, made from the stored session.
     pub(crate) fn login(&self) -> Arc<Login> {
         match &self.identity.borrow().who {
             KnownLogin::Known(login) => Arc::clone(login),
@@ -121,12 +120,12 @@ impl Client {
         }
     }
 
-    /// Whether it connected in this life of the broker.
+    /// Whether it has connected since the broker started.
     pub(crate) fn was_here(&self) -> bool {
         matches!(self.identity.borrow().who, KnownLogin::Known(_))
     }
 
-    /// Who it is, for the log: "client ID at ADDRESS", without the address if it has not connected since the start.
+    /// The client in log lines: "client ID at ADDRESS", without the address if it has not connected since the start.
     pub(crate) fn named(&self) -> String {
         let id = Escaped(&self.id);
         match &self.identity.borrow().who {
@@ -135,7 +134,7 @@ impl Client {
         }
     }
 
-    /// A line of the log about it.
+    /// A log line about this client.
     pub(crate) fn log_entry(&self, event: &'static str, text: String) -> LogEntry {
         let subject = match &self.identity.borrow().who {
             KnownLogin::Known(login) => LogSubject::of_login(login),
@@ -155,7 +154,8 @@ impl Client {
         }
     }
 
-    /// What it may do. Many clients of all shards share one, so a delivery must not count itself in and out.
+    /// The grant. Many clients of all shards share one `Arc`: deliveries borrow it, since all shards would contend for
+    /// its reference count.
     pub(crate) fn access(&self) -> Ref<'_, Arc<CompiledGrant>> {
         Ref::map(self.identity.borrow(), |identity| &identity.access)
     }
@@ -164,7 +164,7 @@ impl Client {
         self.link.borrow().clone()
     }
 
-    /// Whether a plugin's remembered answer allows `action` on what `is_covered` asks about.
+    /// Whether a cached answer of a plugin allows `action` on the topic or filter that `is_covered` tests.
     pub(crate) fn has_cached_allow(
         &self,
         action: Action,
@@ -175,7 +175,7 @@ impl Client {
             .is_some_and(|link| link.has_cached_allow(action, is_covered))
     }
 
-    /// The last record on its way to the external log that its promises wait for.
+    /// The last record sent to the external log that this client's acknowledgements wait for.
     pub(crate) fn external_record(&self) -> u64 {
         self.link
             .borrow()
@@ -183,7 +183,7 @@ impl Client {
             .map_or(0, |link| link.external_record.get())
     }
 
-    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     pub(crate) fn queue_policy(&self) -> Option<FullQueuePolicy> {
         self.link.borrow().as_ref()?.queue_policy.get()
     }
@@ -200,7 +200,7 @@ impl Client {
         *self.link.borrow_mut() = link;
     }
 
-    /// Whether `link` is this client's connection, and not one that was taken over.
+    /// Whether `link` is the current connection of this client, and not one that was taken over.
     pub(crate) fn has_link(&self, link: &Rc<Link>) -> bool {
         let own = self.link.borrow();
         own.as_ref().is_some_and(|own| Rc::ptr_eq(own, link))

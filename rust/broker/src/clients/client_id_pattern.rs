@@ -1,4 +1,4 @@
-//! Regular expressions that client identifiers are compared with.
+//! Regular expressions for client identifiers.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use regex::{Regex, RegexBuilder};
 
-/// Longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const TEXT_BYTES: usize = 1_024;
-/// Largest compiled expression, and most memory of a search, in bytes.
+/// Maximum size of a compiled expression, and maximum memory of a search, in bytes.
 const COMPILED_BYTES: usize = 1 << 20;
 
 /// A regular expression that matches whole client identifiers, in time linear in their length.
@@ -18,13 +18,13 @@ pub struct ClientIdPattern {
     regex: Regex,
 }
 
-/// A text is no regular expression, or one that is too large.
+/// A text is not a regular expression, or the expression is too large.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not a regular expression of client identifiers: {0}")]
 pub struct InvalidPattern(String);
 
 impl ClientIdPattern {
-    /// Whether it matches the whole of `client_id`.
+    /// Whether the expression matches the whole `client_id`.
     pub fn matches(&self, client_id: &str) -> bool {
         self.regex.is_match(client_id)
     }
@@ -45,7 +45,7 @@ impl FromStr for ClientIdPattern {
                 .build()
                 .map_err(|error| InvalidPattern(error.to_string()))
         };
-        // The expression has to be valid without the parentheses below: "a)|(b" is not.
+        // The text must be valid without the parentheses added below: "a)|(b" is not.
         build(text)?;
         let regex = build(&format!(r"\A(?:{text})\z"))?;
         Ok(Self {
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// A search that tries one way after the other would not end.
+    /// A backtracking search would not end.
     #[test]
     fn a_hostile_identifier_is_compared_in_linear_time() {
         let pattern: ClientIdPattern = "(a+)+b".parse().unwrap();

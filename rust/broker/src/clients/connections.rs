@@ -1,4 +1,4 @@
-//! Counts the connections of all shards, and those of each address, and refuses those above their limits.
+//! Connection limits: counts connections in total, by listener and by address, and rejects those above a limit.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,23 +10,23 @@ use crate::config::address_limits::share_of;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
-/// How many seconds' worth of connections may come at once.
+/// Burst: connections of this many seconds may come at once.
 const BURST: Duration = Duration::from_secs(5);
 
-/// The limit that a connection is refused for.
+/// Which connection limit was reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ConnectionLimit {
-    /// Connections, or connections without CONNACK, of all clients.
+    /// The limit of all connections, or of all connections without CONNACK.
     Full,
-    /// Connections of the listener.
+    /// The connection limit of the listener.
     ListenerConnections,
-    /// Connections a second of the listener.
+    /// The connection rate of the listener.
     ListenerRate,
-    /// Connections of the address.
+    /// The connection limit of the address.
     AddressConnections,
-    /// Connections without CONNACK of the address.
+    /// The limit of connections without CONNACK of the address.
     AddressPending,
-    /// Connections a second of the address.
+    /// The connection rate of the address.
     AddressRate,
 }
 
@@ -37,27 +37,27 @@ pub(crate) struct Connections(Mutex<Counts>);
 #[derive(Default)]
 struct Counts {
     connections: usize,
-    /// Those without CONNACK.
+    /// Connections without CONNACK.
     pending: usize,
     listeners: Vec<ListenerCounts>,
     addresses: BoundedTable<AddressKey, Share>,
 }
 
-/// What one listener has now.
+/// Connections of one listener.
 #[derive(Default)]
 struct ListenerCounts {
     connections: usize,
     connects: TokenBucket,
 }
 
-/// A listener, and how many connections it may have; 0 is no limit.
+/// A listener and its connection limit; 0 means no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerLimit {
     pub(crate) index: usize,
     pub(crate) connections: usize,
 }
 
-/// What a connection counts as, until it is dropped.
+/// A counted connection; dropping it ends the count.
 pub(crate) struct ConnectionSlot {
     all: Arc<Connections>,
     /// `None`: the address is exempt from limits.
@@ -67,12 +67,12 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl Connections {
-    /// Counts a connection that was just accepted; `peer` is `None` for a Unix socket, and for a proxy
-    /// until it has said who its client is ([`ConnectionSlot::assign`]).
+    /// Counts an accepted connection. `peer` is `None` for a Unix socket, and for a proxy until its header names the
+    /// client ([`ConnectionSlot::assign`]).
     ///
     /// # Errors
     ///
-    /// The limit that is reached; nothing is counted then.
+    /// The limit that was reached; then nothing is counted.
     pub(crate) fn admit(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
@@ -92,7 +92,7 @@ impl Connections {
         })
     }
 
-    /// Connections of each listener that had one so far, by its index.
+    /// Number of connections of each listener by its index, up to the last listener that has had one.
     pub(crate) fn by_listener(&self) -> Vec<usize> {
         let counts = self.counts();
         let listeners = counts.listeners.iter();
@@ -105,11 +105,11 @@ impl Connections {
 }
 
 impl ConnectionSlot {
-    /// Counts a connection without an address as one of `peer`: its proxy has said so.
+    /// Counts a connection without an address for `peer`, the client that its proxy has named.
     ///
     /// # Errors
     ///
-    /// The limit that is reached.
+    /// The limit that was reached.
     pub(crate) fn assign(
         &mut self,
         peer: IpAddr,
@@ -133,7 +133,7 @@ impl ConnectionSlot {
         Ok(())
     }
 
-    /// The connection has its CONNACK, or will be refused: it is not pending any more.
+    /// Ends the pending state: CONNACK was sent, or the connection will be rejected.
     pub(crate) fn end_pending(&mut self) {
         if std::mem::take(&mut self.is_pending) {
             self.all.counts().end_pending(self.address, Instant::now());
@@ -176,7 +176,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Counts a connection of an address that has limits.
+    /// Counts a connection of an address that is not exempt.
     fn take_share(
         &mut self,
         key: AddressKey,
@@ -223,7 +223,7 @@ fn listener_of(listeners: &mut Vec<ListenerCounts>, index: usize) -> &mut Listen
     &mut listeners[index]
 }
 
-/// What one address has now.
+/// Connections of one address.
 #[derive(Default)]
 struct Share {
     connections: usize,
@@ -276,7 +276,7 @@ mod tests {
         connections: 0,
     };
 
-    /// Limits that a test reaches; none of the other limits.
+    /// A configuration with the limits of one test and no others.
     fn config(change: impl FnOnce(&mut Config)) -> Config {
         let mut config = Config {
             connects_per_second: 0,
@@ -312,7 +312,7 @@ mod tests {
             self.all.admit(Some(peer), ANY, &self.config, self.now)
         }
 
-        /// Connections of `peer` that are admitted one after the other, and why there are no more.
+        /// Admits connections of `peer` until one is rejected; returns them and the limit.
         fn fill(&self, peer: &str) -> (Vec<ConnectionSlot>, ConnectionLimit) {
             let mut admitted = Vec::new();
             loop {

@@ -1,4 +1,4 @@
-//! Queue of wills that are due and wait for their turn (abuse F09).
+//! Queue of wills that are due and wait for the rate limit (abuse F09).
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use mqttcore_session::Message;
 use crate::clients::client::Client;
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
-/// A will of a lost client.
+/// A will that is due.
 pub(crate) struct DueWill {
-    /// Its session may have ended meanwhile.
+    /// Its session may have ended.
     pub(crate) client: Rc<Client>,
     pub(crate) message: Message,
-    /// The number of its session in the store, if the session has ended and only the will is left of it.
+    /// The record number of the will in the store, if its session has ended and only the will is left.
     pub(crate) record: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl DueWill {
     }
 }
 
-/// How many wills wait at most, and how many bytes they take.
+/// Maximum number of waiting wills, and of their bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitingMax {
     wills: usize,
@@ -41,7 +41,7 @@ pub(crate) struct WaitingMax {
 }
 
 impl WaitingMax {
-    /// The part of one shard.
+    /// The limits of one shard.
     pub(crate) fn of_one_of(shards: usize) -> Self {
         Self {
             wills: WILLS_MAX / shards,
@@ -50,7 +50,7 @@ impl WaitingMax {
     }
 }
 
-/// The wills of one shard that wait, oldest first.
+/// The waiting wills of one shard, oldest first.
 #[derive(Default)]
 pub(crate) struct DueWills {
     tokens: TokenBucket,
@@ -61,12 +61,12 @@ pub(crate) struct DueWills {
 }
 
 impl DueWills {
-    /// Whether a will that has just come due may be published at once.
+    /// Whether a will that is due now may be published at once.
     pub(crate) fn is_next(&mut self, rate: Option<Rate>, now: Instant) -> bool {
         self.queue.is_empty() && self.tokens.take(rate, now)
     }
 
-    /// Queues a will. Publish the one that waits for the same client identifier first.
+    /// Queues a will. Publish an earlier waiting will of the same client identifier first.
     pub(crate) fn push(&mut self, will: DueWill) {
         self.last += 1;
         let id = Arc::clone(&will.client.id);
@@ -79,19 +79,20 @@ impl DueWills {
         self.queue.insert(self.last, will);
     }
 
-    /// Takes the oldest will if more wait than may: it needs no token, or a flood would hold back the wills of others.
+    /// Takes the oldest will if a limit is exceeded. This needs no token: otherwise a flood would hold back wills of
+    /// others.
     pub(crate) fn pop_excess(&mut self, most: WaitingMax) -> Option<DueWill> {
         let is_excess = self.queue.len() > most.wills || self.bytes > most.bytes;
         is_excess.then(|| self.pop_early())?
     }
 
-    /// Takes the oldest will if there is a token for it.
+    /// Takes the oldest will if a token is available.
     pub(crate) fn pop(&mut self, rate: Option<Rate>, now: Instant) -> Option<DueWill> {
         let has_turn = !self.queue.is_empty() && self.tokens.take(rate, now);
         has_turn.then(|| self.pop_early())?
     }
 
-    /// Takes the oldest will.
+    /// Takes the oldest will without a token.
     pub(crate) fn pop_early(&mut self) -> Option<DueWill> {
         let (_, will) = self.queue.pop_first()?;
         self.by_client_id.remove(&will.client.id);
@@ -99,7 +100,7 @@ impl DueWills {
         Some(will)
     }
 
-    /// Takes the will that waits for this client identifier, and a token, even if there is none: those that keep their turn
+    /// Takes the waiting will of this client identifier and spends a token, even if none is available: other wills then
     /// wait longer.
     pub(crate) fn take(
         &mut self,
@@ -116,7 +117,7 @@ impl DueWills {
         Some(will)
     }
 
-    /// The will of `client` that waits.
+    /// The waiting will of `client`.
     pub(crate) fn of(&mut self, client: &Rc<Client>) -> Option<&mut DueWill> {
         let number = self.by_client_id.get(&client.id)?;
         let will = self.queue.get_mut(number)?;
@@ -124,14 +125,14 @@ impl DueWills {
     }
 }
 
-/// Wills that wait, in all shards together.
+/// Maximum number of waiting wills, in all shards together.
 const WILLS_MAX: usize = 100_000;
-/// Bytes that they take.
+/// Maximum number of their bytes.
 const BYTES_MAX: usize = 64 << 20;
-/// A waiting will without its message, which is charged to the connection that it came over: its client, whose session
-/// may have ended, and its places in the tables.
+/// Bytes of a waiting will without its message, which is charged to the connection that it came over: the client, whose
+/// session may have ended, and the table entries.
 pub(crate) const WAITING_BYTES: usize = size_of::<Client>() + size_of::<DueWill>() + 320;
-/// So many seconds' worth of tokens may be spent in advance.
+/// How many seconds' worth of tokens may be spent in advance.
 const DEBT_MAX: Duration = Duration::from_secs(60);
 
 /// How many seconds' worth of wills may be published at once.

@@ -11,29 +11,29 @@ use crate::clients::handle::{GENERATION_BITS, Handle};
 
 /// The store's numbers of durable sessions, by shard and slot.
 ///
-/// The shard that routes a message writes who is to get it, on whatever shard they live; so it
-/// must know their numbers without asking. Slots are looked up without a lock.
+/// The shard that routes a message writes its recipients to the log, whichever shard they are on, so it must know their
+/// numbers without asking. Lookups take no lock.
 pub(crate) struct DurableSessions {
     shards: Vec<Slots>,
-    /// Sessions whose queue is full; one more if all queues together are.
+    /// Number of sessions with a full queue; one more if the total of all queues is at its limit.
     full: AtomicUsize,
-    /// All queues together are full: none that has anything takes more.
+    /// The total of all queues is at its limit: a queue that is not empty takes no more messages.
     are_all_full: AtomicBool,
     sessions: FullSessions,
 }
 
-/// Chunks of slots, each twice as long as the one before it, made when first needed.
+/// Chunks of slots, each twice as long as the one before, allocated on first use.
 struct Slots([OnceLock<Box<[AtomicU64]>>; CHUNKS]);
 
 const FIRST_CHUNK: u64 = 1 << FIRST_CHUNK_BITS;
 const FIRST_CHUNK_BITS: u32 = 8;
 const CHUNKS: usize = 33 - FIRST_CHUNK_BITS as usize;
 const NUMBER_BITS: u32 = u64::BITS - GENERATION_BITS;
-/// In a number: that session has nothing in the store but the will of the one that lives in the slot.
+/// Flag in a number: only the will of this slot's client is stored, not its session.
 const WILL_ALONE: u64 = 1 << (NUMBER_BITS - 1);
-/// In a number: the queue of the session is full.
+/// Flag in a number: the queue of the session is full.
 const FULL: u64 = 1 << (NUMBER_BITS - 2);
-/// In a number: messages wait in the queue of the session.
+/// Flag in a number: the queue of the session is not empty.
 const WAITING: u64 = 1 << (NUMBER_BITS - 3);
 
 impl DurableSessions {
@@ -48,14 +48,14 @@ impl DurableSessions {
         }
     }
 
-    /// The session at `handle` is kept under `number`, which is not 0 and below 2^37; 0 is none.
+    /// Stores the number of the session at `handle`, which is below 2^37; 0 removes it.
     pub(crate) fn set(&self, handle: Handle, number: u64) {
         debug_assert!(number < WAITING, "2^37 sessions were never made");
         self.store(handle, number);
     }
 
-    /// Tells publishers whether messages wait for the session at `handle`, and what it may receive if its queue is full,
-    /// if it is kept. Only on its shard's thread.
+    /// Publishes the queue state of the stored session at `handle`: whether messages are queued, and its rights if the
+    /// queue is full. Call it only on the session's own shard.
     pub(crate) fn set_queue(&self, handle: Handle, is_waiting: bool, full: Option<Rights>) {
         let Some(word) = self.load(handle).filter(|word| word & WILL_ALONE == 0) else {
             return;
@@ -71,9 +71,9 @@ impl DurableSessions {
         }
     }
 
-    /// Tells publishers and sessions whether all queues together are full.
+    /// Publishes whether the total of all queues is at its limit.
     pub(crate) fn set_all_full(&self, is_full: bool) {
-        // ORDERING: hints, as all of them.
+        // ORDERING: a hint, like all accesses to this field.
         if self.are_all_full.swap(is_full, Ordering::Relaxed) == is_full {
             return;
         }
@@ -85,33 +85,33 @@ impl DurableSessions {
         }
     }
 
-    /// Whether all queues together are full.
+    /// Whether the total of all queues is at its limit.
     pub(crate) fn are_all_full(&self) -> bool {
         // ORDERING: a hint.
         self.are_all_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the queue of the kept session at `handle` is full, or all are and messages wait in it: a hint, since
-    /// messages may be on their way to it.
+    /// Whether the stored session at `handle` has a full queue, or has queued messages while the total of all queues is
+    /// at its limit. A hint, since further messages may be in mailboxes.
     pub(crate) fn is_full(&self, handle: Handle) -> bool {
         let full = FULL | if self.are_all_full() { WAITING } else { 0 };
         let is_full = |word: u64| word & WILL_ALONE == 0 && word & full != 0;
         self.has_full() && self.load(handle).is_some_and(is_full)
     }
 
-    /// Whether the queue of any kept session is full.
+    /// Whether any stored session has a full queue.
     pub(crate) fn has_full(&self) -> bool {
         // ORDERING: a hint.
         self.full.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the queue of the kept session at `handle` is full itself.
+    /// Whether the stored session at `handle` has a full queue itself.
     pub(crate) fn is_marked_full(&self, handle: Handle) -> bool {
         let is_full = |word: u64| word & (WILL_ALONE | FULL) == FULL;
         self.load(handle).is_some_and(is_full)
     }
 
-    /// Whether a message on `topic` may reach the session at `handle`, whose queue is full.
+    /// Whether the session at `handle`, which has a full queue, may receive messages on `topic`.
     pub(crate) fn receives(&self, handle: Handle, topic: TopicName<'_>) -> bool {
         self.sessions.receives(handle.word(), topic)
     }
@@ -122,7 +122,7 @@ impl DurableSessions {
         self.sessions.wait(handle.word(), is_full).await;
     }
 
-    /// The session at `handle` is not kept, but its will is, under `number`.
+    /// Records that the will at `handle` is stored under `number`, and its session is not stored.
     pub(crate) fn set_will_alone(&self, handle: Handle, number: u64) {
         debug_assert!(number < WAITING, "2^37 sessions were never made");
         self.store(handle, WILL_ALONE | number);
@@ -143,8 +143,8 @@ impl DurableSessions {
         if is_full && !was_full {
             self.full.fetch_add(1, Ordering::Relaxed);
         }
-        // ORDERING: Release pairs with `load`; a session is set before its first subscription is
-        // committed, so whoever matches it sees it. Slots have one writer, their shard's thread.
+        // ORDERING: Release pairs with `load`. A session is set before its first subscription is committed, so whoever
+        // matches the subscription sees the number. Each slot has one writer, the thread of its shard.
         chunk[offset].store(word, Ordering::Release);
         if was_full && !is_full {
             self.full.fetch_sub(1, Ordering::Relaxed);
@@ -155,14 +155,13 @@ impl DurableSessions {
         }
     }
 
-    /// The number that the session at `handle` is kept under; `None` if it is not kept, or if its
-    /// slot has another session by now.
+    /// The number of the session at `handle`; `None` if it is not stored, or if its slot has another session now.
     pub(crate) fn number(&self, handle: Handle) -> Option<u64> {
         let word = self.load(handle)?;
         (word & WILL_ALONE == 0).then_some(word & !(FULL | WAITING))
     }
 
-    /// The number that the will at `handle` is kept under, if its session is not.
+    /// The number of the will at `handle`, if its session is not stored.
     pub(crate) fn will_alone(&self, handle: Handle) -> Option<u64> {
         let number = self.load(handle)?;
         (number & WILL_ALONE != 0).then_some(number & !WILL_ALONE)
@@ -177,7 +176,7 @@ impl DurableSessions {
     }
 }
 
-/// The chunk of a slot, and its place in it.
+/// The chunk of a slot, and its index in it.
 fn place(slot: u32) -> (usize, usize) {
     let shifted = u64::from(slot) + FIRST_CHUNK;
     let top = shifted.ilog2();

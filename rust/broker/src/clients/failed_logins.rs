@@ -1,4 +1,4 @@
-//! Failed logins by address and by user name, and how long more of them are refused (abuse C16).
+//! Failed logins by address and by user name: counts them and pauses logins after too many (abuse C16).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 /// The time in which failed logins are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// A pause doubles each time, up to this.
+/// Maximum pause; each pause is twice as long as the one before.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3_600);
-/// Who logs in, as far as failures count.
+/// The address and user name of a login.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoginSource {
     /// `None`: a Unix socket.
     pub(crate) address: Option<AddressKey>,
-    /// Its failures do not count for the address: many clients may share it.
+    /// The address is exempt from limits: many clients may share it.
     pub(crate) is_exempt: bool,
     /// A hash of the user name, if there is one.
     pub(crate) user: Option<u64>,
@@ -34,18 +34,18 @@ impl LoginSource {
     }
 }
 
-/// Which logins are refused.
+/// Which logins are paused.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Paused {
-    /// Those of the address.
+    /// Logins from the address.
     Address,
-    /// Those with the user name.
+    /// Logins with the user name.
     User,
-    /// Those of the address with the user name.
+    /// Logins from the address with the user name.
     Pair,
 }
 
-/// That more logins are refused.
+/// A pause that has begun.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Pause {
     pub(crate) time: Duration,
@@ -54,10 +54,10 @@ pub(crate) struct Pause {
 
 /// Failed logins of all shards.
 ///
-/// A user name that was guessed too often is refused from every address but those from which its user has logged in
-/// before: else a guesser would lock the user out. Such a pair of address and user name counts by itself, so that one
-/// device with an old password does not lock its site out. A success forgives nothing: a guesser may have an account of
-/// his own.
+/// After too many failures, a user name is refused from every address, except from addresses where its user has logged
+/// in before: otherwise an attacker could lock the user out. Such a pair of address and user name has a count of its
+/// own, so that one device with an old password does not lock out other devices at its address. A successful login does
+/// not reset the counts: an attacker may have an account, too.
 #[derive(Default)]
 pub(crate) struct FailedLogins(Mutex<Failures>);
 
@@ -65,12 +65,12 @@ pub(crate) struct FailedLogins(Mutex<Failures>);
 struct Failures {
     addresses: BoundedTable<AddressKey, Attempts>,
     users: BoundedTable<u64, Attempts>,
-    /// Addresses from which a user has logged in.
+    /// Addresses from which each user has logged in.
     known: KnownLogins,
 }
 
 impl FailedLogins {
-    /// Whether logins from `source` are refused now.
+    /// Whether logins from `source` are paused now.
     pub(crate) fn is_paused(&self, source: LoginSource, now: Instant) -> bool {
         let failures = self.failures();
         let known = source.pair().and_then(|pair| failures.known.get(pair, now));
@@ -86,7 +86,7 @@ impl FailedLogins {
         attempts.any(|attempts| attempts.is_paused(now))
     }
 
-    /// Counts a failed login; returns which ones are refused, and for how long, if this was one too many.
+    /// Counts a failed login. If this was one too many, returns the pause.
     pub(crate) fn count(
         &self,
         source: LoginSource,
@@ -118,7 +118,7 @@ impl FailedLogins {
         address.max(user)
     }
 
-    /// Notes a login from `source`, or that its client leaves.
+    /// Records that a client from `source` has logged in or disconnected.
     pub(crate) fn succeed(&self, source: LoginSource, now: Instant) {
         if let Some(pair) = source.pair() {
             self.failures().known.note(pair, now);
@@ -135,7 +135,8 @@ impl FailedLogins {
 pub(super) struct Attempts {
     failed: TokenBucket,
     paused_until: Option<Instant>,
-    /// The pause that ends then; the next one takes twice as long, unless all is quiet for as long as it took.
+    /// The pause that ends then. The next one is twice as long, unless the source is quiet for as long as this one
+    /// took.
     pause: Duration,
 }
 
@@ -202,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Fails until a pause begins; how often, and how long the pause is.
+    /// Fails until a pause begins; returns the number of attempts and the pause.
     fn guess(logins: &FailedLogins, source: LoginSource, now: Instant) -> (usize, Duration) {
         for number in 1.. {
             if let Some(pause) = logins.count(source, LIMITS, now) {

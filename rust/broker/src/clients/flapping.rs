@@ -1,4 +1,4 @@
-//! Clients that connect again and again with one identifier (abuse C25).
+//! Flapping: clients that reconnect too often with one identifier (abuse C25).
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How often the clients of one shard have connected.
+/// Connection counts of the clients of one shard.
 #[derive(Default)]
 pub(crate) struct Flapping(BoundedTable<u64, Connects>);
 
@@ -16,7 +16,7 @@ pub(crate) struct Flapping(BoundedTable<u64, Connects>);
 struct Connects(TokenBucket);
 
 impl Flapping {
-    /// Counts a connection of the client with this key; true if it is one too many.
+    /// Counts a connection of the client with this key; returns whether it is one too many.
     pub(crate) fn is_flapping(
         &mut self,
         client: u64,

@@ -1,4 +1,4 @@
-//! Sessions with a full queue, visible to publishers on other shards: who waits for room, and what the sessions may receive.
+//! Sessions with a full queue: their waiting publishers and their rights, visible to every shard.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -9,21 +9,21 @@ use tokio::sync::Notify;
 
 use crate::config::grants::CompiledGrant;
 
-/// By handle. Sessions that may receive everything and have no waiting publisher are left out.
+/// Entries by handle. A session without waiting publishers that may receive everything has no entry.
 #[derive(Default)]
 pub(crate) struct FullSessions(Mutex<HashMap<u64, Full>>);
 
 #[derive(Default)]
 struct Full {
-    /// It has room again, or has ended.
+    /// Notified when the session has room again, or has ended.
     room: Arc<Notify>,
     rights: Rights,
 }
 
-/// Which topics reach a client, whatever its subscriptions say.
+/// The topics that a client may receive, whatever its subscriptions are.
 #[derive(Clone, Default)]
 pub(crate) struct Rights {
-    /// `None`: all.
+    /// `None`: all topics.
     access: Option<Arc<CompiledGrant>>,
     mount_point: Option<MountPoint>,
 }
@@ -50,7 +50,7 @@ impl Rights {
 }
 
 impl FullSessions {
-    /// What the session may receive from now on, which is full or about to be.
+    /// Stores the rights of a session whose queue is full or about to be.
     pub(crate) fn set_rights(&self, word: u64, rights: Rights) {
         let mut full = self.lock();
         if let Some(known) = full.get_mut(&word) {
@@ -61,13 +61,13 @@ impl FullSessions {
         }
     }
 
-    /// Whether a message on `topic` may reach the session.
+    /// Whether the session may receive messages on `topic`.
     pub(crate) fn receives(&self, word: u64, topic: TopicName<'_>) -> bool {
         let full = self.lock();
         full.get(&word).is_none_or(|full| full.rights.allow(topic))
     }
 
-    /// Waits until `is_full` is false, which is asked now and after each [`remove`](Self::remove).
+    /// Waits until `is_full` returns false; it is called now and after each [`remove`](Self::remove).
     pub(crate) async fn wait(&self, word: u64, is_full: impl Fn() -> bool) {
         while is_full() {
             let room = Arc::clone(&self.lock().entry(word).or_default().room);
@@ -81,7 +81,7 @@ impl FullSessions {
         }
     }
 
-    /// The session has room again, or has ended: wakes the publishers that wait for it.
+    /// Removes the session, because it has room again or has ended; wakes the publishers that wait for it.
     pub(crate) fn remove(&self, word: u64) {
         let full = self.lock().remove(&word);
         if let Some(full) = full {
@@ -89,7 +89,7 @@ impl FullSessions {
         }
     }
 
-    /// The same, unless its rights say that it is full again, or about to be: they stay.
+    /// Like [`remove`](Self::remove), but keeps an entry that has rights: its session is full again, or about to be.
     fn remove_without_rights(&self, word: u64) {
         let mut full = self.lock();
         if full.get(&word).is_some_and(|full| full.rights.allow_all())
@@ -99,7 +99,8 @@ impl FullSessions {
         }
     }
 
-    /// All have room but for those whose own queue is full: wakes everybody.
+    /// Wakes all waiting publishers, because the total of all queues is below its limit. Sessions with a full queue
+    /// stay.
     pub(crate) fn wake_all(&self) {
         let mut full = self.lock();
         full.values().for_each(|full| full.room.notify_waiters());
@@ -150,7 +151,7 @@ mod tests {
         assert!(receives(1, "secret"));
     }
 
-    /// Whoever waits, and how often it was woken.
+    /// A waiting publisher, and how often it was woken.
     struct Waiting<'a> {
         wait: Pin<Box<dyn Future<Output = ()> + 'a>>,
         woken: Arc<Woken>,
@@ -225,7 +226,7 @@ mod tests {
         assert!(!receives(&sessions, 1, "secret"));
     }
 
-    /// When all queues together are full, any of them counts as full that has anything.
+    /// If the total of all queues is at its limit, any queue that is not empty counts as full.
     #[test]
     fn all_wake_when_all_have_room_and_only_rights_stay() {
         let sessions = FullSessions::default();

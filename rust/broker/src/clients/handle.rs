@@ -1,13 +1,13 @@
-//! Handles of recipients: shard and slot of a session, or number of a stream.
+//! Handles of subscribers: shard and slot of a session, or number of a stream.
 
-/// Where a session is, in one word that the directory carries for us: from the top the shard (8 bits), the generation,
-/// which tells two sessions apart that had the same slot (24), and the slot (32).
+/// The place of a session in 64 bits, as stored in the directory. From the top: the shard (8 bits), the generation
+/// (24), which differs between sessions that had the same slot, and the slot (32).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Handle(u64);
 
 pub(crate) const GENERATION_BITS: u32 = 24;
 
-/// Where no shard is: a subscriber there is a stream, and its slot the stream's number.
+/// Shard number of streams, which no shard has; the slot is then the stream's number.
 const STORED: u8 = 255;
 const EXTERNAL: u8 = 254;
 
@@ -17,7 +17,7 @@ impl Handle {
         Self((shard as u64) << (GENERATION_BITS + 32) | generation << 32 | slot as u64)
     }
 
-    /// The subscriber that a stream is.
+    /// The handle of a stream.
     pub(crate) const fn of_row_stream(stream: RowStream) -> Self {
         match stream {
             RowStream::Stored(number) => Self::new(STORED, 0, number),
@@ -25,7 +25,7 @@ impl Handle {
         }
     }
 
-    /// The stream that it is, if it is one.
+    /// The stream of this handle, if it is one.
     pub(crate) fn row_stream(self) -> Option<RowStream> {
         match u8::try_from(self.shard()) {
             Ok(STORED) => Some(RowStream::Stored(self.slot())),
@@ -56,7 +56,7 @@ impl Handle {
     }
 }
 
-/// A stream, by its number.
+/// A stream: where its rows are stored, and its number.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RowStream {
     /// Its rows are in the broker's own store.

@@ -1,4 +1,4 @@
-//! Addresses from which users have logged in, for a bounded number of both (abuse C16).
+//! Addresses from which users have logged in; the number of entries is bounded (abuse C16).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use crate::clients::address::AddressKey;
 use crate::clients::failed_logins::Attempts;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 
-/// How long an address is known for a user name once nobody with that name is connected from there.
+/// How long an address stays known for a user name after its last client has disconnected.
 const KNOWN_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// So many addresses of each user stay known once those of all are too many.
+/// How many addresses of each user are kept once the table is full.
 const KNOWN_WHEN_FULL: usize = 64;
 
 /// An address and a user name.
@@ -20,7 +20,7 @@ pub(super) type Pair = (Option<AddressKey>, u64);
 pub(super) struct KnownLogins(BoundedTable<Pair, KnownLogin>);
 
 impl KnownLogins {
-    /// Attempts since the user has logged in from the address; `None` if that is not known.
+    /// Failed attempts since the user logged in from the address; `None` if the pair is not known.
     pub(super) fn get(&self, pair: Pair, now: Instant) -> Option<&Attempts> {
         let known = self.0.get(&pair).filter(|known| known.is_known(now))?;
         Some(&known.attempts)
@@ -31,7 +31,7 @@ impl KnownLogins {
         Some(&mut known.attempts)
     }
 
-    /// The user logs in from the address, or leaves.
+    /// Records that the user logs in from the address, or disconnects.
     pub(super) fn note(&mut self, pair: Pair, now: Instant) {
         if self.0.is_full_for(&pair) {
             keep_few_of_each_user(&mut self.0);
@@ -40,8 +40,8 @@ impl KnownLogins {
     }
 }
 
-/// Forgets addresses of users who have many of them: else one account, used from many addresses, would make the broker
-/// forget those of others.
+/// Removes addresses of users who have many. Otherwise one account, used from many addresses, could push out those of
+/// others.
 fn keep_few_of_each_user(known: &mut BoundedTable<Pair, KnownLogin>) {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     known.retain(|(_, user)| {
@@ -51,11 +51,11 @@ fn keep_few_of_each_user(known: &mut BoundedTable<Pair, KnownLogin>) {
     });
 }
 
-/// A user who has logged in from an address.
+/// A user and an address from which the user has logged in.
 #[derive(Default)]
 struct KnownLogin {
     until: Option<Instant>,
-    /// Those that failed since.
+    /// Failed attempts since then.
     attempts: Attempts,
 }
 

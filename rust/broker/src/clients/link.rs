@@ -18,34 +18,33 @@ use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::runtime::wake_queue::WakeQueue;
 
-/// What leaves once the acknowledgements are safe, but not for long.
+/// Packets that are sent when the connection ends, once the acknowledgements are safe, or dropped after a short time.
 pub(crate) struct LastPackets {
-    /// In their order; they are left out unless they become safe in time.
+    /// In order; dropped unless they become safe in time.
     pub(crate) acknowledgements: Vec<Control>,
-    /// Told when they are safe.
+    /// Notified when they are safe.
     pub(crate) safe: oneshot::Receiver<()>,
     pub(crate) disconnect: Option<Control>,
 }
 
-/// What a plugin allowed beyond the grant, for a while.
+/// A temporary permission that a plugin gave in addition to the grant.
 struct CachedAllow {
     action: Action,
     covers: TopicFilter,
     until: Instant,
 }
 
-/// Such answers; most clients have none.
+/// Cached permissions; most clients have none.
 #[derive(Default)]
 struct CachedAllows(Vec<CachedAllow>);
 
-/// Answers kept for one client; the oldest makes room.
+/// Maximum number of cached answers of one client; the oldest is dropped first.
 const CACHED_ALLOWS_MAX: usize = 64;
 
-/// What a connection takes beside its buffers: itself, its task and its socket.
+/// Bytes of a connection without its buffers: link, task and socket.
 const CONNECTION_BYTES: usize = size_of::<Link>() + 768;
 
-/// What [`Link::external_record`] is when one of its records was lost: none of its promises leaves until the client
-/// connects again.
+/// Value of [`Link::external_record`] after a record was lost: no acknowledgement is sent until the client reconnects.
 pub(crate) const LOST: u64 = u64::MAX;
 
 /// One network connection, as the rest of the shard sees it.
@@ -53,39 +52,39 @@ pub(crate) struct Link {
     pub(crate) version: ProtocolVersion,
     /// When the grant ends, on the monotonic clock.
     pub(crate) grant_ends: Cell<Option<Instant>>,
-    /// Retained messages that are still to be sent.
+    /// Retained messages that are not sent yet.
     pub(crate) replays: RefCell<Replays>,
-    /// Answers of plugins that hold for more than one question.
+    /// Cached answers of plugins.
     cached_allows: Cell<Option<Box<CachedAllows>>>,
-    /// What the first page of its queue promised: nothing is read from it before that has left.
+    /// The token of the first page of the queue: no further page is read before it is confirmed.
     pub(crate) first_page: Cell<AckToken>,
-    /// The last record on its way to the external log that its promises wait for, or [`LOST`].
+    /// The last record sent to the external log that acknowledgements of this connection wait for, or [`LOST`].
     pub(crate) external_record: Cell<u64>,
-    /// What leaves when the connection ends and waits for the store or Kafka.
+    /// The last packets, while the connection ends and they wait for the store or Kafka.
     pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
     pub(crate) peer: Peer,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
-    /// Counts the messages that came over it; made with the first one.
+    /// Counts the messages that arrived over it; created with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
-    /// Bytes of a frame that is not whole yet.
+    /// Bytes of the partial frame.
     pub(crate) partial_bytes: Cell<u32>,
-    /// Heap that TLS or WebSocket takes, in KiB: a byte fits into what would be padding.
+    /// Heap of TLS or WebSocket, in KiB: one byte fits into padding.
     pub(crate) transport_kib: Cell<u8>,
-    /// How it is read while memory is short.
+    /// How the connection is read while memory is short.
     pub(crate) pace: Cell<Pace>,
-    /// The last turn ended without a look at the socket: a plugin, the client's allowance, its own
-    /// full outbox or another shard is waited for. Its silence then says nothing.
+    /// The last turn ended without reading the socket, because it waits for a plugin, the rate limit, its own full
+    /// outbox or another shard. Keep Alive must not time out then.
     pub(crate) is_unread: Cell<bool>,
-    /// Its own task runs, and will write before it rests: no wake is needed.
+    /// The connection's own task runs and will write before it ends its turn: no wake is needed.
     pub(crate) in_turn: Cell<bool>,
-    /// Its task has run since [`Link::is_idle`] was asked.
+    /// The task has run since the last call of [`Link::is_idle`].
     has_run: Cell<bool>,
-    /// What its grant or its listener says of publishes for sessions whose queue is full.
+    /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
-    /// Since when the socket has taken no byte although some wait.
+    /// Since when the socket has accepted no byte although some are queued.
     pub(crate) blocked_since: Cell<Option<Instant>>,
     waker: RefCell<Waker>,
     closing: Cell<Option<Closing>>,
@@ -99,17 +98,17 @@ pub(crate) enum Pace {
     Free,
     /// Not at all.
     Held,
-    /// Once; then it is [`Pace::Held`] again.
+    /// One read; then it is [`Pace::Held`] again.
     OneRead,
 }
 
-/// A sender that is read slowly, and when it is read next.
+/// A publisher that is read slowly, and the time of its next read.
 pub(crate) struct Slowed {
     pub(crate) link: Rc<Link>,
     pub(crate) next: Instant,
 }
 
-/// The cause for which code outside of its task ends a connection.
+/// Why code outside of the connection's task ends it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
     /// The cause that the session gets.
@@ -151,7 +150,7 @@ impl Link {
         }
     }
 
-    /// Remembers that a plugin allowed `action` on everything that `covers` covers.
+    /// Caches that a plugin allowed `action` on everything that `covers` covers.
     pub(crate) fn cache_allow(&self, action: Action, covers: TopicFilter, until: Instant) {
         let mut cached = self.cached_allows.take().unwrap_or_default();
         if cached.0.len() == CACHED_ALLOWS_MAX {
@@ -165,7 +164,7 @@ impl Link {
         self.cached_allows.set(Some(cached));
     }
 
-    /// Whether a remembered answer allows `action` on what `is_covered` asks about.
+    /// Whether a cached answer allows `action` on the topic or filter that `is_covered` tests.
     pub(crate) fn has_cached_allow(
         &self,
         action: Action,
@@ -184,12 +183,12 @@ impl Link {
         has_cached_allow
     }
 
-    /// Forgets what plugins allowed: it was said of an earlier grant.
+    /// Drops the cached answers, since they belong to an earlier grant.
     pub(crate) fn clear_allows(&self) {
         self.cached_allows.take();
     }
 
-    /// Whether Kafka did not accept a message of this connection: it gets no further acknowledgements.
+    /// Whether Kafka rejected a message of this connection: no further acknowledgements are sent on it.
     pub(crate) fn has_lost_a_record(&self) -> bool {
         self.external_record.get() == LOST
     }
@@ -199,7 +198,7 @@ impl Link {
         !self.has_run.replace(false)
     }
 
-    /// Remembers the task that reads and writes the socket.
+    /// Stores the waker of the task that reads and writes the socket.
     pub(crate) fn park(&self, waker: &Waker) {
         self.has_run.set(true);
         let mut own = self.waker.borrow_mut();
@@ -208,13 +207,13 @@ impl Link {
         }
     }
 
-    /// Bytes of memory that its messages take, wherever they are, with the frame that is not whole yet.
+    /// Bytes of its messages, wherever they are held, and of the partial frame.
     pub(crate) fn sent_bytes(&self) -> usize {
         let messages = self.account.get().map_or(0, |account| account.bytes());
         messages + self.partial_bytes.get() as usize
     }
 
-    /// Bytes that the connection takes, without messages that it shares with others.
+    /// Heap bytes of the connection, without messages that it shares with others.
     pub(crate) fn heap_bytes(&self) -> usize {
         let transport = usize::from(self.transport_kib.get()) * 1_024;
         let partial = self.partial_bytes.get() as usize;
@@ -225,12 +224,12 @@ impl Link {
         self.waker.borrow().wake_by_ref();
     }
 
-    /// Wakes the task that reads and writes the socket, in its turn.
+    /// Wakes the task that reads and writes the socket, or queues the wake if this turn has woken enough tasks.
     pub(crate) fn wake_in_turn(&self, queue: &WakeQueue) {
         queue.wake(&self.waker.borrow());
     }
 
-    /// Has the connection's own task end it.
+    /// Makes the connection's own task close it.
     pub(crate) fn close(&self, cause: Cause, reason: ReasonCode) {
         if self.closing.get().is_none() {
             self.closing.set(Some(Closing { cause, reason }));

@@ -1,6 +1,6 @@
 //! Clients: sessions, the outboxes of their connections, and the registry that finds them.
 //!
-//! State and its own functions. Knows no shard: what happens to a client is decided above.
+//! State and its own functions. No dependency on shards: other modules decide what happens to a client.
 
 pub(crate) mod ack_order;
 pub(crate) mod address;

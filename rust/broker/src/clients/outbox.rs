@@ -1,8 +1,8 @@
-//! The outbox of one connection: bytes to write, shared between clients where they are equal.
+//! The outbox of one connection: bytes to write; equal bytes are shared between clients.
 //!
-//! A forwarded frame is a span of the chunk that its publisher's read produced; adjacent spans
-//! of one chunk merge, so that sixteen frames of one read leave in one piece. Everything that
-//! differs from client to client goes into owned bytes between the spans.
+//! A forwarded frame is a span of the chunk that its publisher's read produced. Adjacent spans of one chunk merge, so
+//! that sixteen frames of one read are written as one piece. Bytes that differ from client to client are owned, between
+//! the spans.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -11,35 +11,35 @@ use std::ops::Range;
 use mqttcore_codec::decode_var_int;
 use mqttcore_session::Chunk;
 
-/// At most this many pieces go into one `writev`.
+/// Maximum number of pieces in one `writev`.
 pub(crate) const PIECES: usize = 128;
-/// An owned piece of this size takes no more bytes, so that what is written is given back.
+/// Maximum size of an owned piece, so that written pieces are freed.
 const OWNED_BYTES: usize = 64 * 1024;
 /// The longest fixed header of an MQTT packet.
 const FIXED_HEADER_BYTES: usize = 5;
-/// A payload below this is cheaper to copy than to reference.
+/// Payloads below this size are copied, since that is cheaper than a reference.
 pub(crate) const SHARE_FROM_BYTES: usize = 1024;
 
 /// The write queue of one connection.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<OutboxPiece>,
-    /// Bytes of the front piece that are written already.
+    /// Bytes of the front piece that are already written.
     written: usize,
     bytes: usize,
-    /// Bytes set aside for owned pieces.
+    /// Capacity of the owned pieces.
     owned: usize,
-    /// The socket takes nothing now: what comes must not keep whole chunks either.
+    /// The socket accepts nothing now: new bytes must not keep whole chunks alive.
     is_blocked: bool,
-    /// Packets that are not written yet; see [`Outbox::packets`].
+    /// Packets that are not fully written; see [`Outbox::packets`].
     packets: u32,
 }
 
-/// Each but `Payload` begins with a packet.
+/// Each variant but `Payload` begins with a packet.
 enum OutboxPiece {
     Owned(Vec<u8>),
     Shared(Chunk, Range<usize>),
-    /// The rest of the packet whose beginning ends the piece before.
+    /// The rest of a packet whose first bytes end the piece before.
     Payload(Chunk, Range<usize>),
 }
 
@@ -65,22 +65,22 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// Packets that are not written yet. If the socket took a part of them, it is assumed that all are of the same length.
+    /// Number of packets that are not fully written. After a partial write it assumes that all have the same length.
     pub(crate) fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Whether the socket took nothing when it was last tried.
+    /// Whether the socket accepted nothing at the last attempt.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// Bytes of heap that nobody else shares.
+    /// Heap bytes that are not shared.
     pub(crate) fn own_bytes(&self) -> usize {
         self.owned + self.pieces.capacity() * size_of::<OutboxPiece>()
     }
 
-    /// Appends `range` of `chunk`, which is a whole packet, without copying it unless the socket is blocked.
+    /// Appends `range` of `chunk`, a whole packet. It is copied only if the socket is blocked.
     pub(crate) fn push_shared(&mut self, chunk: &Chunk, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= chunk.len());
         if self.is_blocked && !is_most_of(&range, chunk) {
@@ -117,7 +117,7 @@ impl Outbox {
         }
     }
 
-    /// Appends whatever `write` appends to the buffer that it is given: a packet, which may lack its payload.
+    /// Calls `write` to append a packet, maybe without its payload.
     pub(crate) fn push_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let takes_more = |piece: &OutboxPiece| matches!(piece, OutboxPiece::Owned(own) if own.len() < OWNED_BYTES);
         if !self.pieces.back().is_some_and(takes_more) {
@@ -159,7 +159,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that are left of a packet whose first bytes are written.
+    /// Remaining bytes of a packet whose first bytes are written.
     pub(crate) fn begun(&self) -> usize {
         let mut pieces = self.pieces.iter();
         let Some(first) = pieces.next() else { return 0 };
@@ -176,7 +176,7 @@ impl Outbox {
         end - self.written
     }
 
-    /// The front piece when it is the only one.
+    /// The front piece, if it is the only one.
     pub(crate) fn single(&self) -> Option<&[u8]> {
         match self.pieces.len() {
             1 => self.pieces.front()?.as_slice().get(self.written..),
@@ -188,7 +188,7 @@ impl Outbox {
         [IoSlice::new(&[]); PIECES]
     }
 
-    /// Takes `count` written bytes off the front.
+    /// Removes `count` written bytes from the front.
     pub(crate) fn advance(&mut self, count: usize) {
         self.is_blocked = false;
         debug_assert!(count <= self.bytes);
@@ -210,7 +210,7 @@ impl Outbox {
         }
     }
 
-    /// Packets that are left once `count` bytes are written.
+    /// Number of packets that remain after `count` bytes are written.
     fn packets_behind(&self, count: usize) -> u32 {
         if count == self.bytes {
             return 0;
@@ -226,10 +226,10 @@ impl Outbox {
         }
     }
 
-    /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18), and what
-    /// comes until the socket takes bytes again.
+    /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18). New bytes are copied, too,
+    /// until the socket accepts bytes again.
     ///
-    /// A span that is most of its chunk stays shared: many slow clients then hold one copy.
+    /// A span that is most of its chunk stays shared, so that many slow clients hold one copy.
     pub(crate) fn release_chunks(&mut self) {
         self.is_blocked = true;
         for piece in &mut self.pieces {
@@ -251,7 +251,7 @@ impl Outbox {
     }
 }
 
-/// A place in an outbox, from which its bytes are taken in order.
+/// A position in an outbox, from which bytes are read in order.
 #[derive(Clone)]
 pub(crate) struct OutboxCursor<'a> {
     piece: &'a [u8],
@@ -259,7 +259,7 @@ pub(crate) struct OutboxCursor<'a> {
 }
 
 impl<'a> OutboxCursor<'a> {
-    /// The next bytes that lie in one piece, at most `most` of them; none at the end.
+    /// Returns the next contiguous bytes, at most `most`; empty at the end.
     pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
         while self.piece.is_empty() {
             match self.pieces.next() {
@@ -272,7 +272,7 @@ impl<'a> OutboxCursor<'a> {
         taken
     }
 
-    /// Copies the next bytes into `out` without taking them, and returns how many there are.
+    /// Copies the next bytes into `out` without advancing, and returns their number.
     pub(crate) fn peek(&self, out: &mut [u8]) -> usize {
         let (mut ahead, mut len) = (self.clone(), 0);
         loop {
@@ -285,14 +285,14 @@ impl<'a> OutboxCursor<'a> {
         }
     }
 
-    /// The length of the packet that begins here, of which `waiting` bytes are there.
+    /// The length of the packet that begins here; `waiting` of its bytes are queued.
     pub(crate) fn packet_len(&self, waiting: usize) -> usize {
         let mut first = [0; FIXED_HEADER_BYTES];
         let len = self.peek(&mut first);
         packet_len(&first[..len], waiting)
     }
 
-    /// Passes over the next `count` bytes.
+    /// Skips the next `count` bytes.
     pub(crate) fn skip(&mut self, count: usize) {
         let mut left = count;
         while left > 0 {
@@ -303,7 +303,7 @@ impl<'a> OutboxCursor<'a> {
         }
     }
 
-    /// Takes the next `count` bytes into `out`.
+    /// Moves the next `count` bytes into `out`.
     pub(crate) fn copy(&mut self, count: usize, out: &mut Vec<u8>) {
         let mut left = count;
         while left > 0 {
@@ -318,7 +318,7 @@ impl<'a> OutboxCursor<'a> {
     }
 }
 
-/// The length of the packet that begins with `first`, of which `waiting` bytes are there.
+/// The length of the packet that begins with `first`; `waiting` of its bytes are queued.
 pub(crate) fn packet_len(first: &[u8], waiting: usize) -> usize {
     let remaining = first.get(1..).map(decode_var_int);
     let Some(Ok(Some((remaining, len)))) = remaining else {
@@ -328,7 +328,7 @@ pub(crate) fn packet_len(first: &[u8], waiting: usize) -> usize {
     waiting.min(usize::try_from(remaining).map_or(waiting, |remaining| 1 + len + remaining))
 }
 
-/// Whether sharing `range` keeps alive at most twice its own bytes.
+/// Whether the chunk of `range` is at most twice as large as `range`.
 fn is_most_of(range: &Range<usize>, chunk: &Chunk) -> bool {
     range.len() * 2 >= chunk.len()
 }

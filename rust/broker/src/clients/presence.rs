@@ -2,34 +2,33 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What is known of each session: whether it is connected, and whether it takes messages at once; readable from every
-/// shard.
+/// The availability of every session: connected, and ready for messages; readable from every shard.
 ///
-/// Shared subscriptions use it to pass over members that are away or full (decision 13). A byte a session, written by
-/// its own shard alone.
+/// Shared subscriptions use it to skip members that are offline or full (decision 13). One byte a session; only the
+/// session's own shard writes it.
 pub(crate) struct AvailabilityTable {
     shards: Vec<Vec<AtomicU8>>,
 }
 
-/// The availability of one session. A hint: the session itself decides when the message arrives.
+/// The availability of one session. A hint: the session decides when the message arrives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one bit of a byte")]
 pub(crate) struct Availability {
-    /// It has a connection.
+    /// The session is connected.
     pub(crate) is_online: bool,
-    /// The next message would wait behind others.
+    /// The next message would be queued behind others.
     pub(crate) is_full: bool,
-    /// It refused the last message, and has had no room since.
+    /// The session refused the last message and has had no room since.
     pub(crate) is_refusing: bool,
-    /// Much waits for it in memory.
+    /// Many bytes are queued for it in memory.
     pub(crate) holds_much: bool,
 }
 
 impl Availability {
-    /// Of a session that nothing is known of. A reload may allow more sessions than there are bytes.
+    /// For a session without a byte: a reload may allow more sessions than there are bytes.
     const UNKNOWN: Self = Self::connected(true);
 
-    /// A connection begins or ends: until it is heard of otherwise, it is not full.
+    /// The state after a connection began or ended; not full until the session reports otherwise.
     pub(crate) const fn connected(is_online: bool) -> Self {
         Self {
             is_online,
@@ -72,7 +71,7 @@ impl AvailabilityTable {
         })
     }
 
-    /// Only on the thread of `shard`.
+    /// Call it only on the thread of `shard`.
     pub(crate) fn set(&self, shard: usize, slot: u32, availability: Availability) {
         if let Some(byte) = self.shards[shard].get(slot as usize) {
             byte.store(availability.byte(), Ordering::Relaxed); // ORDERING: a hint.

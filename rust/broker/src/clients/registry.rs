@@ -21,7 +21,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The client at `handle`, if its slot has not been given to another one since.
+    /// The client at `handle`; `None` if its slot has another client now.
     pub(crate) fn at(&self, handle: Handle) -> Option<Rc<Client>> {
         self.in_slot(handle.slot())
             .filter(|client| client.handle == handle)
@@ -81,13 +81,13 @@ impl Registry {
         }
     }
 
-    /// Every client's slot is below this.
+    /// Number of slots, with and without client.
     pub(crate) fn slots(&self) -> u32 {
         // INVARIANT: the number of sessions is limited far below 2^32.
         u32::try_from(self.clients.len()).expect("fewer than 2^32 sessions")
     }
 
-    /// The clients of `count` slots from `from` on, and where to go on.
+    /// Returns the clients of `count` slots from `from` on, and the next position.
     pub(crate) fn part(&self, from: usize, count: usize) -> (Vec<Rc<Client>>, usize) {
         let mut part = Vec::new();
         let next = self.visit(from, count, |client| part.push(Rc::clone(client)));
@@ -98,7 +98,7 @@ impl Registry {
         self.clients.iter().flatten().cloned().collect()
     }
 
-    /// Visits the clients of `count` slots from `from` on; returns where to go on, 0 after the last.
+    /// Visits the clients of `count` slots from `from` on. Returns the next position, 0 after the last slot.
     pub(crate) fn visit(&self, from: usize, count: usize, visit: impl FnMut(&Rc<Client>)) -> usize {
         let end = self.clients.len();
         let next = (from + count).min(end);

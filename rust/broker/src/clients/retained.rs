@@ -15,18 +15,18 @@ use crate::clients::sources::Source;
 #[derive(Clone)]
 pub(crate) struct RetainedMessage {
     pub(crate) message: Message,
-    /// The store has it.
+    /// The store has the message.
     pub(crate) is_stored: bool,
-    /// A figure that the broker publishes about itself: no limit counts it.
+    /// A value that the broker publishes about itself: limits do not count it.
     pub(crate) is_own: bool,
-    /// Who published it, if that is known.
+    /// The publisher, if it is known.
     pub(crate) source: Option<Arc<Source>>,
-    /// Whom it counts for.
+    /// The user or address that the message counts for.
     pub(crate) owner: Option<Owner>,
 }
 
 impl RetainedMessage {
-    /// One that the store has, or is about to have, if `is_stored`; else it lives in memory alone.
+    /// Makes a retained message. `is_stored`: the store has it or will have it; otherwise it is in memory only.
     pub(crate) fn new(
         message: Message,
         is_stored: bool,
@@ -43,7 +43,7 @@ impl RetainedMessage {
     }
 }
 
-/// Subscriptions of one connection that still have retained messages to come; on the heap while there are any.
+/// Subscriptions of one connection with retained messages to send; on the heap only while there are any.
 #[derive(Default)]
 #[expect(
     clippy::box_collection,
@@ -60,7 +60,7 @@ impl Replays {
         self.0.as_mut()?.front_mut()
     }
 
-    /// Ends the first one.
+    /// Removes the first replay.
     pub(crate) fn pop_front(&mut self) {
         if let Some(replays) = &mut self.0 {
             replays.pop_front();
@@ -68,14 +68,14 @@ impl Replays {
         self.free_if_empty();
     }
 
-    /// Adds `replay`; at most one for each subscription: a repeated SUBSCRIBE starts it again.
+    /// Adds `replay`. Each subscription has at most one: a repeated SUBSCRIBE starts it again.
     pub(crate) fn push(&mut self, replay: Replay) {
         let replays = self.0.get_or_insert_default();
         replays.retain(|other| !other.is_same_as(&replay));
         replays.push_back(replay);
     }
 
-    /// Ends the replay of this subscription.
+    /// Removes the replay of this subscription.
     pub(crate) fn remove(&mut self, filter: &SubscriptionFilter) {
         if let Some(replays) = &mut self.0 {
             replays.retain(|replay| !replay.is_of(filter));
@@ -90,26 +90,26 @@ impl Replays {
     }
 }
 
-/// One subscription that still has retained messages to come.
+/// A subscription with retained messages to send.
 pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,
     pub(crate) qos: QoS,
     pub(crate) id: Option<NonZeroU32>,
-    /// SUBACK leaves when this is confirmed, and the messages behind it (decision 14).
+    /// The token of SUBACK: the messages are sent after it is confirmed (decision 14).
     pub(crate) suback: AckToken,
     pub(crate) walk: ReplayPosition,
-    /// What the last step of the walk found.
+    /// Messages that the last step of the walk found.
     pub(crate) found: VecDeque<RetainedMessage>,
 }
 
-/// How far a walk over the retained store has come.
+/// The position of a walk over the retained store.
 pub(crate) enum ReplayPosition {
     Next(Option<RetainedCursor>),
     Done,
 }
 
 impl Replay {
-    /// From the beginning, for what `entry` subscribed to, behind the SUBACK of this token.
+    /// A replay from the start, for the subscription of `entry`, after the SUBACK of this token.
     pub(crate) fn new(entry: &SubscribeEntry, suback: AckToken) -> Self {
         Self {
             filter: entry.filter.filter().clone(),
@@ -121,7 +121,7 @@ impl Replay {
         }
     }
 
-    /// Whether it is the replay of this subscription; a shared one never has any.
+    /// Whether it is the replay of this subscription; shared subscriptions have none.
     pub(crate) fn is_of(&self, filter: &SubscriptionFilter) -> bool {
         !filter.is_shared() && self.filter == *filter.filter()
     }

@@ -1,4 +1,4 @@
-//! Shares of the tables that all clients use: what each user has of a table, and each address of clients without user name.
+//! Usage of shared tables by user, and by address for clients without user name.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,36 +10,36 @@ use crate::clients::address::AddressKey;
 use crate::config::AddressLimits;
 use crate::config::hooks::Login;
 
-/// Whom an entry of a table counts for: a user, or the address of clients without user name. A hash.
+/// The owner of table entries, as a hash: a user, or the address of a client without user name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Owner(NonZeroU64);
 
-/// Entries of a table, and their bytes.
+/// Number of entries and of their bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Share {
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
 }
 
-/// The shares of one table.
+/// The usage of one table by all owners.
 #[derive(Default)]
 pub(crate) struct Shares {
     /// Owners with at least one entry.
     held: Mutex<HashMap<Owner, Share>>,
 }
 
-/// Makes [`Owner`]s; constant while the process runs.
+/// Computes [`Owner`]s; the hash key is constant while the process runs.
 #[derive(Default)]
 pub(crate) struct Owners(RandomState);
 
 impl Owners {
-    /// The user, wherever its clients are.
+    /// The owner for a user name.
     pub(crate) fn user(&self, username: &str) -> Owner {
         self.hash((Some(username), None))
     }
 
-    /// The user of this login, or else its address; `None` for clients without user name at a Unix socket, or at an
-    /// address that is exempt from limits.
+    /// The owner for a login: its user name, or else its address. `None` for clients without user name at a Unix
+    /// socket, or at an address that is exempt from limits.
     pub(crate) fn of(&self, login: &Login, limits: &AddressLimits) -> Option<Owner> {
         if let Some(username) = &login.username {
             return Some(self.user(username));
@@ -66,19 +66,19 @@ impl Share {
 }
 
 impl Shares {
-    /// Whether `owner` may have one entry of `bytes` more, if it may have `most`.
+    /// Whether `owner` may add one entry of `bytes` within its limits `most`.
     pub(crate) fn has_room(&self, owner: Owner, bytes: usize, most: Share) -> bool {
         let share = self.held().get(&owner).copied().unwrap_or_default();
         share.has_room(bytes, most)
     }
 
-    /// Counts one entry more.
+    /// Counts one more entry.
     pub(crate) fn add(&self, owner: Owner, bytes: usize) {
         self.held().entry(owner).or_default().add(bytes);
     }
 
-    /// Counts one entry more if `owner` may have `most`. An entry of its own of `own_bytes`, which the new one replaces, is
-    /// still to be removed; a new one that is no larger is always allowed.
+    /// Counts one more entry if `owner` stays within `most`. `own_bytes` is an old entry that the new one replaces and
+    /// that is not removed yet; a new entry that is no larger is always allowed.
     pub(crate) fn try_add(
         &self,
         owner: Owner,

@@ -1,7 +1,7 @@
 //! Publishers of retained messages, and what their latest CONNECT granted them (ADR 0029).
 //!
-//! A publisher is known by its user name and its client identifier together. Clients without a user name are not
-//! known: anybody could connect in their place with fewer rights, and have their messages withheld.
+//! A publisher is identified by user name and client identifier. Clients without a user name are not tracked: anybody
+//! could connect with the same identifier and fewer rights, and so have their messages withheld.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,24 +10,24 @@ use mqttcore_topics::TopicName;
 
 use crate::config::grants::{CompiledGrant, RuleAnswer};
 
-/// Publishers below which those that have nothing retained any more are not removed.
+/// Below this number of publishers, none are removed.
 const FEW: usize = 1024;
 
-/// One publisher of retained messages; each of them refers to it.
+/// One publisher of retained messages; its messages refer to it.
 #[derive(Default)]
 pub(crate) struct Source {
-    /// What its latest CONNECT was granted; `None` if it did not connect in this life of the broker.
+    /// The grant of its latest CONNECT; `None` if it has not connected since the broker started.
     access: Mutex<Option<Arc<CompiledGrant>>>,
 }
 
 impl Source {
-    /// What the rules of its latest grant say about publishing to `topic`; `None` if there was no grant.
+    /// The answer of the latest grant's rules about publishing to `topic`; `None` if there was no grant.
     pub(crate) fn may_publish(&self, topic: TopicName<'_>) -> Option<RuleAnswer> {
         let access = lock(&self.access).clone();
         access.map(|access| access.permissions.publish(topic))
     }
 
-    /// Notes what it was granted at its latest CONNECT.
+    /// Stores the grant of the latest CONNECT.
     pub(crate) fn set(&self, access: &Arc<CompiledGrant>) {
         *lock(&self.access) = Some(Arc::clone(access));
     }
@@ -36,19 +36,19 @@ impl Source {
 /// Client identifier and user name.
 type Identity = (Arc<str>, Arc<str>);
 
-/// All publishers of what is retained.
+/// All publishers of retained messages.
 #[derive(Default)]
 pub(crate) struct Sources(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     sources: HashMap<Identity, Weak<Source>>,
-    /// As many were left when those with nothing retained were last removed.
+    /// The number of publishers after the last sweep.
     left: usize,
 }
 
 impl Known {
-    /// Removes publishers that have nothing retained any more, once there are twice as many as were left last time.
+    /// Removes publishers without retained messages, once their number has doubled since the last sweep.
     fn sweep(&mut self) {
         if self.sources.len() >= FEW.max(2 * self.left) {
             self.sources.retain(|_, source| source.strong_count() > 0);
@@ -58,7 +58,7 @@ impl Known {
 }
 
 impl Sources {
-    /// The publisher with this client identifier and this user name.
+    /// Returns the publisher with this client identifier and user name.
     pub(crate) fn named(&self, client_id: &Arc<str>, username: &Arc<str>) -> Arc<Source> {
         let mut known = lock(&self.0);
         let identity = (Arc::clone(client_id), Arc::clone(username));
@@ -71,7 +71,7 @@ impl Sources {
         source
     }
 
-    /// Notes what a client was granted at its latest CONNECT, if something is retained that it published.
+    /// Stores the grant of a client's latest CONNECT, if it has retained messages.
     pub(crate) fn granted(
         &self,
         client_id: &Arc<str>,

@@ -9,22 +9,22 @@ use smallvec::SmallVec;
 
 use crate::clients::handle::Handle;
 
-/// One subscriber that a message goes to.
+/// One subscriber that receives a message.
 pub(crate) struct Target {
     pub(crate) handle: Handle,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) subscription_ids: SmallVec<[NonZeroU32; 2]>,
-    /// The store's number of the delivery; 0 if its session is not kept.
+    /// The store's key of the delivery; 0 if the session is not stored.
     pub(crate) key: u64,
-    /// Its session takes it whatever the limits of its queue.
+    /// The session accepts the message even if its queue is full.
     pub(crate) may_exceed: bool,
-    /// It was chosen among the members of a group.
+    /// Set if the subscriber was chosen among the members of a shared group.
     pub(crate) choice: Option<Box<GroupDelivery>>,
 }
 
 impl Target {
-    /// Whoever a message matched, which is `retain`.
+    /// The target of a match; `retain` is the RETAIN flag of the message.
     pub(crate) fn of(matched: &Match<'_>, retain: bool) -> Self {
         Self {
             handle: Handle::of_word(matched.handle),
@@ -38,22 +38,22 @@ impl Target {
         }
     }
 
-    /// Whether it takes the message out of the store, or from an external log, not from here.
+    /// Whether it is a stream, which reads the message from the store or an external log, not from here.
     pub(crate) fn is_stream(&self) -> bool {
         self.handle.row_stream().is_some()
     }
 }
 
-/// How a message goes through a shared group.
+/// The state of a message in a shared group.
 pub(crate) struct GroupDelivery {
     pub(crate) group: SubscriptionFilter,
-    /// Who was chosen so far; the last one is to have it.
+    /// The members that were chosen so far; the last one is to receive the message.
     pub(crate) tried: SmallVec<[SubscriberId; 4]>,
-    /// How safe the message is kept, for whom it has to be.
+    /// The durability with which the message is stored.
     pub(crate) durability: Durability,
     /// The store's number of the message ...
     pub(crate) message: u64,
-    /// ... and of the session that it keeps it for; 0 if for none.
+    /// ... and of the session that it is stored for; 0 if for none.
     pub(crate) session: u64,
 }
 
