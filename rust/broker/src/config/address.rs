@@ -9,20 +9,20 @@ use std::str::FromStr;
 /// Where a listener accepts connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ListenAddress {
-    /// TCP. Port 0 takes a free one; [`crate::Broker::addresses`] tells which.
+    /// TCP. Port 0 binds a free port, which [`crate::Broker::addresses`] returns.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(UnixAddress),
 }
 
-/// A Unix socket: its path, and who may connect.
+/// A Unix socket: its path and its permissions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnixAddress {
-    /// The file of the socket; its folder exists.
+    /// The socket file; its folder must exist.
     pub path: PathBuf,
-    /// Its permissions; clients need the right to write.
+    /// File permissions; clients need the right to write.
     pub mode: u32,
-    /// The number of its group; `None`: that of the process.
+    /// Group id of the file; `None`: the group of the process.
     pub group: Option<u32>,
 }
 
@@ -46,14 +46,14 @@ impl fmt::Display for ListenAddress {
 pub enum Peer {
     /// The address of a TCP client.
     Tcp(SocketAddr),
-    /// The user of the process that connected to a Unix socket, as the kernel says.
+    /// A process on this machine that connected to a Unix socket, as the kernel reports it.
     Unix {
-        /// The number of the user.
+        /// User id of the process.
         uid: u32,
     },
 }
 
-/// How the text of a [`Peer::Unix`] begins.
+/// Prefix of the text of a [`Peer::Unix`].
 const UID: &str = "uid:";
 
 impl Peer {
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// The user at the other end of a Unix socket.
+    /// The user id of the process at the other end of a Unix socket.
     pub fn uid(&self) -> Option<u32> {
         match self {
             Self::Tcp(_) => None,
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Host and port: the IP address and port of a TCP client, `uid:1000` and 0 of another.
+    /// Host and port: IP address and port of a TCP client; for a Unix socket `uid:1000` and 0.
     pub fn host_and_port(&self) -> (String, u16) {
         match self {
             Self::Tcp(address) => (address.ip().to_string(), address.port()),
@@ -81,7 +81,7 @@ impl Peer {
         }
     }
 
-    /// Reads what [`Self::host_and_port`] says.
+    /// Parses the result of [`Self::host_and_port`].
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The text is no peer.
+/// The text is not a valid peer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a peer is an IP address and a port, or `uid:` and a number")]
 pub struct InvalidPeer;

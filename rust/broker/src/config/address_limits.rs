@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use crate::config::network::Network;
 
-/// What one address may take of the tables that all clients share. 0 is no limit.
+/// Limits of one address in the tables that all clients share. 0 means no limit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AddressLimits {
-    /// Addresses without these limits; so are peers of Unix sockets.
+    /// Addresses without these limits. Peers of Unix sockets never have them.
     pub exempt: Vec<Network>,
-    /// Connections, whatever their state. Never more than three quarters of `Config::connections`.
+    /// Connections in any state. At most three quarters of `Config::connections`.
     pub connections: usize,
-    /// Connections without CONNACK. Never more than three quarters of `Config::pending_connections`.
+    /// Connections without CONNACK. At most three quarters of `Config::pending_connections`.
     pub pending_connections: usize,
-    /// Connections a second; those of five seconds may come at once.
+    /// Connections a second; the connections of five seconds may come at once.
     pub connects_per_second: u32,
 }
 
-/// How many logins of one address, or with one user name, may fail before more of them are refused.
+/// How many logins of one address, or with one user name, may fail before further logins are refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FailedLoginLimits {
-    /// Failed logins a minute; 0 is no limit.
+    /// Failed logins a minute; 0 means no limit.
     pub per_minute: u32,
-    /// How long more logins are refused the first time; twice as long each time after that, up to a day.
+    /// Length of the first pause, in which logins are refused; each further pause is twice as long, up to a day.
     pub pause: Duration,
 }
 
@@ -36,12 +36,12 @@ impl Default for FailedLoginLimits {
     }
 }
 
-/// How often a client with one identifier may connect from addresses that are not exempt from limits.
+/// How often clients with one identifier may connect. Exempt addresses are not counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FlappingLimits {
-    /// Connections a minute; 0 is no limit.
+    /// Connections a minute; 0 means no limit.
     pub connects_per_minute: u32,
-    /// How long the client identifier is banned then.
+    /// How long the client identifier is banned if it connects more often.
     pub ban: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for AddressLimits {
     fn default() -> Self {
         let loopback = ["127.0.0.0/8", "::1"].iter();
         Self {
-            // INVARIANT: both are networks.
+            // INVARIANT: both texts are networks.
             exempt: loopback
                 .map(|text| text.parse().expect("a network"))
                 .collect(),
@@ -70,14 +70,14 @@ impl Default for AddressLimits {
 }
 
 impl AddressLimits {
-    /// Whether the limits hold for `peer`; `None`, a Unix socket, has none.
+    /// Whether the limits apply to `peer`; they never apply to `None`, a Unix socket.
     pub(crate) fn apply_to(&self, peer: Option<IpAddr>) -> bool {
         let is_exempt = |peer| self.exempt.iter().any(|network| network.contains(peer));
         peer.is_some_and(|peer| !is_exempt(peer))
     }
 }
 
-/// The part of a table of `places` that one address may have, if its limit is `limit`: a quarter is left for others.
+/// Maximum share of one address in a table of `places` with the configured `limit`: a quarter is left for others.
 pub(crate) fn share_of(places: usize, limit: usize) -> usize {
     match limit {
         0 => usize::MAX,

@@ -1,25 +1,25 @@
-//! How fast one client is read, and gets retained messages.
+//! Rate limits of one client: how fast it is read, and how fast it gets retained messages.
 
 use std::net::IpAddr;
 
 use crate::config::Config;
 
-/// How fast one client is read, unless its address is exempt from limits ([`AddressLimits::exempt`]). 0 is no limit.
+/// Rate limits of one client, unless its address is exempt from limits ([`AddressLimits::exempt`]). 0 means no limit.
 ///
 /// [`AddressLimits::exempt`]: crate::AddressLimits::exempt
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ClientRates {
-    /// SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames a second. A client that sends more, five seconds in a
-    /// row, is disconnected with 0x96.
+    /// SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames a second. A client that sends more for
+    /// five seconds is disconnected with 0x96.
     pub control_packets: u32,
-    /// PUBLISH packets a second of clients with a user name, where their grants do not say.
+    /// PUBLISH packets a second of a client with a user name, unless its grant has a limit.
     pub messages: u32,
-    /// PUBLISH packets a second of clients without a user name, where their grants do not say.
+    /// PUBLISH packets a second of a client without a user name, unless its grant has a limit.
     pub anonymous_messages: u32,
     /// Bytes a second.
     pub bytes: u32,
-    /// Bytes a second of retained messages that are sent because of the SUBSCRIBE packets of one connection; those of four
-    /// seconds are sent at once. The client is read meanwhile.
+    /// Bytes a second of retained messages that one connection gets because of its SUBSCRIBE packets; the bytes of four
+    /// seconds are sent at once. The client is still read meanwhile.
     pub retained_bytes: u32,
 }
 
@@ -45,7 +45,7 @@ impl ClientRates {
         retained_bytes: 0,
     };
 
-    /// Those of `config` for a client at `peer`; `None` is a Unix socket.
+    /// The limits in `config` for a client at `peer`; `None` is a Unix socket.
     pub(crate) fn of(config: &Config, peer: Option<IpAddr>) -> Self {
         if config.address_limits.apply_to(peer) {
             config.client_rates

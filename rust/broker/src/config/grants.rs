@@ -1,6 +1,6 @@
 //! Compiled grants: plugins decide at CONNECT, the engine enforces the rules for every packet.
 //!
-//! Order of the rules: deny, allow, then what the plugins are asked, then deny by default.
+//! Order of the rules: deny, allow, answers of plugins, then deny by default.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,51 +11,51 @@ use mqttcore_topics::{TopicError, TopicFilter, TopicLimits, TopicName};
 
 use crate::config::queue_policy::FullQueuePolicy;
 
-/// Permissions as data, before they are compiled.
+/// Permissions as data, before compilation.
 #[derive(Clone, Debug, Default)]
 pub struct Grant {
-    /// Topic filters that the client may publish to. In these lists `$#` stands for all topics that
-    /// begin with `$`; `#` reaches none of them.
+    /// Topic filters that the client may publish to. In these lists `$#` means all topics that begin with `$`; `#` does
+    /// not match them.
     pub publish: Vec<String>,
-    /// Topic filters that the client may subscribe to, and anything they cover.
+    /// Topic filters that the client may subscribe to, including every narrower filter.
     pub subscribe: Vec<String>,
-    /// Topic filters that it may neither publish to nor receive from, whatever is allowed.
+    /// Topic filters that the client may neither publish to nor receive from, even if allowed otherwise.
     pub deny: Vec<String>,
-    /// Caps for this client, below the broker's own.
+    /// Limits for this client, at most those of the broker.
     pub limits: GrantLimits,
-    /// How its session is kept.
+    /// How its session may be kept, resumed and taken over.
     pub session: SessionPolicy,
-    /// How safe what it does is; `None`: as its listener says.
+    /// Durability of the client's messages and requests; `None`: the listener decides.
     pub promise: Option<Durability>,
-    /// What becomes of what it publishes for a kept session whose queue is full; `None`: as its listener says.
+    /// Queue policy for its publishes to stored sessions with a full queue; `None`: the listener decides.
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
 }
 
-/// Caps for one client; `None` leaves the broker's own in force.
+/// Limits of one client; `None` means the limit of the broker.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct GrantLimits {
-    /// Highest QoS that it may publish and subscribe with.
+    /// Maximum QoS that it may publish and subscribe with.
     pub max_qos: Option<QoS>,
     /// PUBLISH packets a second that are read from it.
     pub messages_per_second: Option<u32>,
-    /// Subscriptions that it may hold.
+    /// Maximum number of subscriptions.
     pub subscriptions: Option<usize>,
-    /// Messages that wait for it.
+    /// Maximum number of queued messages.
     pub queue_messages: Option<usize>,
-    /// Bytes that wait for it.
+    /// Maximum bytes of queued messages.
     pub queue_bytes: Option<usize>,
 }
 
-/// What a listener takes from every grant of its clients, of plugins and its own.
+/// Restrictions of a listener on every grant of its clients, of plugins and its own.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ListenerCaps {
     /// Topic filters that its clients may neither publish to nor receive from.
     pub deny: Vec<String>,
-    /// Maximum Packet Size that they are told; `None`: that of the broker.
+    /// Maximum Packet Size in CONNACK; `None`: that of the broker.
     pub maximum_packet_size: Option<u32>,
-    /// Receive Maximum that they are told; `None`: that of the broker.
+    /// Receive Maximum in CONNACK; `None`: that of the broker.
     pub receive_maximum: Option<u16>,
 }
 
@@ -70,18 +70,18 @@ impl ListenerCaps {
     }
 }
 
-/// How a session is kept (decision 25).
+/// How a session may be kept, resumed and taken over (decision 25).
 #[derive(Clone, Copy, Debug)]
 pub struct SessionPolicy {
-    /// An existing session may be resumed; else it is discarded at CONNECT.
+    /// An existing session may be resumed; if not, it is discarded at CONNECT.
     pub resume: bool,
-    /// The longest time that it is kept after the connection ended.
+    /// Maximum time that the session is kept after its connection ended.
     pub expiry_max: Option<Duration>,
-    /// A new connection may take over a live one.
+    /// Which connections may take over a connected session.
     pub takeover: Takeover,
 }
 
-/// Who may take over a live session.
+/// Which connections may take over a connected session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Takeover {
     /// Only a connection with the same user name (abuse C24).
@@ -89,7 +89,7 @@ pub enum Takeover {
     SameUser,
     /// Any authenticated connection.
     Anyone,
-    /// None: the new connection is rejected.
+    /// No connection: the new one is rejected.
     Never,
 }
 
@@ -104,7 +104,7 @@ impl Default for SessionPolicy {
 }
 
 impl Grant {
-    /// The visible built-in profile's grant: every topic, and `$SYS` to read (decision 26).
+    /// The grant of the built-in profile: every topic, and read access to `$SYS` (decision 26).
     pub fn everything() -> Self {
         Self {
             publish: vec!["#".into()],
@@ -117,7 +117,7 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// The text of the first rule that is not a topic filter, and why.
+    /// The first rule that is not a topic filter, with the error.
     pub fn compile(&self) -> Result<Permissions, GrantError> {
         Ok(Permissions {
             publish: compile(&self.publish)?,
@@ -127,17 +127,17 @@ impl Grant {
     }
 }
 
-/// A grant and its compiled rules; shared by all clients that were given the same one.
+/// A grant and its compiled rules; all clients with the same grant share it.
 #[derive(Debug)]
 pub(crate) struct CompiledGrant {
     pub(crate) grant: Grant,
     pub(crate) permissions: Permissions,
-    /// What the listener takes from it.
+    /// The restrictions of the listener.
     pub(crate) caps: Arc<ListenerCaps>,
 }
 
 impl CompiledGrant {
-    /// An empty grant, with `permissions` that no text was compiled for.
+    /// An empty grant with `permissions` that were not compiled from texts.
     pub(crate) fn of(permissions: Permissions) -> Self {
         Self {
             grant: Grant::default(),
@@ -146,7 +146,7 @@ impl CompiledGrant {
         }
     }
 
-    /// Compiles `grant` without what its listener takes from it.
+    /// Compiles `grant` with the restrictions of its listener.
     pub(crate) fn capped(mut grant: Grant, caps: &Arc<ListenerCaps>) -> Result<Self, GrantError> {
         grant.deny.extend_from_slice(&caps.deny);
         Ok(Self {
@@ -181,7 +181,7 @@ fn compile(rules: &[String]) -> Result<Box<[Rule]>, GrantError> {
 #[derive(Clone, Debug)]
 enum Rule {
     Filter(TopicFilter),
-    /// `$#`: every topic that begins with `$`, which no filter that begins with a wildcard reaches.
+    /// `$#`: every topic that begins with `$`; filters that begin with a wildcard do not match these.
     Dollar,
 }
 
@@ -216,28 +216,28 @@ pub struct Permissions {
     deny: Box<[Rule]>,
 }
 
-/// Checks one rule of a grant, before it has its place in one.
+/// Checks one rule before it is added to a grant.
 ///
 /// # Errors
 ///
-/// Why it is neither a topic filter nor `$#`.
+/// Why the rule is neither a topic filter nor `$#`.
 pub fn check_grant_rule(rule: &str) -> Result<(), TopicError> {
     Rule::parse(rule).map(|_| ())
 }
 
-/// What the rules alone say.
+/// The answer of the rules alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RuleAnswer {
     /// An allow rule covers it.
     Allowed,
     /// A deny rule covers it.
     Denied,
-    /// No rule speaks of it: plugins may be asked; without an answer it is denied.
+    /// No rule covers it: plugins may be asked; without an answer it is denied.
     Silent,
 }
 
 impl Permissions {
-    /// Allows to publish to what `filter` matches, and nothing else.
+    /// Permissions to publish to topics that match `filter`, and nothing else.
     pub(crate) fn publishing(filter: TopicFilter) -> Self {
         Self {
             publish: [Rule::Filter(filter)].into(),
@@ -245,10 +245,10 @@ impl Permissions {
         }
     }
 
-    /// May the client publish to `topic`?
+    /// Whether the client may publish to `topic`.
     ///
-    /// Namespaces that stand for functions of brokers are closed whatever the rules say, and `$SYS`
-    /// is unless a rule names it: `#` does not reach it (abuse D06).
+    /// Namespaces reserved for broker functions are denied whatever the rules are. `$SYS` is denied unless a rule names
+    /// it: `#` does not match it (abuse D06).
     pub fn publish(&self, topic: TopicName<'_>) -> RuleAnswer {
         if topic.is_dollar() && is_reserved(topic.as_str()) {
             return RuleAnswer::Denied;
@@ -259,8 +259,8 @@ impl Permissions {
         answer(self.publish.iter().any(|rule| rule.matches(topic)))
     }
 
-    /// May the client subscribe to `filter`? A filter wider than every allow rule is not allowed
-    /// (abuse G06); one that only overlaps a deny rule is, and is cut at delivery (G07).
+    /// Whether the client may subscribe to `filter`. A filter wider than every allow rule is denied (abuse G06). A
+    /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07).
     pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
         if self.deny.iter().any(|rule| rule.covers(filter)) {
             return RuleAnswer::Denied;
@@ -273,7 +273,7 @@ impl Permissions {
         !self.deny.iter().any(|rule| rule.matches(topic))
     }
 
-    /// Whether any deliveries have to be checked at all.
+    /// Whether deliveries have to be checked at all.
     pub fn checks_deliveries(&self) -> bool {
         !self.deny.is_empty()
     }
@@ -287,7 +287,7 @@ fn answer(allowed: bool) -> RuleAnswer {
     }
 }
 
-/// Namespaces that stand for functions of brokers: nothing is published there.
+/// Whether the topic is in a namespace reserved for broker functions: nobody may publish there.
 fn is_reserved(topic: &str) -> bool {
     ["$share", "$queue", "$CONTROL", "$exclusive", "$delayed"]
         .iter()
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Silent);
     }
 
-    /// How much a grant gives, question by question; less is less.
+    /// What a grant allows, one number for each question; a lower number allows less.
     fn rights(rules: &Permissions) -> Vec<u8> {
         let rank = |answer| match answer {
             RuleAnswer::Denied => 0,
@@ -473,13 +473,13 @@ mod tests {
         publish.chain(receive).chain(subscribe).collect()
     }
 
-    /// Whether `less` gives nothing that `more` does not give.
+    /// Whether `less` allows nothing that `more` denies.
     fn is_within(less: &Permissions, more: &Permissions) -> bool {
         let (less, more) = (rights(less), rights(more));
         less.iter().zip(&more).all(|(less, more)| less <= more)
     }
 
-    /// (abuse G16) Whatever the other rules are.
+    /// (abuse G16) This holds whatever the other rules are.
     #[test]
     fn rights_do_not_grow_with_a_deny_rule_more_an_allow_rule_less_or_another_order() {
         let pool = ["#", "a/#", "a/+", "a/secret", "+/b", "$SYS/#", "$#"];

@@ -1,8 +1,7 @@
 //! The interface to plugins: questions, answers and events, without blocking.
 //!
-//! The engine never waits on a thread for an answer. It hands over a question with a [`Reply`],
-//! stops reading from that one client, and continues when the reply is used. A reply that is
-//! dropped unused is a refusal: authentication fails closed.
+//! The engine never blocks on an answer. It sends a question with a [`Reply`], stops reading from that client, and
+//! continues when the reply is used. A reply that is dropped unused is a refusal: authentication fails closed.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -20,17 +19,17 @@ use crate::config::grants::Grant;
 
 /// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
 ///
-/// Every method returns at once. They are called on shard threads, which must never enter Python.
+/// Every method returns at once. The methods are called on shard threads, which must never enter Python.
 pub trait Hooks: Send + Sync + 'static {
-    /// Which questions this set of plugins wants at all; asked once, at start and after a reload.
+    /// The questions and events that the plugins are interested in; read once, at start and after a reload.
     fn interests(&self) -> HookInterests;
 
-    /// Who is this client, and what may it do?
+    /// Asks whether the client may connect, and for its grant.
     fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>);
 
-    /// A client wants to authenticate by one of [`HookInterests::methods`]. `reply` takes the first
-    /// turn; the client's answers to challenges go to the conversation that is returned, which is
-    /// dropped when the client leaves or all is said. Without methods it is never called.
+    /// Starts an enhanced authentication with one of [`HookInterests::methods`]. `reply` takes the first step. The
+    /// client's answers to challenges go to the returned exchange, which is dropped when the client disconnects or the
+    /// exchange ends. Never called if the plugins offer no methods.
     fn converse(
         &self,
         _opening: ExchangeStart,
@@ -40,49 +39,49 @@ pub trait Hooks: Send + Sync + 'static {
         Box::new(RejectingExchange)
     }
 
-    /// May this client do this one thing? Asked only where [`HookInterests::authorize`] matches and
-    /// the client's grant neither allows nor denies.
+    /// Asks whether the client may do one action. Called only if [`HookInterests::authorize`] matches and the client's
+    /// grant neither allows nor denies the action.
     fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>);
 
-    /// Something happened; told only for kinds in [`HookInterests::events`].
+    /// Reports an event; called only for the kinds in [`HookInterests::events`].
     fn event(&self, event: PluginEvent);
 
-    /// A line for the operator's log, already limited in rate.
+    /// Writes a line to the operator's log; the rate is limited already.
     fn log(&self, line: LogLine);
 }
 
-/// How loud a log line is; the numbers are those of Python's `logging`.
+/// Severity of a log line; the numbers are those of Python's `logging`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum LogLevel {
-    /// Ordinary life: started, stopped, reloaded.
+    /// Normal operation: started, stopped, reloaded.
     Info = 20,
     /// A client or a plugin misbehaved; the broker continues.
     Warning = 30,
-    /// Something that should not happen happened.
+    /// A fault that should not occur.
     Error = 40,
 }
 
-/// A line of the log. Its `Display` is the line for people.
+/// A log line. Its `Display` is the line for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogLine {
-    /// How loud it is.
+    /// The severity.
     pub level: LogLevel,
     /// Lines of one class are limited together to one a second.
     pub class: &'static str,
-    /// What happened, in a word; empty: the class says it.
+    /// The event in one word; if empty, the class names it.
     pub event: &'static str,
-    /// What happened, in a sentence. Control characters of clients are escaped.
+    /// The event in one sentence. Control characters from clients are escaped.
     pub text: String,
     /// The client or connection that it is about.
     pub subject: LogSubject,
-    /// Lines of this class that were left out since the last one.
+    /// Lines of this class that were suppressed since the last one.
     pub suppressed: u64,
 }
 
 impl LogLine {
-    /// A line about no client.
+    /// A line without a subject.
     pub fn new(level: LogLevel, class: &'static str, text: String) -> Self {
         Self {
             level,
@@ -105,7 +104,7 @@ impl fmt::Display for LogLine {
     }
 }
 
-/// The client or connection that a line of the log is about, as far as it is known. Texts are as the client sent them.
+/// The client or connection that a log line is about, as far as it is known. Texts are as the client sent them.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LogSubject {
@@ -113,11 +112,11 @@ pub struct LogSubject {
     pub client_id: Option<Arc<str>>,
     /// Its user name.
     pub username: Option<Arc<str>>,
-    /// Where it comes from.
+    /// Address of the client.
     pub peer: Option<Peer>,
-    /// Name of the listener that it came to.
+    /// Name of the listener that accepted it.
     pub listener: Option<Arc<str>>,
-    /// Why it was disconnected or refused.
+    /// Why it was disconnected or rejected.
     pub reason: Option<ReasonCode>,
 }
 
@@ -141,21 +140,21 @@ impl LogSubject {
     }
 }
 
-/// What the plugins want to be asked or told.
+/// The questions and events that the plugins are interested in.
 #[derive(Clone, Debug, Default)]
 pub struct HookInterests {
-    /// Some plugin authenticates; without one, only anonymous access is left.
+    /// Some plugin authenticates; if none does, only anonymous access is possible.
     pub authenticate: bool,
     /// Methods of enhanced authentication that some plugin offers.
     pub methods: Vec<Box<str>>,
-    /// Actions and the topics or filters that they are asked about.
+    /// Actions, and the topics or filters for which plugins are asked about them.
     pub authorize: Vec<(Action, TopicFilter)>,
     /// Bits of [`EventKind`]: `1 << kind as u32`.
     pub events: u32,
 }
 
 impl HookInterests {
-    /// Whether a plugin wants to be asked about `action` on what `is_about` accepts.
+    /// Whether a plugin wants to be asked about `action` on the topic or filter that `is_about` tests.
     pub(crate) fn asks_about(
         &self,
         action: Action,
@@ -176,39 +175,39 @@ impl HookInterests {
     }
 }
 
-/// One client's CONNECT, as plugins see it.
+/// The CONNECT of one client, as plugins see it.
 #[derive(Clone)]
 pub struct Login {
-    /// The client identifier, already assigned by the broker when the client sent none.
+    /// The client identifier; assigned by the broker if the client sent none.
     pub client_id: Arc<str>,
     /// Protocol version of the connection.
     pub version: ProtocolVersion,
-    /// User name, when one was sent; an empty one is not the same as none.
+    /// User name, if one was sent; an empty one is not the same as none.
     pub username: Option<Arc<str>>,
     /// The password, if one was sent; wiped after admission. Never printed.
     pub password: Option<Arc<Secret>>,
     /// The certificate that the client presented, verified.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// The user name is the identity that the listener takes from the certificate or the peer.
+    /// The user name was taken from the certificate or the peer, as the listener requires.
     pub is_certified: bool,
-    /// Where the client comes from.
+    /// Address of the client.
     pub peer: Peer,
-    /// Name of the listener that it came to.
+    /// Name of the listener that accepted it.
     pub listener: Arc<str>,
     /// Clean Start, or Clean Session in 3.x.
     pub clean_start: bool,
-    /// Keep-alive that was asked for, in seconds.
+    /// Requested Keep Alive in seconds.
     pub keep_alive_s: u16,
-    /// Session expiry that was asked for, in seconds; `u32::MAX` never expires.
+    /// Requested session expiry in seconds; `u32::MAX` never expires.
     pub session_expiry_interval_s: u32,
-    /// Topic of the will, when there is one.
+    /// Topic of the will, if there is one.
     pub will_topic: Option<Arc<str>>,
     /// User properties of CONNECT in their order.
     pub user_properties: Arc<[(String, String)]>,
 }
 
 impl Login {
-    /// The login of a client that has not connected since the start, from what the store has of it.
+    /// The login of a client that has not connected since the start, made from its stored session.
     pub(crate) fn restored(
         client_id: Arc<str>,
         version: ProtocolVersion,
@@ -245,49 +244,49 @@ impl fmt::Debug for Login {
     }
 }
 
-/// What the plugins say about a CONNECT.
+/// The plugins' answer to a CONNECT.
 #[derive(Clone, Debug)]
 pub enum LoginDecision {
-    /// Let it in with these permissions.
+    /// Admit the client with these permissions.
     Allow {
-        /// What the client may do, and how its session is kept.
+        /// What the client may do, and how its session may be kept.
         grant: Box<Grant>,
-        /// Takes the place of the user name in permissions, logs and events.
+        /// Replaces the user name in permissions, logs and events.
         username: Option<String>,
         /// User properties for CONNACK, or for the AUTH that ends a re-authentication.
         user_properties: Vec<(Box<str>, Box<str>)>,
     },
-    /// No plugin has an answer: anonymous access where the listener gives it, else a refusal.
+    /// No plugin decides: anonymous access if the listener grants it, else a refusal.
     Pass,
-    /// Refuse with this code; `text` becomes the reason string where the client may see one.
+    /// Refuse with this code; `text` becomes the reason string if the client accepts one.
     Deny {
         /// 0x80 or above; other values are sent as "not authorized".
         reason: ReasonCode,
-        /// For people; never secrets.
+        /// For people; must not contain secrets.
         text: Option<String>,
     },
 }
 
-/// How an enhanced authentication begins.
+/// The start of an enhanced authentication.
 #[derive(Clone, Debug)]
 pub struct ExchangeStart {
-    /// Who wants in, or who is in already.
+    /// The client that authenticates.
     pub login: Arc<Login>,
     /// The method that the client named.
     pub method: Arc<str>,
-    /// What it sent along.
+    /// Its first authentication data.
     pub data: Option<Secret>,
-    /// The client is connected, and authenticates again.
+    /// The client is connected: this is a re-authentication.
     pub again: bool,
 }
 
 /// An enhanced authentication that has begun.
 pub trait AuthExchange: Send {
-    /// The client answers the last [`ExchangeReply::Challenge`].
+    /// Passes on the client's answer to the last [`ExchangeReply::Challenge`].
     fn proceed(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>);
 }
 
-/// Says nothing, which refuses.
+/// An exchange that never answers, which refuses.
 struct RejectingExchange;
 
 impl AuthExchange for RejectingExchange {
@@ -296,21 +295,21 @@ impl AuthExchange for RejectingExchange {
     }
 }
 
-/// What the plugin says in an enhanced authentication. No answer is a refusal.
+/// A plugin's answer in an enhanced authentication. No answer is a refusal.
 #[derive(Clone, Debug)]
 pub enum ExchangeReply {
-    /// The client is to answer this.
+    /// Send this challenge to the client.
     Challenge {
-        /// For the client.
+        /// Authentication Data for the client.
         data: Option<Secret>,
-        /// For people, where the client takes reason strings.
+        /// Reason string, if the client accepts one.
         text: Option<String>,
-        /// The user whom the client's data name: its failed logins count for this user name, whatever CONNECT says.
+        /// The user name in the client's data: failed logins count for it, whatever user name CONNECT has.
         username: Option<String>,
     },
-    /// All is said.
+    /// The exchange is complete.
     End {
-        /// Whether the client is who it says it is.
+        /// The decision about the client.
         verdict: LoginDecision,
         /// The last Authentication Data, for CONNACK.
         data: Option<Secret>,
@@ -326,18 +325,18 @@ pub enum Action {
     Subscribe,
 }
 
-/// One question about one thing.
+/// A question about one action.
 #[derive(Clone, Debug)]
 pub struct AuthorizeRequest {
-    /// Who asks.
+    /// The client.
     pub login: Arc<Login>,
-    /// What it wants.
+    /// The action.
     pub action: Action,
-    /// The topic name, as the filter that matches it alone, or the filter without its `$share` part.
+    /// A topic name, as a filter that matches only it; or a filter without its `$share` part.
     pub topic: TopicFilter,
-    /// Quality of service asked for.
+    /// Requested QoS.
     pub qos: QoS,
-    /// Retain flag of a publish.
+    /// RETAIN flag of a publish.
     pub retain: bool,
     /// Group name of a shared subscription.
     pub share: Option<Arc<str>>,
@@ -346,44 +345,44 @@ pub struct AuthorizeRequest {
 /// The answer to an [`AuthorizeRequest`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AuthorizeDecision {
-    /// Yes, this once.
+    /// Allow the action once.
     Allow,
-    /// Yes, and for everything that the filter covers until `until`.
+    /// Allow the action on everything that the filter covers, until `until`.
     AllowAll {
-        /// The same action is allowed for all that this filter covers.
+        /// The filter.
         covers: TopicFilter,
-        /// When the answer ends, on the monotonic clock: a step of the system's clock does not move it (ADR 0022).
+        /// When the permission ends, on the monotonic clock: changes of the system clock do not move it (ADR 0022).
         until: Instant,
     },
-    /// No.
+    /// Deny the action.
     Deny {
         /// A value below 0x80 is sent as "not authorized".
         reason: ReasonCode,
-        /// For people; never secrets. Told where the client takes reason strings.
+        /// For people; must not contain secrets. Sent if the client accepts reason strings.
         text: Option<String>,
     },
-    /// No, and the client goes.
+    /// Deny the action and disconnect the client.
     Disconnect {
-        /// As above.
+        /// As for `Deny`.
         reason: ReasonCode,
-        /// As above.
+        /// As for `Deny`.
         text: Option<String>,
     },
 }
 
 impl AuthorizeDecision {
-    /// No, without words.
+    /// A denial without a text.
     pub const fn deny(reason: ReasonCode) -> Self {
         Self::Deny { reason, text: None }
     }
 
-    /// No, and the client goes, without words.
+    /// A disconnect without a text.
     pub const fn disconnect(reason: ReasonCode) -> Self {
         Self::Disconnect { reason, text: None }
     }
 }
 
-/// The code of a refusal: whatever a plugin says, it never reads as success.
+/// The reason code of a refusal: never a success code, whatever a plugin returns.
 pub(crate) fn refusing(reason: ReasonCode) -> ReasonCode {
     if reason.is_error() {
         reason
@@ -392,22 +391,22 @@ pub(crate) fn refusing(reason: ReasonCode) -> ReasonCode {
     }
 }
 
-/// A place for one answer; dropping it unused refuses, as a fault of ours that may pass.
+/// Sends one answer. If it is dropped unused, the question is refused as a temporary failure of the server.
 pub struct Reply<T>(oneshot::Sender<T>);
 
 impl<T> Reply<T> {
-    /// A reply and the future that waits for it.
+    /// A reply and the future that receives its answer.
     pub fn new() -> (Self, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
         (Self(sender), receiver)
     }
 
-    /// Answers. False when the asking client is gone.
+    /// Sends the answer. Returns false if the client has disconnected.
     pub fn send(self, answer: T) -> bool {
         self.0.send(answer).is_ok()
     }
 
-    /// The asking client left: the answer no longer matters, so a running hook may be cancelled.
+    /// Whether the client has disconnected: the answer is not needed any more, so a running hook may be cancelled.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }
@@ -429,7 +428,7 @@ pub enum EventKind {
     Subscribed = 4,
     /// A filter was unsubscribed.
     Unsubscribed = 5,
-    /// A message was dropped on purpose.
+    /// A message was dropped by a limit or rule.
     Dropped = 6,
     /// A session was created.
     SessionCreated = 7,
@@ -441,22 +440,22 @@ pub enum EventKind {
     SessionExpired = 10,
 }
 
-/// Something that happened.
+/// An event for plugins.
 #[derive(Clone, Debug)]
 pub struct PluginEvent {
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
-    /// Who.
+    /// The client identifier.
     pub client_id: Arc<str>,
-    /// As whom.
+    /// The user name.
     pub username: Option<Arc<str>>,
-    /// From where, when a connection is involved.
+    /// The address of the client, if a connection is involved.
     pub peer: Option<Peer>,
-    /// Topic or filter, when one is involved.
+    /// Topic or filter, if one is involved.
     pub topic: Option<Arc<str>>,
-    /// Reason code, when one is involved.
+    /// Reason code, if there is one.
     pub reason: Option<ReasonCode>,
-    /// When.
+    /// Time of the event.
     pub at: SystemTime,
 }
 

@@ -11,7 +11,7 @@ use crate::config::grants::{CompiledGrant, GrantError, ListenerCaps};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, Peer, PeerIdentity, ProxySource, WebSocketRules};
 
-/// A listener with a configuration that cannot be used.
+/// A listener whose configuration is not valid.
 #[derive(Debug)]
 pub(crate) struct InvalidListener {
     pub(crate) listener: String,
@@ -39,39 +39,39 @@ impl From<TlsError> for ListenerError {
     }
 }
 
-/// One listener's rules, compiled once and shared by all who come through it.
+/// The compiled rules of one listener, shared by all of its connections.
 pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<CompiledGrant>>,
-    /// How safe what its clients do is.
+    /// Durability of its clients' messages and requests.
     pub(crate) promise: Option<Durability>,
-    /// Versions of MQTT that its clients may speak.
+    /// Versions of MQTT that it accepts.
     pub(crate) protocol_versions: Box<[ProtocolVersion]>,
-    /// How many connections it may have; 0 is no limit.
+    /// Maximum number of connections; 0 means no limit.
     pub(crate) max_connections: usize,
-    /// What its clients may not have, whatever they are granted.
+    /// Restrictions on every grant of its clients.
     pub(crate) caps: Arc<ListenerCaps>,
-    /// What becomes of what its clients publish for a kept session whose queue is full.
+    /// Queue policy for its clients' publishes to stored sessions with a full queue.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
-    /// What stands in front of the topics of its clients.
+    /// Prefix of its clients' topics.
     pub(crate) mount_point: Option<MountPoint>,
-    /// How its clients ask for WebSocket frames; `None`: there are none.
+    /// Rules for WebSocket requests; `None`: no WebSocket.
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
-    /// The proxies that send a PROXY header; empty: nobody sends one.
+    /// Proxies that send a PROXY header; empty: none.
     pub(crate) proxies: Box<[ProxySource]>,
-    /// What the user name is instead of what CONNECT says.
+    /// What replaces the user name of CONNECT.
     pub(crate) identity: Option<PeerIdentity>,
-    /// The certificates in force; `None`: nothing is encrypted.
+    /// The current certificates; `None`: no encryption.
     pub(crate) tls: Option<Arc<TlsServer>>,
 }
 
 impl ListenerPolicy {
-    /// Whether a PROXY header of this peer is believed.
+    /// Whether `peer` is a trusted proxy, which sends a PROXY header.
     pub(crate) fn is_proxy(&self, peer: Peer) -> bool {
         self.proxies.iter().any(|proxy| proxy.covers(peer))
     }
 
-    /// The protocol of its connections in ALPN.
+    /// The ALPN protocol name of its connections.
     pub(crate) fn alpn(&self) -> &'static str {
         alpn(self.websocket.is_some())
     }
@@ -92,7 +92,7 @@ pub(crate) struct Compiled {
 ///
 /// # Errors
 ///
-/// A rule of the anonymous grant is not a valid filter, or files that do not make a TLS configuration.
+/// A rule of the anonymous grant is not a valid filter, or the files are not a valid TLS configuration.
 pub(crate) fn listener_policies(config: &Config) -> Result<Compiled, InvalidListener> {
     let mut warnings = Vec::new();
     let policies = config.listeners.iter().map(|listener| {
@@ -133,7 +133,7 @@ fn compile(
     })
 }
 
-/// Reads the files of a listener. A client that names no protocol by ALPN is welcome.
+/// Loads the TLS files of a listener. Clients without ALPN are accepted.
 fn load_tls(
     listener: &Listener,
     warnings: &mut Vec<String>,
@@ -152,8 +152,8 @@ fn load_tls(
 /// Whether a bound listener and a configured one are the same.
 type IsSameListener<'a> = &'a dyn Fn(&Listener, &Listener) -> bool;
 
-/// Which listener of `configured` each bound one has become: that of its address and name, else of
-/// its address, else of its name.
+/// Finds the configured listener for each bound one: with the same address and name, else with the same address, else
+/// with the same name.
 pub(crate) fn carried_over(bound: &[Listener], configured: &[Listener]) -> Vec<Option<usize>> {
     let is_at = |old: &Listener, new: &Listener| {
         old.address == new.address
@@ -176,9 +176,9 @@ pub(crate) fn carried_over(bound: &[Listener], configured: &[Listener]) -> Vec<O
     places
 }
 
-/// What `config` gives at the listeners that are bound, which have become those at `places`; nothing
-/// to anonymous clients of one that the configuration no longer has. What is spoken there stays, TLS
-/// too, with the certificates of `current` if `config` names none; who may ask for it need not.
+/// The rules of the bound listeners after a reload; `places` are their indexes in `config`. A listener that `config` no
+/// longer has grants nothing to anonymous clients. The transport of a bound listener does not change: TLS stays, with
+/// the certificates of `current` if `config` names none; which clients may connect may change.
 ///
 /// Longer than other functions: one entry for each field.
 ///

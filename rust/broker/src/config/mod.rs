@@ -1,6 +1,6 @@
 //! Configuration: settings, listener policies, grants, durability, and the interface to plugins.
 //!
-//! Plain data and rules about it. Knows no shard and no client.
+//! Plain data and rules about it. No dependency on shards or clients.
 
 mod address;
 pub(crate) mod address_limits;

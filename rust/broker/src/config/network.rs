@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// An IP network such as `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Network {
-    /// Bits behind the prefix are 0.
+    /// Bits after the prefix are 0.
     address: IpAddr,
     prefix: u8,
 }
@@ -18,7 +18,7 @@ pub struct Network {
 pub struct InvalidNetwork;
 
 impl Network {
-    /// The network of `address` with a prefix of so many bits; `None` if an address has fewer bits.
+    /// The network of `address` with a prefix of `prefix` bits; `None` if an address has fewer bits.
     ///
     /// An IPv4 address that is written as IPv6 (`::ffff:10.0.0.1`) counts as IPv4.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {

@@ -1,36 +1,35 @@
-//! Durability levels: which one applies to a session or message before it is acknowledged.
+//! Durability: what a session or message survives before it is acknowledged.
 //!
-//! * A **client** has the level that its grant names; else that of its listener; else the
-//!   broker's. It is the level of its session, and of what it publishes.
-//! * A **message** has the level of the first rule that matches its topic, whoever publishes it;
+//! * A **client** has the durability of its grant; without one, that of its listener, then that of the
+//!   broker. It applies to its session and to its publishes.
+//! * A **message** has the durability of the first rule that matches its topic, whoever publishes it;
 //!   without such a rule, that of its publisher.
 //!
-//! Nothing else decides: not the QoS, not who receives it. Without a store every level is
-//! [`Durability::Memory`].
+//! QoS and receivers do not matter. Without a store everything is [`Durability::Memory`].
 
 use mqttcore_store::Durability;
 use mqttcore_topics::{TopicFilter, TopicName};
 
 use crate::config::Config;
 
-/// A rule of the configuration: how safe messages on these topics are.
+/// A rule of the configuration: durability of messages by topic.
 #[derive(Clone, Debug)]
 pub struct TopicPromise {
     /// The topics.
     pub filter: TopicFilter,
-    /// Their level.
+    /// Their durability.
     pub promise: Durability,
 }
 
 impl Config {
-    /// The default level.
+    /// The default durability.
     pub(crate) fn promise(&self) -> Durability {
         self.data
             .as_ref()
             .map_or(Durability::Memory, |data| data.promise)
     }
 
-    /// The level of a client, by what its grant and its listener say.
+    /// The durability of a client with this grant and listener.
     pub(crate) fn promise_to(
         &self,
         grant: Option<Durability>,
@@ -40,7 +39,7 @@ impl Config {
         said.unwrap_or_else(|| self.promise())
     }
 
-    /// The level of a message on `topic`, of a publisher of that level.
+    /// The durability of a message on `topic` from a publisher with durability `publisher`.
     pub(crate) fn promise_on(&self, topic: TopicName<'_>, publisher: Durability) -> Durability {
         if self.data.is_none() {
             return Durability::Memory;
@@ -50,12 +49,12 @@ impl Config {
         rule.map_or(publisher, |rule| rule.promise)
     }
 
-    /// Whether anything of a client with this level may have to be kept.
+    /// Whether a client of this durability may have data to store.
     pub(crate) fn may_keep(&self, client: Durability) -> bool {
         client > Durability::Memory || !self.topic_promises.is_empty()
     }
 
-    /// The levels in force, for people: `fsync; os at door-2; memory on telemetry/#`.
+    /// The configured durability as one line for people: `fsync; os at door-2; memory on telemetry/#`.
     pub(crate) fn promises(&self) -> String {
         let base = name(self.promise()).to_owned();
         if self.data.is_none() {

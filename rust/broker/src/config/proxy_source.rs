@@ -1,11 +1,11 @@
-//! The proxies that a listener believes: networks, or users of this machine.
+//! Trusted proxies of a listener: networks, or users of this machine.
 
 use std::num::ParseIntError;
 use std::str::FromStr;
 
 use crate::config::{InvalidNetwork, Network, Peer};
 
-/// Which peers are a proxy and send PROXY headers.
+/// Peers that are proxies and send PROXY headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProxySource {
     /// TCP peers in this network.
@@ -15,7 +15,7 @@ pub enum ProxySource {
 }
 
 impl ProxySource {
-    /// Whether `peer` is one.
+    /// Whether `peer` is one of these proxies.
     pub(crate) fn covers(&self, peer: Peer) -> bool {
         match self {
             Self::Network(network) => peer.ip().is_some_and(|ip| network.contains(ip)),
@@ -41,7 +41,7 @@ impl FromStr for ProxySource {
     }
 }
 
-/// The text is neither a network nor a user.
+/// The text is neither a network nor a user id.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a proxy is an IP address, a network, or `uid:` and the number of a user")]
 pub struct InvalidProxySource;

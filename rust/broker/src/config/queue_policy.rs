@@ -2,18 +2,18 @@
 
 use mqttcore_topics::TopicFilter;
 
-/// What becomes of a publish for a kept session whose queue is full, by `queue_policy` of its topic, its publisher or the
-/// broker. Which message a session drops is its [`QueuePolicy`](mqttcore_session::QueuePolicy).
+/// What happens to a publish for a stored session with a full queue. It comes from the `queue_policy` of the topic, the
+/// publisher or the broker. Which message a session drops is its [`QueuePolicy`](mqttcore_session::QueuePolicy).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FullQueuePolicy {
-    /// It is acknowledged, and the session drops a message by its own policy.
+    /// The publish is acknowledged, and the session drops a message by its own policy.
     #[default]
     Drop,
-    /// It is refused, or waits.
+    /// The publish is refused, or waits for room.
     Refuse,
 }
 
-/// A rule of the configuration: what becomes of messages on these topics.
+/// A rule of the configuration: queue policy by topic.
 #[derive(Clone, Debug)]
 pub struct TopicQueuePolicy {
     /// The topics.

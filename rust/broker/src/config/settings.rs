@@ -20,85 +20,85 @@ use crate::config::proxy_source::ProxySource;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 use crate::config::share_limits::ShareLimits;
 
-/// Everything the engine needs to run. The caller checks; the engine trusts.
+/// The configuration of the engine. The caller validates it; the engine trusts it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect; at least one.
+    /// The listeners; at least one.
     pub listeners: Vec<Listener>,
-    /// Event loops, one thread each; 0 takes one for each core that this process may use.
+    /// Number of shards, with one thread each; 0: one for each core that this process may use.
     pub shards: usize,
-    /// What one session may use, and what CONNACK announces.
+    /// Limits of one session, and what CONNACK announces of them.
     pub limits: Arc<ServerLimits>,
-    /// From accept to CONNACK, enhanced authentication included; bytes in between
-    /// do not extend it (abuse C13). A client that authenticates again has as long.
+    /// Maximum time from accept to CONNACK, including enhanced authentication; received bytes do not extend it (abuse
+    /// C13). It also limits a re-authentication.
     pub connect_deadline: Duration,
-    /// Connections without CONNACK, over all listeners (abuse C15).
+    /// Maximum number of connections without CONNACK, over all listeners (abuse C15).
     pub pending_connections: usize,
-    /// Connected clients, over all listeners.
+    /// Maximum number of connected clients, over all listeners.
     pub connections: usize,
-    /// Connections a second, for each listener, from addresses that are not exempt from limits; those of five seconds may
-    /// come at once; 0 is no limit.
+    /// Connections a second of each listener, without those from exempt addresses; the connections of five seconds may
+    /// come at once. 0 means no limit.
     pub connects_per_second: u32,
-    /// What one address may take of these.
+    /// Limits of one address.
     pub address_limits: AddressLimits,
-    /// How fast one client is read.
+    /// Rate limits of one client.
     pub client_rates: ClientRates,
-    /// Wills that are published a second in the whole broker; more of them wait. Those of one second may come at once; 0: no
-    /// limit.
+    /// Wills that are published a second by the whole broker; further ones wait. The wills of one second may be
+    /// published at once. 0 means no limit.
     pub wills_per_second: u32,
-    /// Failed logins of one address that is not exempt from limits, or of one user name.
+    /// Limits of failed logins from one address that is not exempt, or with one user name.
     pub failed_logins: FailedLoginLimits,
-    /// Connections of one client identifier.
+    /// Limits of reconnects with one client identifier.
     pub flapping: FlappingLimits,
-    /// Sessions held, connected or not.
+    /// Maximum number of sessions, connected or not.
     pub sessions: usize,
-    /// What one user may have of sessions and retained messages.
+    /// Limits of one user: sessions and retained messages.
     pub user_limits: ShareLimits,
-    /// A client that takes no byte for this long while bytes wait for it is disconnected.
+    /// A client is disconnected if bytes are queued for it and its socket accepts none for this long.
     pub stall_deadline: Duration,
-    /// How messages are dealt to the members of a shared subscription.
+    /// How a shared subscription chooses a member for each message.
     pub shared_strategy: Strategy,
-    /// Retained messages kept, over all topics.
+    /// Maximum number of retained messages.
     pub retained_messages: usize,
-    /// Bytes of retained messages kept.
+    /// Maximum bytes of retained messages.
     pub retained_bytes: usize,
-    /// Withholds a retained message from new subscriptions while its publisher may not publish it any more.
+    /// Withholds a retained message from new subscriptions while its publisher has lost the right to publish it.
     pub check_retain_source: bool,
-    /// Bytes of memory for messages, sessions, buffers and tables together; 0: see [`memory_budget`](crate::memory_budget).
+    /// Memory budget in bytes for messages, sessions, buffers and tables; 0: see
+    /// [`memory_budget`](crate::memory_budget).
     pub memory_bytes: usize,
-    /// How often `$SYS/broker/...` is published; `None` publishes nothing.
+    /// Interval of `$SYS/broker/...` messages; `None` disables them.
     pub sys_interval: Option<Duration>,
-    /// A kept session whose client is away for so long has its queue in the store alone.
+    /// When a client has been offline for this long, its stored messages are dropped from memory.
     pub spill_after: Duration,
-    /// Within so long, all that was written long ago is read again and compared with its
-    /// checksums; zero is never.
+    /// Interval in which every stored segment is re-read and its checksums verified; zero disables scrubbing.
     pub scrub_every: Duration,
-    /// Where sessions and messages are kept; `None` keeps them in memory alone.
+    /// The store of sessions and messages; `None` keeps them in memory only.
     pub data: Option<Data>,
     /// Durability of messages by topic; the first matching rule applies.
     pub topic_promises: Vec<TopicPromise>,
-    /// What becomes of a publish for a kept session whose queue is full, where neither a topic's rule, the publisher's
-    /// grant nor its listener says.
+    /// Queue policy for publishes to stored sessions with a full queue, unless the topic, the grant of the publisher or
+    /// its listener has one.
     pub queue_policy: FullQueuePolicy,
-    /// The same by topic; the first matching rule applies.
+    /// Queue policy by topic; the first matching rule applies.
     pub topic_queue_policies: Vec<TopicQueuePolicy>,
-    /// How long a publish that is to be refused waits for room if its publisher cannot be told.
+    /// How long a publish waits for room before it is refused, if its publisher cannot be told about a refusal.
     pub queue_deadline: Duration,
-    /// Bytes of messages kept for all sessions together; beyond them all queues count as full. 0: half of the disk that
-    /// is free at the start, beside what is kept.
+    /// Maximum bytes of stored messages in all queues together; above it all queues count as full. 0: half of the free
+    /// disk space at the start, plus what is stored.
     pub queues_disk_bytes: u64,
-    /// What the system's clock says: how long the broker was down, it alone tells.
+    /// Reads the system clock, the only source for how long the broker was down.
     pub system_time: fn() -> SystemTime,
-    /// Believes the system's clock about the time that the broker was down, however long that is.
+    /// Trusts the system clock about the down time, however long it is.
     pub accepts_clock: bool,
 }
 
-/// Where sessions and messages are kept, and when they count as kept.
+/// The store folder and the default durability.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Data {
-    /// The folder; it is made if it is missing.
+    /// The folder; created if missing.
     pub folder: PathBuf,
-    /// The default durability of sessions and messages before they are acknowledged.
+    /// The default durability of sessions and messages.
     pub promise: Durability,
 }
 
@@ -144,38 +144,36 @@ impl Default for Config {
 /// One address that clients connect to.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// How logs, events and plugins call it.
+    /// Name in logs, events and plugins.
     pub name: String,
-    /// Where.
+    /// The address.
     pub address: ListenAddress,
-    /// The proxies whose connections begin with a PROXY header; all other peers are refused then. Empty: nobody sends
-    /// one.
+    /// Proxies whose connections must begin with a PROXY header; all other peers are then rejected. Empty: no proxies.
     pub proxies: Vec<ProxySource>,
-    /// What the user name is, whatever CONNECT says; `None`: CONNECT says it, or `tls` does.
+    /// What replaces the user name of CONNECT; `None`: nothing, unless `tls` does.
     pub identity: Option<PeerIdentity>,
-    /// What a client without user name may do; `None` refuses it unless a plugin allows it.
+    /// The grant of clients without user name; `None` refuses them unless a plugin allows them.
     pub anonymous: Option<Grant>,
     /// Rules for WebSocket requests; `None`: plain TCP.
     pub websocket: Option<WebSocketRules>,
-    /// Certificates and what is asked of clients; `None`: nothing is encrypted.
+    /// Certificates and rules for client certificates; `None`: no encryption.
     pub tls: Option<TlsSettings>,
-    /// How safe what its clients do is, where their grants do not say; `None`: as the broker says.
+    /// Durability for clients whose grant has none; `None`: that of the broker.
     pub promise: Option<Durability>,
-    /// Versions of MQTT that its clients may speak.
+    /// Accepted versions of MQTT.
     pub protocol_versions: Vec<ProtocolVersion>,
-    /// How many connections it may have, beside `Config::connections`; 0 is no limit.
+    /// Maximum number of connections, in addition to `Config::connections`; 0 means no limit.
     pub max_connections: usize,
-    /// What its clients may not have, whatever they are granted.
+    /// Restrictions on every grant of its clients.
     pub caps: ListenerCaps,
-    /// What becomes of what its clients publish for a kept session whose queue is full, where their grants do not say;
-    /// `None`: as the broker says.
+    /// Queue policy for clients whose grant has none; `None`: that of the broker.
     pub queue_policy: Option<FullQueuePolicy>,
-    /// What stands in front of the topics of its clients, who do not see it.
+    /// Prefix of its clients' topics, hidden from the clients.
     pub mount_point: Option<MountPoint>,
 }
 
 impl Listener {
-    /// Plain TCP, every version of MQTT, and nothing for clients without user name.
+    /// A listener for plain TCP and all versions of MQTT that refuses clients without user name.
     pub fn new(name: &str, address: SocketAddr) -> Self {
         Self {
             name: name.to_owned(),
@@ -195,22 +193,21 @@ impl Listener {
     }
 }
 
-/// A property of the peer that is the user name of a client.
+/// A property of the peer that replaces the user name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PeerIdentity {
-    /// The number of the user at the other end of a Unix socket.
+    /// The user id of the process at the other end of a Unix socket.
     Uid,
     /// The common name of the client certificate that a proxy has verified.
     ProxyCommonName,
 }
 
-/// Which HTTP requests become MQTT connections.
+/// Which HTTP requests are upgraded to MQTT connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WebSocketRules {
-    /// The path that is asked for, with its leading slash.
+    /// The path of the request, with its leading slash.
     pub path: String,
-    /// Origins of the Web pages that may connect beside the listener's own, by address or as `localhost`;
-    /// `*` is every page.
-    /// Clients that are no browsers name none.
+    /// Origins of Web pages that may connect, in addition to the listener's own origin by address or as `localhost`;
+    /// `*` allows all. Clients that are not browsers send no origin.
     pub origins: Vec<String>,
 }

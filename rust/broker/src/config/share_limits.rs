@@ -1,14 +1,14 @@
 //! Limits of one user: its part of the tables that all clients share.
 
-/// What one user may have of the tables that all clients share. Clients without user name count by their address, if that
-/// has limits. Never more than three quarters of a table; 0 is no limit.
+/// Limits of one user in the tables that all clients share. Clients without user name count by address, if limits apply
+/// to the address. At most three quarters of a table; 0 means no limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ShareLimits {
-    /// Sessions that do not end with their connection.
+    /// Maximum number of sessions that outlive their connection.
     pub sessions: usize,
-    /// Topics with a retained message.
+    /// Maximum number of topics with a retained message.
     pub retained_messages: usize,
-    /// Bytes of retained messages.
+    /// Maximum bytes of retained messages.
     pub retained_bytes: usize,
 }
 
