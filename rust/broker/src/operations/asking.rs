@@ -1,4 +1,4 @@
-//! Questions to one shard, with a deadline.
+//! Sends questions and changes to one shard, with a deadline.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use crate::service::{Answer, BrokerHandle, BrokerStopped};
 use crate::sessions::loading;
 use crate::shard::Shard;
 
-/// How long a shard may take to answer a question that only reads.
+/// Deadline of a question that only reads.
 pub(crate) const READ_DEADLINE: Duration = Duration::from_millis(250);
-/// How long a change may take, with the writes of the store that it waits for.
+/// Deadline of a change, including the writes of the store that it waits for.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why a question has no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The broker stops.
+    /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] BrokerStopped),
-    /// The shard is busy, or hangs.
+    /// The shard did not answer in time: it is busy or stuck.
     #[error("shard {shard} did not answer within {} ms", deadline.as_millis())]
     Late {
         /// Number of the shard.
         shard: usize,
-        /// How long it had.
+        /// The deadline that has passed.
         deadline: Duration,
     },
-    /// The shard has the job, and may still do it.
+    /// The shard has received the change but did not confirm it in time; it may still make it.
     #[error("shard {shard} did not confirm the change within {} s: it may still happen", deadline.as_secs())]
     Unconfirmed {
         /// Number of the shard.
         shard: usize,
-        /// How long it had.
+        /// The deadline that has passed.
         deadline: Duration,
     },
-    /// The session may be among those that are still to be loaded.
+    /// The session may be among those that are not loaded yet.
     #[error("sessions are still being loaded")]
     Loading,
 }
 
-/// A shard whose part of an answer is missing, or may be incomplete.
+/// A shard whose part of an answer is missing or incomplete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MissingPart {
     /// Number of the shard.
     pub shard: usize,
-    /// Why.
+    /// The reason.
     pub why: AskError,
 }
 
@@ -64,7 +64,7 @@ impl BrokerHandle {
         self.read(0, |shard| Arc::clone(&shard.config())).await
     }
 
-    /// The levels of acknowledgements in force, in one line for people.
+    /// The configured durability in one line for people.
     ///
     /// # Errors
     ///
@@ -74,19 +74,19 @@ impl BrokerHandle {
             .await
     }
 
-    /// Figures of the store by name; none without a store. Never waits.
+    /// Counters of the store by name; empty without a store. Never blocks.
     pub fn store_figures(&self) -> Vec<(&'static str, u64)> {
         let engine = self.engine();
         let log = engine.as_ref().and_then(|engine| engine.log.as_ref());
         log.map_or_else(Vec::new, |log| log.figures().to_vec())
     }
 
-    /// How many shards there are; 0 once the broker has ended.
+    /// Number of shards; 0 once the broker has stopped.
     pub(crate) fn shards(&self) -> usize {
         self.engine().map_or(0, |engine| engine.shards())
     }
 
-    /// Asks a shard what it knows at once.
+    /// Reads something on a shard at once.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         shard: usize,
@@ -97,7 +97,7 @@ impl BrokerHandle {
         within(deadline, AskError::Late { shard, deadline }, answer).await
     }
 
-    /// Has the shard of `client_id` change something once all sessions are loaded.
+    /// Changes something on the shard of `client_id`, once all sessions are loaded.
     pub(super) async fn change_client<T: Send + 'static>(
         &self,
         client_id: &str,
@@ -110,7 +110,7 @@ impl BrokerHandle {
             .await
     }
 
-    /// Has a shard change something once all sessions are loaded.
+    /// Changes something on a shard, once all sessions are loaded.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         shard: usize,

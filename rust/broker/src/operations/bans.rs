@@ -10,16 +10,16 @@ use crate::shard::EngineState;
 /// Why a ban is not added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BanError {
-    /// The broker stops.
+    /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] BrokerStopped),
-    /// Others have to be lifted first.
+    /// The maximum number of bans is reached: lift others first.
     #[error(transparent)]
     TooMany(#[from] TooManyBans),
 }
 
 impl EngineState {
-    /// Notes a ban, in the store, too. Clients that it covers stay connected.
+    /// Adds a ban, in the store, too. Clients that it matches stay connected.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl EngineState {
         duration: Option<Duration>,
     ) -> Result<(), TooManyBans> {
         let now = Instant::now();
-        // A time that the clock cannot hold means no end.
+        // A time that the clock cannot represent means no end.
         let until = duration.and_then(|duration| now.checked_add(duration));
         let _change = self.bans.begin_change();
         let ended = self.bans.take_ended(now);
@@ -59,8 +59,8 @@ impl EngineState {
 }
 
 impl BrokerHandle {
-    /// As [`Broker::ban`](crate::Broker::ban). Shards that do not answer soon disconnect their clients later, and are not
-    /// counted.
+    /// Like [`Broker::ban`](crate::Broker::ban). Shards that do not answer in time disconnect their clients later;
+    /// these clients are not counted.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl BrokerHandle {
         Ok(disconnected)
     }
 
-    /// Lifts a ban. False if there is none of this target.
+    /// Lifts a ban; returns false if `target` is not banned.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! Lists of clients: filtered, in the order of their identifiers or by rank.
+//! Lists of clients: filtered, sorted by identifier or by rank.
 //!
-//! A shard is asked for one range of its clients at a time, so that others have their turn in between.
+//! A shard is asked for one range of its clients at a time, so that it can do other work in between.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::operations::asking::{AskError, MissingPart};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
-/// Clients that one question looks at.
+/// Maximum number of clients that a shard examines for one question.
 const CLIENTS_A_TURN: usize = 256;
 
-/// A session and its connection, in figures.
+/// A session and its connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientSummary {
@@ -28,37 +28,37 @@ pub struct ClientSummary {
     pub client_id: Arc<str>,
     /// User name in force.
     pub username: Option<Arc<str>>,
-    /// How long its connection has lasted; `None`: it has none.
+    /// How long it has been connected; `None`: it is offline.
     pub connected_for: Option<Duration>,
-    /// Where it connected from last; `None`: it has not connected in this life of the broker.
+    /// Address of its last connection; `None`: it has not connected since the broker started.
     pub peer: Option<Peer>,
-    /// Name of the listener that it came through last; empty if it has not.
+    /// Listener of its last connection; empty if it has not connected since the broker started.
     pub listener: Arc<str>,
     /// Protocol version of its last connection.
     pub version: ProtocolVersion,
-    /// Keep-alive that it asked for, in seconds.
+    /// Requested Keep Alive in seconds.
     pub keep_alive_s: u16,
     /// Whether its last CONNECT asked for a new session.
     pub clean_start: bool,
-    /// How long its session outlives its connection, in seconds.
+    /// Session expiry in seconds.
     pub session_expiry_s: u32,
     /// Number of its subscriptions.
     pub subscriptions: usize,
-    /// Messages that wait for it.
+    /// Number of queued messages.
     pub queued: usize,
-    /// Their bytes, as far as they are in memory.
+    /// Bytes of the queued messages that are in memory.
     pub queued_bytes: usize,
-    /// Messages sent to it and not acknowledged.
+    /// Number of messages sent to it and not acknowledged.
     pub in_flight: usize,
-    /// QoS 2 messages of it that are not released.
+    /// Number of its QoS 2 publishes that are not released.
     pub receiving: usize,
-    /// Bytes that its socket has not taken yet.
+    /// Bytes that its socket has not accepted yet.
     pub backlog_bytes: usize,
     /// Topic of its will.
     pub will_topic: Option<Arc<str>>,
 }
 
-/// Which clients a list has. `None` matches all.
+/// Conditions for clients. `None` matches all.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFilter {
     /// A part of the client identifier.
@@ -67,44 +67,44 @@ pub struct ClientFilter {
     pub connected: Option<bool>,
     /// The user name.
     pub username: Option<String>,
-    /// A network that its address is in.
+    /// A network that contains its address.
     pub network: Option<Network>,
     /// Protocol version.
     pub version: Option<ProtocolVersion>,
     /// Name of the listener.
     pub listener: Option<String>,
-    /// Least number of queued messages.
+    /// Minimum number of queued messages.
     pub min_queued: usize,
-    /// Least number of messages in flight.
+    /// Minimum number of messages in flight.
     pub min_in_flight: usize,
 }
 
-/// The order of a list of clients.
+/// How to sort a list of clients.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientOrder {
-    /// By client identifier, which pages follow.
+    /// By client identifier; only this order has pages.
     #[default]
     ClientId,
     /// Most queued messages first.
     Queued,
     /// Most messages in flight first.
     InFlight,
-    /// Most bytes that the socket has not taken first.
+    /// Most bytes that the socket has not accepted first.
     Backlog,
-    /// The latest connection first; those without one last.
+    /// The latest connection first; offline clients last.
     ConnectedAt,
 }
 
-/// One page of a list of clients.
+/// A request for one page of a list of clients.
 #[derive(Clone, Debug, Default)]
 pub struct ClientQuery {
-    /// Which clients.
+    /// Which clients to list.
     pub filter: ClientFilter,
-    /// In which order.
+    /// How to sort them.
     pub order: ClientOrder,
-    /// With [`ClientOrder::ClientId`]: identifiers behind this one.
+    /// With [`ClientOrder::ClientId`]: list identifiers after this one.
     pub after: Option<Arc<str>>,
-    /// Most clients of the page.
+    /// Maximum number of clients on the page.
     pub limit: usize,
 }
 
@@ -112,27 +112,27 @@ pub struct ClientQuery {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientPage {
-    /// In the order that was asked for.
+    /// The clients in the requested order.
     pub clients: Vec<ClientSummary>,
     /// Whether more clients follow.
     pub has_more: bool,
-    /// Shards that are left out, or incomplete.
+    /// Shards whose clients are missing or incomplete.
     pub missing: Vec<MissingPart>,
 }
 
-/// Where a client stands in a list: its rank, the highest first, then its identifier.
+/// Sort key of a client: its rank, the highest first, then its identifier.
 type Position = (Reverse<u64>, Arc<str>);
 
-/// What a shard says of a range.
+/// A shard's answer for a range.
 struct Part {
     found: Vec<(Position, ClientSummary)>,
-    /// Where the next range begins; 0 behind the last one.
+    /// Start of the next range; 0 after the last one.
     next: usize,
 }
 
 impl BrokerHandle {
-    /// Lists clients. A client that is there all the time is on exactly one page of a list by client identifier, whoever
-    /// comes and goes meanwhile.
+    /// Lists clients. A client that exists all the time is on exactly one page of a list by client identifier, even if
+    /// others connect or leave meanwhile.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl BrokerHandle {
         })
     }
 
-    /// Adds the clients of one shard to `page`, which keeps one more than its limit.
+    /// Adds the clients of one shard to `page`, which holds one more than its limit.
     async fn list_shard(
         &self,
         shard: usize,
@@ -198,7 +198,7 @@ impl BrokerHandle {
         self.read_client(client_id, summary).await
     }
 
-    /// Asks the shard of a client about it; `None` if it has no session.
+    /// Reads something of a client on its shard; `None` if it has no session.
     pub(super) async fn read_client<T: Send + 'static>(
         &self,
         client_id: &str,
@@ -219,7 +219,7 @@ impl BrokerHandle {
     }
 }
 
-/// Looks at the clients from slot `from` on. Those behind `last` have no place on the page.
+/// Examines the clients from slot `from` on. Clients that sort after `last` do not fit on the page.
 fn part(
     registry: &Registry,
     now: Instant,
@@ -289,7 +289,7 @@ impl ClientOrder {
             Self::InFlight => client.session.borrow().in_flight() as u64,
             Self::Backlog => backlog_bytes(client) as u64,
             Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
-                // The sooner it connected, the longer ago.
+                // A smaller age is a higher rank: the latest connection comes first.
                 let age = link.connected_at.elapsed().as_micros();
                 u64::MAX - u64::try_from(age).unwrap_or(u64::MAX - 1)
             }),
@@ -336,7 +336,7 @@ mod tests {
     use crate::clients::client::{ClientIdentity, KnownLogin};
     use crate::config::grants::{CompiledGrant, Permissions};
 
-    /// A shard does nothing else meanwhile.
+    /// The shard does nothing else meanwhile.
     #[test]
     fn a_question_to_a_shard_looks_at_256_clients() {
         let directory = Directory::new(1, Strategy::default());

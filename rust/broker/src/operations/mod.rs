@@ -1,4 +1,4 @@
-//! Operations: what services beside the shards ask and change for operators. Each question to a shard is bounded.
+//! Operations: queries and changes for operators, from outside of the shards. Each question to a shard is bounded.
 
 pub(crate) mod asking;
 pub(crate) mod bans;

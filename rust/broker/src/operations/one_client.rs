@@ -5,7 +5,7 @@ use mqttcore_session::{InFlightMessage, Subscription};
 use crate::operations::asking::AskError;
 use crate::service::BrokerHandle;
 
-/// A part of what one client has.
+/// Some of the subscriptions or messages of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientItems<T> {
@@ -16,7 +16,7 @@ pub struct ClientItems<T> {
 }
 
 impl BrokerHandle {
-    /// The subscriptions of a client behind `after`, in the order of their filters; `None` if it has no session.
+    /// The subscriptions of a client after `after`, sorted by filter; `None` if it has no session.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl BrokerHandle {
         .await
     }
 
-    /// The first messages that are sent to a client and not acknowledged; `None` if it has no session.
+    /// The first messages in flight to a client; `None` if it has no session.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Publishes as the broker itself: for the embedding program, and for operators.
+//! Publishes messages of the broker itself, for the embedding program and for operators.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,38 +13,37 @@ use crate::routing::{external, journal, router};
 use crate::service::{Answer, BrokerHandle};
 use crate::shard::Shard;
 
-/// A publish from inside was refused.
+/// A message of the broker itself was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
     /// The topic is not a topic name.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// The rest is not a message.
+    /// Properties or payload are not valid.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// The broker is stopped.
+    /// The broker has stopped.
     #[error("the broker is stopped")]
     Stopped,
-    /// The disk is nearly full, and it would have to be kept.
+    /// The disk is nearly full, and the message would have to be stored.
     #[error("the disk is nearly full")]
     NoRoom,
-    /// Memory is short, and it would wait for a subscriber.
+    /// Memory is short, and the message would have to wait for a subscriber.
     #[error("memory is short, and the message would wait for a subscriber")]
     NoMemory,
-    /// The queue of a kept session is full, and such a message is refused then.
+    /// The queue of a stored session is full, and the queue policy refuses the message.
     #[error("the queue of a subscriber is full")]
     QueueFull,
     /// More filters with wildcards agree with parts of the topic than a match may visit.
     #[error("too many filters with wildcards match parts of the topic")]
     TooManyFilters,
-    /// It was delivered, but Kafka did not take it, or something else that the broker itself
-    /// published meanwhile.
+    /// The message was delivered, but Kafka rejected it or another message that the broker itself published meanwhile.
     #[error("Kafka did not accept the message")]
     NotLogged,
 }
 
-/// A message of the broker itself, which is as old as this call.
+/// Makes a message of the broker itself; its expiry starts now.
 pub(crate) fn message(
     topic: &str,
     payload: &[u8],
@@ -59,11 +58,11 @@ pub(crate) fn message(
 }
 
 impl BrokerHandle {
-    /// As [`Broker::publish`](crate::Broker::publish). Waits for its answer as long as for any other change.
+    /// Like [`Broker::publish`](crate::Broker::publish), with the deadline of a change.
     ///
     /// # Errors
     ///
-    /// [`AskError`], or within it [`PublishError`].
+    /// [`AskError`] for the question, [`PublishError`] for the message.
     pub async fn publish(
         &self,
         topic: &str,
@@ -83,7 +82,7 @@ impl BrokerHandle {
     }
 }
 
-/// Routes a message of the broker itself; answers when it is as safe as promised.
+/// Routes a message of the broker itself; answers when its durability is reached.
 pub(crate) fn publish(
     shard: &Rc<Shard>,
     mut message: Message,

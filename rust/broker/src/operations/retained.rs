@@ -1,6 +1,6 @@
 //! Lists of retained messages.
 //!
-//! They read the retained store on the thread of who asks; no shard is asked.
+//! The lists read the retained store on the caller's thread; no shard is asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct RetainedPage {
     pub has_more: bool,
 }
 
-/// The first topics behind a position, in order; one more than a page has.
+/// The first topics after a position, sorted; one more than a page holds.
 struct FirstTopics<'a, T> {
     after: Option<&'a str>,
     limit: usize,
@@ -38,7 +38,7 @@ impl<'a, T> FirstTopics<'a, T> {
         }
     }
 
-    /// Takes the topic if it may be among the first ones. Its cost does not depend on the size of the page.
+    /// Adds the topic if it may be among the first ones. The cost does not depend on the page size.
     fn offer(&mut self, topic: &str, value: impl FnOnce() -> T) {
         let is_full = self.found.len() > self.limit;
         let last = is_full.then(|| self.found.last_key_value()).flatten();
@@ -54,7 +54,7 @@ impl<'a, T> FirstTopics<'a, T> {
 }
 
 impl BrokerHandle {
-    /// Lists the retained messages that match `filter`, of topics behind `after`.
+    /// Lists the retained messages that match `filter`, with topics after `after`.
     ///
     /// # Errors
     ///
@@ -110,7 +110,8 @@ impl BrokerHandle {
             .filter(|message| !message.is_expired(now)))
     }
 
-    /// Visits the messages that have not expired, a step of the walk at a time. Other walks than [`RETAINED_WALKS`] wait.
+    /// Visits the messages that have not expired, one step of the walk at a time. At most [`RETAINED_WALKS`] walks run;
+    /// others wait.
     async fn visit_retained(
         &self,
         filter: &TopicFilter,

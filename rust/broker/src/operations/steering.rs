@@ -1,4 +1,4 @@
-//! What operators change of a client: its connection, its session, its subscriptions.
+//! Changes of a client by operators: its connection, its session, its subscriptions.
 
 use std::rc::Rc;
 
@@ -18,29 +18,29 @@ use crate::service::{Answer, BrokerHandle};
 use crate::sessions::{lifecycle, listing, rights, wills};
 use crate::shard::Shard;
 
-/// What became of a subscription that an operator added.
+/// Outcome of adding a subscription.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subscribed {
-    /// It is new.
+    /// The subscription was added.
     Added,
-    /// It replaces one with the same filter.
+    /// It replaced the subscription with the same filter.
     Replaced,
     /// The client has no session.
     NoSession,
-    /// The client is not connected, so that its permissions and its mount point are not known.
+    /// The client is offline, so its permissions and mount point are not known.
     NotConnected,
-    /// The permissions of the client do not cover the filter.
+    /// The client's permissions do not cover the filter.
     NotCovered,
-    /// The filter is outside of this mount point of the client.
+    /// The filter is outside of the client's mount point.
     Outside(MountPoint),
-    /// The client has as many subscriptions as it may.
+    /// The client has its maximum number of subscriptions.
     TooMany,
 }
 
 impl BrokerHandle {
-    /// Disconnects a client with `reason`, and ends its session at once if `ends_session`. Returns false if there is
-    /// nothing to end: no connection, or with `ends_session` no session. Returns when that is safe.
+    /// Disconnects a client with `reason`, and ends its session at once if `ends_session`. Returns false if there was
+    /// no connection, or with `ends_session` no session. Returns when the change is safe.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl BrokerHandle {
         self.change_client(client_id, disconnect).await
     }
 
-    /// Subscribes a connected client, as if it had sent SUBSCRIBE with the internal `filter`; no retained messages are
-    /// sent. The permissions of the client apply, but no plugin is asked. Returns when it is safe.
+    /// Adds a subscription to a connected client, as if it had sent SUBSCRIBE with the internal `filter`, but without
+    /// retained messages. The client's permissions apply, but no plugin is asked. Returns when the change is safe.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl BrokerHandle {
         self.change_client(client_id, subscribe).await
     }
 
-    /// Ends a subscription of a client; returns false if there is none. Returns when that is safe.
+    /// Removes a subscription of a client; returns false if there is none. Returns when the change is safe.
     ///
     /// # Errors
     ///
@@ -103,13 +103,13 @@ impl BrokerHandle {
     }
 }
 
-/// Answers when all that was written so far is safe.
+/// Answers once everything that was written so far is safe.
 fn when_safe<T: 'static>(shard: &Rc<Shard>, answer: Answer<T>, value: T) {
     shard.flush_mailboxes();
     journal::when_safe(shard, Box::new(move || answer(value)));
 }
 
-/// Ends a session, and its connection first; false if there is none.
+/// Ends a connection and its session; returns false if there is no session.
 fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
     let client = shard.registry.borrow().find(id);
     let Some(client) = client else { return false };
@@ -120,9 +120,9 @@ fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
         lifecycle::detach(shard, &client, cause);
         link.close(cause, reason);
     }
-    // It may have ended with its connection.
+    // The session may have ended with its connection.
     lifecycle::remove_session(shard, &client);
-    // The record of the session ends with its will, which may be queued.
+    // The session's record is removed with its will, which may be queued.
     wills::publish_queued_of(shard, id);
     true
 }
@@ -158,7 +158,7 @@ fn subscribe(
     }
 }
 
-/// Why a client may not have a subscription: it would end when the client comes back ([`rights::revoke_lost_rights`]).
+/// Why the client may not have a subscription that it would lose when it reconnects ([`rights::revoke_lost_rights`]).
 fn refusal(shard: &Shard, client: &Client, filter: &SubscriptionFilter) -> Option<Subscribed> {
     if !client.is_online() {
         return Some(Subscribed::NotConnected);

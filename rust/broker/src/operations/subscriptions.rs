@@ -1,6 +1,6 @@
-//! Lists of subscriptions of all clients, and who gets a topic.
+//! Lists of subscriptions of all clients, and of the receivers of a topic.
 //!
-//! They read the directory on the thread of who asks; shards only name the clients.
+//! The lists read the directory on the caller's thread; shards only look up the client identifiers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -14,32 +14,32 @@ use crate::operations::asking::{AskError, MissingPart};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
-/// Subscriptions that one step reads, and clients that one question names.
+/// Number of subscriptions that one step reads, and of clients that one question names.
 const LISTED_A_STEP: usize = 256;
 
 /// A subscription of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ListedSubscription {
-    /// Who has it; `None` if its shard did not say, or its session has ended meanwhile.
+    /// The client; `None` if its shard did not answer, or its session has ended meanwhile.
     pub client_id: Option<Arc<str>>,
-    /// The session, as a list is ordered.
+    /// The session's number, which lists are sorted by.
     pub session: u64,
-    /// What it matches.
+    /// The topic filter.
     pub filter: SubscriptionFilter,
-    /// How its messages are delivered.
+    /// The granted options.
     pub options: Options,
 }
 
-/// A receiver of a topic.
+/// A client that would receive a message on a topic.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Receiver {
-    /// Who gets it; `None` as in [`ListedSubscription`].
+    /// The client; `None` as in [`ListedSubscription`].
     pub client_id: Option<Arc<str>>,
     /// The highest QoS of its matching subscriptions.
     pub qos: QoS,
-    /// The shared group for which it may be chosen; `None`: it gets every message.
+    /// The shared group that it is a member of; `None`: it gets every message.
     pub group: Option<SubscriptionFilter>,
 }
 
@@ -51,11 +51,11 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Whether more follow.
     pub has_more: bool,
-    /// Shards that have not named their clients.
+    /// Shards that did not look up their clients.
     pub missing: Vec<MissingPart>,
 }
 
-/// Where a page of subscriptions goes on: behind this filter of this session.
+/// The position after which the next page begins: session and filter.
 pub type ListPosition = (u64, String);
 
 impl BrokerHandle {
@@ -96,7 +96,7 @@ impl BrokerHandle {
         self.named(page, limit).await
     }
 
-    /// Puts the clients' identifiers beside their subscriptions.
+    /// Adds the client identifiers to their subscriptions.
     async fn named(
         &self,
         page: BTreeMap<ListPosition, (SubscriptionFilter, Options)>,
@@ -119,9 +119,8 @@ impl BrokerHandle {
         })
     }
 
-    /// Lists who would get a message of `topic`, at most `limit`: nothing is sent, and no group goes on to its next
-    /// member. `None` if the search takes more steps than one for a message may.
-    ///
+    /// Lists the clients that would receive a message on `topic`, at most `limit`. Nothing is sent, and no shared group
+    /// moves on to its next member. Returns `None` if the search takes more steps than that of a message may.
     /// # Errors
     ///
     /// [`BrokerStopped`]
@@ -159,7 +158,7 @@ impl BrokerHandle {
         }))
     }
 
-    /// The client identifiers of sessions.
+    /// Looks up the client identifiers of sessions.
     async fn names(
         &self,
         handles: Vec<u64>,
@@ -194,7 +193,7 @@ fn ids(shard: &Rc<Shard>, handles: &[u64]) -> Vec<(u64, Arc<str>)> {
     handles.iter().filter_map(named).collect()
 }
 
-/// Collects receivers, one more than the limit.
+/// Collects receivers, at most one more than the limit.
 #[derive(Default)]
 struct Receivers {
     found: Vec<(u64, QoS, Option<SubscriptionFilter>)>,
@@ -232,7 +231,7 @@ impl Visitor for Receivers {
         self.group = Some(group.clone());
     }
 
-    /// Takes nothing, so that all members are offered the message.
+    /// Rejects the message, so that it is offered to all members.
     fn shared(&mut self, candidate: Match<'_>) -> bool {
         self.add(&candidate, self.group.clone());
         false
