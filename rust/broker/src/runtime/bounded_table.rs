@@ -5,23 +5,23 @@ use std::collections::hash_map::Entry;
 use std::hash::{Hash, RandomState};
 use std::time::Instant;
 
-/// Entries that are not in use and are remembered.
+/// Maximum number of remembered entries that are not in use.
 const REMEMBERED_MAX: usize = 65_536;
 
 /// A value of a [`BoundedTable`].
 pub(crate) trait Remembered: Default {
-    /// Whether it must stay. Their number is bounded elsewhere.
+    /// Whether the entry must stay. The number of such entries is limited elsewhere.
     fn is_in_use(&self) -> bool;
 
-    /// Whether it equals a new one, so that nothing is lost with it.
+    /// Whether the value equals a new one, so that the entry can be removed.
     fn is_as_new(&self, now: Instant) -> bool;
 }
 
-/// A map with a randomly seeded hash that removes entries which are as new. Of those that are not in use, it remembers at
-/// most 65,536.
+/// A map with a randomly seeded hash. It removes entries that equal new ones, and remembers at most 65,536 that are not
+/// in use.
 pub(crate) struct BoundedTable<K, V> {
     entries: HashMap<K, V, RandomState>,
-    /// The number of entries at which the next sweep is due.
+    /// Number of entries at which the next sweep starts.
     sweep_at: usize,
 }
 
@@ -43,17 +43,17 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
         self.entries.get_mut(key)
     }
 
-    /// Whether a value for `key` would begin a sweep.
+    /// Whether adding `key` would start a sweep.
     pub(crate) fn is_full_for(&self, key: &K) -> bool {
         self.entries.len() >= self.sweep_at && !self.entries.contains_key(key)
     }
 
-    /// Removes the values that `keeps` does not keep.
+    /// Removes the values whose key `keeps` rejects.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&K) -> bool) {
         self.entries.retain(|key, _| keeps(key));
     }
 
-    /// The value of `key`; a new one if there is none.
+    /// The value of `key`; adds a new one if there is none.
     pub(crate) fn entry(&mut self, key: K, now: Instant) -> &mut V {
         if self.is_full_for(&key) {
             self.sweep(now);
@@ -61,7 +61,7 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
         self.entries.entry(key).or_default()
     }
 
-    /// Changes the value of `key` if there is one, and removes it if it is as new then.
+    /// Changes the value of `key` if there is one, and removes it if it then equals a new one.
     pub(crate) fn change(&mut self, key: K, now: Instant, change: impl FnOnce(&mut V)) {
         if let Entry::Occupied(mut entry) = self.entries.entry(key) {
             change(entry.get_mut());
@@ -71,8 +71,8 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
         }
     }
 
-    /// Removes what is as new, then as many others as are too many: any, since an order by age would cost more than the
-    /// table protects.
+    /// Removes entries that equal new ones, then any others in excess: sorting by age would cost more than the limit
+    /// saves.
     fn sweep(&mut self, now: Instant) {
         let mut remembered = 0;
         self.entries.retain(|_, value| {
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// In use, and the time until which it differs from a new one.
+    /// Whether it is in use, and until when it differs from a new one.
     #[derive(Default)]
     struct Value(bool, Option<Instant>);
 

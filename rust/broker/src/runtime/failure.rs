@@ -1,4 +1,4 @@
-//! Failures that stop the broker: its store, or a panic of a thread or task that it needs.
+//! Failures that stop the broker: a failed store, or a panic of an essential thread or task.
 
 use std::error::Error;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,22 +7,22 @@ use std::time::Duration;
 use mqttcore_panics::Panicked;
 use mqttcore_store::StoreError;
 
-/// Why something that runs beside the shards does not start.
+/// Why a service beside the shards did not start.
 pub type ServiceError = Box<dyn Error + Send + Sync>;
 
-/// The reason why a broker must stop.
+/// Why the broker must stop.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerFailure {
-    /// What must be kept cannot be kept any more.
+    /// The store cannot write any more.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A thread or task panicked that the broker cannot do without.
+    /// An essential thread or task panicked.
     #[error(transparent)]
     Panicked(#[from] Panicked),
 }
 
-/// The first failure of a broker, with a wait for it.
+/// The first failure of a broker; threads can wait for it.
 #[derive(Default)]
 pub(crate) struct FailureCell {
     first: Mutex<Option<BrokerFailure>>,
@@ -30,7 +30,7 @@ pub(crate) struct FailureCell {
 }
 
 impl FailureCell {
-    /// Notes `failure`; false if there was one before.
+    /// Records `failure`; returns false if there was one before.
     pub(crate) fn note(&self, failure: BrokerFailure) -> bool {
         let mut first = self.lock();
         let is_first = first.is_none();
@@ -45,7 +45,7 @@ impl FailureCell {
         self.lock().is_some()
     }
 
-    /// Waits for a failure, for so long at most.
+    /// Waits for a failure, at most for `limit`.
     pub(crate) fn wait(&self, limit: Duration) -> Option<BrokerFailure> {
         let waited = self
             .happened

@@ -1,31 +1,31 @@
-//! Decides when memory that was freed goes back to the system: the allocator keeps it for the thread that had it, so
-//! without that each shard could keep as much as it ever used (ADR 0038).
+//! Decides when freed memory is returned to the system. The allocator keeps freed memory for the thread that used it,
+//! so each shard could otherwise keep its largest amount for ever (ADR 0038).
 
 use std::time::{Duration, Instant};
 
-/// Memory in use has fallen by this part of the budget: the freed memory goes back at once ...
+/// Memory is returned at once if memory in use has fallen by this part of the budget ...
 const PART: usize = 16;
 /// ... or by as much as this.
 const LARGE_BYTES: usize = 64 << 20;
-/// Giving back keeps threads from allocating. If it took longer than this, twice the fall is needed from then on ...
+/// Returning memory blocks allocations. If it takes longer than this, twice the fall is needed from then on ...
 const SLOW: Duration = Duration::from_millis(20);
 /// ... up to this part of the budget.
 const LARGEST_PART: usize = 4;
 const FACTOR_MAX: usize = 1 << 16;
-/// Freed memory below this stays with the allocator, which needs it again.
+/// Smaller amounts are not returned, since they are soon needed again.
 const SMALL_BYTES: usize = 1 << 20;
-/// If memory in use has been lower for so long, smaller amounts go back, too.
+/// If memory in use has stayed lower for this long, smaller amounts are returned, too.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How far memory in use has fallen.
+/// Tracks how far memory in use has fallen.
 #[derive(Debug)]
 pub(crate) struct FreedMemory {
-    /// The most that was in use since freed memory went back.
+    /// Maximum in use since memory was last returned.
     most: usize,
-    /// The same since `since`.
+    /// Maximum in use since `since`.
     recent_most: usize,
     since: Instant,
-    /// How many times the usual fall is needed.
+    /// Factor for the fall that is needed.
     factor: usize,
 }
 
@@ -39,7 +39,7 @@ impl FreedMemory {
         }
     }
 
-    /// Whether to give freed memory back now that `used` bytes of `budget` are in use.
+    /// Whether to return freed memory now that `used` bytes of `budget` are in use.
     pub(crate) fn is_due(&mut self, now: Instant, used: usize, budget: usize) -> bool {
         self.most = self.most.max(used);
         self.recent_most = self.recent_most.max(used);
@@ -59,7 +59,7 @@ impl FreedMemory {
         is_due
     }
 
-    /// Giving back took so long.
+    /// Records how long returning memory took.
     pub(crate) fn took(&mut self, time: Duration) {
         self.factor = if time > SLOW {
             (self.factor * 2).min(FACTOR_MAX)

@@ -1,9 +1,9 @@
-//! When each shard ran its timers last: a shard that stops doing so is stuck.
+//! The last time that each shard ran its timers, to detect stuck shards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time of each shard's last turn. Each entry is written by its shard only, and read by all.
+/// The time of each shard's last turn. Only the shard writes its entry; all threads read it.
 #[derive(Debug)]
 pub(crate) struct LastTurns {
     start: Instant,
@@ -12,7 +12,7 @@ pub(crate) struct LastTurns {
 }
 
 impl LastTurns {
-    /// All shards count as having turned at `start`.
+    /// Each shard starts with a turn at `start`.
     pub(crate) fn new(start: Instant, shards: usize) -> Self {
         let turns = (0..shards).map(|_| AtomicU64::new(0)).collect();
         Self { start, turns }
@@ -20,11 +20,11 @@ impl LastTurns {
 
     /// Records a turn of `shard`.
     pub(crate) fn note(&self, shard: usize, now: Instant) {
-        // ORDERING: one writer; readers want some recent value.
+        // ORDERING: one writer; readers need only a recent value.
         self.turns[shard].store(self.millis(now), Ordering::Relaxed);
     }
 
-    /// How long ago each shard had its last turn.
+    /// Time since the last turn of each shard.
     pub(crate) fn ages(&self, now: Instant) -> Vec<Duration> {
         let now = self.millis(now);
         // ORDERING: as in `note`.

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The periods, and how they are called.
+/// The periods and their names.
 const PERIODS: [(f64, &str); 3] = [(60.0, "1min"), (300.0, "5min"), (900.0, "15min")];
 
 /// The rates a minute of `N` counters.
 #[derive(Debug)]
 pub(crate) struct LoadAverages<const N: usize> {
-    /// When the counters were read last, and what they were.
+    /// When the counters were last read, and their values.
     last: Option<(Instant, [u64; N])>,
     /// Of each counter: an average for each period.
     averages: [[f64; PERIODS.len()]; N],
@@ -24,7 +24,7 @@ impl<const N: usize> Default for LoadAverages<N> {
 }
 
 impl<const N: usize> LoadAverages<N> {
-    /// Takes the values of the counters at `now`. The first ones are where the averages begin, at 0.
+    /// Reads the counters at `now`. The first call sets the start values; the averages are then 0.
     #[expect(clippy::cast_precision_loss, reason = "an average with two digits")]
     pub(crate) fn update(&mut self, now: Instant, counts: [u64; N]) {
         let Some((then, before)) = self.last.replace((now, counts)) else {
@@ -43,7 +43,7 @@ impl<const N: usize> LoadAverages<N> {
         }
     }
 
-    /// The averages of each counter, as text with two digits, and how their periods are called.
+    /// The averages of each counter, as text with two digits, and the names of their periods.
     pub(crate) fn texts(&self) -> [[(&'static str, String); PERIODS.len()]; N] {
         let text = |averages: [f64; PERIODS.len()]| {
             std::array::from_fn(|place| (PERIODS[place].1, format!("{:.2}", averages[place])))
@@ -70,11 +70,11 @@ mod tests {
         loads.update(start, [7]);
         assert_eq!(texts(&loads), ["0.00", "0.00", "0.00"]);
 
-        // 100 in 10 s are 600 a minute; 1 - exp(-10 / 60), of it, and so on.
+        // 100 in 10 s are 600 a minute; the averages are (1 - exp(-10 / 60)) of it, and so on.
         loads.update(start + Duration::from_secs(10), [107]);
         assert_eq!(texts(&loads), ["92.11", "19.67", "6.63"]);
 
-        // Nothing more: they sink by exp(-10 / 60), and so on.
+        // No further events: the averages decay by exp(-10 / 60), and so on.
         loads.update(start + Duration::from_secs(20), [107]);
         assert_eq!(texts(&loads), ["77.97", "19.03", "6.56"]);
     }

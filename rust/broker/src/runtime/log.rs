@@ -1,4 +1,4 @@
-//! Log lines for operators, limited to one a second for each category, so that a flood of events is no flood of lines.
+//! Log lines for operators, limited to one a second for each category, so that many events do not make many lines.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::config::hooks::{Hooks, LogLevel, LogLine, LogSubject};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a line is about; each class has its own limit.
+/// The category of a log line; each has its own limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LogCategory {
     Refused,
@@ -51,7 +51,7 @@ pub(crate) enum LogCategory {
 const CLASSES: usize = LogCategory::MemorySender as usize + 1;
 
 impl LogCategory {
-    /// Its name in machine-readable logs.
+    /// The name in machine-readable logs.
     fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -97,7 +97,7 @@ impl LogCategory {
     }
 }
 
-/// What a line says.
+/// The content of a log line.
 pub(crate) struct LogEntry {
     event: &'static str,
     text: String,
@@ -125,7 +125,7 @@ impl LogEntry {
     }
 }
 
-/// The log of one shard.
+/// The logger of one shard.
 pub(crate) struct Logger {
     sink: RefCell<Arc<dyn Hooks>>,
     classes: [Class; CLASSES],
@@ -149,12 +149,12 @@ impl Logger {
         *self.sink.borrow_mut() = sink;
     }
 
-    /// Logs an event that happens once, such as a start: without a rate limit.
+    /// Logs an event that happens once, such as a start, without a rate limit.
     pub(crate) fn say(&self, text: String) {
         self.write(LogLine::new(LogLevel::Info, "broker", text));
     }
 
-    /// Writes a line unless one of this class was written less than a second ago.
+    /// Writes a line unless one of its category was written less than a second ago.
     pub(crate) fn warn<E: Into<LogEntry>>(
         &self,
         class: LogCategory,
@@ -179,12 +179,12 @@ impl Logger {
 
     fn write(&self, line: LogLine) {
         let sink = Arc::clone(&self.sink.borrow());
-        // A failing log must not stop the broker, and there is no other place to report it.
+        // A panic of the log sink must not stop the broker, and cannot be reported anywhere else.
         let _ = catch_unwind(AssertUnwindSafe(|| sink.log(line)));
     }
 }
 
-/// Text from a client made fit for a log line: control characters escaped, length bounded.
+/// Client text made safe for a log line: control characters are escaped, the length is limited.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -204,7 +204,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Neither a control character nor one that turns the direction of the text (abuse H09).
+/// Whether it is neither a control character nor one that changes the direction of text (abuse H09).
 fn is_harmless(character: char) -> bool {
     !character.is_control()
         && !matches!(character, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')

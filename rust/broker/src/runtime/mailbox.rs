@@ -1,7 +1,7 @@
 //! The bounded queue of shard messages between two shards: one lock and one wake for each batch.
 //!
-//! Draining never waits for sending (decision 17): a full box stops the reading of the publisher
-//! that filled it, and of no other client.
+//! Draining never waits for sending (decision 17): if a mailbox is full, the broker stops reading the publisher that
+//! filled it, and no other client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use std::task::Waker;
 
 use tokio::sync::Notify;
 
-/// Letters that may wait in one box before its senders pause.
+/// Number of messages in a mailbox at which its senders pause.
 const CAPACITY: usize = 8_192;
 
-/// Where one shard's messages to another wait.
+/// The queue of messages from one shard to another.
 pub(crate) struct Mailbox<T> {
     inner: Mutex<Inner<T>>,
     len: AtomicUsize,
@@ -36,7 +36,7 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Moves all of `messages` into the box and wakes its owner if it was empty.
+    /// Moves all of `messages` into the mailbox and wakes its owner if it was empty.
     pub(crate) fn send(&self, messages: &mut Vec<T>, waker: &Notify) {
         let mut inner = self.lock();
         let was_empty = inner.messages.is_empty();
@@ -51,7 +51,7 @@ impl<T> Mailbox<T> {
 
     /// Takes all queued messages and resumes paused senders.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
-        // ORDERING: a message that this misses rings the waker after it.
+        // ORDERING: if a new message is missed, its sender wakes the owner afterwards.
         if self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -65,13 +65,13 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Whether a publisher may read on.
+    /// Whether the mailbox has room, so that a publisher may be read.
     pub(crate) fn has_room(&self) -> bool {
-        // ORDERING: a bound that is exceeded by one read's worth of messages is still a bound.
+        // ORDERING: the limit may be exceeded by the messages of one read.
         self.len.load(Ordering::Relaxed) < CAPACITY
     }
 
-    /// Wakes `waker` once the box was drained; false when there is room already.
+    /// Wakes `waker` once the mailbox is drained; returns false if it has room already.
     pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if inner.messages.len() < CAPACITY {

@@ -1,7 +1,7 @@
-//! The budget of memory: what is counted against it, how much of it is used, and its two watermarks (ADR 0033).
+//! The memory budget: what is counted against it, how much of it is used, and its two watermarks (ADR 0033).
 //!
-//! Chunks of messages count themselves ([`Chunk`](mqttcore_session::Chunk)). A shard counts its sessions, with the buffers
-//! of their connections, and connections whose client is not let in yet. Everything else is asked for at each tick.
+//! Message chunks count themselves ([`Chunk`](mqttcore_session::Chunk)). A shard counts its sessions with the buffers
+//! of their connections, and connections before admission. Everything else is measured at each tick.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -10,23 +10,24 @@ use mqttcore_session::{ChunkAccount, ChunkTotal};
 
 use crate::runtime::metrics::Counter;
 
-/// Percent of the budget from which a level is reached, and below which it is left.
+/// Watermarks of a level in percent of the budget: it begins at the first and ends below the second.
 const HIGH: (usize, usize) = (75, 70);
 const FULL: (usize, usize) = (90, 85);
-/// A shard looks at the sum again when its chunks have grown by this part of the budget ...
+/// A shard computes the sum again when its chunks have grown by this part of the budget ...
 const STEPS: usize = 256;
-/// ... but not for every read.
+/// ... but at least by this many bytes.
 const STEP_MIN_BYTES: usize = 16 * 1024;
 
 /// How much of the budget is used.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum MemoryLevel {
-    /// Nothing is done.
+    /// No restrictions.
     #[default]
     Normal,
-    /// Above the first watermark: queues go to the disk, the largest senders are read slowly, QoS 0 does not wait.
+    /// Above the low watermark: queues are spilled, the largest publishers are read slowly, QoS 0 messages are not
+    /// queued.
     High,
-    /// Above the second: what would take memory for long is refused.
+    /// Above the high watermark: requests that would hold memory for long are refused.
     Full,
 }
 
@@ -39,7 +40,7 @@ impl MemoryLevel {
         }
     }
 
-    /// The level at `used` bytes of `budget`, after this one.
+    /// The next level at `used` bytes of `budget`, if this is the current one.
     fn next(self, used: usize, budget: usize) -> Self {
         let limit = |(from, until): (usize, usize), level| {
             let percent = if self >= level { until } else { from };
@@ -55,23 +56,23 @@ impl MemoryLevel {
     }
 }
 
-/// The budget, and what counts against it.
+/// The budget, and the bytes counted against it.
 pub(crate) struct Memory {
     budget: AtomicUsize,
     level: AtomicU8,
-    /// Bytes of tables, which belong to no shard, as of the last tick.
+    /// Bytes of tables that belong to no shard, as of the last tick.
     tables: AtomicUsize,
     shards: Vec<ShardMemory>,
 }
 
-/// What one shard counts. Counters are written by its thread alone.
+/// The counters of one shard. Only its thread writes them.
 pub(crate) struct ShardMemory {
     chunks: Arc<ChunkTotal>,
-    /// Counts messages that came over no connection.
+    /// Counts messages that arrived over no connection.
     pub(crate) own_account: Arc<ChunkAccount>,
-    /// Sessions, and the buffers of their connections.
+    /// Bytes of sessions and of the buffers of their connections.
     pub(crate) sessions: Counter,
-    /// Connections whose client is not let in yet.
+    /// Bytes of connections before admission.
     pub(crate) pending: Counter,
 }
 
@@ -86,16 +87,16 @@ impl ShardMemory {
         }
     }
 
-    /// An account for the messages of one connection.
+    /// Creates an account for the messages of one connection.
     pub(crate) fn account(&self) -> Arc<ChunkAccount> {
         ChunkAccount::new(Arc::clone(&self.chunks))
     }
 }
 
-/// Bytes in use, by who holds them.
+/// Bytes in use, by kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct MemoryUse {
-    /// Topics, properties and payloads, of all messages that wait, are in flight, retained or being written.
+    /// Topics, properties and payloads of all messages: queued, in flight, retained or being written.
     pub(crate) messages: usize,
     pub(crate) sessions: usize,
     pub(crate) pending: usize,
@@ -122,9 +123,9 @@ impl Memory {
         &self.shards[index]
     }
 
-    /// Takes another budget into force.
+    /// Changes the budget.
     pub(crate) fn set_budget(&self, budget: usize) {
-        // ORDERING: figures and hints, as everything here.
+        // ORDERING: statistics and hints, like all atomics here.
         self.budget.store(budget, Ordering::Relaxed);
         self.judge();
     }
@@ -133,23 +134,23 @@ impl Memory {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Notes the bytes of tables that belong to no shard.
+    /// Stores the bytes of tables that belong to no shard.
     pub(crate) fn set_tables(&self, bytes: usize) {
         self.tables.store(bytes, Ordering::Relaxed);
         self.judge();
     }
 
-    /// The level at the last look: see [`Memory::judge`].
+    /// The level that [`Memory::judge`] found last.
     pub(crate) fn level(&self) -> MemoryLevel {
         MemoryLevel::of(self.level.load(Ordering::Relaxed))
     }
 
-    /// How much a shard's chunks may grow before it looks again.
+    /// How much a shard's chunks may grow before it computes the sum again.
     pub(crate) fn step(&self) -> usize {
         (self.budget() / STEPS).max(STEP_MIN_BYTES)
     }
 
-    /// Sums up what is in use, and notes the level.
+    /// Computes the sum of all bytes in use and stores the level.
     pub(crate) fn judge(&self) -> MemoryLevel {
         let level = self.level().next(self.used().sum(), self.budget());
         self.level.store(level as u8, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! How much memory this process may use: the smallest limit of its control groups, or what the machine has.
+//! The memory limit of this process: the smallest limit of its control groups, or the memory of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Percent of the limit that the broker takes for its budget where the configuration does not say.
+/// Default budget in percent of the limit.
 const SHARE: usize = 60;
-/// The budget where nothing tells a limit.
+/// The budget if no limit is known.
 const UNKNOWN_LIMIT_BYTES: usize = 1 << 30;
 
-/// The budget in bytes for `memory_bytes` of the configuration; 0: 60 % of the limit of the control group or of the
+/// The budget in bytes. 0 as `memory_bytes` of the configuration means 60 % of the limit of the control group or of the
 /// machine's memory, whichever is smaller.
 pub fn memory_budget(memory_bytes: usize) -> usize {
     if memory_bytes > 0 {
@@ -17,14 +17,14 @@ pub fn memory_budget(memory_bytes: usize) -> usize {
     limit(Path::new("/")).unwrap_or(UNKNOWN_LIMIT_BYTES) / 100 * SHARE
 }
 
-/// The smallest limit that the files below `root` tell.
+/// The smallest limit in the files below `root`.
 fn limit(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let of_groups = groups.lines().filter_map(|line| limit_of_group(root, line));
     of_groups.chain(machine(root)).min()
 }
 
-/// Bytes of memory that the machine has.
+/// Memory of the machine in bytes.
 fn machine(root: &Path) -> Option<usize> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text
@@ -34,9 +34,10 @@ fn machine(root: &Path) -> Option<usize> {
     kib.checked_mul(1024)
 }
 
-/// The smallest limit of a line of `/proc/self/cgroup`, `number:controllers:path`: of its group and of those above it.
+/// The smallest limit of a line of `/proc/self/cgroup`, `number:controllers:path`: of its group and of the groups
+/// above.
 ///
-/// In a container the path may be one of the host; the group of the container is then the top of what is mounted.
+/// In a container the path may be one of the host; then the root of the mounted hierarchy is the container's own group.
 fn limit_of_group(root: &Path, line: &str) -> Option<usize> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
@@ -57,7 +58,7 @@ fn limit_of_group(root: &Path, line: &str) -> Option<usize> {
         .min()
 }
 
-/// The number in `file`; version 2 says `max` where there is no limit.
+/// The number in `file`; version 2 has `max` if there is no limit.
 fn bytes_in(file: &Path) -> Option<usize> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }

@@ -11,12 +11,12 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Adds `count`. Only the shard's own thread may call this.
     pub(crate) fn add(&self, count: u64) {
-        // ORDERING: one writer, and readers want no more than some recent value.
+        // ORDERING: one writer; readers need only a recent value.
         self.0
             .store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
-    /// Takes `count` off. Only the shard's own thread may call this.
+    /// Subtracts `count`. Only the shard's own thread may call this.
     pub(crate) fn sub(&self, count: u64) {
         // ORDERING: as in `add`.
         let value = self.0.load(Ordering::Relaxed).saturating_sub(count);
@@ -35,7 +35,7 @@ impl Counter {
     }
 }
 
-/// A number that the broker reports, in `Broker::figures`.
+/// A value that the broker reports in `Broker::figures`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Figure {
@@ -48,7 +48,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure with its value now.
+    /// Creates a figure.
     pub const fn new(name: &'static str, meaning: &'static str, value: u64) -> Self {
         Self {
             name,
@@ -58,17 +58,17 @@ impl Figure {
     }
 }
 
-/// Reports figures of an extension of the broker.
+/// Reports the figures of an extension of the broker.
 pub trait Figures: Send + Sync {
-    /// Its figures, always the same ones; their names differ from those of [`Stats`].
+    /// The figures, always the same ones; their names must differ from those of [`Stats`].
     fn figures(&self) -> Vec<Figure>;
 
-    /// Bytes of memory that it holds for messages: part of the broker's budget. It is asked ten times a second.
+    /// Bytes of memory that the extension holds for messages: part of the broker's budget. Called ten times a second.
     fn memory_bytes(&self) -> usize {
         0
     }
 
-    /// What it publishes below `$SYS/`: topics and values that are due now. An empty value clears the topic.
+    /// Topics below `$SYS/` and their values that are due now. An empty value clears the topic.
     fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)>;
 }
 
@@ -86,7 +86,7 @@ macro_rules! counters {
             pub(crate) tallies: TallyCounters,
         }
 
-        /// What the broker has done and holds: the sum over all shards.
+        /// Counters and gauges of the broker: the sums over all shards.
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Stats {

@@ -1,6 +1,7 @@
-//! What a shard runs on: counters, logger, mailboxes, timer wheel, token buckets, bounded tables, and the first failure.
+//! Basic parts of a shard: counters, logger, mailboxes, timer wheel, token buckets, bounded tables, and the first
+//! failure.
 //!
-//! Knows the configuration and nothing above it: no client, no message, no shard.
+//! Depends on the configuration only: no clients, messages or shards.
 
 pub(crate) mod bounded_table;
 pub(crate) mod failure;

@@ -4,7 +4,7 @@ use mqttcore_codec::{PacketType, ReasonCode};
 
 use crate::runtime::metrics::Counter;
 
-/// The types of packets, and how they are called where figures are shown.
+/// Packet types and their names in reports.
 const TYPES: [(PacketType, &str); 15] = [
     (PacketType::Connect, "connect"),
     (PacketType::ConnAck, "connack"),
@@ -23,7 +23,7 @@ const TYPES: [(PacketType, &str); 15] = [
     (PacketType::Auth, "auth"),
 ];
 
-/// Packets of one direction, by type.
+/// Packets of one direction, by packet type.
 #[derive(Debug, Default)]
 pub(crate) struct PacketCounters([Counter; 16]);
 
@@ -38,7 +38,7 @@ impl PacketCounters {
     }
 }
 
-/// What ended or was refused, by reason code.
+/// Connections that were rejected or ended, by reason code.
 #[derive(Debug)]
 pub(crate) struct ReasonCounters([Counter; 256]);
 
@@ -62,17 +62,17 @@ pub(crate) struct TallyCounters {
     pub(crate) packets_sent: PacketCounters,
     /// Answers to CONNECT.
     pub(crate) connects: ReasonCounters,
-    /// Connections of clients that the broker has closed.
+    /// Client connections that the broker closed.
     pub(crate) closed: ReasonCounters,
-    /// Connections of clients that have ended with their DISCONNECT.
+    /// Client connections that ended with a DISCONNECT of the client.
     pub(crate) left: ReasonCounters,
 }
 
 /// Names and counts.
 pub type Tally = Vec<(&'static str, u64)>;
 
-/// Counts by packet type and by reason, summed over all shards. The names of reasons are those of the specification; all
-/// that can occur are there.
+/// Counts by packet type and by reason code, summed over all shards. Reasons have the names of the specification; every
+/// reason that can occur has an entry.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Tallies {
@@ -84,12 +84,13 @@ pub struct Tallies {
     pub connects: Tally,
     /// Connections of clients that the broker closed, by the reason code of DISCONNECT; MQTT 3.x sends none.
     pub closed: Tally,
-    /// Connections that ended with the client's DISCONNECT, by its reason code: with and without the will.
+    /// Connections that ended with the client's DISCONNECT, by its reason code, which says whether the will is
+    /// published.
     pub left: Tally,
 }
 
 impl Tallies {
-    /// The sum of all shards.
+    /// The sums over all shards.
     pub(crate) fn sum(shards: &[&TallyCounters]) -> Self {
         let packets = |of: fn(&TallyCounters) -> &PacketCounters| {
             let count = |packet_type: PacketType| {

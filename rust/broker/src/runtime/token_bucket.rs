@@ -1,8 +1,8 @@
-//! Token buckets: how often something may happen.
+//! Token buckets, for rate limits.
 
 use std::time::{Duration, Instant};
 
-/// How many tokens a second a bucket gets, and how many seconds' worth it holds.
+/// Tokens a second, and how many seconds' worth a bucket holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     per_token: Duration,
@@ -10,13 +10,13 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// `None`, which is no limit, for 0 tokens a second.
+    /// Returns `None`, which means no limit, for 0 tokens a second.
     pub(crate) fn new(per_second: u32, burst: Duration) -> Option<Self> {
         let per_token = Duration::from_secs(1).checked_div(per_second)?;
         Some(Self { per_token, burst })
     }
 
-    /// `tokens` in each such `time`, all of them at once; `None`, which is no limit, for 0 tokens.
+    /// A rate of `tokens` in `time`, which may be spent at once. Returns `None`, which means no limit, for 0 tokens.
     pub(crate) fn per(tokens: u32, time: Duration) -> Option<Self> {
         let per_token = time.checked_div(tokens)?;
         let burst = time;
@@ -24,15 +24,15 @@ impl Rate {
     }
 }
 
-/// A bucket that is full at first.
+/// A token bucket; a new one is full.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TokenBucket {
-    /// The time up to which its tokens are spent.
+    /// The time up to which tokens are spent.
     spent_until: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// Takes a token out if there is one, or no limit; false if there is none.
+    /// Takes a token; returns false if none is available. Without a limit it returns true.
     pub(crate) fn take(&mut self, rate: Option<Rate>, now: Instant) -> bool {
         let has_token = self.has_token(rate, now);
         if has_token {
@@ -41,31 +41,31 @@ impl TokenBucket {
         has_token
     }
 
-    /// Takes a token out, even if there is none.
+    /// Takes a token, even if none is available.
     pub(crate) fn spend(&mut self, rate: Option<Rate>, now: Instant) {
         if let Some(rate) = rate {
             self.spend_many(rate, 1, now);
         }
     }
 
-    /// Takes `count` tokens out, even if there are fewer.
+    /// Takes `count` tokens, even if fewer are available.
     pub(crate) fn spend_many(&mut self, rate: Rate, count: u32, now: Instant) {
         let spent = self.spent_until.map_or(now, |until| until.max(now));
         self.spent_until = Some(spent + rate.per_token * count);
     }
 
-    /// When there is a token; `None` if none was spent yet.
+    /// When a token is available; `None` if none was spent yet.
     pub(crate) fn ready_at(&self, rate: Rate) -> Option<Instant> {
         (self.spent_until? + rate.per_token).checked_sub(rate.burst)
     }
 
-    /// Whether there is a token, or no limit.
+    /// Whether a token is available, or there is no limit.
     pub(crate) fn has_token(&self, rate: Option<Rate>, now: Instant) -> bool {
         let ready_at = rate.and_then(|rate| self.ready_at(rate));
         ready_at.is_none_or(|ready_at| ready_at <= now)
     }
 
-    /// Whether all that was spent has come back.
+    /// Whether all spent tokens have come back.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.spent_until.is_none_or(|until| until <= now)
     }

@@ -1,20 +1,19 @@
-//! Wakes tasks in batches, so that a message for thousands of clients does not put thousands of tasks before those
-//! whose sockets are ready.
+//! Wakes tasks in batches, so that one message for thousands of clients does not delay tasks whose sockets are ready.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// Tasks that a turn wakes at once, and that are woken between two looks at the sockets.
+/// Number of tasks that a turn wakes at once, and that are woken between two polls of the sockets.
 const BATCH: usize = 64;
 
 /// Tasks of a shard that wait to be woken.
 pub(crate) struct WakeQueue {
     waiting: RefCell<VecDeque<Waker>>,
-    /// Tasks that this turn has woken at once.
+    /// Number of tasks that this turn has woken at once.
     woken: Cell<usize>,
-    /// The task that wakes the others.
+    /// The task that runs [`WakeQueue::run`].
     own: RefCell<Waker>,
 }
 
@@ -29,12 +28,12 @@ impl Default for WakeQueue {
 }
 
 impl WakeQueue {
-    /// Begins a turn: it may wake [`BATCH`] tasks at once.
+    /// Starts a turn, which may wake [`BATCH`] tasks at once.
     pub(crate) fn start_turn(&self) {
         self.woken.set(0);
     }
 
-    /// Wakes a task: at once, or behind those that wait if this turn has woken enough.
+    /// Wakes a task at once, or queues it if this turn has woken enough tasks.
     pub(crate) fn wake(&self, waker: &Waker) {
         if self.woken.get() < BATCH {
             self.woken.set(self.woken.get() + 1);
@@ -44,7 +43,7 @@ impl WakeQueue {
         }
     }
 
-    /// Wakes a task behind all that wait; false: none waits, and nothing was done.
+    /// Queues a task behind all waiting ones; returns false and does nothing if none waits.
     pub(crate) fn wake_last(&self, waker: &Waker) -> bool {
         let is_waiting = !self.waiting.borrow().is_empty();
         if is_waiting {
@@ -61,7 +60,7 @@ impl WakeQueue {
         waiting.push_back(waker.clone());
     }
 
-    /// Wakes those that wait, a batch between two looks at the sockets; never ends.
+    /// Wakes the waiting tasks, one batch between two polls of the sockets. Never returns.
     pub(crate) async fn run(&self) {
         loop {
             self.poll_waiting().await;
@@ -75,7 +74,7 @@ impl WakeQueue {
         }
     }
 
-    /// Ready once a task waits.
+    /// Completes once a task waits.
     async fn poll_waiting(&self) {
         poll_fn(|cx| {
             if self.waiting.borrow().is_empty() {
@@ -98,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Spawns a task that notes its number each time that it is woken, and returns how to wake it.
+    /// Spawns a task that records its number each time that it is woken, and returns its waker.
     async fn sleeper(number: usize, order: &Rc<RefCell<Vec<usize>>>) -> Waker {
         let (order, own) = (Rc::clone(order), Rc::new(RefCell::new(None)));
         let told = Rc::clone(&own);

@@ -1,8 +1,7 @@
 //! A hierarchical timer wheel: one deadline for each key, ticks of 100 ms, never early.
 //!
-//! A key is armed at most once. Arming a later deadline than the one in force does nothing: the
-//! key fires at the earlier one, and its handler arms it again. So a keep-alive that every
-//! packet pushes back costs nothing a packet.
+//! A key is armed at most once. Arming it for a later deadline does nothing: the key fires at the earlier one, and its
+//! handler arms it again. So extending a Keep Alive timeout with every packet costs nothing.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +11,21 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const LEVELS: usize = 4;
 const SLOT_BITS: usize = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Farther deadlines are kept at the horizon (19 days) and armed again when they come up.
+/// Later deadlines are stored at the horizon (19 days), and armed again when they fire.
 const HORIZON: u64 = 1 << (SLOT_BITS * LEVELS);
 const UNARMED: u64 = u64::MAX;
-/// Stale entries that are not worth a sweep.
+/// Number of stale entries below which no sweep starts.
 const STALE: usize = 1_024;
 
 /// Deadlines of the clients of one shard, by their slot number.
 pub(crate) struct Wheel {
     start: Instant,
-    /// The last tick whose deadlines have been handed out.
+    /// The last tick whose deadlines have fired.
     tick: u64,
     slots: Vec<Vec<Entry>>,
-    /// The tick each key is armed for; entries that say otherwise are stale.
+    /// The tick that each key is armed for; entries with another tick are stale.
     armed: Vec<u64>,
-    /// Entries in all slots, stale ones among them.
+    /// Entries in all slots, including stale ones.
     entries: usize,
 }
 
@@ -47,7 +46,7 @@ impl Wheel {
         }
     }
 
-    /// Makes `key` fire at `at`, or earlier if it is armed for an earlier time already.
+    /// Arms `key` for `at`; if it is armed for an earlier time, that stays.
     pub(crate) fn arm(&mut self, key: u32, at: Instant) {
         let index = key as usize;
         if index >= self.armed.len() {
@@ -65,8 +64,8 @@ impl Wheel {
         }
     }
 
-    /// Drops the entries of keys that were cancelled, or armed for another time since: a client
-    /// that comes and goes would leave one behind each time, for as long as its keep-alive.
+    /// Removes the entries of keys that were cancelled or armed for another time. Otherwise a client that connects and
+    /// disconnects would leave one entry each time, for the length of its Keep Alive.
     fn sweep(&mut self) {
         let armed = &self.armed;
         for slot in &mut self.slots {
@@ -78,7 +77,7 @@ impl Wheel {
         self.entries = self.slots.iter().map(Vec::len).sum();
     }
 
-    /// Forgets `key`.
+    /// Disarms `key`.
     pub(crate) fn cancel(&mut self, key: u32) {
         if let Some(armed) = self.armed.get_mut(key as usize) {
             *armed = UNARMED;
@@ -215,7 +214,7 @@ mod tests {
         assert!(fired(&mut wheel, start + Duration::from_secs(5)).is_empty());
     }
 
-    /// Sessions that outlive their connections are armed far, then near, then far again.
+    /// Sessions that outlive their connections are armed late, then early, then late again.
     #[test]
     fn deadlines_that_were_replaced_do_not_pile_up() {
         let start = Instant::now();
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!(fired(&mut wheel, due + TICK), [3]);
     }
 
-    /// Against the plainest oracle: a list that is searched at every step.
+    /// Compares with the simplest model: a list that is searched at every step.
     #[test]
     fn random_arms_and_cancels_agree_with_a_list() {
         let start = Instant::now();
