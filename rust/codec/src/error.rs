@@ -4,37 +4,37 @@ use thiserror::Error;
 
 use crate::{PacketType, PropertyId, ProtocolVersion, ReasonCode, TextError};
 
-/// The peer sent bytes that no later byte can turn into a packet.
+/// The peer sent bytes that cannot become a packet, whatever follows.
 ///
-/// "Not enough bytes yet" is not here: it is `Ok(None)`.
+/// If bytes are missing, decoding returns `Ok(None)` instead.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A Variable Byte Integer spent more bytes than its value needs.
+    /// A Variable Byte Integer is longer than its value needs.
     #[error("[MQTT-1.5.5-1] variable byte integer is padded")]
     PaddedVarInt,
-    /// A Variable Byte Integer asked for a fifth byte.
+    /// A Variable Byte Integer is longer than four bytes.
     #[error("[MQTT5 1.5.5] variable byte integer is longer than 4 bytes")]
     VarIntTooLong,
     /// Packet type 0, or AUTH before version 5.
     #[error("[MQTT5 2.1.2] packet type {0} is reserved")]
     ReservedPacketType(u8),
-    /// The flags in the first byte are not those of the packet type.
+    /// The flags in the first byte are not valid for the packet type.
     #[error("[MQTT-2.1.3-1] fixed header flags are not valid for {0:?}")]
     FixedHeaderFlags(PacketType),
     /// A PUBLISH with both QoS bits set.
     #[error("[MQTT-3.3.1-4] PUBLISH has QoS 3")]
     PublishQoS,
-    /// A PUBLISH of QoS 0 says that it is sent again.
+    /// A PUBLISH of QoS 0 has DUP set.
     #[error("[MQTT-3.3.1-2] PUBLISH of QoS 0 has DUP set")]
     DupAtQoS0,
     /// The announced packet is longer than [`Limits::packet_bytes`](crate::Limits).
     #[error("[MQTT-3.2.2-15] packet is larger than the maximum packet size")]
     PacketTooLarge,
-    /// The first packet of a connection is something else.
+    /// The first packet of a connection is not CONNECT.
     #[error("[MQTT-3.1.0-1] the first packet is not CONNECT")]
     ConnectExpected,
-    /// A field ends behind the end of its packet or property list.
+    /// A field extends beyond the end of its packet or property list.
     #[error("[MQTT-4.13.1-1] a field extends beyond the end of the packet")]
     Truncated,
     /// Bytes follow the last field of the packet.
@@ -49,18 +49,18 @@ pub enum DecodeError {
     /// The protocol name of CONNECT is neither `MQTT` nor `MQIsdp`.
     #[error("[MQTT-3.1.2-1] unknown protocol name")]
     ProtocolName,
-    /// The protocol level of CONNECT is not served, or does not go with the name.
+    /// The protocol level of CONNECT is not supported, or does not match the protocol name.
     #[error("[MQTT-3.1.2-2] protocol level {level} is not supported")]
     ProtocolLevel {
         /// The level byte.
         level: u8,
-        /// The version in whose form the client can read the refusal.
+        /// The version of a CONNACK that the client can read.
         answer: ProtocolVersion,
     },
     /// The reserved bit of the connect flags is set (3.1 ignores it).
     #[error("[MQTT-3.1.2-3] reserved connect flag is set")]
     ReservedConnectFlag,
-    /// Will QoS or Will Retain without a will.
+    /// Will QoS or Will Retain is set without a will.
     #[error("[MQTT-3.1.2-11] will QoS or will retain without a will")]
     WillFlags,
     /// Both Will QoS bits are set.
@@ -72,25 +72,25 @@ pub enum DecodeError {
     /// Reserved bits of the connect acknowledge flags are set.
     #[error("[MQTT-3.2.2-1] reserved connect acknowledge flags are set")]
     ConnAckFlags,
-    /// A CONNACK that refuses says that a session is present.
+    /// A CONNACK has an error code and Session Present.
     #[error("[MQTT-3.2.2-6] Session Present is set in a CONNACK with a failure code")]
     SessionPresentOnError,
-    /// A reason or return code that this packet does not have.
+    /// A reason or return code that this packet type does not allow.
     #[error("[MQTT5 2.4] {1:?} does not allow reason code 0x{0:02X}")]
     ReasonCode(u8, PacketType),
     /// No property has this identifier.
     #[error("[MQTT5 2.2.2.2] unknown property 0x{0:02X}")]
     UnknownProperty(u32),
-    /// The property does not belong into this packet, or into a will.
+    /// The property is not allowed in this packet, or in a will.
     #[error("[MQTT5 2.2.2.2] property {0:?} is not allowed here")]
     MisplacedProperty(PropertyId),
-    /// The property may stand once and stands twice.
+    /// The property is allowed once and occurs twice.
     #[error("[MQTT5 2.2.2.2] property {0:?} appears more than once")]
     DuplicateProperty(PropertyId),
-    /// The value is outside of the property's range, such as 2 in a boolean.
+    /// The value is outside of the property's range, such as 2 for a boolean.
     #[error("[MQTT5 2.2.2.2] property {0:?} has a value out of range")]
     PropertyValue(PropertyId),
-    /// The value is 0 where the property forbids it.
+    /// The value is 0, which the property does not allow.
     #[error("[MQTT5 2.2.2.2] property {0:?} is 0")]
     ZeroProperty(PropertyId),
     /// More user properties than [`Limits::user_properties`](crate::Limits).
@@ -102,7 +102,7 @@ pub enum DecodeError {
     /// Authentication Data without an Authentication Method.
     #[error("[MQTT5 3.1.2.11.10] authentication data without a method")]
     AuthenticationDataWithoutMethod,
-    /// An empty topic name, and no alias to stand for it.
+    /// The topic name is empty and there is no topic alias.
     #[error("[MQTT-4.7.3-1] topic name is empty and has no alias")]
     EmptyTopic,
     /// SUBSCRIBE or UNSUBSCRIBE without a topic filter.
@@ -114,10 +114,10 @@ pub enum DecodeError {
     /// Reserved bits of the subscription options are set.
     #[error("[MQTT-3.8.3-5] reserved subscription options are set")]
     ReservedSubscriptionOptions,
-    /// The subscription options ask for QoS 3.
+    /// The subscription options have QoS 3.
     #[error("[MQTT5 3.8.3.1] a subscription requests QoS 3")]
     SubscriptionQoS,
-    /// The subscription options ask for Retain Handling 3.
+    /// The subscription options have Retain Handling 3.
     #[error("[MQTT5 3.8.3.1] retain handling is 3")]
     RetainHandling,
 }
@@ -166,10 +166,9 @@ impl DecodeError {
         }
     }
 
-    /// The normative statement that was broken, by its id in MQTT 5.0.
+    /// The id of the violated statement in MQTT 5.0.
     ///
-    /// Rules without an id of their own fall under `MQTT-4.13.1-1`; the password rule is known
-    /// to 3.1.1 only and has its id there.
+    /// Rules without an id return `MQTT-4.13.1-1`. The password rule exists in 3.1.1 only and returns its id there.
     #[must_use]
     pub const fn statement(self) -> &'static str {
         match self {
@@ -206,11 +205,11 @@ impl DecodeError {
         }
     }
 
-    /// The return code of a 3.x CONNACK, where one may be sent for this error.
+    /// The return code of a 3.x CONNACK, if one may be sent for this error.
     ///
-    /// Only a protocol level that a 3.x client announced is answered: 1, unacceptable protocol
-    /// version. Every other fault in a 3.x CONNECT closes the connection without a word
-    /// [MQTT 3.1.1 MQTT-3.1.4-1]. [`connack_for_error`](crate::connack_for_error) knows version 5 too.
+    /// Only an unsupported protocol level of a 3.x client is answered: 1, unacceptable protocol version. After every
+    /// other error in a 3.x CONNECT the connection is closed without a packet [MQTT 3.1.1 MQTT-3.1.4-1].
+    /// [`connack_for_error`](crate::connack_for_error) handles version 5, too.
     #[must_use]
     pub const fn connack_3x(self) -> Option<u8> {
         match self {
@@ -238,29 +237,29 @@ const fn reason_statement(packet_type: PacketType) -> &'static str {
     }
 }
 
-/// A packet says something that cannot be written: our own fault, not the peer's.
+/// A packet cannot be encoded: an error of the caller, not of the peer.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// A string or binary field is longer than 65,535 bytes.
     #[error("a field is longer than 65,535 bytes")]
     FieldTooLong,
-    /// The packet is longer than 268,435,455 bytes behind its fixed header.
+    /// The packet has more than 268,435,455 bytes after its fixed header.
     #[error("the packet is longer than Remaining Length can express")]
     PacketTooLong,
     /// A value is above 268,435,455.
     #[error("a value is too large for a variable byte integer")]
     VarIntTooLarge,
-    /// The version has no such packet.
+    /// The packet type does not exist in this version.
     #[error("MQTT version {1} has no {0:?}")]
     NotInVersion(PacketType, ProtocolVersion),
-    /// The properties do not fit the packet; the decoder would say the same.
+    /// The properties are not valid in this packet; the error is that of the decoder.
     #[error("properties: {0}")]
     Properties(DecodeError),
-    /// The packet does not have this reason code.
+    /// The packet type does not allow this reason code.
     #[error("{1:?} cannot carry {0}")]
     ReasonCode(ReasonCode, PacketType),
-    /// An empty topic name, and no alias to stand for it.
+    /// The topic name is empty and there is no topic alias.
     #[error("topic name is empty and has no alias")]
     EmptyTopic,
     /// SUBSCRIBE or UNSUBSCRIBE without a topic filter.
@@ -269,7 +268,7 @@ pub enum EncodeError {
     /// SUBACK, or UNSUBACK of version 5, without a reason code.
     #[error("the packet has no reason code")]
     NoReasonCodes,
-    /// A CONNACK that refuses says that a session is present.
+    /// A CONNACK has an error code and Session Present.
     #[error("Session Present is set in a CONNACK with a failure code")]
     SessionPresentOnError,
     /// A password without a user name, before version 5.
@@ -281,7 +280,7 @@ pub enum EncodeError {
 mod tests {
     use super::*;
 
-    /// Errors that no vector of a client's packet leads to.
+    /// Errors that no test vector of a client's packet causes.
     #[test]
     fn errors_name_the_statement_that_was_broken() {
         for (error, statement) in [

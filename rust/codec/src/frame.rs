@@ -9,14 +9,14 @@ use crate::var_int::decode_var_int;
 use crate::wire::{PacketReader, PacketWriter};
 use crate::{DecodeError, EncodeError, PacketType, ProtocolVersion};
 
-/// A fixed header that is whole and within its limits.
+/// A complete fixed header within the limits.
 #[derive(Clone, Copy)]
 struct Header {
     packet_type: PacketType,
     flags: u8,
-    /// Where the body begins.
+    /// Offset of the body.
     body_at: usize,
-    /// The whole packet.
+    /// Length of the whole packet.
     len: usize,
 }
 
@@ -45,14 +45,14 @@ impl Header {
         Err(DecodeError::PacketTooLarge)
     }
 
-    /// The body, once all of it is there.
+    /// The body; `None` until it is complete.
     #[inline]
     fn body<'a>(&self, src: &'a [u8]) -> Option<PacketReader<'a>> {
         src.get(self.body_at..self.len).map(PacketReader::new)
     }
 }
 
-/// Refuses flags that no version allows; 3.1 lets requests that are sent again say so with DUP.
+/// Checks the flags for all versions; 3.1 allows DUP in requests that are sent again.
 #[inline]
 fn check_flags(packet_type: PacketType, flags: u8) -> Result<(), DecodeError> {
     if packet_type == PacketType::Publish {
@@ -65,7 +65,7 @@ fn check_flags(packet_type: PacketType, flags: u8) -> Result<(), DecodeError> {
     Err(DecodeError::FixedHeaderFlags(packet_type))
 }
 
-/// Refuses a first byte that only another version has.
+/// Rejects a first byte that only another version allows.
 #[inline]
 fn check_version(first_byte: u8, version: ProtocolVersion) -> Result<(), DecodeError> {
     match PacketType::of(first_byte) {
@@ -81,23 +81,23 @@ fn check_version(first_byte: u8, version: ProtocolVersion) -> Result<(), DecodeE
     }
 }
 
-/// The announced length of the packet at the front of `src`, in bytes with its fixed header.
+/// The length of the packet at the front of `src`, in bytes with its fixed header.
 ///
-/// Known as soon as the fixed header is there, `None` before; the body may still be to come.
+/// Returns `None` until the fixed header is complete; the body may still be missing.
 ///
 /// # Errors
 ///
-/// [`DecodeError::PacketTooLarge`] above `limits`, and every fault of a fixed header that holds
-/// in all versions. [`decode`] finds the others once the packet is whole.
+/// [`DecodeError::PacketTooLarge`] above `limits`, and every error of a fixed header that applies to all versions.
+/// [`decode`] finds the others once the packet is complete.
 #[inline]
 pub fn frame_len(src: &[u8], limits: &Limits) -> Result<Option<usize>, DecodeError> {
     Ok(Header::read(src, limits)?.map(|header| header.len))
 }
 
-/// Reads the packet at the front of `src`; returns it with its length in bytes.
+/// Decodes the packet at the front of `src`; returns it with its length in bytes.
 ///
-/// `None` means that bytes are missing. A CONNECT is read by the version it names itself.
-/// A PUBLISH and everything else without a list is read without allocating.
+/// Returns `None` if bytes are missing. A CONNECT is decoded in the version that it names. Packets without a list, such
+/// as PUBLISH, are decoded without allocation.
 ///
 /// # Errors
 ///
@@ -149,12 +149,12 @@ fn read_body<'a>(
     })
 }
 
-/// Reads the first packet of a connection, which has to be CONNECT.
+/// Decodes the first packet of a connection, which must be CONNECT.
 ///
 /// # Errors
 ///
-/// [`DecodeError::ConnectExpected`] on the first byte of any other packet [MQTT-3.1.0-1];
-/// otherwise as [`decode`]. [`connack_for_error`](crate::connack_for_error) returns the CONNACK for an error.
+/// [`DecodeError::ConnectExpected`] on the first byte of any other packet [MQTT-3.1.0-1]; otherwise like [`decode`].
+/// [`connack_for_error`](crate::connack_for_error) returns the CONNACK for an error.
 pub fn decode_connect<'a>(
     src: &'a [u8],
     limits: &Limits,
@@ -174,14 +174,14 @@ pub fn decode_connect<'a>(
     Ok(Some((connect, header.len)))
 }
 
-/// Appends the packet to `out`, in the form of `version`.
+/// Appends the packet to `out`, in the format of `version`.
 ///
-/// A CONNECT is written in its own version. 3.x has no properties, subscription options or
-/// reason codes: they are left out, or mapped where 3.x has a return code.
+/// A CONNECT is encoded in its own version. 3.x has no properties, subscription options or reason codes: they are left
+/// out, or mapped to a return code if 3.x has one.
 ///
 /// # Errors
 ///
-/// Any [`EncodeError`]: nothing is written that [`decode`] would refuse. `out` is then as before.
+/// Any [`EncodeError`], if [`decode`] would reject the packet; `out` is then unchanged.
 pub fn encode(
     packet: &Packet<'_>,
     version: ProtocolVersion,
@@ -210,13 +210,13 @@ pub fn encode(
     })
 }
 
-/// Appends all of a PUBLISH but its payload, which the lengths count.
+/// Appends a PUBLISH without its payload; the lengths include the payload.
 ///
-/// The payload can then be shared: it follows these bytes as it is.
+/// The caller writes the payload after these bytes, so that it can be shared.
 ///
 /// # Errors
 ///
-/// As [`encode`].
+/// Like [`encode`].
 #[inline]
 pub fn encode_publish_head(
     publish: &Publish<'_>,

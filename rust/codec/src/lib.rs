@@ -1,12 +1,11 @@
-//! MQTT 3.1, 3.1.1 and 5.0 packets: bytes in, typed packets out, and back.
+//! Encodes and decodes MQTT 3.1, 3.1.1 and 5.0 packets.
 //!
-//! One codec serves all versions: the version is an argument, and a 3.x packet is the same struct
-//! with empty properties. Decoded packets borrow from the bytes they were read from; decoding a
-//! PUBLISH allocates nothing.
+//! One codec serves all versions: the version is an argument, and a 3.x packet is the same struct with empty
+//! properties. Decoded packets borrow from the source bytes; decoding a PUBLISH allocates nothing.
 //!
-//! This crate refuses to keep state, to wait, to log or to know which side of a connection it is
-//! on: rules that need a session, a direction or a topic tree live above it. Topic names and
-//! filters are checked here as text only.
+//! The crate keeps no state, does not block or log, and does not know which side of a connection it is on. Rules that
+//! depend on a session, a direction or a topic tree belong to higher layers. Topic names and filters are checked as
+//! text only.
 //!
 //! ```
 //! use mqttcore_codec::{Limits, Packet, ProtocolVersion, decode, encode};

@@ -2,22 +2,22 @@
 
 use crate::var_int::VAR_INT_MAX;
 
-/// A fixed header of five bytes, and the longest remaining length.
+/// A fixed header of five bytes, and the maximum remaining length.
 const LONGEST_PACKET: u32 = 5 + VAR_INT_MAX;
 
-/// What the decoder accepts at most, whatever the peer announces.
+/// Limits of the decoder, whatever the peer announces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// The largest packet, in bytes with its fixed header.
+    /// Maximum packet size, in bytes with its fixed header.
     pub packet_bytes: u32,
-    /// The most user properties in one property list.
+    /// Maximum number of user properties in one property list.
     pub user_properties: u16,
-    /// The most bytes that the user properties of one list take on the wire.
+    /// Maximum bytes of the user properties of one list on the wire.
     pub user_property_bytes: u32,
 }
 
 impl Limits {
-    /// What the protocol itself allows.
+    /// The limits of the protocol itself.
     pub const MAX: Self = Self {
         packet_bytes: LONGEST_PACKET,
         user_properties: u16::MAX,
@@ -25,7 +25,7 @@ impl Limits {
     };
 }
 
-/// Packets as long as the protocol allows, 64 user properties and 16 KiB of them.
+/// The maximum packet size of the protocol, 64 user properties and 16 KiB of them.
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -3,24 +3,24 @@
 use crate::property_table::property_table;
 use crate::types::PacketType;
 
-/// A set of places that hold properties: bit `n` is packet type `n`, bit 0 is the will.
+/// A set of places for properties: bit `n` is packet type `n`, bit 0 is the will.
 pub(crate) type PropertyPlaces = u16;
 
-/// The will inside of CONNECT.
+/// The will in CONNECT.
 pub(crate) const WILL: PropertyPlaces = 1;
 
-/// The place that a packet of this type is.
+/// The place of a packet type.
 #[inline]
 pub(crate) const fn place(packet_type: PacketType) -> PropertyPlaces {
     1 << packet_type as u16
 }
 
-/// Where a property may stand.
+/// The places where a property is allowed.
 #[derive(Clone, Copy)]
 pub(crate) struct PropertyRule {
-    /// At most once there.
+    /// Places where it may occur once.
     pub(crate) once: PropertyPlaces,
-    /// Any number of times there.
+    /// Places where it may occur any number of times.
     pub(crate) many: PropertyPlaces,
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::{PacketType, QoS};
 
-/// Why something was done or refused: one byte of an acknowledgement, DISCONNECT or AUTH.
+/// Outcome of a request, or why a connection ends: one byte of an acknowledgement, DISCONNECT or AUTH.
 ///
-/// Only values that MQTT 5.0 defines exist. 3.x return codes are mapped to them and back.
+/// Only values that MQTT 5.0 defines can be represented. 3.x return codes are mapped to them and back.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ReasonCode(u8);
 
@@ -27,7 +27,7 @@ macro_rules! reason_codes {
                 }
             }
 
-            /// Bit `n` is set where packet type `n` may carry `value`; 0 for unknown values.
+            /// Bit `n` is set if packet type `n` may carry `value`; 0 for unknown values.
             const fn packets(value: u8) -> u16 {
                 match value {
                     $($value => 0 $(| 1 << PacketType::$packet as u16)+,)+
@@ -92,12 +92,12 @@ reason_codes! {
 }
 
 impl ReasonCode {
-    /// `0x00` as DISCONNECT calls it.
+    /// The name of `0x00` in DISCONNECT.
     pub const NORMAL_DISCONNECTION: Self = Self::SUCCESS;
-    /// `0x00` as SUBACK calls it.
+    /// The name of `0x00` in SUBACK.
     pub const GRANTED_QOS_0: Self = Self::SUCCESS;
 
-    /// The reason code with this value, or `None` where MQTT 5.0 defines none.
+    /// The reason code with this value; `None` if MQTT 5.0 defines none.
     #[inline]
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
@@ -124,7 +124,7 @@ impl ReasonCode {
         self.0
     }
 
-    /// Whether it reports a failure: 0x80 or more.
+    /// Whether it is an error: 0x80 or more.
     #[inline]
     #[must_use]
     pub const fn is_error(self) -> bool {
@@ -133,7 +133,7 @@ impl ReasonCode {
 
     /// Whether a packet of this type may carry it.
     ///
-    /// Which side may send it is not told here. Source: MQTT 5.0 section 2.4.
+    /// It does not check which side may send it. Source: MQTT 5.0 section 2.4.
     #[inline]
     #[must_use]
     pub const fn allowed_in(self, packet_type: PacketType) -> bool {
@@ -142,8 +142,8 @@ impl ReasonCode {
 
     /// The nearest CONNACK return code of 3.x, 0 to 5.
     ///
-    /// What 3.x has no word for becomes 3, server unavailable; a malformed CONNECT gets no
-    /// CONNACK at all in 3.x, which the caller has to know. Source: MQTT 3.1.1 section 3.2.2.3.
+    /// A reason without a counterpart in 3.x becomes 3, server unavailable. A malformed CONNECT gets no CONNACK at all
+    /// in 3.x; the caller must handle that. Source: MQTT 3.1.1 section 3.2.2.3.
     #[must_use]
     pub const fn connect_return_code(self) -> u8 {
         match self {
@@ -156,7 +156,7 @@ impl ReasonCode {
         }
     }
 
-    /// The reason code that a CONNACK return code of 3.x stands for, or `None` above 5.
+    /// The reason code of a 3.x CONNACK return code; `None` above 5.
     #[must_use]
     pub const fn from_connect_return_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -170,9 +170,9 @@ impl ReasonCode {
         })
     }
 
-    /// The SUBACK return code of 3.x: the granted QoS, or 0x80 for every failure.
+    /// The SUBACK return code of 3.x: the granted QoS, or 0x80 for every error.
     ///
-    /// 3.1 has no failure code; 0x80 is what other brokers send there too.
+    /// 3.1 has no error code; other brokers also send 0x80 there.
     pub(crate) const fn subscribe_return_code(self) -> Self {
         if self.is_error() {
             return Self::UNSPECIFIED_ERROR;

@@ -18,7 +18,7 @@ pub enum TextError {
     /// Not UTF-8: overlong, cut, a surrogate, or beyond U+10FFFF.
     #[error("[MQTT-1.5.4-1] text is not well-formed UTF-8")]
     InvalidUtf8,
-    /// U+0000 is in it.
+    /// The text contains U+0000.
     #[error("[MQTT-1.5.4-2] text contains U+0000")]
     NullCharacter,
     /// More than 65,535 bytes.
@@ -49,7 +49,7 @@ impl<'a> Text<'a> {
     ///
     /// # Errors
     ///
-    /// [`TextError::InvalidUtf8`] besides those of [`Text::new`].
+    /// [`TextError::InvalidUtf8`], and the errors of [`Text::new`].
     ///
     /// Source: MQTT 5.0 section 1.5.4, [MQTT-1.5.4-1], [MQTT-1.5.4-2].
     #[inline]
@@ -64,14 +64,14 @@ impl<'a> Text<'a> {
         Ok(Self(text))
     }
 
-    /// The text, for as long as the bytes below it live.
+    /// The text; borrows from the source bytes.
     #[inline]
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
     }
 
-    /// Whether it holds a control character or a non-character, which a receiver may refuse.
+    /// Whether the text contains a control character or a non-character; a receiver may refuse both.
     ///
     /// U+0001 to U+001F, U+007F to U+009F, U+FDD0 to U+FDEF, and the last two code points of
     /// each plane. Source: MQTT 5.0 section 1.5.4.
@@ -84,7 +84,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Looks at every byte without leaving early, so that the compiler can take them in blocks.
+/// Checks every byte without an early return, so that the compiler can vectorize it.
 #[inline]
 fn has_null(bytes: &[u8]) -> bool {
     bytes

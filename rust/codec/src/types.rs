@@ -18,7 +18,7 @@ pub enum ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// Every version that the codec speaks.
+    /// Every version that the codec supports.
     pub const ALL: [Self; 3] = [Self::V3_1, Self::V3_1_1, Self::V5];
 
     /// The protocol level on the wire: 3, 4 or 5.
@@ -28,7 +28,7 @@ impl ProtocolVersion {
         self as u8
     }
 
-    /// The version whose level this is, if the codec speaks it.
+    /// The version with this level, if the codec supports it.
     #[must_use]
     pub const fn from_level(level: u8) -> Option<Self> {
         match level {
@@ -57,7 +57,7 @@ impl fmt::Display for ProtocolVersion {
     }
 }
 
-/// How hard a message is delivered; ordered from weak to strong.
+/// Delivery guarantee of a message; ordered from weak to strong.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum QoS {
@@ -106,7 +106,7 @@ impl PacketId {
     /// The largest identifier.
     pub const MAX: Self = Self(NonZeroU16::MAX);
 
-    /// The identifier with this value, or `None` for 0.
+    /// The identifier with this value; `None` for 0.
     #[inline]
     #[must_use]
     pub const fn new(value: u16) -> Option<Self> {
@@ -142,7 +142,7 @@ impl fmt::Display for PacketId {
     }
 }
 
-/// The kind of a packet: the upper half of its first byte.
+/// The type of a packet: the upper four bits of its first byte.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the specification's own")]
@@ -165,7 +165,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The kind that the first byte of a packet names, or `None` for type 0.
+    /// The type in the first byte of a packet; `None` for type 0.
     #[inline]
     #[must_use]
     pub const fn of(first_byte: u8) -> Option<Self> {
@@ -189,9 +189,9 @@ impl PacketType {
         })
     }
 
-    /// The first byte of such a packet, with the flags that the specification fixes.
+    /// The first byte of a packet of this type, with its fixed flags.
     ///
-    /// The flags of a PUBLISH vary; here they are 0.
+    /// The flags of a PUBLISH vary and are 0 here.
     #[inline]
     pub(crate) const fn first_byte(self) -> u8 {
         let flags = match self {

@@ -7,13 +7,13 @@ pub const VAR_INT_MAX: u32 = (1 << (7 * MAX_LEN)) - 1;
 
 /// Reads the Variable Byte Integer at the front of `src`.
 ///
-/// Returns `(value, len)` with `len` in `1..=4` bytes, or `None` while its last byte is still
-/// to come. Nothing is consumed: the caller advances its own buffer by `len`.
+/// Returns `(value, len)` with `len` in `1..=4` bytes, or `None` if its last byte is missing. The caller must advance
+/// its own buffer by `len`.
 ///
 /// # Errors
 ///
-/// [`DecodeError::VarIntTooLong`] as soon as a fourth byte asks for a fifth and
-/// [`DecodeError::PaddedVarInt`]; both are final and hold in every version.
+/// [`DecodeError::VarIntTooLong`] if the fourth byte is not the last one, and [`DecodeError::PaddedVarInt`]; both are
+/// final and apply to every version.
 ///
 /// Source: MQTT 5.0 section 1.5.5, [MQTT-1.5.5-1].
 #[inline]
@@ -43,7 +43,7 @@ fn decode_long(src: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     Err(DecodeError::VarIntTooLong)
 }
 
-/// How many bytes `value` takes, or `None` above [`VAR_INT_MAX`].
+/// The length of `value` in bytes; `None` above [`VAR_INT_MAX`].
 #[inline]
 pub(crate) const fn var_int_len(value: u32) -> Option<usize> {
     match value {
@@ -55,9 +55,9 @@ pub(crate) const fn var_int_len(value: u32) -> Option<usize> {
     }
 }
 
-/// The bytes of `value`, least significant group first, or `None` above [`VAR_INT_MAX`].
+/// The bytes of `value`, least significant group first; `None` above [`VAR_INT_MAX`].
 ///
-/// The first `len` bytes count; the rest is 0.
+/// The first `len` bytes are used; the rest is 0.
 #[inline]
 pub(crate) fn var_int_bytes(value: u32) -> Option<([u8; MAX_LEN], usize)> {
     let len = var_int_len(value)?;

@@ -1,11 +1,11 @@
-//! Readers and writers of packet fields; every length is checked here.
+//! Readers and writers of packet fields; they check every length.
 
 use crate::text::Text;
 use crate::types::PacketId;
 use crate::var_int::{decode_var_int, var_int_bytes};
 use crate::{DecodeError, EncodeError};
 
-/// The unread rest of a packet's body, or of a property list.
+/// The unread bytes of a packet's body, or of a property list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketReader<'a> {
     rest: &'a [u8],
@@ -27,7 +27,7 @@ impl<'a> PacketReader<'a> {
         self.rest.len()
     }
 
-    /// Everything that is left.
+    /// Takes all unread bytes.
     #[inline]
     pub(crate) fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
@@ -75,7 +75,7 @@ impl<'a> PacketReader<'a> {
         Ok(value)
     }
 
-    /// Two bytes of length, then as many bytes.
+    /// Reads two bytes of length, then as many bytes.
     #[inline]
     pub(crate) fn binary(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.u16()?;
@@ -92,7 +92,7 @@ impl<'a> PacketReader<'a> {
         PacketId::new(self.u16()?).ok_or(DecodeError::ZeroPacketId)
     }
 
-    /// Refuses what the packet's fields left over.
+    /// Fails if unread bytes are left.
     #[inline]
     pub(crate) const fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
@@ -103,7 +103,7 @@ impl<'a> PacketReader<'a> {
     }
 }
 
-/// The end of an output buffer.
+/// Appends to an output buffer.
 #[derive(Debug)]
 pub(crate) struct PacketWriter<'o> {
     out: &'o mut Vec<u8>,
@@ -117,7 +117,7 @@ impl<'o> PacketWriter<'o> {
 
     /// Writes `first_byte`, the remaining length and what `body` writes.
     ///
-    /// A body rarely passes 127 bytes, so one length byte is left free and widened on need.
+    /// A body rarely exceeds 127 bytes, so one byte is reserved for the length; longer lengths move the body.
     pub(crate) fn packet(
         &mut self,
         first_byte: u8,
@@ -164,7 +164,7 @@ impl<'o> PacketWriter<'o> {
         Ok(())
     }
 
-    /// A length that a Variable Byte Integer must be able to say.
+    /// Writes a length as a Variable Byte Integer, if it is not too large.
     #[inline]
     pub(crate) fn length(&mut self, len: usize) -> Result<(), EncodeError> {
         self.var_int(u32::try_from(len).map_err(|_| EncodeError::PacketTooLong)?)

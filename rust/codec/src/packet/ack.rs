@@ -6,21 +6,21 @@ use crate::{
     DecodeError, EncodeError, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode,
 };
 
-/// An acknowledgement on the way of a PUBLISH.
+/// One acknowledgement in the exchange of a PUBLISH.
 ///
-/// Packet identifier (2 bytes); in version 5 then, both optional, reason code (1) and properties.
+/// Packet identifier (2 bytes); in version 5 also reason code (1) and properties, both optional.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ack<'a> {
     /// The identifier of the PUBLISH.
     pub packet_id: PacketId,
-    /// The outcome; 3.x always says success and cannot be told otherwise.
+    /// The outcome; in 3.x always success.
     pub reason: ReasonCode,
     /// Properties of version 5.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Ack<'a> {
-    /// A plain success.
+    /// An acknowledgement with success and without properties.
     #[must_use]
     pub const fn success(packet_id: PacketId) -> Self {
         Self {

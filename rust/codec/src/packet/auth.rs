@@ -6,13 +6,13 @@ use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, R
 
 /// A step of an enhanced authentication.
 ///
-/// Reason code (1 byte) and properties; both are left out for a success without properties.
-/// That an Authentication Method is there is for the session to ask.
+/// Reason code (1 byte) and properties; both are left out for a success without properties. The session checks that
+/// there is an Authentication Method.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Auth<'a> {
     /// Success, continue or re-authenticate.
     pub reason: ReasonCode,
-    /// Method, data and what else belongs to the step.
+    /// Authentication Method, Authentication Data and other properties.
     pub properties: Properties<'a>,
 }
 

@@ -10,9 +10,9 @@ use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, R
 /// Flags (1 byte), reason code or 3.x return code (1 byte), and properties in version 5.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnAck<'a> {
-    /// Whether the server kept state for this client; 3.1 has no place for it.
+    /// Whether the server has a session of this client; not encoded in 3.1.
     pub session_present: bool,
-    /// Success, or why the connection is refused; 3.x writes the nearest return code.
+    /// Success, or why the connection is refused; 3.x has the nearest return code.
     pub reason: ReasonCode,
     /// Properties of version 5.
     pub properties: Properties<'a>,

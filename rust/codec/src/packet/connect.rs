@@ -13,12 +13,11 @@ use crate::{
 
 /// The first packet of a connection.
 ///
-/// Protocol name (2 bytes of length and text), level (1), connect flags (1), keep alive (2) and
-/// properties in version 5; then client identifier, will, user name and password, each behind
-/// 2 bytes of length.
+/// Protocol name (2 bytes of length and text), level (1), connect flags (1), keep alive (2), in version 5 properties;
+/// then client identifier, will, user name and password, each with 2 bytes of length.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct Connect<'a> {
-    /// The version that the client speaks from here on.
+    /// The protocol version of the connection.
     pub version: ProtocolVersion,
     /// The client is a bridge of another broker: the top bit of its protocol level is set. Only 3.1 and 3.1.1 have
     /// this bit, which is Mosquitto's extension.
@@ -29,19 +28,19 @@ pub struct Connect<'a> {
     pub keep_alive_s: u16,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// Who the client says it is; may be empty.
+    /// The client identifier; may be empty.
     pub client_id: Text<'a>,
     /// The will: published if the connection ends without a DISCONNECT.
     pub will: Option<Will<'a>>,
     /// The user name; an empty one is not the same as none.
     pub username: Option<Text<'a>>,
-    /// The password; a secret, never printed. Goes with a user name in 3.x.
+    /// The password; never printed. In 3.x it requires a user name.
     pub password: Option<&'a [u8]>,
 }
 
 /// The message that a server publishes for a client that is gone.
 ///
-/// Properties in version 5, topic name and payload, each behind its length.
+/// In version 5 properties; then topic name and payload, each with its length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Will<'a> {
     /// The QoS to publish with.
@@ -50,9 +49,9 @@ pub struct Will<'a> {
     pub retain: bool,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// Where it is published.
+    /// The topic to publish to.
     pub topic: Text<'a>,
-    /// The message itself.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
@@ -121,7 +120,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Prints whether there is a password, not which.
+/// Prints whether there is a password, not its value.
 impl fmt::Debug for Connect<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connect")
@@ -166,7 +165,7 @@ impl<'a> Will<'a> {
     }
 }
 
-/// The connect flags, checked against each other.
+/// The connect flags; their combination is checked.
 #[derive(Clone, Copy)]
 struct ConnectFlags(u8);
 
@@ -217,7 +216,7 @@ impl ConnectFlags {
     }
 }
 
-/// In 3.1 the remaining length outranks the flags: a missing user name or password is valid.
+/// Whether user name or password may be missing: in 3.1 the remaining length has precedence over the flags.
 ///
 /// Source: MQTT V3.1 section 3.1, "User name and password flags".
 fn is_left_out(reader: &PacketReader<'_>, version: ProtocolVersion) -> bool {
@@ -242,7 +241,7 @@ fn read_version(reader: &mut PacketReader<'_>) -> Result<(ProtocolVersion, bool)
         })
 }
 
-/// The form in which a client of an unserved level reads a CONNACK.
+/// The version of a CONNACK for a client whose protocol level is not supported.
 fn answer_version(name: &[u8], level: u8) -> ProtocolVersion {
     if name == MQISDP || level & !BRIDGE < ProtocolVersion::V5.level() {
         ProtocolVersion::V3_1_1
@@ -258,11 +257,11 @@ const fn protocol_name(version: ProtocolVersion) -> &'static [u8] {
     }
 }
 
-/// The CONNACK that may answer the CONNECT at the front of `src`, which failed with `error`,
-/// and the version to write it in; `None` where the connection is closed without a word.
+/// Returns the CONNACK for the CONNECT at the front of `src`, which failed with `error`, and the version to encode it
+/// in. Returns `None` if the connection must be closed without an answer.
 ///
-/// Version 5 gets the reason code; 3.x gets an answer only if its protocol level is not supported
-/// [MQTT 3.1.1 MQTT-3.1.4-1]; a peer without an MQTT protocol name gets no answer.
+/// Version 5 gets the reason code. 3.x gets an answer only if its protocol level is not supported [MQTT 3.1.1
+/// MQTT-3.1.4-1]. A peer without an MQTT protocol name gets no answer.
 #[must_use]
 pub fn connack_for_error(
     src: &[u8],
@@ -287,7 +286,7 @@ pub fn connack_for_error(
     ))
 }
 
-/// The version that an incomplete or broken CONNECT names, if it comes that far.
+/// The version of an incomplete or malformed CONNECT, if it can be read.
 fn announced_version(src: &[u8]) -> Option<ProtocolVersion> {
     let (&first_byte, rest) = src.split_first()?;
     if PacketType::of(first_byte) != Some(PacketType::Connect) {

@@ -6,7 +6,7 @@ use crate::{DecodeError, EncodeError, PacketType, Properties, ProtocolVersion, R
 
 /// The last packet of a connection.
 ///
-/// Reason code (1 byte) and properties, both optional; nothing in 3.x, where writing drops them.
+/// Reason code (1 byte) and properties, both optional; 3.x has none, so they are dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Disconnect<'a> {
     /// Why the connection ends.

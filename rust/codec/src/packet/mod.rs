@@ -49,7 +49,7 @@ pub enum Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// The kind of this packet.
+    /// The type of this packet.
     #[must_use]
     pub const fn packet_type(&self) -> PacketType {
         match self {
@@ -72,7 +72,7 @@ impl Packet<'_> {
     }
 }
 
-/// What the body of a packet is read by, besides its bytes.
+/// Version and limits for decoding a packet's body.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'l> {
     pub(crate) version: ProtocolVersion,
@@ -80,7 +80,7 @@ pub(crate) struct Context<'l> {
 }
 
 impl Context<'_> {
-    /// The properties of a version 5 packet; 3.x has none and reads none.
+    /// Reads the properties of a version 5 packet; returns none for 3.x.
     #[inline]
     pub(crate) fn properties<'a>(
         self,
@@ -95,7 +95,7 @@ impl Context<'_> {
     }
 }
 
-/// Reads a reason code that version 5 allows in this packet.
+/// Reads a reason code and checks that version 5 allows it in this packet.
 #[inline]
 fn read_reason(
     reader: &mut PacketReader<'_>,
@@ -107,7 +107,7 @@ fn read_reason(
         .ok_or(DecodeError::ReasonCode(value, packet_type))
 }
 
-/// Refuses a reason code that version 5 does not allow in this packet.
+/// Checks that version 5 allows this reason code in this packet.
 fn check_reason(reason: ReasonCode, packet_type: PacketType) -> Result<(), EncodeError> {
     if reason.allowed_in(packet_type) {
         Ok(())
@@ -116,9 +116,9 @@ fn check_reason(reason: ReasonCode, packet_type: PacketType) -> Result<(), Encod
     }
 }
 
-/// Reads what ends an acknowledgement, a DISCONNECT or an AUTH of version 5.
+/// Reads the reason code and properties at the end of an acknowledgement, a DISCONNECT or an AUTH of version 5.
 ///
-/// Nothing at all stands for success without properties; a reason code alone has no properties.
+/// If both are missing, the packet means success; properties alone may be missing, too.
 #[inline]
 fn read_outcome<'a>(
     reader: &mut PacketReader<'a>,
@@ -135,7 +135,7 @@ fn read_outcome<'a>(
     Ok((reason, context.properties(reader, place(packet_type))?))
 }
 
-/// Writes the shortest form that [`read_outcome`] reads; nothing in 3.x.
+/// Writes the shortest format that [`read_outcome`] accepts; nothing in 3.x.
 fn write_outcome(
     writer: &mut crate::wire::PacketWriter<'_>,
     (reason, properties): (ReasonCode, Properties<'_>),

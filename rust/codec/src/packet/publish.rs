@@ -9,21 +9,21 @@ use crate::{
     Text,
 };
 
-/// An application message on its way.
+/// An application message in transfer.
 ///
-/// Topic name (2 bytes of length and text), packet identifier (2 bytes, above QoS 0), properties
-/// in version 5, and the payload up to the end of the packet.
+/// Topic name (2 bytes of length and text), packet identifier (2 bytes, above QoS 0), in version 5 properties, and the
+/// payload up to the end of the packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Publish<'a> {
-    /// QoS, and what belongs to it.
+    /// QoS, packet identifier and DUP.
     pub delivery: PublishQoS,
-    /// Whether the message is, or was, retained.
+    /// The RETAIN flag.
     pub retain: bool,
-    /// The topic name; empty only in version 5, where a topic alias then stands for it.
+    /// The topic name; empty only in version 5 with a topic alias.
     pub topic: Text<'a>,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// The message itself.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
@@ -34,16 +34,16 @@ pub enum PublishQoS {
     AtMostOnce,
     /// QoS 1.
     AtLeastOnce {
-        /// What PUBACK will repeat.
+        /// The identifier for PUBACK.
         packet_id: PacketId,
-        /// Whether it may have been sent before.
+        /// Whether it may be a retransmission.
         dup: bool,
     },
     /// QoS 2.
     ExactlyOnce {
-        /// What PUBREC, PUBREL and PUBCOMP will repeat.
+        /// The identifier for PUBREC, PUBREL and PUBCOMP.
         packet_id: PacketId,
-        /// Whether it may have been sent before.
+        /// Whether it may be a retransmission.
         dup: bool,
     },
 }
@@ -60,7 +60,7 @@ impl PublishQoS {
         }
     }
 
-    /// The packet identifier, above QoS 0.
+    /// The packet identifier; `None` at QoS 0.
     #[inline]
     #[must_use]
     pub const fn packet_id(self) -> Option<PacketId> {
@@ -72,7 +72,7 @@ impl PublishQoS {
         }
     }
 
-    /// Whether the packet may have been sent before.
+    /// Whether the packet may be a retransmission.
     #[inline]
     #[must_use]
     pub const fn dup(self) -> bool {
@@ -111,7 +111,7 @@ impl PublishQoS {
 }
 
 impl<'a> Publish<'a> {
-    /// What the flags of a PUBLISH may not say; the rest is read with the body.
+    /// Rejects invalid combinations of flags; the flags are decoded with the body.
     #[inline]
     pub(crate) const fn check_flags(flags: u8) -> Result<(), DecodeError> {
         match flags & QOS {
@@ -142,7 +142,7 @@ impl<'a> Publish<'a> {
         })
     }
 
-    /// Writes all but the payload; the length counts it.
+    /// Writes all fields except the payload; the length includes the payload.
     #[inline]
     pub(crate) fn write_head(
         &self,
@@ -189,7 +189,7 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// The size of `len` bytes behind a Variable Byte Integer.
+/// The size of `len` bytes with their length as a Variable Byte Integer.
 #[inline]
 fn length_prefixed(len: usize) -> Result<usize, EncodeError> {
     let prefix = u32::try_from(len)

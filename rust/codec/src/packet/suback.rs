@@ -9,15 +9,15 @@ use crate::{
 
 /// The answer to SUBSCRIBE.
 ///
-/// Packet identifier (2 bytes), properties in version 5, then a reason code (1 byte) for each
-/// filter. 3.x has 0, 1, 2 and 0x80; every error is written as 0x80 there.
+/// Packet identifier (2 bytes), in version 5 properties, then a reason code (1 byte) for each filter. 3.x has 0, 1, 2
+/// and 0x80; every error is encoded as 0x80 there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubAck<'a> {
     /// The identifier of the SUBSCRIBE.
     pub packet_id: PacketId,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// The granted QoS or the failure of each filter, in their order.
+    /// For each filter the granted QoS or an error, in the order of SUBSCRIBE.
     pub reasons: Vec<ReasonCode>,
 }
 

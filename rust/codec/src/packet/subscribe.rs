@@ -9,39 +9,39 @@ use crate::{
 
 /// A request for subscriptions.
 ///
-/// Packet identifier (2 bytes), properties in version 5, then each topic filter (2 bytes of
-/// length and text) with its options (1 byte). At least one filter, checked as text only.
+/// Packet identifier (2 bytes), in version 5 properties, then each topic filter (2 bytes of length and text) with its
+/// options (1 byte). There is at least one filter; filters are checked as text only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Subscribe<'a> {
-    /// What SUBACK will repeat.
+    /// The identifier for SUBACK.
     pub packet_id: PacketId,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// Topic filters and options, in their order; three bytes or more of the packet each.
+    /// Topic filters and options, in the order of the packet; each takes at least three bytes.
     pub filters: Vec<(Text<'a>, SubscriptionOptions)>,
 }
 
-/// How a subscription wants its messages; 3.x knows the QoS only and writes nothing else.
+/// Options of a subscription; 3.x has only the QoS.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct SubscriptionOptions {
-    /// The highest QoS to send with.
+    /// The maximum QoS of messages to the client.
     pub maximum_qos: QoS,
-    /// Whether the client's own messages stay away.
+    /// Whether the client's own messages are left out.
     pub no_local: bool,
-    /// Whether messages keep the RETAIN flag they were published with.
+    /// Whether messages keep the RETAIN flag of their publisher.
     pub retain_as_published: bool,
-    /// What happens to retained messages at the time of subscribing.
+    /// When retained messages are sent.
     pub retain_handling: RetainHandling,
 }
 
-/// What happens to retained messages when a subscription is made.
+/// When retained messages are sent for a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// They are sent.
+    /// They are sent for each SUBSCRIBE.
     #[default]
     SendAtSubscribe = 0,
-    /// They are sent if the subscription did not exist before.
+    /// They are sent if the subscription is new.
     SendIfNew = 1,
     /// They are not sent.
     DoNotSend = 2,

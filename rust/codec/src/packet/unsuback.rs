@@ -9,15 +9,14 @@ use crate::{
 
 /// The answer to UNSUBSCRIBE.
 ///
-/// Packet identifier (2 bytes); in version 5 then properties and a reason code (1 byte) for each
-/// filter, which 3.x neither reads nor writes.
+/// Packet identifier (2 bytes); in version 5 also properties and a reason code (1 byte) for each filter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnsubAck<'a> {
     /// The identifier of the UNSUBSCRIBE.
     pub packet_id: PacketId,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// The outcome for each filter, in their order; empty in 3.x.
+    /// The outcome for each filter, in the order of UNSUBSCRIBE; empty in 3.x.
     pub reasons: Vec<ReasonCode>,
 }
 

@@ -7,15 +7,15 @@ use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, Protocol
 
 /// A request to end subscriptions.
 ///
-/// Packet identifier (2 bytes), properties in version 5, then each topic filter (2 bytes of
-/// length and text). At least one filter, checked as text only.
+/// Packet identifier (2 bytes), in version 5 properties, then each topic filter (2 bytes of length and text). There is
+/// at least one filter; filters are checked as text only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unsubscribe<'a> {
-    /// What UNSUBACK will repeat.
+    /// The identifier for UNSUBACK.
     pub packet_id: PacketId,
     /// Properties of version 5.
     pub properties: Properties<'a>,
-    /// Topic filters in their order.
+    /// Topic filters in the order of the packet.
     pub filters: Vec<Text<'a>>,
 }
 

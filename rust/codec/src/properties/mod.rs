@@ -1,7 +1,7 @@
 //! Property lists of MQTT 5.0: checked once, then read in place.
 //!
-//! A list is a Variable Byte Integer with its length, then identifier and value of each
-//! property. What may stand where is said by `property_table.rs` alone.
+//! A list is its length as a Variable Byte Integer, then identifier and value of each property. `property_table.rs`
+//! alone defines which properties a packet may have.
 
 mod property;
 mod value;
@@ -17,7 +17,7 @@ use crate::property_id::{PropertyId, PropertyPlaces};
 use crate::text::Text;
 use crate::wire::{PacketReader, PacketWriter};
 
-/// Checked properties, in place: the bytes behind their length.
+/// A checked property list in place: its bytes without the length.
 ///
 /// Copied by reference. Empty for every 3.x packet.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
@@ -27,10 +27,10 @@ impl<'a> Properties<'a> {
     /// No properties.
     pub const EMPTY: Self = Self(&[]);
 
-    /// Takes bytes that [`Properties::as_bytes`] gave earlier.
+    /// Takes bytes that [`Properties::as_bytes`] returned earlier.
     ///
-    /// Nothing is checked here. Foreign bytes do no harm beyond themselves: [`iter`](Self::iter)
-    /// ends at the first fault, and [`encode`](crate::encode) refuses them.
+    /// The bytes are not checked. Malformed bytes are harmless: [`iter`](Self::iter) stops at the first error, and
+    /// [`encode`](crate::encode) rejects them.
     #[inline]
     #[must_use]
     pub const fn from_checked(bytes: &'a [u8]) -> Self {
@@ -51,20 +51,20 @@ impl<'a> Properties<'a> {
         self.0.is_empty()
     }
 
-    /// The bytes on the wire, without the length before them.
+    /// The bytes on the wire, without the length.
     #[inline]
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether a property with this identifier is there.
+    /// Whether the list has a property with this identifier.
     #[must_use]
     pub fn contains(self, id: PropertyId) -> bool {
         self.iter().any(|property| property.id() == id)
     }
 
-    /// All user properties, names and values, in their order.
+    /// All user properties, as names and values, in the order of the packet.
     pub fn user_properties(self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> {
         self.iter().filter_map(|property| match property {
             Property::UserProperty(name, value) => Some((name, value)),
@@ -72,7 +72,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// All subscription identifiers, in their order.
+    /// All subscription identifiers, in the order of the packet.
     pub fn subscription_identifiers(self) -> impl Iterator<Item = NonZeroU32> {
         self.iter().filter_map(|property| match property {
             Property::SubscriptionIdentifier(id) => Some(id),
@@ -80,7 +80,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Reads a list with its length, and checks all of it.
+    /// Reads a list with its length and checks it.
     #[inline]
     pub(crate) fn read(
         reader: &mut PacketReader<'a>,
@@ -95,7 +95,7 @@ impl<'a> Properties<'a> {
         Ok(Self(bytes))
     }
 
-    /// Writes length and bytes, after the check that the reader would make.
+    /// Checks the list like the decoder, then writes its length and bytes.
     pub(crate) fn write(
         self,
         place: PropertyPlaces,
@@ -107,7 +107,7 @@ impl<'a> Properties<'a> {
         Ok(())
     }
 
-    /// Refuses what the reader would refuse in this place.
+    /// Checks the list like the decoder.
     #[inline]
     pub(crate) fn check(self, place: PropertyPlaces) -> Result<(), EncodeError> {
         if self.0.is_empty() {
@@ -132,8 +132,8 @@ impl fmt::Debug for Properties<'_> {
     }
 }
 
-/// One pass over a property list: every property parses, stands in its place and is not twice
-/// where once is allowed.
+/// Checks a property list in one pass: every property can be parsed, is allowed in its place, and occurs once if only
+/// once is allowed.
 fn check(bytes: &[u8], place: PropertyPlaces, limits: &Limits) -> Result<(), DecodeError> {
     let mut reader = PacketReader::new(bytes);
     let mut seen = 0_u64;
@@ -168,7 +168,7 @@ fn read_id(reader: &mut PacketReader<'_>) -> Result<PropertyId, DecodeError> {
     PropertyId::from_value(value).ok_or(DecodeError::UnknownProperty(value))
 }
 
-/// All identifiers are below 64.
+/// The bit of a property; all identifiers are below 64.
 #[inline]
 const fn bit(id: PropertyId) -> u64 {
     1 << id as u64
@@ -177,7 +177,7 @@ const fn bit(id: PropertyId) -> u64 {
 const AUTHENTICATION: u64 =
     bit(PropertyId::AuthenticationMethod) | bit(PropertyId::AuthenticationData);
 
-/// What the user properties of one list cost so far.
+/// Number and bytes of the user properties of one list so far.
 #[derive(Default)]
 struct UserProperties {
     count: usize,
@@ -199,7 +199,7 @@ impl UserProperties {
     }
 }
 
-/// The properties of a packet, one after the other.
+/// Iterates over the properties of a packet.
 #[derive(Clone, Debug)]
 pub struct PropertiesIter<'a>(PacketReader<'a>);
 
@@ -221,20 +221,20 @@ impl<'a> Iterator for PropertiesIter<'a> {
 
 impl std::iter::FusedIterator for PropertiesIter<'_> {}
 
-/// Properties in the making.
+/// Builds a property list.
 ///
-/// The default is empty and holds no memory.
+/// The default is empty and does not allocate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PropertiesBuf(Vec<u8>);
 
 impl PropertiesBuf {
-    /// Adds a property at the end.
+    /// Appends a property.
     ///
     /// # Errors
     ///
-    /// [`EncodeError::FieldTooLong`] and [`EncodeError::VarIntTooLarge`] for values that cannot
-    /// be written, [`EncodeError::Properties`] for a maximum QoS of 2; the list is then as before.
-    /// Whether the property fits its packet is said by [`encode`](crate::encode).
+    /// [`EncodeError::FieldTooLong`] and [`EncodeError::VarIntTooLarge`] for values that cannot be encoded,
+    /// [`EncodeError::Properties`] for a maximum QoS of 2; the list is then unchanged. [`encode`](crate::encode) checks
+    /// whether the packet allows the property.
     pub fn push(&mut self, property: Property<'_>) -> Result<&mut Self, EncodeError> {
         let len = self.0.len();
         if let Err(error) = property.write(&mut PacketWriter::new(&mut self.0)) {
@@ -244,7 +244,7 @@ impl PropertiesBuf {
         Ok(self)
     }
 
-    /// What was pushed so far.
+    /// The properties that were pushed so far.
     #[inline]
     #[must_use]
     pub fn as_properties(&self) -> Properties<'_> {

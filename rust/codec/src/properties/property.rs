@@ -63,7 +63,7 @@ macro_rules! define_properties {
             }
         }
 
-        /// Prints the value too, but for authentication data, which is a secret.
+        /// Prints the value, too, except authentication data, which is a secret.
         impl fmt::Debug for Property<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 if self.id() == PropertyId::AuthenticationData {

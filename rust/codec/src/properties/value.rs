@@ -6,9 +6,9 @@ use crate::property_id::PropertyId;
 use crate::wire::{PacketReader, PacketWriter};
 use crate::{DecodeError, EncodeError, QoS, Text};
 
-/// A way to write a value; the table of properties names one for each field.
+/// Encoding of a value; the table of properties names one for each field.
 ///
-/// Both directions are told whose value it is, for their errors.
+/// Both directions get the identifier, for their errors.
 pub(super) trait ValueEncoding<'a> {
     type Value;
 
@@ -69,7 +69,7 @@ impl ValueEncoding<'_> for ZeroOrOne {
     }
 }
 
-/// Two bytes, big end first.
+/// Two bytes, big-endian.
 pub(super) struct TwoBytes;
 
 impl ValueEncoding<'_> for TwoBytes {
@@ -109,7 +109,7 @@ impl ValueEncoding<'_> for NonZeroTwoBytes {
     }
 }
 
-/// Four bytes, big end first.
+/// Four bytes, big-endian.
 pub(super) struct FourBytes;
 
 impl ValueEncoding<'_> for FourBytes {
@@ -170,7 +170,7 @@ impl ValueEncoding<'_> for NonZeroVarInt {
     }
 }
 
-/// Text behind two bytes of length.
+/// Text with two bytes of length.
 pub(super) struct Utf8;
 
 impl<'a> ValueEncoding<'a> for Utf8 {
@@ -191,7 +191,7 @@ impl<'a> ValueEncoding<'a> for Utf8 {
     }
 }
 
-/// Bytes behind two bytes of length.
+/// Bytes with two bytes of length.
 pub(super) struct Binary;
 
 impl<'a> ValueEncoding<'a> for Binary {
