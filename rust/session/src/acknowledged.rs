@@ -145,8 +145,8 @@ impl Session {
         }
     }
 
-    /// Handles an acknowledgement that answers no packet: it is ignored or answered until the limit is reached (abuse
-    /// D15).
+    /// Handles an acknowledgement that answers no packet: it is ignored or answered until the limit is reached
+    /// (abuse D15).
     pub(crate) fn stray(&mut self) -> Result<Request<'static>, Violation> {
         self.live.link.strays = self.live.link.strays.saturating_add(1);
         if self.live.link.strays > self.limits.stray_acknowledgements {

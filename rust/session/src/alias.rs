@@ -81,9 +81,9 @@ impl AliasUse {
 
 /// Topic aliases that the server sets, up to the client's maximum [MQTT-3.3.2-11].
 ///
-/// Aliases are assigned in the order in which topics first appear, and are never reassigned. From its second message
-/// on, the topic is replaced by its alias, as clients that offer aliases expect. Such a client cannot share encoded
-/// bytes with other recipients.
+/// Aliases are assigned in the order in which topics first appear, and are never reassigned. From a topic's
+/// second message on, packets carry the alias instead of the topic, as clients that offer aliases expect. Such packets
+/// cannot share encoded bytes with those of other recipients.
 #[derive(Debug)]
 pub(crate) struct OutgoingAliases {
     maximum: u16,

@@ -179,9 +179,9 @@ pub fn reauthentication_refusal(reason: ReasonCode) -> ReasonCode {
 }
 
 impl Session {
-    /// Returns the server's next step in a re-authentication; `None` if none is open.
+    /// Queues the server's next step in a re-authentication; does nothing if none is open.
     ///
-    /// Without Request Problem Information the details are left out [MQTT-3.1.2-29].
+    /// If the client did not ask for problem information, the details are left out [MQTT-3.1.2-29].
     pub fn auth_continue(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
         let running = self
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// The method that the client named in CONNECT, if it authenticated by one.
+    /// The method that the client named in CONNECT, if it named one.
     pub fn authentication_method(&self) -> Option<&str> {
         let authentication = self.live.authentication.as_deref()?;
         Some(authentication.method())

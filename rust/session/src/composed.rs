@@ -129,8 +129,8 @@ mod tests {
         assert!(composed(&text, b"\xff", &ServerLimits::default()).is_ok());
     }
 
-    /// MQTT 5.0 section 1.5.5: a packet has 268,435,455 bytes behind its fixed header at most. Nothing
-    /// of the payload is touched, so the test takes no such memory.
+    /// MQTT 5.0 section 1.5.5: a packet has at most 268,435,455 bytes after its fixed header. The payload's
+    /// pages are never touched, so the test does not use that memory.
     #[test]
     fn a_message_that_no_packet_can_carry_is_refused() {
         // 3 for the topic, 2 for a packet identifier, 1 for the length of no properties

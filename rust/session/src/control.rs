@@ -89,7 +89,7 @@ impl Details {
         }
     }
 
-    /// These details, with `text` as the reason string if they have none.
+    /// The details, with `text` as the reason string if they have none.
     pub(crate) fn or_reason(mut self, text: Option<&str>) -> Self {
         if self.reason_string.is_none() {
             self.reason_string = text.map(Into::into);
@@ -176,8 +176,8 @@ impl Control {
     /// Appends the packet to `out` if it exists in `version` and fits into `limit_bytes`, the client's Maximum Packet
     /// Size [MQTT-3.1.2-24].
     ///
-    /// If the packet is too large, user properties are left out first, then the reason string [MQTT-3.2.2-19, -20,
-    /// MQTT-3.4.2-2, -3 and their like]. Returns whether anything was appended.
+    /// If the packet is too large, user properties are left out first, then the reason string
+    /// [MQTT-3.2.2-19, -20, MQTT-3.4.2-2, -3 and their like]. Returns whether anything was appended.
     pub fn encode(&self, version: ProtocolVersion, limit_bytes: u32, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);

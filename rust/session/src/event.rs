@@ -89,6 +89,6 @@ pub enum DropReason {
     PacketTooLarge,
     /// The client has lost the right to the message.
     Revoked,
-    /// The client cannot see its topic from behind its mount point.
+    /// The topic is outside of the client's mount point.
     OutsideMountPoint,
 }

@@ -28,7 +28,7 @@ pub(crate) struct AckGate {
 pub(crate) struct HeldAcks(VecDeque<(AckToken, Control)>);
 
 impl AckGate {
-    /// Issues the next token. What waits for the token is sent after `confirm`.
+    /// Issues the next token. Acknowledgements with this token are held until `confirm`.
     pub(crate) fn issue_token(&mut self) -> AckToken {
         self.last.0 += 1;
         self.last

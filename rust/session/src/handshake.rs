@@ -163,7 +163,7 @@ fn reference(server: Option<&str>) -> PropertiesBuf {
 
 /// Adds a property that always encodes.
 pub(crate) fn add(properties: &mut PropertiesBuf, property: Property<'_>) {
-    // INVARIANT: every text is checked and every number in range where it is made.
+    // INVARIANT: texts and numbers were checked when they were made.
     properties.push(property).expect("the property encodes");
 }
 

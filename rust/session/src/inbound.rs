@@ -112,8 +112,8 @@ impl Session {
     }
 
     /// A PUBREL with an unknown identifier creates no state (abuse D13). In a durable session it may repeat a PUBREL
-    /// whose release is not safe yet, so PUBCOMP waits for the same token. A flood of them ends the connection (abuse
-    /// D15).
+    /// whose release is not safe yet, so PUBCOMP waits for the same token. A flood of them ends the connection
+    /// (abuse D15).
     fn complete_unknown(&mut self, packet_id: PacketId) -> Result<Request<'static>, Violation> {
         let told = (packet_id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
         let details = self.allowed(Details::reason("no such message is open"));

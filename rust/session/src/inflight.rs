@@ -120,7 +120,7 @@ impl InFlight {
         self.bytes
     }
 
-    /// Whether a message of so many bytes has room in `window`.
+    /// Whether a message of `message_bytes` fits into `window`.
     pub(crate) fn has_room(&self, window: Window, message_bytes: usize) -> bool {
         self.len() < usize::from(window.messages) && window.takes(self.bytes, message_bytes)
     }

@@ -20,7 +20,7 @@
 //!
 //! # Held acknowledgements
 //!
-//! An [`AckToken`] holds back an acknowledgement until the engine has confirmed that the state behind it is safe
+//! An [`AckToken`] holds back an acknowledgement until the engine has confirmed that its record is safe
 //! (decision 2). PUBACK and PUBREC wait for the token of [`Session::accept_publish`] in every session, since a durable
 //! session may receive the message. If nothing has to be written, confirm the token at once. Other packets wait in
 //! durable sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL, PUBCOMP and QoS

@@ -37,7 +37,7 @@ pub(crate) enum SubscriptionIds {
     #[default]
     None,
     One(NonZeroU32),
-    /// Behind one thin pointer: it is rare, and every queued message has this field.
+    /// One thin pointer, since the case is rare and every queued message has this field.
     Many(Arc<Vec<NonZeroU32>>),
 }
 

@@ -6,8 +6,8 @@ use mqttcore_codec::PacketId;
 
 /// A set of packet identifiers: a short list, then a bitmap.
 ///
-/// Receive Maximum limits a v5 client; a 3.x client may have all 65,535 identifiers open, which costs 8 KiB (abuse
-/// D08).
+/// Receive Maximum limits a v5 client; a 3.x client may have all 65,535 identifiers open, which costs 8 KiB
+/// (abuse D08).
 #[derive(Debug)]
 pub(crate) enum ReceivedIds {
     Few(Vec<PacketId>),

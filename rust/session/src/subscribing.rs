@@ -149,8 +149,8 @@ impl Session {
     }
 
     /// Checks that the answer fits, since SUBACK and UNSUBACK have a code for each filter. An answer that is too large
-    /// for the client could not be sent [MQTT-3.1.2-24], and the client would wait for it [MQTT-3.8.4-1,
-    /// MQTT-3.10.4-4].
+    /// for the client could not be sent [MQTT-3.1.2-24], and the client would wait for it
+    /// [MQTT-3.8.4-1, MQTT-3.10.4-4].
     fn check_answer(&self, codes: usize) -> Result<(), Violation> {
         let (packet_id, properties) = (2, 1);
         let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);

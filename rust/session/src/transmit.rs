@@ -209,7 +209,7 @@ fn subscription_id_bytes(ids: &SubscriptionIds) -> u64 {
     ids.map(|id| 1 + var_int_bytes(u64::from(id.get()))).sum()
 }
 
-/// `bytes` behind a length.
+/// The size of `bytes` bytes with their length as a Variable Byte Integer.
 pub(crate) fn with_length(bytes: u64) -> u64 {
     var_int_bytes(bytes) + bytes
 }

@@ -29,8 +29,8 @@ pub struct Config {
     pub shards: usize,
     /// Limits of one session, and what CONNACK announces of them.
     pub limits: Arc<ServerLimits>,
-    /// Maximum time from accept to CONNACK, including enhanced authentication; received bytes do not extend it (abuse
-    /// C13). It also limits a re-authentication.
+    /// Maximum time from accept to CONNACK, including enhanced authentication; received bytes do not extend it
+    /// (abuse C13). It also limits a re-authentication.
     pub connect_deadline: Duration,
     /// Maximum number of connections without CONNACK, over all listeners (abuse C15).
     pub pending_connections: usize,

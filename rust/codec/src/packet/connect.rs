@@ -260,8 +260,8 @@ const fn protocol_name(version: ProtocolVersion) -> &'static [u8] {
 /// Returns the CONNACK for the CONNECT at the front of `src`, which failed with `error`, and the version to encode it
 /// in. Returns `None` if the connection must be closed without an answer.
 ///
-/// Version 5 gets the reason code. 3.x gets an answer only if its protocol level is not supported [MQTT 3.1.1
-/// MQTT-3.1.4-1]. A peer without an MQTT protocol name gets no answer.
+/// Version 5 gets the reason code. 3.x gets an answer only if its protocol level is not supported
+/// [MQTT 3.1.1 MQTT-3.1.4-1]. A peer without an MQTT protocol name gets no answer.
 #[must_use]
 pub fn connack_for_error(
     src: &[u8],
