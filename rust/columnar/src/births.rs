@@ -1,6 +1,6 @@
-//! Sparkplug B aliases at the start of a range, so that its rows can be decoded without the rows before it.
+//! Sparkplug B aliases at the start of a range: with them its rows can be decoded without the rows before it.
 //!
-//! A file says it in its footer, rows of the tail in the metadata of their schema: the same table under the same key.
+//! A file stores the table in its footer, a batch of the tail in the metadata of its schema, under the same key.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use super::topics::{Topics, column};
 /// Key of the table, in footers and in metadata.
 pub(crate) const ALIASES: &str = "mqttcore.aliases";
 
-/// Topics of the messages that give aliases their meaning.
+/// Topic filters of the messages that define aliases.
 pub(crate) const BIRTHS: [&str; 2] = ["spBv1.0/+/NBIRTH/#", "spBv1.0/+/DBIRTH/#"];
 
 impl FromStr for Aliases {
@@ -33,7 +33,7 @@ impl FromStr for Aliases {
 }
 
 impl Aliases {
-    /// Takes up what the BIRTHs of a batch say, as if its rows had been read.
+    /// Learns the aliases of the BIRTH messages in a batch.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Aliases {
         self.walk(batch, |_, _| {})
     }
 
-    /// The same, and notes what the rows need of before them.
+    /// Like [`follow`](Self::follow), and records which earlier aliases the rows need.
     pub(crate) fn follow_noting(
         &mut self,
         batch: &RecordBatch,
@@ -70,7 +70,7 @@ impl Aliases {
     }
 }
 
-/// Has batches say what their rows need of before them, in the metadata of their schema.
+/// Adds the earlier aliases that the rows of the batches need to the metadata of their schema.
 ///
 /// # Errors
 ///

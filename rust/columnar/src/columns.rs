@@ -12,11 +12,11 @@ use arrow_select::take::take;
 use super::schema::row_schema;
 use super::{ColumnarError, Decoder, ReadOptions};
 
-/// The columns to hand out, in their order.
+/// The output columns, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputColumns {
     schema: SchemaRef,
-    /// Those that no file has, because they are decoded.
+    /// Decoded columns, which no file has.
     made: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl OutputColumns {
         &self.schema
     }
 
-    /// Returns where in a file the columns stand that are to be read; those that it lacks have no place.
+    /// Returns the indices of the columns to read from a file; columns that the file lacks have none.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl OutputColumns {
         Ok(places)
     }
 
-    /// Puts what was read into order, with nulls for what the file lacks.
+    /// Orders the columns of a batch, with nulls for columns that the file lacks.
     pub(crate) fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
         let rows = batch.num_rows();
         let columns = self.schema.fields().iter().map(|field| {
@@ -109,7 +109,7 @@ impl OutputColumns {
     }
 }
 
-/// Writes the values of a dictionary out, since Spark takes none.
+/// Replaces a dictionary by its values, since Spark does not accept dictionaries.
 fn unfold(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.as_dictionary_opt::<Int32Type>() {
         Some(dictionary) => take(dictionary.values(), dictionary.keys(), None),

@@ -1,10 +1,10 @@
-//! Limits of a batch in rows and bytes, and where to split.
+//! Splits batches at limits of rows and bytes.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 
-/// Returns how many rows at the front of `batch` have at most `limit` bytes of texts and blobs; one at least.
+/// Returns the number of first rows of `batch` that have at most `limit` bytes of texts and blobs; at least one.
 pub(crate) fn rows_within(batch: &RecordBatch, limit: usize) -> usize {
     let ends: Vec<&[i32]> = batch
         .columns()

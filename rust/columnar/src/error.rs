@@ -8,16 +8,16 @@ use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 use thiserror::Error;
 
-/// Rows cannot be made, written or read.
+/// Rows cannot be built, written or read.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ColumnarError {
     /// A row is larger than any batch may be.
     #[error("a row of {bytes} bytes is larger than {limit}")]
     RowTooLarge {
-        /// Its bytes.
+        /// Size of the row in bytes.
         bytes: usize,
-        /// How many it may have.
+        /// Maximum size in bytes.
         limit: usize,
     },
     /// A row does not fit into what is left of a batch: finish the batch and push it again.
@@ -26,7 +26,7 @@ pub enum ColumnarError {
         /// Bytes of the row.
         bytes: usize,
     },
-    /// Batches are not what a file can hold: the rows of one partition, dense and in order.
+    /// The batches cannot be written to a file, which holds the rows of one partition, dense and in order.
     #[error("partition {partition}: {problem}")]
     NotDense {
         /// The partition.
@@ -34,7 +34,7 @@ pub enum ColumnarError {
         /// A description, with the offset.
         problem: String,
     },
-    /// Batches have other columns than a stream has.
+    /// The batches have other columns than a stream.
     #[error("column {column}: {problem}")]
     Column {
         /// Its name.
@@ -47,7 +47,7 @@ pub enum ColumnarError {
     Io {
         /// Which file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// A file is not a Parquet file, or is damaged.
@@ -58,7 +58,7 @@ pub enum ColumnarError {
         /// A description of the error.
         problem: String,
     },
-    /// A file is not the one that the index says it is.
+    /// A file is not the one that the index describes.
     #[error("{} does not match the index: {problem}", .file.display())]
     OtherFile {
         /// Which file.
@@ -73,32 +73,32 @@ pub enum ColumnarError {
         partition: i32,
         /// The first offset that is missing.
         from: i64,
-        /// The first behind it that is there, or the end of the range.
+        /// The next offset that exists, or the end of the range.
         to: i64,
     },
-    /// A payload does not fit its schema, and that was to be an error.
+    /// A payload does not fit its schema, with [`OnError::Fail`](crate::OnError::Fail).
     #[error("partition {partition}: the payload at offset {offset} does not fit the schema")]
     Undecodable {
         /// The partition.
         partition: i32,
-        /// The row.
+        /// The offset of the row.
         offset: i64,
     },
-    /// An option says what cannot be.
+    /// The value of an option is not valid.
     #[error("option {option}: {problem}")]
     Option {
-        /// Which.
+        /// The option's name.
         option: &'static str,
         /// A description of the error.
         problem: String,
     },
-    /// Arrow or Parquet refused something that no file is the cause of.
+    /// An error of Arrow or Parquet that is not about a file.
     #[error("{0}")]
     Arrow(String),
 }
 
 impl ColumnarError {
-    /// The file system failed with `file`.
+    /// An I/O error on `file`.
     pub fn io(file: &Path, source: io::Error) -> Self {
         Self::Io {
             file: file.to_owned(),

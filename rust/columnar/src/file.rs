@@ -24,7 +24,7 @@ use super::shape::BatchShaper;
 use super::wanted::RowPredicate;
 use super::{ColumnarError, FileMeta, ReadOptions};
 
-/// A file whose footer is what the index says.
+/// An open file whose footer matches the index.
 pub(crate) struct ParquetFile {
     path: PathBuf,
     file: Arc<File>,
@@ -33,17 +33,17 @@ pub(crate) struct ParquetFile {
     meta: FileMeta,
 }
 
-/// A row group, and the offsets that are wanted of it.
+/// A row group, and the offsets to read from it.
 pub(crate) struct RowGroup {
     pub(crate) index: usize,
     pub(crate) all: Range<i64>,
     pub(crate) wanted: Range<i64>,
 }
 
-/// Rows of a row group, behind a filter if there is one.
+/// A reader of a row group, with an optional filter.
 pub(crate) struct FileRows {
     pub(crate) batches: ParquetRecordBatchReader,
-    /// Rows that the filter has seen and nobody has counted yet.
+    /// Number of rows that the filter has tested since the last count.
     seen: Option<Arc<AtomicUsize>>,
 }
 
@@ -59,7 +59,7 @@ impl FileRows {
 }
 
 impl ParquetFile {
-    /// Opens a file and holds its footer against the index.
+    /// Opens a file and compares its footer with the index.
     pub(crate) fn open(
         part: FilePart,
         partition: i32,
@@ -105,7 +105,7 @@ impl ParquetFile {
         groups.collect()
     }
 
-    /// Begins to read the wanted rows of a row group; `None` if it has none of them.
+    /// Opens a reader of the wanted rows of a row group; `None` if it has none of them.
     pub(crate) fn read(
         &self,
         group: &RowGroup,
@@ -117,7 +117,7 @@ impl ParquetFile {
         })
     }
 
-    /// Has the decoder know of Sparkplug's aliases what it would if it had read all rows before `from`.
+    /// Gives the decoder the Sparkplug aliases that it would know if it had read all rows before `from`.
     pub(crate) fn begin(&self, shape: &mut BatchShaper, from: i64) -> Result<(), ColumnarError> {
         if let Some(text) = &self.meta.aliases {
             shape.begin(&self.path, text)?;
@@ -175,7 +175,7 @@ impl ParquetFile {
         Ok(Some(FileRows { batches, seen }))
     }
 
-    /// The same file with its topics as a dictionary, so that a filter looks at each topic once.
+    /// Reads the topics as a dictionary, so that a filter tests each distinct topic once.
     fn with_topic_dictionary(&self) -> Result<ArrowReaderMetadata, ParquetError> {
         let fields = self.metadata.schema().fields().iter().map(|field| {
             if field.name() != TOPIC {
@@ -202,8 +202,8 @@ impl ParquetFile {
     }
 }
 
-/// Has the Parquet library read `path`. It panics at some damage, for which only the file is to blame: what it was doing
-/// must not be gone on with.
+/// Calls the Parquet library to read `path`. The library panics on some damaged files; the panic becomes an error, and
+/// the reader must not be used afterwards.
 ///
 /// # Errors
 ///
@@ -218,12 +218,12 @@ pub fn contained<T, E: Display>(
     }
 }
 
-/// Returns how many offsets there are; none if they are the wrong way round.
+/// Returns the number of offsets; 0 if the range is reversed.
 pub(crate) fn count(range: &Range<i64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(0)
 }
 
-/// Rows of a batch, so that batches of average rows keep to the limit of bytes.
+/// The number of rows of a batch, so that batches of average rows stay within the limit of bytes.
 fn batch_rows(group: &RowGroupMetaData, options: &ReadOptions) -> usize {
     let rows = usize::try_from(group.num_rows()).unwrap_or(0).max(1);
     let bytes = usize::try_from(group.total_byte_size()).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Rows of a stream as Arrow batches and Parquet files, and the way back.
+//! Converts rows of a stream to Arrow batches and Parquet files, and reads them.
 //!
-//! [`RowBuilder`] makes a [`RecordBatch`](arrow_array::RecordBatch) out of [`Row`]s, [`write_parquet`] a file out of
-//! batches, and [`PartitionReader`] hands out exactly the rows of a range, or an error that names what is missing.
-//! [`row_schema`] says which columns there are: the same in memory, in files and in Spark.
+//! [`RowBuilder`] builds a [`RecordBatch`](arrow_array::RecordBatch) from [`Row`]s, [`write_parquet`] writes batches to
+//! a file, and [`PartitionReader`] returns exactly the rows of a range, or an error that names the missing ones.
+//! [`row_schema`] defines the columns, which are the same in memory, in files and in Spark.
 //!
-//! The crate starts no thread, and has a file open only while it reads it, so that it works in a forked process.
+//! The crate starts no thread, and keeps a file open only while it reads it, so that it works in a forked process.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -12,12 +12,12 @@ use super::births::ALIASES;
 use super::file::contained;
 use super::schema::row_schema;
 
-/// Which stream wrote a file.
+/// The stream that wrote a file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Origin {
     /// Its name.
     pub stream: String,
-    /// Its epoch, as the offsets of the source carry it.
+    /// The stream's epoch, which offsets of the Spark source contain.
     pub epoch: String,
     /// Version of its typed columns; 0 if it has none.
     pub schema: u32,
@@ -26,9 +26,9 @@ pub struct Origin {
 /// The rows of a file: those of one partition with offsets `base..=last`, without a gap.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileMeta {
-    /// Which stream wrote it.
+    /// The stream that wrote the file.
     pub origin: Origin,
-    /// Whose rows.
+    /// The partition.
     pub partition: i32,
     /// The first offset.
     pub base: i64,
@@ -38,15 +38,15 @@ pub struct FileMeta {
     pub min_us: i64,
     /// The latest timestamp, in Unix microseconds.
     pub max_us: i64,
-    /// How many typed columns it has behind those of every row.
+    /// Number of typed columns, after those of every row.
     pub typed: usize,
-    /// What its rows need to know of Sparkplug's aliases that was said before them, as
-    /// [`Aliases::to_json`](super::Aliases::to_json) writes it; `None` in files of a version that did not say it.
+    /// The earlier Sparkplug aliases that the rows need, in the format of
+    /// [`Aliases::to_json`](super::Aliases::to_json); `None` in files of versions that did not store them.
     pub aliases: Option<String>,
 }
 
 impl FileMeta {
-    /// Returns how many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> i64 {
         self.last - self.base + 1
     }
@@ -56,7 +56,7 @@ impl FileMeta {
     /// # Errors
     ///
     /// [`ColumnarError::Io`], [`ColumnarError::Unreadable`] for a file that is not Parquet, and
-    /// [`ColumnarError::OtherFile`] for one that no stream wrote, or whose rows are not as many as its offsets.
+    /// [`ColumnarError::OtherFile`] for one that no stream wrote, or whose number of rows differs from its offsets.
     pub fn read(path: &Path) -> Result<Self, ColumnarError> {
         let file = File::open(path).map_err(|error| ColumnarError::io(path, error))?;
         let footer = contained(path, || {
@@ -65,11 +65,11 @@ impl FileMeta {
         Self::of(path, &footer)
     }
 
-    /// Takes it out of a footer that is read already.
+    /// Parses a footer that was read already.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError`]: mqttcore has not written the file.
+    /// [`ColumnarError`]: mqttcore did not write the file.
     pub fn of(path: &Path, footer: &ParquetMetaData) -> Result<Self, ColumnarError> {
         let entries = Entries::of(path, footer);
         let columns = footer.file_metadata().schema().get_fields().len();

@@ -7,10 +7,10 @@ use super::columns::OutputColumns;
 use super::wanted::ANY_TOPIC;
 use super::{ColumnarError, Decoder};
 
-/// Which rows and columns a reader hands out, and in how large batches.
+/// The rows and columns that a reader returns, and the size of batches.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Only rows whose topic this matches, by the rules of MQTT: `#` leaves topics out that begin with `$`.
+    /// Only rows whose topic the filter matches. As in MQTT, `#` does not match topics that begin with `$`.
     pub filter: Option<TopicFilter>,
     /// Only rows at or after this time, in Unix microseconds.
     pub start_us: Option<i64>,
@@ -18,15 +18,15 @@ pub struct ReadOptions {
     pub end_us: Option<i64>,
     /// Typed columns of the stream, which follow those of every row.
     pub typed: Vec<Field>,
-    /// Decodes those that a file lacks, which is older than they are; without it they are null there.
+    /// Decodes typed columns that an older file lacks; without it they are null.
     pub late: Option<Decoder>,
     /// Decodes the payloads into further columns.
     pub decoder: Option<Decoder>,
-    /// The columns to hand out, in this order; all of them if `None`.
+    /// The output columns, in this order; all columns if `None`.
     pub columns: Option<Vec<String>>,
-    /// Rows of a batch at most.
+    /// Maximum number of rows in a batch.
     pub batch_rows: usize,
-    /// Bytes of a batch at most, a single row excepted.
+    /// Maximum number of bytes in a batch; a single row may exceed it.
     pub batch_bytes: usize,
 }
 
@@ -47,11 +47,11 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// Parses a filter of any length that a stream may be asked with.
+    /// Parses a filter for reading a stream, of any length.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] says what is wrong with it.
+    /// [`ColumnarError::Option`] if the filter is not valid.
     pub fn parse_filter(text: &str) -> Result<TopicFilter, ColumnarError> {
         TopicFilter::parse(text, &ANY_TOPIC).map_err(|error| ColumnarError::Option {
             option: "filter",
@@ -63,7 +63,7 @@ impl ReadOptions {
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] names a column that there is not, or that is named twice.
+    /// [`ColumnarError::Option`] names a column that does not exist or is selected twice.
     pub fn schema(&self) -> Result<SchemaRef, ColumnarError> {
         Ok(OutputColumns::of(self)?.schema().clone())
     }

@@ -7,7 +7,7 @@ use super::ColumnarError;
 /// A file and the offsets that the index says it holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FilePart {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
     /// The first offset.
     pub base: i64,
@@ -15,7 +15,7 @@ pub struct FilePart {
     pub last: i64,
 }
 
-/// A file, and the offsets `from..to` that are to be read of it.
+/// A file, and the offsets `from..to` to read from it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct OffsetSpan {
     pub(crate) part: FilePart,
@@ -23,7 +23,7 @@ pub(crate) struct OffsetSpan {
     pub(crate) to: i64,
 }
 
-/// Covers `from..to` with as few files as there are; of files that overlap, that which reaches farthest is read.
+/// Covers `from..to` with as few files as possible; of overlapping files, selects the one that reaches farthest.
 pub(crate) fn cover(
     parts: &[FilePart],
     partition: i32,

@@ -18,15 +18,15 @@ use super::wanted::RowPredicate;
 /// How many rows of a row group pass a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Share {
-    /// None does.
+    /// No row passes.
     None,
-    /// Some may.
+    /// Some rows may pass.
     Some,
-    /// Each does.
+    /// Each row passes.
     All,
 }
 
-/// Returns what is left of the test within a row group, or `None` if none of its rows is wanted.
+/// Returns the part of the test that remains for a row group, or `None` if none of its rows is wanted.
 pub(crate) fn prune(
     wanted: &RowPredicate,
     file: &Arc<File>,
@@ -51,7 +51,7 @@ pub(crate) fn prune(
     )))
 }
 
-/// Whether topics of Sparkplug may be in a row group, by its statistics.
+/// Whether a row group may contain Sparkplug topics, by its statistics.
 pub fn may_have_births(group: &RowGroupMetaData) -> bool {
     let column = column(group, TOPIC);
     !column.is_some_and(|column| is_out_of_bounds(NAMESPACE, column))
@@ -101,17 +101,17 @@ fn share_of_topics(
     })
 }
 
-/// Returns what every topic begins with that the filter matches.
+/// Returns the prefix of all topics that the filter matches.
 fn literal_prefix(filter: &str) -> &str {
     let literal = filter.find(['+', '#']).map_or(filter, |end| &filter[..end]);
     if filter[literal.len()..].starts_with('#') {
-        // `a/#` takes `a`, too [MQTT-4.7.1-2].
+        // `a/#` also matches `a` [MQTT-4.7.1-2].
         return literal.strip_suffix('/').unwrap_or(literal);
     }
     literal
 }
 
-/// Whether no topic between the bounds of the column, which may be cut short, begins with `prefix`.
+/// Whether no topic between the bounds of the column begins with `prefix`; bounds may be truncated.
 fn is_out_of_bounds(prefix: &str, column: &ColumnChunkMetaData) -> bool {
     let Some(Statistics::ByteArray(bounds)) = column.statistics() else {
         return false;
@@ -122,7 +122,7 @@ fn is_out_of_bounds(prefix: &str, column: &ColumnChunkMetaData) -> bool {
     is_below || bounds.min_opt().is_some_and(|min| is_above(min.data()))
 }
 
-/// Reads the dictionary of a column, if every value is in it.
+/// Reads the dictionary of a column if it contains every value.
 fn whole_dictionary(
     file: &Arc<File>,
     column: &ColumnChunkMetaData,
@@ -141,7 +141,7 @@ fn whole_dictionary(
     })
 }
 
-/// Texts with their lengths in front, as the PLAIN encoding has them.
+/// Length-prefixed texts in PLAIN encoding.
 struct Values<'a>(&'a [u8]);
 
 impl<'a> Iterator for Values<'a> {

@@ -13,10 +13,10 @@ use super::shape::BatchShaper;
 use super::wanted::RowPredicate;
 use super::{ColumnarError, FilePart, ReadOptions};
 
-/// The rows `from..to` of a partition, batch after batch.
+/// Iterates over the rows `from..to` of a partition in batches.
 ///
-/// Either all of them come, or an error that says which do not; behind an error nothing follows. Files are opened one after
-/// the other, when their turn comes.
+/// It returns either all rows, or an error that names the missing ones; nothing follows an error. Files are opened one
+/// after the other, when they are needed.
 pub struct PartitionReader {
     partition: i32,
     options: ReadOptions,
@@ -26,7 +26,7 @@ pub struct PartitionReader {
     ready: VecDeque<RecordBatch>,
 }
 
-/// A file, and what is still to be read of it.
+/// An open file, and its remaining row groups.
 struct OpenFile {
     file: ParquetFile,
     groups: vec::IntoIter<RowGroup>,
@@ -35,17 +35,17 @@ struct OpenFile {
 
 struct GroupReader {
     rows: FileRows,
-    /// Rows that are still to come, before any filter.
+    /// Number of remaining rows, before any filter.
     left: usize,
 }
 
 impl PartitionReader {
-    /// Plans the way through `parts`, the files that the index names for `partition`. No file is opened yet.
+    /// Selects files of `parts`, which the index names for `partition`. Opens no file.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Missing`] names the first offsets that are in no file; [`ColumnarError::Option`] says which option
-    /// is wrong.
+    /// [`ColumnarError::Missing`] names the first offsets that are in no file; [`ColumnarError::Option`] names an
+    /// option that is not valid.
     pub fn new(
         parts: &[FilePart],
         partition: i32,
@@ -67,7 +67,7 @@ impl PartitionReader {
         self.shape.schema()
     }
 
-    /// Returns the aliases of Sparkplug B that are known by now, if payloads are decoded that have them.
+    /// Returns the Sparkplug B aliases that are known so far, if payloads of that format are decoded.
     pub fn aliases(&self) -> Option<String> {
         self.shape.aliases()
     }

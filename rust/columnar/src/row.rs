@@ -13,36 +13,36 @@ use arrow_schema::SchemaRef;
 use super::ColumnarError;
 use super::schema::{UTC, pair, pair_fields, row_schema};
 
-/// Bytes that one row may have: half of what the offsets of a batch can count.
+/// Maximum size of a row in bytes: half of the range of a batch's offsets.
 pub const MAX_ROW_BYTES: usize = 1 << 30;
 
-/// Bytes that the columns of a batch hold for each row, whatever is in it.
+/// Bytes of a row in a batch, apart from its texts and blobs.
 const FIXED_BYTES: usize = 64;
 
-/// Bytes that a user property takes beside its texts.
+/// Overhead of a user property in bytes.
 const PAIR_BYTES: usize = 8;
 
-/// What the 32-bit offsets of a column can count.
+/// Maximum of the 32-bit offsets of a column.
 const MAX_BATCH_BYTES: usize = i32::MAX as usize;
 
-/// One message as a row; [`row_schema`] says what the columns mean.
+/// One message as a row; [`row_schema`] describes the columns.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Row<'a> {
     /// Offset in its partition.
     pub offset: i64,
-    /// Unix microseconds at which the broker took it.
+    /// Time at which the broker accepted the message, in Unix microseconds.
     pub timestamp_us: i64,
     /// Topic name.
     pub topic: &'a str,
     /// Payload.
     pub payload: &'a [u8],
-    /// QoS that it was published with: 0 to 2.
+    /// QoS of the PUBLISH: 0 to 2.
     pub qos: u8,
     /// RETAIN as published.
     pub retain: bool,
     /// DUP as published.
     pub dup: bool,
-    /// Who published it; empty for the broker itself.
+    /// Client identifier of the publisher; empty for the broker itself.
     pub client_id: &'a str,
     /// Content Type.
     pub content_type: Option<&'a str>,
@@ -57,7 +57,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Returns about how many bytes the row takes in a batch.
+    /// Returns the approximate size of the row in a batch, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = [
             Some(self.topic),
@@ -75,7 +75,7 @@ impl Row<'_> {
     }
 }
 
-/// Collects rows of one partition until [`finish`](Self::finish) makes a batch of them.
+/// Collects rows of one partition until [`finish`](Self::finish) builds a batch.
 #[derive(Debug)]
 pub struct RowBuilder {
     schema: SchemaRef,
@@ -99,7 +99,7 @@ pub struct RowBuilder {
 }
 
 impl RowBuilder {
-    /// Begins a batch of rows of `partition`.
+    /// Starts a batch of rows of `partition`.
     pub fn new(partition: i32) -> Self {
         Self {
             schema: row_schema(),
@@ -123,12 +123,12 @@ impl RowBuilder {
         }
     }
 
-    /// Appends a row. Offsets are the caller's: they are written as they come.
+    /// Appends a row. The offset is not checked: it is the caller's responsibility.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::RowTooLarge`] for a row above [`MAX_ROW_BYTES`], [`ColumnarError::BatchFull`] if the batch has to
-    /// be finished first. Nothing was appended then.
+    /// [`ColumnarError::RowTooLarge`] for a row above [`MAX_ROW_BYTES`], [`ColumnarError::BatchFull`] if the batch has
+    /// to be finished first. On an error nothing is appended.
     pub fn push(&mut self, row: &Row<'_>) -> Result<(), ColumnarError> {
         let bytes = row.bytes();
         if bytes > MAX_ROW_BYTES {
@@ -162,17 +162,17 @@ impl RowBuilder {
         Ok(())
     }
 
-    /// Returns how many rows are collected.
+    /// Returns the number of collected rows.
     pub fn rows(&self) -> usize {
         self.property_ends.len() - 1
     }
 
-    /// Returns about how many bytes they take.
+    /// Returns the approximate size of the collected rows in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Makes a batch of what is collected, with the columns of [`row_schema`], and begins anew.
+    /// Builds a batch of the collected rows, with the columns of [`row_schema`], and starts an empty one.
     pub fn finish(&mut self) -> RecordBatch {
         let rows = self.rows();
         let columns: Vec<ArrayRef> = vec![

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-/// Names of the columns that the reader and the writer look at.
+/// Names of the columns that reader and writer use.
 pub(crate) const PARTITION: &str = "partition";
 pub(crate) const OFFSET: &str = "offset";
 pub(crate) const TIMESTAMP: &str = "timestamp";
@@ -29,7 +29,7 @@ pub(crate) const RETAIN: &str = "retain";
 /// | `expiry` | int64 or null: Message Expiry Interval in seconds |
 /// | `user_properties` | list of struct of `key` and `value`, both utf8 |
 ///
-/// Every field is declared nullable, whether or not it ever is null: that is what Spark asks of a source.
+/// Every field is declared nullable, even if it is never null: Spark requires this of a source.
 pub fn row_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         nullable(PARTITION, DataType::Int32),
@@ -49,7 +49,7 @@ pub fn row_schema() -> SchemaRef {
     ]))
 }
 
-/// The time zone of every instant.
+/// The time zone of all timestamps.
 pub(crate) const UTC: &str = "UTC";
 
 pub(crate) fn instant() -> DataType {

@@ -1,4 +1,4 @@
-//! Converts stored rows to output rows: filters, decoding, column selection; the same for files and tail.
+//! Converts stored rows to output rows, for files and tail: filtering, decoding, column selection, splitting.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -13,12 +13,12 @@ use super::decode::filtered;
 use super::wanted::RowPredicate;
 use super::{Aliases, ColumnarError, Decoder, ReadOptions};
 
-/// Filters rows, decodes their payloads, brings their columns into order, and cuts batches to size.
+/// Filters rows, decodes payloads, selects and orders columns, and splits batches.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchShaper {
     wanted: RowPredicate,
     decoder: Option<Decoder>,
-    /// Makes the decoder of a file that lacks columns.
+    /// Template of the decoder for files that lack typed columns.
     late: Option<Decoder>,
     columns: OutputColumns,
     batch_rows: usize,
@@ -44,7 +44,7 @@ impl BatchShaper {
         self.columns.schema()
     }
 
-    /// Returns the test that rows of a file can be held to before they are read.
+    /// Returns the predicate that can be pushed down to the file reader.
     pub(crate) fn pushed(&self) -> RowPredicate {
         if self.has_memory() {
             RowPredicate::default()
@@ -53,12 +53,12 @@ impl BatchShaper {
         }
     }
 
-    /// Whether rows that are not wanted say something about others.
+    /// Whether decoding depends on rows that are filtered out.
     pub(crate) fn has_memory(&self) -> bool {
         self.decoder.as_ref().is_some_and(Decoder::has_memory)
     }
 
-    /// Has the decoder know the aliases that `text` tells, which stands in `place`.
+    /// Gives the decoder the aliases in `text`; `place` is their file, for errors.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl BatchShaper {
         Ok(())
     }
 
-    /// Has the decoder remember rows that are not handed out.
+    /// Lets the decoder learn from rows that are not in the output.
     pub(crate) fn follow(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         match &mut self.decoder {
             Some(decoder) => decoder.follow(batch),
@@ -82,7 +82,7 @@ impl BatchShaper {
         }
     }
 
-    /// Returns what the decoder remembers, if it is one that does.
+    /// Returns the aliases of the decoder, if its format has any.
     pub(crate) fn aliases(&self) -> Option<String> {
         self.decoder
             .as_ref()
@@ -90,7 +90,7 @@ impl BatchShaper {
             .map(Decoder::aliases)
     }
 
-    /// Prepares for a file with these columns: what it lacks of those to hand out is decoded.
+    /// Prepares for a file with these columns: selected columns that it lacks are decoded.
     pub(crate) fn fit(&mut self, found: &Schema) {
         let Some(late) = &self.late else {
             return;
@@ -102,7 +102,7 @@ impl BatchShaper {
         self.decoder = late.only(is_lacking);
     }
 
-    /// Returns where in a file the columns stand that are to be read.
+    /// Returns the indices of the columns to read from a file.
     pub(crate) fn places(&self, file: &Path, found: &Schema) -> Result<Vec<usize>, ColumnarError> {
         let mut inputs = self
             .decoder
@@ -115,7 +115,7 @@ impl BatchShaper {
         self.columns.places(file, found, &inputs)
     }
 
-    /// Appends what a batch becomes to `ready`; whether its rows were held to [`pushed`](Self::pushed) already.
+    /// Converts a batch and appends the result to `ready`. `is_pushed`: [`pushed`](Self::pushed) was applied to it.
     pub(crate) fn apply(
         &mut self,
         batch: RecordBatch,

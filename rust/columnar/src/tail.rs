@@ -15,11 +15,11 @@ use super::schema::{OFFSET, PARTITION};
 use super::shape::BatchShaper;
 use super::{ColumnarError, ReadOptions};
 
-/// The rows `from..to` of a partition out of batches that hold them, as [`PartitionReader`](super::PartitionReader)
-/// hands them out of files.
+/// Iterates over the rows `from..to` of a partition in batches of the tail, as
+/// [`PartitionReader`](super::PartitionReader) does for files.
 pub struct TailReader {
     partition: i32,
-    /// Offsets that are still to come.
+    /// The remaining offsets.
     left: Range<i64>,
     shape: BatchShaper,
     batches: vec::IntoIter<RecordBatch>,
@@ -27,11 +27,11 @@ pub struct TailReader {
 }
 
 impl TailReader {
-    /// Reads `range` of `partition` out of `batches`, which hold exactly those rows, in order.
+    /// Reads `range` of `partition` from `batches`, which contain exactly these rows, in order.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] says which option is wrong.
+    /// [`ColumnarError::Option`] names an option that is not valid.
     pub fn new(
         batches: Vec<RecordBatch>,
         partition: i32,
@@ -60,7 +60,7 @@ impl TailReader {
         self.shape.schema()
     }
 
-    /// Returns the aliases of Sparkplug B that are known by now, if payloads are decoded that have them.
+    /// Returns the Sparkplug B aliases that are known so far, if payloads of that format are decoded.
     pub fn aliases(&self) -> Option<String> {
         self.shape.aliases()
     }

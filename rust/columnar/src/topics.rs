@@ -32,7 +32,7 @@ impl<'a> Topics<'a> {
         Ok(Self::Dictionary(keys, values))
     }
 
-    /// Returns the topic of a row; an empty text, which no topic is, for null.
+    /// Returns the topic of a row; for null an empty text, which is never a topic.
     pub(crate) fn get(&self, row: usize) -> &'a str {
         match self {
             Self::Plain(texts) if texts.is_valid(row) => texts.value(row),

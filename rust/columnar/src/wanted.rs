@@ -14,17 +14,17 @@ use super::schema::{TIMESTAMP, TOPIC};
 use super::topics::{Topics, column};
 use super::{ColumnarError, ReadOptions};
 
-/// Every topic that the wire can carry: what a stream holds was allowed in once.
+/// No limits: topics of stored rows were checked when they were published.
 pub(crate) const ANY_TOPIC: TopicLimits = TopicLimits {
     bytes: usize::MAX,
     levels: usize::MAX,
     refuse_control_characters: false,
 };
 
-/// A test of rows. Remembers what it said about the dictionary that it met last.
+/// A predicate of rows. Caches its results for the last dictionary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowPredicate {
-    /// One of them has to match, if there are any.
+    /// Topic filters: one of them has to match; empty for all topics.
     topics: Vec<TopicFilter>,
     times: Option<Range<i64>>,
     known: Option<(ArrayRef, BooleanBuffer)>,
@@ -41,7 +41,7 @@ impl RowPredicate {
         }
     }
 
-    /// The rows that give Sparkplug's aliases their meaning.
+    /// A predicate of the rows that define Sparkplug aliases.
     pub(crate) fn births() -> Result<Self, ColumnarError> {
         let filters = BIRTHS.into_iter().map(ReadOptions::parse_filter);
         Ok(Self {
@@ -50,12 +50,12 @@ impl RowPredicate {
         })
     }
 
-    /// Whether every row is wanted, whatever is in it.
+    /// Whether every row passes.
     pub(crate) fn is_everything(&self) -> bool {
         self.topics.is_empty() && self.times.is_none()
     }
 
-    /// Returns the columns that the test looks at.
+    /// Returns the columns that the predicate needs.
     pub(crate) fn columns(&self) -> Vec<&'static str> {
         let topic = (!self.topics.is_empty()).then_some(TOPIC);
         let time = self.times.is_some().then_some(TIMESTAMP);
@@ -70,7 +70,7 @@ impl RowPredicate {
         self.times.as_ref()
     }
 
-    /// Forgets a half of the test that all rows of a row group pass.
+    /// Returns the predicate without the parts that all rows of a row group pass.
     pub(crate) fn without(&self, topics: bool, times: bool) -> Self {
         let left = if topics { &[][..] } else { &self.topics };
         Self {
@@ -80,7 +80,7 @@ impl RowPredicate {
         }
     }
 
-    /// Says of each row whether it is wanted.
+    /// Returns for each row whether it passes.
     pub(crate) fn mask(&mut self, batch: &RecordBatch) -> Result<BooleanArray, ColumnarError> {
         let mut mask = BooleanBuffer::new_set(batch.num_rows());
         if let Some(times) = &self.times {

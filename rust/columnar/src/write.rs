@@ -16,26 +16,27 @@ use super::decode::Needed;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TIMESTAMP, TOPIC, row_schema};
 use super::{Aliases, ColumnarError, FileMeta, Origin};
 
-/// Rows of a row group.
+/// Maximum number of rows in a row group.
 const GROUP_ROWS: usize = 128 * 1024;
 
-/// Bytes of texts and blobs after which a row group ends, however few its rows are: a reader has a column of it in memory.
+/// Maximum bytes of texts and blobs in a row group: a reader holds a whole column of it in memory.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// Bytes up to which the values of a column are kept in a dictionary.
+/// Maximum size of a column's dictionary in bytes.
 const DICTIONARY_BYTES: usize = 4 << 20;
 
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes batches as one file, and returns what its footer says.
+/// Writes batches to one file; returns the metadata of its footer.
 ///
-/// The batches hold the columns of [`row_schema`] and may hold typed columns behind them, the same in each; their rows are
-/// those of one partition, dense and in order. `aliases` are those known before them, and behind them in the end. Neither syncs nor renames: that is the caller's.
+/// The batches have the columns of [`row_schema`], optionally followed by typed columns, the same in each. Their rows
+/// belong to one partition, dense and in order. `aliases` are those known before the rows; the call updates them to
+/// those known after. The caller syncs and renames the file.
 ///
 /// # Errors
 ///
-/// [`ColumnarError::Column`] for other columns, [`ColumnarError::NotDense`] for a gap, a repeat, another partition or no
-/// row at all, [`ColumnarError::Arrow`] if `out` refuses bytes. The bytes written so far are not a valid file.
+/// [`ColumnarError::Column`] for other columns, [`ColumnarError::NotDense`] for a gap, a repeat, another partition or
+/// no row at all, [`ColumnarError::Arrow`] if `out` fails. The bytes written so far are not a valid file.
 pub fn write_parquet<W: Write + Send, B: Borrow<RecordBatch>>(
     out: W,
     batches: impl IntoIterator<Item = B>,
@@ -106,7 +107,7 @@ fn properties() -> Result<WriterProperties, ColumnarError> {
     Ok(properties.build())
 }
 
-/// Whose rows a batch holds, from where to where.
+/// Partition, offsets and times of a batch.
 struct Extent {
     partition: i32,
     base: i64,
@@ -151,7 +152,7 @@ impl Extent {
             partition,
             base,
             last: offsets.value(offsets.len() - 1),
-            // INVARIANT: the caller leaves batches without rows out.
+            // INVARIANT: the caller skips batches without rows.
             min_us: *times.values().iter().min().expect("a row"),
             max_us: *times.values().iter().max().expect("a row"),
         })
@@ -171,7 +172,7 @@ impl Extent {
     }
 }
 
-/// The columns of a row come first, as they are in every file.
+/// Checks that the columns of [`row_schema`] come first.
 fn check_columns(batch: &RecordBatch) -> Result<(), ColumnarError> {
     let schema = batch.schema();
     for (index, expected) in row_schema().fields().iter().enumerate() {

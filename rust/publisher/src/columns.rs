@@ -1,4 +1,4 @@
-//! Reads the rows of a batch as messages.
+//! Reads rows of an Arrow batch as messages.
 //!
 //! | column | type | |
 //! | --- | --- | --- |
@@ -20,7 +20,7 @@ use mqttcore_topics::{TopicLimits, TopicName};
 
 use crate::{ColumnError, RowError};
 
-/// The columns of one batch of messages; it shares their memory.
+/// The columns of one batch of messages; shares the memory of the batch.
 #[derive(Clone, Debug)]
 pub struct MessageColumns {
     rows: usize,
@@ -35,12 +35,12 @@ pub struct MessageColumns {
     user_properties: Option<ArrayRef>,
 }
 
-/// What a message is beside its properties.
+/// A message without its properties.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PublishRow<'a> {
-    /// Where it goes.
+    /// The topic name.
     pub topic: TopicName<'a>,
-    /// The message itself; empty for a null.
+    /// The payload; empty if it is null.
     pub payload: &'a [u8],
     /// The QoS; 1 by default.
     pub qos: QoS,
@@ -49,7 +49,7 @@ pub struct PublishRow<'a> {
 }
 
 impl MessageColumns {
-    /// Looks at names and types; rows are looked at one by one.
+    /// Checks names and types of the columns; [`row`](Self::row) checks values.
     ///
     /// # Errors
     ///
@@ -88,12 +88,12 @@ impl MessageColumns {
         })
     }
 
-    /// How many there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The first column that MQTT before 5.0 has no place for.
+    /// The first column that requires MQTT 5.0.
     pub fn needs_5(&self) -> Option<&'static str> {
         [
             ("content_type", &self.content_type),
@@ -128,11 +128,11 @@ impl MessageColumns {
         })
     }
 
-    /// Adds what else MQTT 5.0 says of the message to `list`.
+    /// Adds the MQTT 5.0 properties of the message to `list`.
     ///
     /// # Errors
     ///
-    /// A value that its property cannot have.
+    /// A value is not valid for its property.
     pub fn properties(
         &self,
         index: usize,
@@ -237,7 +237,7 @@ fn integer(column: Option<&ArrayRef>, row: usize) -> Option<i64> {
     })
 }
 
-/// The columns that there are.
+/// Names of all columns.
 pub(crate) const NAMES: [&str; 9] = [
     "topic",
     "payload",
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// One row whose user properties are one struct of these fields.
+    /// One row with one user property, whose struct has these fields.
     fn row(fields: [(&str, &str); 2]) -> RecordBatch {
         let kinds: Fields = fields
             .iter()

@@ -12,11 +12,11 @@ use crate::columns::{MessageColumns, PublishRow};
 use crate::server::ServerCapabilities;
 use crate::{ID, PublisherFailure, RowError};
 
-/// Knows what every message of a connection has in common; its memory is that of one row.
+/// Encoder of one connection; buffers one row at a time.
 pub(crate) struct Encoder {
     pub(crate) version: ProtocolVersion,
     pub(crate) server: ServerCapabilities,
-    /// How ids begin; behind it comes the number of the row.
+    /// Prefix of ids; the row number follows.
     name: String,
     id: String,
     properties: PropertiesBuf,
@@ -35,10 +35,10 @@ impl Encoder {
         }
     }
 
-    /// Names the row of this number, of all rows that it is asked for.
+    /// Returns the id of the row with this number.
     pub(crate) fn id(&mut self, number: u64) -> &str {
         self.id.clear();
-        // INVARIANT: a String takes everything.
+        // INVARIANT: writing to a String does not fail.
         write!(self.id, "{}/{number}", self.name).expect("it is written");
         &self.id
     }
@@ -57,7 +57,7 @@ impl Encoder {
         head.map_err(|error| self.failure(number, error))
     }
 
-    /// Appends a row to `out`, if `take` has a packet identifier for this QoS; otherwise false.
+    /// Appends a row to `out` if `take` returns a packet identifier for its QoS; otherwise returns false.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Encoder {
         Ok(true)
     }
 
-    /// Writes all of a packet but its payload to `self.head`.
+    /// Writes the packet without its payload to `self.head`.
     fn head(
         &mut self,
         columns: &MessageColumns,
@@ -124,7 +124,7 @@ impl Encoder {
     }
 }
 
-/// A row that will be acknowledged: QoS 0 is raised to 1.
+/// Reads a row and raises QoS 0 to 1, so that the message is acknowledged.
 fn message(columns: &MessageColumns, index: usize) -> Result<PublishRow<'_>, RowError> {
     let row = columns.row(index, &TOPICS)?;
     let qos = row.qos.max(QoS::AtLeastOnce);
@@ -135,7 +135,7 @@ fn text(text: &str) -> Result<Text<'_>, RowError> {
     Text::new(text).map_err(|error| RowError::Text(text.to_owned(), error))
 }
 
-/// What the protocol allows; a server may allow less, and says so.
+/// Limits of the protocol; a server may allow less and then rejects the message.
 const TOPICS: TopicLimits = TopicLimits {
     bytes: 65_535,
     levels: 1024,

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::ID;
 use crate::columns::NAMES;
 
-/// The columns of a batch are not those of messages.
+/// The columns of a batch are not valid for messages.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ColumnError {
@@ -28,12 +28,12 @@ pub enum ColumnError {
         /// The types that it may have.
         allowed: &'static [DataType],
     },
-    /// User properties are something else.
+    /// The column of user properties has another type.
     #[error(
         "column user_properties is {0}; allowed: a list of structs of two texts, key and value"
     )]
     Pairs(DataType),
-    /// The protocol version cannot carry it.
+    /// The column requires another protocol version.
     #[error("column {0} requires MQTT 5.0")]
     NotCarried(&'static str),
 }
@@ -54,16 +54,16 @@ pub enum RowError {
     /// A QoS other than 0, 1 and 2.
     #[error("{0} is not a QoS: allowed are 0, 1 and 2")]
     QoS(i64),
-    /// Seconds below 0, or more than 32 bits of them.
+    /// The message expiry interval is below 0 or exceeds 32 bits.
     #[error("{0} is not a message expiry interval: allowed are 0 to 4294967295 s")]
     Expiry(i64),
     /// A key or a value is null.
     #[error("a user property has a null key or value")]
     NullProperty,
-    /// Text that MQTT cannot carry.
+    /// A text is not a valid MQTT string.
     #[error("{text:?}: {1}", text = Shortened(.0))]
     Text(String, TextError),
-    /// A value that its field cannot carry.
+    /// A value does not fit its field.
     #[error(transparent)]
     Field(#[from] EncodeError),
     /// The QoS is above the server's maximum.

@@ -1,13 +1,12 @@
 //! Arrow rows as MQTT messages, and the client that publishes them to any broker.
 //!
-//! [`MessageColumns`] reads a record batch of messages; the broker's own sink reads the same. A
-//! [`Publisher`] is one connection of a client that does nothing but publish, at QoS 1 and 2: rows
-//! and received bytes go in, bytes to send come out, and a message is over when the server has
-//! acknowledged it. Over MQTT 5.0 each has the user property [`ID`], by which a consumer tells
-//! a repeat.
+//! [`MessageColumns`] reads a record batch of messages; the broker's sink uses it too. A [`Publisher`] is the protocol
+//! state of one connection that only publishes, at QoS 1 and 2. Its inputs are rows and received bytes, its outputs
+//! bytes to send. A message is complete when the server has acknowledged it. Over MQTT 5.0 each message has the user
+//! property [`ID`], by which consumers recognise duplicates.
 //!
-//! The crate refuses to open sockets, to wait, to read clocks, and to keep what was sent: when a
-//! connection is lost, the caller sends its rows again.
+//! The crate opens no sockets, never waits, reads no clocks, and does not keep sent rows: if the connection is lost,
+//! the caller publishes its rows again.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -15,29 +15,30 @@ use crate::server::ServerCapabilities;
 use crate::window::{AckOutcome, Window};
 use crate::{ColumnError, PublisherFailure};
 
-/// User property of each message over MQTT 5.0: the publisher's name and the number of the row.
+/// Name of the user property that identifies a message over MQTT 5.0. Its value is the publisher's name and the row
+/// number.
 pub const ID: &str = "mqttcore-id";
 
-/// Who connects, and how.
+/// Fields of CONNECT, and the window.
 #[derive(Clone, Copy)]
 pub struct ConnectOptions<'a> {
-    /// The version to speak.
+    /// The protocol version.
     pub version: ProtocolVersion,
-    /// Who the client says it is.
+    /// The client identifier.
     pub client_id: &'a str,
-    /// The user name, if the server wants one.
+    /// The user name, if the server requires one.
     pub username: Option<&'a str>,
     /// The password; a secret.
     pub password: Option<&'a str>,
-    /// Messages that may be unacknowledged at a time; the server may allow less. None is 1000,
-    /// and 20 before MQTT 5.0: there a server cannot say how many it takes, 20 is what most
-    /// clients send, and Mosquitto 2.0 forgets to deliver what goes beyond.
+    /// Maximum number of messages in flight; the server may allow less. The default is 1000, and 20 before MQTT 5.0:
+    /// such a server cannot announce a Receive Maximum, most clients use 20, and Mosquitto 2.0 does not deliver
+    /// messages beyond that.
     pub window: Option<NonZeroU16>,
     /// Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
 }
 
-/// MQTT 5.0, without a name, 60 s.
+/// MQTT 5.0, an empty client identifier, a Keep Alive of 60 s.
 impl Default for ConnectOptions<'_> {
     fn default() -> Self {
         Self {
@@ -52,7 +53,7 @@ impl Default for ConnectOptions<'_> {
 }
 
 impl ConnectOptions<'_> {
-    /// CONNECT of a session that ends with its connection.
+    /// Encodes CONNECT for a session that ends with its connection.
     fn packet(&self) -> Result<Vec<u8>, PublisherFailure> {
         let (mut out, mut properties) = (Vec::new(), PropertiesBuf::default());
         let most = Property::MaximumPacketSize(RECEIVED_BYTES);
@@ -81,18 +82,18 @@ pub struct Publisher {
     encoder: Encoder,
     window: Window,
     phase: Phase,
-    /// What the client asked for; the server may allow less.
+    /// The configured window; the server may allow less.
     window_size: u16,
     keep_alive_s: u16,
-    /// Batches with rows that have not been sent.
+    /// Batches with unsent rows.
     batches: VecDeque<MessageColumns>,
-    /// Rows of the first one that have been.
+    /// Number of sent rows of the first batch.
     sent: usize,
     /// The number of the next row to send.
     next_row: u64,
-    /// What goes out before any message.
+    /// Control packets, which are sent before any message.
     answers: Vec<u8>,
-    /// The beginning of a packet.
+    /// A partial frame from the server.
     torn: Vec<u8>,
 }
 
@@ -103,8 +104,8 @@ enum Phase {
 }
 
 impl Publisher {
-    /// A connection that begins with CONNECT. `first_row` is the number of the first row that it
-    /// will be given; `name` and a row's number are its [`ID`].
+    /// Starts a connection with CONNECT. `first_row` is the number of the first row; the [`ID`] of a row consists of
+    /// `name` and its number.
     ///
     /// # Errors
     ///
@@ -132,8 +133,8 @@ impl Publisher {
         })
     }
 
-    /// Takes the rows of a batch, which go out as the window has room. Each is looked at before
-    /// the first of them goes out; what the server takes is known behind its CONNACK only.
+    /// Queues the rows of a batch; they are sent as the window allows. All rows are validated before the first one is
+    /// sent, but against the server's limits only after its CONNACK.
     ///
     /// # Errors
     ///
@@ -155,12 +156,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// Appends bytes to send to `out`, until it has about 256 KiB; nothing: there is nothing to
-    /// send before the server says something or rows come.
+    /// Appends bytes to send to `out`, up to about 256 KiB. If it appends none, there is nothing to send until bytes or
+    /// rows arrive.
     ///
     /// # Errors
     ///
-    /// [`PublisherFailure::Row`] for a row that came before CONNACK, and that the server does not take.
+    /// [`PublisherFailure::Row`] for a row that was queued before CONNACK and exceeds the server's limits.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Result<(), PublisherFailure> {
         out.append(&mut self.answers);
         while out.len() < CHUNK_BYTES {
@@ -180,7 +181,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Sends the next row of the first batch; false: the window has no room for it.
+    /// Sends the next row of the first batch; returns false if the window is full.
     fn send_row(
         &mut self,
         columns: &MessageColumns,
@@ -196,11 +197,11 @@ impl Publisher {
         Ok(has_room)
     }
 
-    /// Takes what the server sent, in pieces of any size.
+    /// Handles bytes from the server, in chunks of any size.
     ///
     /// # Errors
     ///
-    /// The server refuses something, or says what it must not say.
+    /// The server refuses something, or violates the protocol.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), PublisherFailure> {
         let mut torn = std::mem::take(&mut self.torn);
         torn.extend_from_slice(bytes);
@@ -220,7 +221,7 @@ impl Publisher {
             Ok(found) => return Ok(found),
             Err(error) => error,
         };
-        // A server without MQTT 5.0 may say so in the form that it knows.
+        // A server without MQTT 5.0 may refuse with a CONNACK of MQTT 3.1.1.
         let old = decode(bytes, ProtocolVersion::V3_1_1, &RECEIVED);
         match (self.phase, old) {
             (Phase::Connecting, Ok(Some((Packet::ConnAck(connack), len))))
@@ -247,8 +248,8 @@ impl Publisher {
                 Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack),
             ) => self.acknowledge(packet_type, ack),
             (Phase::Connected, Packet::PingResp) => Ok(()),
-            // Servers may subscribe their clients to something: nobody here wants it, and what is
-            // not acknowledged ends with the connection.
+            // A server may have subscribed the client to something. Such messages are ignored and not acknowledged; the
+            // session ends with the connection.
             (Phase::Connected, Packet::Publish(_)) => Ok(()),
             (Phase::Connected, Packet::Disconnect(disconnect)) => {
                 Err(PublisherFailure::Disconnected {
@@ -281,12 +282,12 @@ impl Publisher {
         }
     }
 
-    /// Has a PINGREQ sent.
+    /// Queues a PINGREQ.
     pub fn ping(&mut self) {
         self.answer(&Packet::PingReq);
     }
 
-    /// Has a DISCONNECT sent; nothing may follow it.
+    /// Queues a DISCONNECT; nothing may follow it.
     pub fn disconnect(&mut self) {
         self.answer(&Packet::Disconnect(Disconnect {
             reason: ReasonCode::SUCCESS,
@@ -296,26 +297,26 @@ impl Publisher {
 
     fn answer(&mut self, packet: &Packet<'_>) {
         let encoded = encode(packet, self.encoder.version, &mut self.answers);
-        // INVARIANT: neither has a part that could be too long or misplaced.
+        // INVARIANT: neither packet has a field that could be too long or misplaced.
         encoded.expect("a packet without texts");
     }
 
-    /// Whether the server has let the client in.
+    /// Whether the server has accepted the connection.
     pub fn is_connected(&self) -> bool {
         self.phase == Phase::Connected
     }
 
-    /// Whether there are rows that have not been sent.
+    /// Whether there are unsent rows.
     pub fn has_rows(&self) -> bool {
         !self.batches.is_empty()
     }
 
-    /// Messages that were sent and are not over.
+    /// Number of sent messages that are not completely acknowledged.
     pub fn in_flight(&self) -> usize {
         self.window.in_flight()
     }
 
-    /// The number of the next row to send: with `in_flight`, how far it has come.
+    /// The number of the next row to send; together with `in_flight` it tells the progress.
     pub fn next_row(&self) -> u64 {
         self.next_row
     }
@@ -327,20 +328,20 @@ impl Publisher {
     }
 }
 
-/// What the server says of a refusal.
+/// The server's reason string, as a String.
 pub(crate) fn reason_string(properties: Properties<'_>) -> Option<String> {
     let text = properties.reason_string()?;
     Some(text.as_str().to_owned())
 }
 
-/// Maximum size of packets from the server, announced in CONNECT; its packets are small.
+/// Limits of packets from the server, which are small; the maximum size is announced in CONNECT.
 const RECEIVED: Limits = Limits {
     packet_bytes: RECEIVED_BYTES.get(),
     user_properties: 64,
     user_property_bytes: RECEIVED_BYTES.get(),
 };
-// INVARIANT: it is not 0.
+// INVARIANT: the literal is not 0.
 const RECEIVED_BYTES: NonZeroU32 = NonZeroU32::new(64 * 1024).expect("not 0");
 
-/// Bytes that are handed out at a time, about.
+/// Approximate number of bytes that one call of `poll_transmit` returns.
 const CHUNK_BYTES: usize = 256 * 1024;

@@ -5,19 +5,19 @@ use mqttcore_codec::{ConnAck, QoS};
 use crate::publisher::reason_string;
 use crate::{PublisherFailure, RowError};
 
-/// What a server takes.
+/// Limits and features of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerCapabilities {
     pub(crate) receive_maximum: u16,
     pub(crate) maximum_qos: QoS,
     pub(crate) retain_available: bool,
     pub(crate) packet_bytes: usize,
-    /// In seconds, if the server asks for another one than the client's.
+    /// The server's Keep Alive in seconds, if it differs from the client's.
     pub(crate) keep_alive_s: Option<u16>,
 }
 
 impl ServerCapabilities {
-    /// A server that says nothing: all that the protocol has.
+    /// The defaults of the protocol, for a server that announces nothing.
     pub(crate) const ANY: Self = Self {
         receive_maximum: u16::MAX,
         maximum_qos: QoS::ExactlyOnce,
@@ -28,7 +28,7 @@ impl ServerCapabilities {
 
     /// # Errors
     ///
-    /// The connection is refused, is the rest of an old one, or acknowledges nothing.
+    /// The connection is refused, an old session was resumed, or the server supports QoS 0 only.
     pub(crate) fn of(connack: &ConnAck<'_>) -> Result<Self, PublisherFailure> {
         let said = connack.properties;
         if connack.reason.is_error() {
@@ -56,7 +56,7 @@ impl ServerCapabilities {
 
     /// # Errors
     ///
-    /// The server would not take a message like this.
+    /// The server would not accept such a message.
     pub(crate) fn check(&self, qos: QoS, retain: bool, bytes: usize) -> Result<(), RowError> {
         if qos > self.maximum_qos {
             return Err(RowError::MaximumQoS(qos));

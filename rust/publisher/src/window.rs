@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use mqttcore_codec::{PacketId, PacketType, QoS, ReasonCode};
 
-/// Hands out packet identifiers, the one that is free for longest first: a server that answers
-/// late hits no newer message as long as there is another one.
+/// Allocates packet identifiers. The identifier that has been free for longest comes first, so that a late
+/// acknowledgement rarely meets a newer message with the same identifier.
 #[derive(Debug)]
 pub(crate) struct Window {
     free: VecDeque<PacketId>,
-    /// Of identifier 1 on.
+    /// The slots of the identifiers from 1 on.
     slots: Vec<Option<Slot>>,
 }
 
@@ -19,12 +19,12 @@ struct Slot {
     awaited: PacketType,
 }
 
-/// What an acknowledgement means.
+/// The outcome of an acknowledgement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckOutcome {
-    /// The message is over.
+    /// The message is delivered.
     Delivered,
-    /// PUBREL has to go out.
+    /// A PUBREL has to be sent.
     Release(PacketId),
     /// The server refused this row.
     Refused(u64),
@@ -42,7 +42,7 @@ impl Window {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes an identifier for a row, if one is free.
+    /// Allocates an identifier for a row; `None` if none is free.
     pub(crate) fn take(&mut self, row: u64, qos: QoS) -> Option<PacketId> {
         let id = self.free.pop_front()?;
         let awaited = match qos {

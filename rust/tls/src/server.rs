@@ -78,9 +78,9 @@ impl TlsServer {
         Arc::clone(&self.state().config)
     }
 
-    /// Reloads the files if they have changed and are the same as at the previous call: a certificate and its key are two
-    /// files, which may be replaced one after the other. Session tickets of the old configuration become invalid. Returns
-    /// `None` if nothing was read.
+    /// Reloads the files if they have changed and are the same as at the previous call: a certificate and its key are
+    /// two files, which may be replaced one after the other. Session tickets of the old configuration become invalid.
+    /// Returns `None` if nothing was read.
     ///
     /// # Errors
     ///

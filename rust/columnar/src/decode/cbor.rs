@@ -6,15 +6,15 @@ use std::ops::RangeInclusive;
 use super::bytes;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
-/// How deep arrays, maps and tags may lie in each other.
+/// Maximum nesting depth of arrays, maps and tags.
 const MAX_DEPTH: usize = 128;
 
-/// The bytes of a map or array. Those of the document itself are checked while they are walked through; what lies deeper was
-/// checked by then.
+/// The bytes of a map or array. Those of the document are validated while they are walked through; this validates
+/// nested ones before they are used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CborNode<'a>(&'a [u8]);
 
-/// First bytes of maps, and of tags in front of them. JSON begins with none of these.
+/// First bytes of maps and of tagged maps. No JSON document begins with one of these.
 pub(crate) const BEGINS: RangeInclusive<u8> = 0xA0..=0xDB;
 
 type CborValue<'a> = Value<'a, CborNode<'a>>;
@@ -85,7 +85,7 @@ const MAP: u8 = 5;
 const TAG: u8 = 6;
 const INDEFINITE: u8 = 31;
 const BREAK: u8 = 0xFF;
-/// Tag of a number of seconds since 1970.
+/// Tag of an epoch-based date: a number of seconds since 1970.
 const EPOCH: u64 = 1;
 
 /// The first byte of an item and the number that follows it.
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Begins an array or map: how many items or pairs, if that is said.
+    /// Begins an array or map; returns its number of items or pairs if the length is definite.
     fn open(&mut self, major: u8) -> Result<Option<u64>, Malformed> {
         let head = self.head()?;
         if head.major != major {
@@ -188,7 +188,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Bytes or text, in one piece or in several.
+    /// Reads bytes or text, with definite or indefinite length.
     fn string(&mut self, head: &Head) -> Result<Cow<'a, [u8]>, Malformed> {
         if head.minor != INDEFINITE {
             return Ok(Cow::Borrowed(self.take(head.number)?));
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Owned(whole))
     }
 
-    /// Passes a value by and checks it.
+    /// Skips a value and validates it.
     fn skip(&mut self, depth: usize) -> Result<(), Malformed> {
         let start = self.rest;
         let head = self.head()?;
@@ -229,7 +229,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A number of seconds under its tag is an instant; other tags say nothing to us.
+/// Converts a number with the tag [`EPOCH`] to an instant; ignores other tags.
 fn tagged(tag: u64, value: CborValue<'_>) -> CborValue<'_> {
     match value {
         Value::Integer(seconds) if tag == EPOCH => match seconds.checked_mul(1_000_000) {
@@ -319,7 +319,7 @@ mod tests {
                 Value::Text("ab".into()),
             ),
         ] {
-            // A tag in front is looked behind, too.
+            // `document` skips a leading tag, `value` interprets it.
             if bytes[0] >> 5 != TAG {
                 assert_eq!(document(bytes), Ok(expected.clone()), "{bytes:x?}");
             }

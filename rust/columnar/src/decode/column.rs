@@ -1,6 +1,6 @@
 //! Converts decoded values and appends them to typed columns.
 //!
-//! What fits is the rule of Spark's `from_json` in its PERMISSIVE mode, one value at a time: the table stands at
+//! A value fits a type by the rules of Spark's `from_json` in PERMISSIVE mode; the table is at
 //! [`Decoder`](super::Decoder).
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use super::time::{parse_date, parse_instant};
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 use crate::schema::UTC;
 
-/// A column that is being filled.
+/// A column builder.
 #[derive(Debug)]
 pub(crate) enum ColumnBuilder {
     Boolean(BooleanBuilder),
@@ -45,7 +45,7 @@ pub(crate) enum ColumnBuilder {
     List(Box<ListColumn>),
 }
 
-/// A struct: a column a field.
+/// A struct builder: one column for each field.
 #[derive(Debug)]
 pub(crate) struct StructColumn {
     fields: Fields,
@@ -62,11 +62,11 @@ pub(crate) struct ListColumn {
     valid: NullBufferBuilder,
 }
 
-/// Rows that a column has room for from the beginning.
+/// Initial capacity of a column in rows.
 const ROWS: usize = 1024;
 
 impl ColumnBuilder {
-    /// Begins a column; `None` for a type that payloads cannot be decoded to.
+    /// Creates a column; `None` for a type that payloads cannot be decoded to.
     pub(crate) fn of(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
@@ -97,7 +97,7 @@ impl ColumnBuilder {
         })
     }
 
-    /// Appends a value, or null for one that does not fit; whether it did.
+    /// Appends a value, or null if it does not fit; returns whether it fits.
     pub(crate) fn append<'a, N: DocumentNode<'a>>(&mut self, value: Value<'a, N>) -> bool {
         if let Value::Missing | Value::Null = value {
             self.append_null();
@@ -168,7 +168,7 @@ impl ColumnBuilder {
     }
 }
 
-/// Slots of an object that need no memory of their own.
+/// Number of fields whose slots need no heap memory.
 const SLOTS: usize = 12;
 
 impl StructColumn {
@@ -184,7 +184,7 @@ impl StructColumn {
         })
     }
 
-    /// Appends an object, or a null for each field if its bytes are none; whether everything fits.
+    /// Appends an object, or a null for each field if the object is malformed; returns whether everything fits.
     pub(crate) fn append<'a, N: DocumentNode<'a>>(&mut self, node: N) -> bool {
         self.try_append(node)
             .unwrap_or_else(|Malformed| self.append_null())
@@ -201,7 +201,7 @@ impl StructColumn {
         Ok(fits)
     }
 
-    /// Appends a null, and answers that it is not what the document had.
+    /// Appends a null; returns false, since the document had another value.
     pub(crate) fn append_null(&mut self) -> bool {
         self.valid.append_null();
         for column in &mut self.columns {
@@ -210,7 +210,7 @@ impl StructColumn {
         false
     }
 
-    /// Ends the columns of the fields.
+    /// Builds the arrays of the fields.
     pub(crate) fn finish_columns(&mut self) -> Vec<ArrayRef> {
         self.valid.finish();
         self.columns.iter_mut().map(ColumnBuilder::finish).collect()
@@ -231,7 +231,7 @@ impl ListColumn {
             items += 1;
             fits &= self.items.append(item);
         });
-        // What was walked before the bytes turned out to be none stays unseen behind a null, but it counts.
+        // If the array turns out to be malformed, its items so far stay behind a null, but count as length.
         let Some(end) = self.ends.last().and_then(|end| end.checked_add(items)) else {
             return self.append_null();
         };
@@ -266,7 +266,7 @@ fn append<T: ArrowPrimitiveType>(
     value.is_some()
 }
 
-/// Appends a value, or null for `None`; whether it is a value.
+/// Appends a value, or null for `None`; returns whether there is a value.
 fn fits<T>(value: Option<T>, append: impl FnOnce(Option<T>)) -> bool {
     let is_value = value.is_some();
     append(value);
@@ -280,7 +280,7 @@ fn boolean<N>(value: &Value<'_, N>) -> Option<bool> {
     }
 }
 
-/// Integers are written as such, and in range.
+/// Converts a number without fraction and exponent, if it is in range.
 fn integer<T: FromStr + TryFrom<i64> + TryFrom<u64>, N>(value: &Value<'_, N>) -> Option<T> {
     match value {
         Value::Number(text, true) => text.parse().ok(),
@@ -290,7 +290,7 @@ fn integer<T: FromStr + TryFrom<i64> + TryFrom<u64>, N>(value: &Value<'_, N>) ->
     }
 }
 
-/// Any number, and the texts that stand for those that JSON cannot write.
+/// Converts any number, and the texts for numbers that JSON cannot express.
 fn float<T: FromStr + Copy, N>(value: &Value<'_, N>, narrow: fn(f64) -> T) -> Option<T> {
     #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
     match value {
@@ -316,7 +316,7 @@ fn f32_of(number: f64) -> f32 {
     number as f32
 }
 
-/// Any number, or a text that is one.
+/// Converts any number, or a text that is a number.
 fn decimal<N>(value: &Value<'_, N>, precision: u8, scale: i8) -> Option<i128> {
     let parse = |text: &str| parse_decimal(text, precision, scale);
     match value {
@@ -329,7 +329,7 @@ fn decimal<N>(value: &Value<'_, N>, precision: u8, scale: i8) -> Option<i128> {
     }
 }
 
-/// A text, or what else there is as the document writes it.
+/// Returns a text, or the text of any other value as it is in the document.
 fn text<'a, N: DocumentNode<'a>>(value: Value<'a, N>) -> Option<Cow<'a, str>> {
     match value {
         Value::Text(text) => Some(text),
@@ -343,7 +343,7 @@ fn text<'a, N: DocumentNode<'a>>(value: Value<'a, N>) -> Option<Cow<'a, str>> {
     }
 }
 
-/// Bytes, or a text of Base64.
+/// Returns bytes, or decodes a text as Base64.
 fn blob<N>(value: Value<'_, N>) -> Option<Cow<'_, [u8]>> {
     match value {
         Value::Blob(blob) => Some(blob),
@@ -352,7 +352,7 @@ fn blob<N>(value: Value<'_, N>) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// A text as [`parse_instant`] reads it, or a number of seconds since 1970.
+/// Converts a text by [`parse_instant`], or a number of seconds since 1970.
 fn instant<N>(value: &Value<'_, N>) -> Option<i64> {
     match value {
         Value::Instant(instant) => Some(*instant),

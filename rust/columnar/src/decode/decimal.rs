@@ -1,7 +1,7 @@
 //! Parses decimal numbers.
 
-/// Reads a number by the grammar of JSON as a count of `10^-scale`, rounded half up; none if it has more than
-/// `precision` digits then.
+/// Parses a JSON number as a multiple of `10^-scale`, rounded half up; `None` if the result has more than `precision`
+/// digits.
 pub(crate) fn parse_decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
     let (text, exponent) = match text.split_once(['e', 'E']) {
         Some((text, exponent)) => (text, exponent.parse::<i32>().ok()?),
@@ -15,7 +15,7 @@ pub(crate) fn parse_decimal(text: &str, precision: u8, scale: i8) -> Option<i128
     if whole.len() + fraction.len() == 0 {
         return None;
     }
-    // How many of the digits stand before the point once the number counts `10^-scale`.
+    // Number of digits before the decimal point after the number is scaled.
     let kept = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(scale);
     let digits = whole.bytes().chain(fraction.bytes());
     let mut count: i128 = 0;

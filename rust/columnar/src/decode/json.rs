@@ -4,17 +4,17 @@ use std::borrow::Cow;
 
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
-/// How deep objects and arrays may lie in each other.
+/// Maximum nesting depth of objects and arrays.
 const MAX_DEPTH: usize = 128;
 
-/// The text of an object or array. That of the document itself is checked while it is walked through; what lies deeper was
-/// checked by then.
+/// The text of an object or array. That of the document is validated while it is walked through; this validates nested
+/// ones before they are used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct JsonNode<'a>(&'a str);
 
 type JsonValue<'a> = Value<'a, JsonNode<'a>>;
 
-/// Begins a document; [`Value::Missing`] if there is nothing but white space.
+/// Opens a document; returns [`Value::Missing`] for a payload of white space only.
 pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
     let text = str::from_utf8(payload).map_err(|_| Malformed)?;
     let mut cursor = Cursor { text, at: 0 };
@@ -77,7 +77,7 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
     }
 }
 
-/// A place in a text.
+/// A position in a text.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Nothing but white space is left.
+    /// Checks that only white space is left.
     fn end(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Behind an item: whether another one follows; `close` ends them.
+    /// After an item, returns whether another one follows; `close` ends the object or array.
     fn goes_on(&mut self, close: u8) -> Result<bool, Malformed> {
         let next = self.peek().ok_or(Malformed)?;
         self.at += 1;
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
         self.text.get(start..self.at).ok_or(Malformed)
     }
 
-    /// Passes a key and the colon behind it by; the place that it has in the schema.
+    /// Reads a key and its colon; returns the key's index in the schema.
     fn key(&mut self, keys: &mut SchemaKeys, number: usize) -> Result<Option<usize>, Malformed> {
         self.peek();
         let start = self.at;
@@ -176,7 +176,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes a value by and checks it, without a word about what it is.
+    /// Skips a value and validates it.
     fn skip(&mut self, depth: usize) -> Result<(), Malformed> {
         match self.peek().ok_or(Malformed)? {
             b'"' => {
@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// A number; whether it is written as an integer.
+    /// Skips a number; returns whether it is written as an integer.
     fn number(&mut self) -> Result<bool, Malformed> {
         if self.byte() == Some(b'-') {
             self.at += 1;
@@ -265,7 +265,7 @@ impl<'a> Cursor<'a> {
         if len == 0 { Err(Malformed) } else { Ok(()) }
     }
 
-    /// What follows a quote, up to the quote that ends it, and behind that.
+    /// Reads a string after its opening quote, and consumes the closing quote.
     fn string(&mut self) -> Result<Cow<'a, str>, Malformed> {
         let start = self.at;
         let has_escapes = self.string_end()?;
@@ -276,7 +276,7 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Borrowed(text))
     }
 
-    /// Goes behind the quote that ends a string; whether it has escapes, which are checked.
+    /// Skips to the end of a string and validates its escapes; returns whether it has any.
     fn string_end(&mut self) -> Result<bool, Malformed> {
         let start = self.at;
         let mut has_escapes = false;
@@ -317,7 +317,7 @@ fn plain_len(bytes: &[u8]) -> usize {
         let control = word.wrapping_sub(ONES * 0x20) & !word & TOPS;
         let found = quote | backslash | control;
         if found != 0 {
-            // The lowest of them is exact: a borrow only runs into higher bytes.
+            // The lowest match is exact: a borrow only affects higher bytes.
             return bytes.len() - rest.len() + (found.trailing_zeros() / 8) as usize;
         }
         rest = behind;
@@ -348,7 +348,7 @@ fn unescape(text: &str) -> Result<String, Malformed> {
     Ok(plain)
 }
 
-/// The character that a backslash and the front of `text` stand for, and what is behind it.
+/// Decodes the escape after a backslash; returns the character and the rest of `text`.
 fn escaped(text: &str) -> Result<(char, &str), Malformed> {
     let mut behind = text.chars();
     let character = match behind.next().ok_or(Malformed)? {
@@ -364,7 +364,7 @@ fn escaped(text: &str) -> Result<(char, &str), Malformed> {
     Ok((character, behind.as_str()))
 }
 
-/// Four hexadecimal digits, or twice four for what UTF-16 has in pairs.
+/// Decodes `\u` escapes: four hexadecimal digits, or two escapes for a surrogate pair.
 fn unicode(text: &str) -> Result<(char, &str), Malformed> {
     let (high, rest) = four_digits(text)?;
     if let Some(character) = char::from_u32(high) {

@@ -37,7 +37,7 @@ use super::ColumnarError;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, RETAIN, TOPIC, nullable, row_schema};
 use super::topics::{Topics, column};
 
-/// The column with the payload of a row that did not fit.
+/// The column with the payload of a row that does not fit.
 pub const CORRUPT: &str = "_corrupt";
 
 /// Decodes the payloads of rows into typed columns.
@@ -85,18 +85,18 @@ pub struct Decoder {
     format: Format,
     fields: Fields,
     on_error: OnError,
-    /// Whether rows get the column `_corrupt`.
+    /// Whether the output has the column `_corrupt`.
     tells_corrupt: bool,
     aliases: Aliases,
     types: Option<Arc<Types>>,
 }
 
 impl Decoder {
-    /// Takes the columns to decode, by [`parse_payload_schema`].
+    /// Creates a decoder for these columns, which [`parse_payload_schema`] returns.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Option`] for a name that every row has already, and for it has a type that payloads cannot be decoded to.
+    /// [`ColumnarError::Option`] for a name that every row has already, or a type that payloads cannot be decoded to.
     pub fn new(
         format: Format,
         fields: Vec<Field>,
@@ -134,7 +134,7 @@ impl Decoder {
         })
     }
 
-    /// Takes what payloads of [`Protobuf`](Format::Protobuf) are: a message of this full name in a `FileDescriptorSet`.
+    /// Sets the message type of [`Protobuf`](Format::Protobuf) payloads by its full name in a `FileDescriptorSet`.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Decoder {
         Ok(self)
     }
 
-    /// Begins with the aliases of Sparkplug B that another decoder knew in the end.
+    /// Starts with the Sparkplug B aliases of another decoder.
     ///
     /// # Errors
     ///
@@ -164,23 +164,24 @@ impl Decoder {
         Ok(self)
     }
 
-    /// Returns the aliases of Sparkplug B that are known now, as JSON: an object an edge node (`group/node`), in which the
-    /// alias leads to the name and the type of its metric.
+    /// Returns the known Sparkplug B aliases as JSON: an object for each edge node (`group/node`), which maps each
+    /// alias to the name and type of its metric.
     pub fn aliases(&self) -> String {
         self.aliases.to_json()
     }
 
-    /// Goes on with what is known where rows begin; what they do not say stays as it was.
+    /// Adopts the aliases at the start of the next rows; edge nodes that `begin` lacks keep theirs.
     pub fn update_aliases(&mut self, begin: &Aliases) {
         self.aliases.update(begin);
     }
 
-    /// Goes on as if it had read these rows.
+    /// Learns from these rows without decoding them.
     pub(crate) fn follow(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         self.aliases.follow(batch)
     }
 
-    /// Removes columns that are not selected, if no row is filtered by them; `None` if nothing is left to decode.
+    /// Removes columns that are not selected, unless they decide which rows are dropped; `None` if nothing is left to
+    /// decode.
     pub(crate) fn narrowed(mut self, is_wanted: impl Fn(&str) -> bool) -> Option<Self> {
         if self.on_error != OnError::Null || is_wanted(CORRUPT) {
             return Some(self);
@@ -191,7 +192,7 @@ impl Decoder {
         (self.has_memory() || !self.fields.is_empty()).then_some(self)
     }
 
-    /// Has only these columns left, and none for what does not fit; `None` without any.
+    /// Returns a decoder of these columns only, without `_corrupt`; `None` if there are none.
     pub(crate) fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Option<Self> {
         let mut decoder = self.clone();
         let fields = self.fields.iter().filter(|field| is_wanted(field.name()));
@@ -200,12 +201,12 @@ impl Decoder {
         (!decoder.fields.is_empty()).then_some(decoder)
     }
 
-    /// Whether what a row means depends on rows before it, wanted or not.
+    /// Whether decoding a row depends on earlier rows, even filtered ones.
     pub fn has_memory(&self) -> bool {
         matches!(self.format, Format::Sparkplug | Format::Auto)
     }
 
-    /// Returns the columns that rows get, behind those that they have.
+    /// Returns the columns that are appended to each row.
     pub fn columns(&self) -> Vec<Field> {
         let corrupt = self
             .tells_corrupt
@@ -229,17 +230,17 @@ impl Decoder {
         inputs
     }
 
-    /// Decodes the payloads of a batch, and returns it with the typed columns behind its own. Batches come in order.
+    /// Decodes the payloads of a batch; returns the batch with the typed columns appended. Batches must come in order.
     ///
     /// # Errors
     ///
-    /// [`ColumnarError::Undecodable`] names the first row that does not fit, if that is to fail;
+    /// [`ColumnarError::Undecodable`] names the first row that does not fit, with [`OnError::Fail`];
     /// [`ColumnarError::Column`] for a batch without payloads.
     pub fn decode(&mut self, batch: &RecordBatch) -> Result<RecordBatch, ColumnarError> {
         self.decode_wanted(batch, None)
     }
 
-    /// Leaves out what is not `wanted`, but remembers what it says of the rows behind it.
+    /// Decodes the `wanted` rows; the other rows only update the aliases.
     pub(crate) fn decode_wanted(
         &mut self,
         batch: &RecordBatch,
@@ -247,7 +248,7 @@ impl Decoder {
     ) -> Result<RecordBatch, ColumnarError> {
         let payloads = column(batch, PAYLOAD)?.as_binary_opt::<i32>();
         let payloads = payloads.ok_or_else(|| ColumnarError::column(PAYLOAD, "is not binary"))?;
-        // INVARIANT: `new` has made such a column once.
+        // INVARIANT: `new` has checked that these types can be decoded.
         let mut columns = StructColumn::of(&self.fields).expect("types that can be decoded");
         let fits = self.decode_rows(batch, payloads, &mut columns)?;
         let decoded = columns.finish_columns();
@@ -308,12 +309,12 @@ impl Decoder {
         })
     }
 
-    /// Whether a row fits that has no document.
+    /// Whether a row without a document fits.
     fn empty_fits(&self) -> bool {
         self.on_error != OnError::Drop
     }
 
-    /// Decodes a row in whose format its topic has a say.
+    /// Decodes a row whose format depends on its topic.
     fn decode_known(&mut self, topic: &str, payload: &[u8], columns: &mut StructColumn) -> bool {
         let empty_fits = self.empty_fits();
         if self.format == Format::Sparkplug || is_sparkplug(topic) {
@@ -331,7 +332,7 @@ impl Decoder {
         append(json::document(payload), columns, empty_fits)
     }
 
-    /// Puts the typed columns behind those of the batch, and `_corrupt` behind them.
+    /// Appends the typed columns and `_corrupt` to those of the batch.
     fn append(
         &self,
         batch: &RecordBatch,
@@ -354,7 +355,7 @@ impl Decoder {
     }
 }
 
-/// Whether there is one column, which one text can fill.
+/// Whether there is exactly one column, of a type that one text can fill.
 fn is_one_value(fields: &Fields) -> bool {
     let is_value = |field: &Field| {
         !matches!(
@@ -365,7 +366,7 @@ fn is_one_value(fields: &Fields) -> bool {
     fields.len() == 1 && fields.iter().all(|field| is_value(field))
 }
 
-/// Appends a row; whether it fits.
+/// Appends a row; returns whether it fits.
 fn append<'a, N: DocumentNode<'a>>(
     document: Result<Value<'a, N>, Malformed>,
     columns: &mut StructColumn,

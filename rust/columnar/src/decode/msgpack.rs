@@ -3,14 +3,14 @@
 use super::bytes;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
-/// How deep arrays and maps may lie in each other.
+/// Maximum nesting depth of arrays and maps.
 const MAX_DEPTH: usize = 128;
 
-/// Type of an extension that is an instant.
+/// Extension type of timestamps.
 const INSTANT: i8 = -1;
 
-/// The bytes of a map or array. Those of the document itself are checked while they are walked through; what lies deeper was
-/// checked by then.
+/// The bytes of a map or array. Those of the document are validated while they are walked through; this validates
+/// nested ones before they are used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PackNode<'a>(&'a [u8]);
 
@@ -70,13 +70,13 @@ impl<'a> DocumentNode<'a> for PackNode<'a> {
     }
 }
 
-/// What a value begins with.
+/// The decoded head of a value.
 enum Head<'a> {
-    /// So many pairs follow.
+    /// A map with this many pairs.
     Map(u64),
-    /// So many items follow.
+    /// An array with this many items.
     Array(u64),
-    /// That was all of it.
+    /// A complete scalar.
     Scalar(PackValue<'a>),
 }
 
@@ -94,12 +94,12 @@ impl<'a> Cursor<'a> {
         bytes::end(self.rest)
     }
 
-    /// A number of so many bytes, the highest first.
+    /// Reads a big-endian number of `len` bytes.
     fn unsigned(&mut self, len: u64) -> Result<u64, Malformed> {
         bytes::take_unsigned(&mut self.rest, len)
     }
 
-    /// The same in two's complement.
+    /// Like [`unsigned`](Self::unsigned), in two's complement.
     fn signed(&mut self, len: u32) -> Result<i64, Malformed> {
         let unused = 64 - 8 * len;
         let number = self.unsigned(u64::from(len))?;
@@ -150,7 +150,7 @@ impl<'a> Cursor<'a> {
         Ok(Value::Text(text.into()))
     }
 
-    /// An instant, or bytes that mean something to others.
+    /// Reads an extension: an instant, or opaque bytes.
     fn extension(&mut self, len: u64) -> Result<PackValue<'a>, Malformed> {
         let kind = self.take(1)?[0].cast_signed();
         let bytes = self.take(len)?;
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
         instant.map(Value::Instant).ok_or(Malformed)
     }
 
-    /// A whole value; what is in a map or array is checked and passed by.
+    /// Reads a whole value; the contents of a map or array are validated and skipped.
     fn value(&mut self, depth: usize) -> Result<PackValue<'a>, Malformed> {
         let start = self.rest;
         let (parts, is_map) = match self.head()? {

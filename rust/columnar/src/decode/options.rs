@@ -1,10 +1,10 @@
-//! The formats of payloads, and what becomes of those that do not fit.
+//! Payload formats, and the handling of payloads that do not fit.
 
 use std::str::FromStr;
 
 use crate::ColumnarError;
 
-/// What a payload is written in.
+/// A payload format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
@@ -14,13 +14,13 @@ pub enum Format {
     Cbor,
     /// MessagePack.
     MessagePack,
-    /// One value a payload, for one column of any name.
+    /// One value in each payload, for one column of any name.
     Text,
     /// A message of Protocol Buffers, by [`Decoder::with_descriptor`].
     Protobuf,
     /// Sparkplug B, for topics that begin with `spBv1.0/`.
     Sparkplug,
-    /// Sparkplug B by its topics, CBOR by its first byte, else JSON.
+    /// Detects the format: Sparkplug B by the topic, CBOR by the first byte, else JSON.
     Auto,
 }
 
@@ -46,16 +46,16 @@ impl FromStr for Format {
     }
 }
 
-/// What becomes of a row whose payload does not fit.
+/// How a row whose payload does not fit is handled.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnError {
-    /// It stays: what does not fit is null, and `_corrupt` holds the payload.
+    /// The row stays: values that do not fit are null, and `_corrupt` holds the payload.
     #[default]
     Null,
-    /// It is left out. So is a row whose payload is empty, or only white space where the format is JSON; for Protocol
-    /// Buffers an empty payload is left out only if it is retained: else it is a message of defaults.
+    /// The row is dropped. So is a row with an empty payload, or with only white space if the format is JSON. For
+    /// Protocol Buffers an empty payload is dropped only if it is retained; otherwise it is a message of defaults.
     Drop,
-    /// The reader ends with an error that names it.
+    /// The reader fails with an error that names the row.
     Fail,
 }
 

@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 use super::wire::{MessageFields, Wire, low_half, utf8};
 
-/// The types that payloads are made of.
+/// The message types of a descriptor.
 #[derive(Debug)]
 pub(crate) struct Types {
     messages: Vec<MessageType>,
     enumerations: Vec<HashMap<i64, Box<str>>>,
-    /// Which of the messages a payload is.
+    /// Index of the payload's message type.
     root: usize,
 }
 
@@ -29,12 +29,12 @@ struct MessageType {
     shape: Shape,
 }
 
-/// What a message stands for.
+/// How values of a message type are decoded.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Object,
     Timestamp,
-    /// The value of its only field.
+    /// As the value of its only field.
     Wrapper,
 }
 
@@ -44,7 +44,7 @@ struct Field {
     name: Box<str>,
     kind: Kind,
     is_repeated: bool,
-    /// It is not written when it has its default.
+    /// The field is not encoded if it has its default value.
     has_default: bool,
 }
 
@@ -86,7 +86,7 @@ impl Types {
         })
     }
 
-    /// A value that stands for itself, or a message.
+    /// Decodes a scalar, or opens a message.
     fn value<'a>(&'a self, kind: Kind, wire: Wire<'a>) -> Result<ProtobufValue<'a>, Malformed> {
         match (kind, wire) {
             (Kind::Scalar(kind), wire) => scalar(kind, wire),
@@ -130,7 +130,7 @@ impl Types {
         Ok(value)
     }
 
-    /// What a field has that was left out.
+    /// The value of a field that is not encoded.
     fn default(&self, kind: Kind) -> ProtobufValue<'_> {
         match kind {
             Kind::Scalar(DOUBLE | FLOAT) => Value::Float(0.0),
@@ -153,7 +153,7 @@ pub(crate) struct ProtobufNode<'a> {
     types: &'a Types,
     message: &'a MessageType,
     bytes: &'a [u8],
-    /// The field whose values it is an array of.
+    /// If this is an array: the repeated field.
     array: Option<&'a Field>,
 }
 
@@ -228,7 +228,7 @@ impl<'a> DocumentNode<'a> for ProtobufNode<'a> {
 
 impl MessageType {
     fn field(&self, number: u32) -> Option<&Field> {
-        // Most messages number their fields from 1 on.
+        // Most message types number their fields consecutively from 1.
         let likely = self.fields.get((number as usize).wrapping_sub(1));
         likely
             .filter(|field| field.number == number)
@@ -236,7 +236,7 @@ impl MessageType {
     }
 }
 
-/// One value of a packed field.
+/// Reads the next value of a packed field.
 fn unpacked<'a>(kind: Kind, packed: &mut MessageFields<'a>) -> Result<Wire<'a>, Malformed> {
     Ok(match kind {
         Kind::Scalar(DOUBLE | FIXED64 | SFIXED64) => {

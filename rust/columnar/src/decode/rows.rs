@@ -1,4 +1,4 @@
-//! Rows of a batch: which fit, which are left, and what names one that does not fit.
+//! Decodes and filters the rows of a batch, and names rows that do not fit.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use arrow_select::filter::filter_record_batch;
 use crate::ColumnarError;
 use crate::schema::{OFFSET, PARTITION, RETAIN};
 
-/// Decodes each row; which of them fit.
+/// Decodes each row; returns which rows fit.
 pub(super) fn rows(
     payloads: &BinaryArray,
     mut decode: impl FnMut(usize, &[u8]) -> bool,
@@ -20,7 +20,7 @@ pub(super) fn rows(
     BooleanBuffer::collect_bool(payloads.len(), |row| decode(row, payloads.value(row)))
 }
 
-/// Leaves the rows that are wanted; all of them without a test.
+/// Returns the rows of the mask, or all rows without a mask.
 pub(crate) fn filtered(
     batch: RecordBatch,
     wanted: Option<&BooleanArray>,
@@ -31,7 +31,7 @@ pub(crate) fn filtered(
     }
 }
 
-/// Whether a row is a retained message; none is if the batch does not say so.
+/// Whether a row is a retained message; false if the batch lacks the column.
 pub(super) fn is_retained(batch: &RecordBatch, row: usize) -> bool {
     let retained = batch.column_by_name(RETAIN);
     let retained = retained.and_then(|column| column.as_boolean_opt());

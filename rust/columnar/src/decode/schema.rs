@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Fields};
 use crate::ColumnarError;
 use crate::schema::{instant, nullable};
 
-/// Reads columns and their types, as Spark's DDL writes them.
+/// Parses columns and types in the syntax of Spark's DDL.
 ///
 /// Types are `BOOLEAN`, `TINYINT`, `SMALLINT`, `INT`, `BIGINT`, `FLOAT`, `DOUBLE`, `DECIMAL(precision, scale)`, `STRING`,
 /// `BINARY`, `TIMESTAMP`, `DATE`, `STRUCT<name: type, ...>` and `ARRAY<type>`, and their other names in Spark, such as
@@ -15,7 +15,7 @@ use crate::schema::{instant, nullable};
 ///
 /// # Errors
 ///
-/// [`ColumnarError::Option`] says what cannot be read.
+/// [`ColumnarError::Option`] names the part that is not valid.
 pub fn parse_payload_schema(text: &str) -> Result<Vec<Field>, ColumnarError> {
     let mut parser = Parser {
         rest: text,
@@ -25,7 +25,7 @@ pub fn parse_payload_schema(text: &str) -> Result<Vec<Field>, ColumnarError> {
     Ok(fields.iter().map(|field| field.as_ref().clone()).collect())
 }
 
-/// How deep types may lie in each other.
+/// Maximum nesting depth of types.
 const MAX_DEPTH: usize = 32;
 
 struct Parser<'a> {
@@ -34,7 +34,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Names and types up to `close`, or the end.
+    /// Parses names and types up to `close`, or to the end.
     fn fields(&mut self, close: Option<char>) -> Result<Fields, ColumnarError> {
         let mut fields: Vec<Arc<Field>> = Vec::new();
         loop {
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
         Ok(data_type)
     }
 
-    /// Precision and scale; Spark's defaults are 10 and 0.
+    /// Parses precision and scale; Spark's defaults are 10 and 0.
     fn decimal(&mut self) -> Result<DataType, ColumnarError> {
         if !self.take('(') {
             return Ok(DataType::Decimal128(10, 0));

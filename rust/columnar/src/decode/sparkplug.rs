@@ -12,14 +12,14 @@ use std::sync::Arc;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 use super::wire::{MessageFields, Wire, low_half, utf8};
 
-/// Names of the metrics that have an alias, an edge node. A copy shares what it has in common with its original.
+/// The metrics of each edge node that have an alias. A clone shares unchanged tables with its original.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Aliases(BTreeMap<String, Arc<Metrics>>);
 
 /// The metrics of one edge node, by their aliases.
 type Metrics = BTreeMap<u64, Metric>;
 
-/// What a BIRTH says of a metric.
+/// Name and type of a metric, from a BIRTH.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Metric {
     name: String,
@@ -27,7 +27,7 @@ struct Metric {
 }
 
 impl Aliases {
-    /// Takes up what a BIRTH says; the BIRTH of an edge node forgets what was known of it.
+    /// Learns the aliases of a BIRTH. An NBIRTH first removes all aliases of its edge node.
     pub(crate) fn learn(&mut self, topic: &str, payload: &[u8]) {
         let Some(address) = Address::of(topic).filter(Address::is_birth) else {
             return;
@@ -64,21 +64,21 @@ impl Aliases {
         self.0.is_empty()
     }
 
-    /// Takes over what another table says of edge nodes that it knows metrics of.
+    /// Replaces the aliases of the edge nodes for which the other table has metrics.
     pub(crate) fn update(&mut self, other: &Self) {
         for (node, metrics) in other.0.iter().filter(|(_, metrics)| !metrics.is_empty()) {
             self.0.insert(node.clone(), Arc::clone(metrics));
         }
     }
 
-    /// Takes over what another table says of edge nodes that this one says nothing of.
+    /// Adds the aliases of edge nodes that this table lacks.
     pub fn fill(&mut self, other: Self) {
         for (node, metrics) in other.0 {
             self.0.entry(node).or_insert(metrics);
         }
     }
 
-    /// Writes the table as JSON: an object an edge node (`group/node`), in which the alias leads to name and type.
+    /// Writes the table as JSON: an object for each edge node (`group/node`), which maps an alias to name and type.
     pub fn to_json(&self) -> String {
         let node = |(node, metrics): (&String, &Arc<Metrics>)| {
             let metric = |(alias, metric): (&u64, &Metric)| {
@@ -93,7 +93,7 @@ impl Aliases {
         serde_json::Value::Object(self.0.iter().map(node).collect()).to_string()
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Parses the JSON of [`to_json`](Self::to_json).
     pub fn parse(text: &str) -> Option<Self> {
         let nodes: BTreeMap<String, BTreeMap<u64, (String, u64)>> =
             serde_json::from_str(text).ok()?;
@@ -105,13 +105,13 @@ impl Aliases {
     }
 }
 
-/// What rows take from before them: of each edge node what was known when its first row came, unless that is an NBIRTH,
-/// which forgets it.
+/// The earlier aliases that rows need: for each edge node, the aliases known before its first row. An edge node whose
+/// first row is an NBIRTH needs none.
 #[derive(Debug, Default)]
 pub(crate) struct Needed(BTreeMap<String, Option<Arc<Metrics>>>);
 
 impl Needed {
-    /// Looks at the next row; `known` is what the rows before it said.
+    /// Records the next row; `known` are the aliases of the rows before it.
     pub(crate) fn note(&mut self, topic: &str, known: &Aliases) {
         let Some(address) = Address::of(topic) else {
             return;
@@ -122,7 +122,7 @@ impl Needed {
         }
     }
 
-    /// Says so of each edge node, and of those that nothing was known of, that.
+    /// Returns the table; it has an empty entry for an edge node without known aliases.
     pub(crate) fn into_aliases(self) -> Aliases {
         let nodes = self.0.into_iter();
         Aliases(
@@ -138,10 +138,10 @@ pub(crate) fn is_sparkplug(topic: &str) -> bool {
     topic.starts_with(NAMESPACE)
 }
 
-/// What topics of Sparkplug B begin with.
+/// Topic prefix of Sparkplug B.
 pub(crate) const NAMESPACE: &str = "spBv1.0/";
 
-/// Where a message comes from: `spBv1.0/group/kind/node` or `spBv1.0/group/kind/node/device`.
+/// The parts of a topic: `spBv1.0/group/kind/node` or `spBv1.0/group/kind/node/device`.
 #[derive(Clone, Copy)]
 struct Address<'a> {
     group: &'a str,
@@ -156,7 +156,7 @@ impl<'a> Address<'a> {
         Some(Self { group, kind, node })
     }
 
-    /// Group and edge node: names have no slash.
+    /// Key of the edge node: `group/node`. Names contain no slash.
     fn node(&self) -> String {
         format!("{}/{}", self.group, self.node)
     }
@@ -165,7 +165,7 @@ impl<'a> Address<'a> {
         self.is_first() || self.kind == "DBIRTH"
     }
 
-    /// Whether what was known of the edge node ends with this.
+    /// Whether the message is an NBIRTH, which resets the aliases of its edge node.
     fn is_first(&self) -> bool {
         self.kind == "NBIRTH"
     }
@@ -280,7 +280,7 @@ impl<'a> SparkplugNode<'a> {
         Ok(())
     }
 
-    /// Name and type of a metric, as it says itself or as its BIRTH did.
+    /// Name and type of a metric, from the metric itself or from its BIRTH.
     fn named(self, metric: &RawMetric<'a>) -> Result<(&'a str, u64), Malformed> {
         let known = metric.alias.and_then(|alias| self.aliases?.get(&alias));
         let name = metric
@@ -303,7 +303,7 @@ fn metrics(payload: &[u8]) -> impl Iterator<Item = Result<RawMetric<'_>, Malform
     })
 }
 
-/// A metric as it stands in the payload.
+/// The fields of a metric in the payload.
 #[derive(Clone, Copy, Debug, Default)]
 struct RawMetric<'a> {
     name: Option<&'a str>,
@@ -332,7 +332,7 @@ impl<'a> RawMetric<'a> {
         Ok(metric)
     }
 
-    /// The value by its field, and by its type where the field does not tell the sign or the unit.
+    /// Decodes the value by its field, and by its data type if the field does not determine sign or unit.
     fn value(&self, datatype: u64) -> Result<SparkplugValue<'a>, Malformed> {
         let Some((number, wire)) = self.value.filter(|_| !self.is_null) else {
             return Ok(Value::Null);
@@ -357,7 +357,7 @@ impl<'a> RawMetric<'a> {
     }
 }
 
-/// Data types whose field does not tell everything. Source: Sparkplug 3.0, section 6.4.16.
+/// Data types that the field does not determine. Source: Sparkplug 3.0, section 6.4.16.
 const INT8: u64 = 1;
 const INT16: u64 = 2;
 const INT32: u64 = 3;
@@ -372,7 +372,7 @@ fn integer<'a>(number: u64) -> SparkplugValue<'a> {
     i64::try_from(number).map_or(Value::Unsigned(number), Value::Integer)
 }
 
-/// Milliseconds since 1970; beyond what microseconds can count there is only the number.
+/// Converts milliseconds since 1970 to an instant; to a number if microseconds would overflow.
 fn instant<'a>(at_ms: u64) -> SparkplugValue<'a> {
     let micros = i64::try_from(at_ms)
         .ok()

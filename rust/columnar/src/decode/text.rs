@@ -3,7 +3,7 @@
 use super::json;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
-/// A payload as an object of one field, whatever that is called.
+/// A payload as an object with one field of any name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TextNode<'a>(&'a str);
 

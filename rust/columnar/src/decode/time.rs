@@ -1,9 +1,9 @@
 //! Parses dates and timestamps.
 
-/// Reads `1970-01-31`, with or without a time of day behind a blank or `T`, and an offset: Unix microseconds.
+/// Parses a date such as `1970-01-31`, optionally with a time after a space or `T` and an offset, as Unix microseconds.
 ///
-/// The time is `10:20`, `10:20:30` or `10:20:30.123456789` (cut to microseconds); the offset is `Z`, `+01`, `+0130` or
-/// `+01:30`, UTC by default.
+/// The time is `10:20`, `10:20:30` or `10:20:30.123456789` (truncated to microseconds); the offset is `Z`, `+01`,
+/// `+0130` or `+01:30`, UTC by default.
 pub(crate) fn parse_instant(text: &str) -> Option<i64> {
     let text = text.trim_ascii().as_bytes();
     let (date, rest) = text.split_at_checked(DATE_LEN)?;
@@ -19,7 +19,7 @@ pub(crate) fn parse_instant(text: &str) -> Option<i64> {
         .checked_sub(offset_us(offset)?)
 }
 
-/// Reads `1970-01-31`: days since 1970.
+/// Parses `1970-01-31` as days since 1970.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     days_of(text.trim_ascii().as_bytes())
 }
@@ -75,7 +75,7 @@ fn time_of_day_us(time: &[u8]) -> Option<i64> {
     is_time.then_some(hour * HOUR_US + minute * MINUTE_US + second * SECOND_US + fraction)
 }
 
-/// Up to nine digits behind the point, cut to six.
+/// Parses up to nine digits of a fraction, truncated to six.
 fn fraction_us(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.len() > 9 {
         return None;
@@ -104,7 +104,7 @@ fn offset_us(offset: &[u8]) -> Option<i64> {
     is_offset.then_some(sign * (hours * HOUR_US + minutes * MINUTE_US))
 }
 
-/// Exactly `len` digits.
+/// Parses exactly `len` digits.
 fn number(digits: &[u8], len: usize) -> Option<i64> {
     if digits.len() != len || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -10,7 +10,7 @@ pub(crate) enum Value<'a, N> {
     Missing,
     Null,
     Boolean(bool),
-    /// A number as text, by the grammar of JSON; whether it has neither fraction nor exponent.
+    /// A number as JSON text; true if it has neither fraction nor exponent.
     Number(&'a str, bool),
     Integer(i64),
     Unsigned(u64),
@@ -23,38 +23,38 @@ pub(crate) enum Value<'a, N> {
     Array(N),
 }
 
-/// Bytes are no document of their format.
+/// The bytes are not a valid document of the format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Malformed;
 
-/// An object or array of a document, whose parts are found by walking through its bytes.
+/// An object or array of a document; its parts are found by walking through the bytes.
 pub(crate) trait DocumentNode<'a>: Copy {
-    /// Puts the value of each known key into its slot; of keys that repeat, the last counts.
+    /// Stores the value of each known key in its slot; if a key repeats, the last value counts.
     fn fields(self, keys: &mut SchemaKeys, slots: &mut [Value<'a, Self>]) -> Result<(), Malformed>;
 
-    /// Hands over the items in their order.
+    /// Calls `take` with each item, in order.
     fn items(self, take: &mut dyn FnMut(Value<'a, Self>)) -> Result<(), Malformed>;
 
     /// Returns the object or array as text, if the format is text.
     fn as_text(self) -> Option<&'a str>;
 }
 
-/// The keys of an object that a schema knows, and how the document before wrote those that it had.
+/// The keys of a schema, and the encoded keys of the previous document.
 #[derive(Clone, Debug)]
 pub(crate) struct SchemaKeys {
     names: Vec<Box<str>>,
     written: Vec<Written>,
 }
 
-/// A key and what belongs to it, byte by byte.
+/// The exact bytes of a key in the previous document, with punctuation.
 #[derive(Clone, Debug)]
 struct Written {
     text: Vec<u8>,
-    /// Where the schema has it.
+    /// The key's index in the schema; `None` if the schema lacks it.
     place: Option<usize>,
 }
 
-/// Keys of a document that are remembered, and how long they may be.
+/// Maximum number of remembered keys, and maximum length of each in bytes.
 const REMEMBERED: usize = 64;
 
 impl SchemaKeys {
@@ -69,15 +69,15 @@ impl SchemaKeys {
         self.names.len()
     }
 
-    /// Looks whether `text` begins with what was [learnt](Self::learn) as key `number`: how long that is, and its place.
-    /// Documents of one publisher mostly differ in their values alone.
+    /// If `text` begins with the bytes [learnt](Self::learn) for key `number`, returns their length and the key's
+    /// index. Documents of one publisher mostly differ only in their values.
     pub(crate) fn known(&self, number: usize, text: &[u8]) -> Option<(usize, Option<usize>)> {
         let written = self.written.get(number)?;
         text.starts_with(&written.text)
             .then_some((written.text.len(), written.place))
     }
 
-    /// Remembers how key `number` of a document is written. Nothing else may begin with `text`.
+    /// Remembers the bytes of key `number` of a document. No other key may begin with `text`.
     pub(crate) fn learn(&mut self, number: usize, text: &[u8], place: Option<usize>) {
         if number >= REMEMBERED || text.len() > REMEMBERED {
             return;
@@ -93,7 +93,7 @@ impl SchemaKeys {
         }
     }
 
-    /// Returns the place of a key. `likely` is looked at first: most documents name their keys in the same order.
+    /// Returns the index of a key. Tries `likely` first: most documents have their keys in the same order.
     pub(crate) fn find(&self, key: &str, likely: usize) -> Option<usize> {
         if self.names.get(likely).is_some_and(|name| **name == *key) {
             return Some(likely);

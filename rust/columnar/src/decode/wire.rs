@@ -2,7 +2,7 @@
 
 use super::value::Malformed;
 
-/// What a field holds, before anything is known of its type.
+/// The encoded value of a field of unknown type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Wire<'a> {
     Varint(u64),
@@ -75,7 +75,7 @@ impl<'a> MessageFields<'a> {
     }
 }
 
-/// The 32 bits of a varint whose type has no more.
+/// The low 32 bits of a varint, for 32-bit types.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "writers extend the sign to 64 bits, or not"

@@ -10,7 +10,7 @@ use crate::decode::wire::{MessageFields, Wire, utf8};
 const REPEATED: u64 = 3;
 
 impl Types {
-    /// Reads a descriptor, for payloads that are the message of this full name.
+    /// Reads a descriptor; `message` is the full name of the payload's message type.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Raw {
     }
 }
 
-/// What the files of a descriptor declare, by full names.
+/// The declarations of all files of a descriptor, by full name.
 #[derive(Default)]
 struct Declared<'d> {
     messages: HashMap<String, usize>,
@@ -91,7 +91,7 @@ impl<'d> Declared<'d> {
     }
 
     fn message(&mut self, scope: &str, body: &'d [u8], is_proto3: bool) -> Result<(), Malformed> {
-        // What nests deeper than a decoder of messages goes is no descriptor that a compiler writes.
+        // No compiler writes a descriptor with deeper nesting than message decoders accept.
         if scope.split('.').count() > 100 {
             return Err(Malformed);
         }
@@ -110,7 +110,7 @@ impl<'d> Declared<'d> {
         let mut names = HashMap::new();
         for value in Raw::all(body, 2)? {
             let number = Raw::number(value, 2)?.unwrap_or(0).cast_signed();
-            // Of aliases the first one counts.
+            // Of several names of a number, the first one counts.
             names
                 .entry(number)
                 .or_insert_with(|| Raw::text(value, 1).unwrap_or("").into());
