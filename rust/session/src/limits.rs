@@ -44,7 +44,7 @@ pub struct ServerLimits {
     pub client_id_bytes: usize,
     /// Refuses client identifiers with `+`, `#`, control or non-characters (abuse C12).
     pub client_id_strict: bool,
-    /// QoS 1 and 2 messages in flight to the client, whatever its Receive Maximum; at least 1.
+    /// Maximum number of QoS 1 and 2 messages in flight to the client, even if its Receive Maximum is higher; at least 1.
     pub inflight_max: u16,
     /// Maximum bytes of topics, properties and payloads of unacknowledged QoS 1 and 2 publishes. A larger message is
     /// sent alone. 0: no limit.
@@ -58,7 +58,7 @@ pub struct ServerLimits {
     pub queue_disk_messages: usize,
     /// Maximum bytes of topics, properties and payloads of queued messages in memory and in the store together.
     pub queue_disk_bytes: usize,
-    /// What happens when that queue is full.
+    /// What happens when the queue is full.
     pub queue_policy: QueuePolicy,
     /// Queues QoS 0 messages, too, while the client is offline.
     pub queue_qos0: bool,
@@ -80,7 +80,7 @@ pub struct ServerLimits {
     pub authentication_rounds: u8,
     /// How many stray acknowledgements more than valid ones are tolerated on one connection; then 0x96 (abuse D15).
     pub stray_acknowledgements: u16,
-    /// Refuses a payload that is not UTF-8 although Payload Format Indicator says so (abuse B15).
+    /// Refuses a payload that is not UTF-8 although its Payload Format Indicator is 1 (abuse B15).
     pub payload_format_checked: bool,
 }
 
@@ -136,12 +136,12 @@ impl Default for ServerLimits {
 }
 
 impl ServerLimits {
-    /// What the decoder enforces before CONNECT is accepted.
+    /// Decoder limits before CONNECT is accepted.
     pub fn before_connect(&self) -> Limits {
         self.with_packet_bytes(self.connect_packet_bytes)
     }
 
-    /// What the decoder enforces afterwards.
+    /// Decoder limits after CONNECT is accepted.
     pub fn after_connect(&self) -> Limits {
         self.with_packet_bytes(self.maximum_packet_size)
     }

@@ -24,8 +24,8 @@ impl AddressKey {
 }
 
 /// Whether the host of `authority` (`HOST` or `HOST:PORT`) is an IP address or `localhost`. The owner of any other name
-/// can make it resolve to this machine, so that a browser treats a page of that owner as one of the broker (DNS
-/// rebinding, abuse I09).
+/// can make it resolve to this machine, so that a browser treats a page of that owner as one of the broker
+/// (DNS rebinding, abuse I09).
 #[must_use]
 pub fn names_an_address(authority: &str) -> bool {
     authority.parse::<Authority>().is_ok_and(|authority| {

@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Durability of the stored session.
+    /// Durability of the kept session.
     pub(crate) fn kept_at(&self) -> Durability {
         self.promise.get().max(Durability::Os)
     }
@@ -107,7 +107,7 @@ impl Client {
         *self.identity.borrow_mut() = ClientIdentity { who, access };
     }
 
-    /// The login; for a client that has not connected since the broker started, made from the stored session.
+    /// The login; for a client that has not connected since the broker started, made from the kept session.
     pub(crate) fn login(&self) -> Arc<Login> {
         match &self.identity.borrow().who {
             KnownLogin::Known(login) => Arc::clone(login),

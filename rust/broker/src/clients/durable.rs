@@ -54,7 +54,7 @@ impl DurableSessions {
         self.store(handle, number);
     }
 
-    /// Publishes the queue state of the stored session at `handle`: whether messages are queued, and its rights if the
+    /// Publishes the queue state of the kept session at `handle`: whether messages are queued, and its rights if the
     /// queue is full. Call it only on the session's own shard.
     pub(crate) fn set_queue(&self, handle: Handle, is_waiting: bool, full: Option<Rights>) {
         let Some(word) = self.load(handle).filter(|word| word & WILL_ALONE == 0) else {
@@ -91,7 +91,7 @@ impl DurableSessions {
         self.are_all_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the stored session at `handle` has a full queue, or has queued messages while the total of all queues is
+    /// Whether the kept session at `handle` has a full queue, or has queued messages while the total of all queues is
     /// at its limit. A hint, since further messages may be in mailboxes.
     pub(crate) fn is_full(&self, handle: Handle) -> bool {
         let full = FULL | if self.are_all_full() { WAITING } else { 0 };
@@ -99,13 +99,13 @@ impl DurableSessions {
         self.has_full() && self.load(handle).is_some_and(is_full)
     }
 
-    /// Whether any stored session has a full queue.
+    /// Whether any kept session has a full queue.
     pub(crate) fn has_full(&self) -> bool {
         // ORDERING: a hint.
         self.full.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the stored session at `handle` has a full queue itself.
+    /// Whether the kept session at `handle` has a full queue itself.
     pub(crate) fn is_marked_full(&self, handle: Handle) -> bool {
         let is_full = |word: u64| word & (WILL_ALONE | FULL) == FULL;
         self.load(handle).is_some_and(is_full)

@@ -27,7 +27,7 @@ pub struct Grant {
     pub session: SessionPolicy,
     /// Durability of the client's messages and requests; `None`: the listener decides.
     pub promise: Option<Durability>,
-    /// Queue policy for its publishes to stored sessions with a full queue; `None`: the listener decides.
+    /// Queue policy for its publishes to kept sessions with a full queue; `None`: the listener decides.
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
@@ -473,7 +473,7 @@ mod tests {
         publish.chain(receive).chain(subscribe).collect()
     }
 
-    /// Whether `less` allows nothing that `more` denies.
+    /// Whether `less` allows no more than `more`.
     fn is_within(less: &Permissions, more: &Permissions) -> bool {
         let (less, more) = (rights(less), rights(more));
         less.iter().zip(&more).all(|(less, more)| less <= more)

@@ -207,7 +207,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// The login of a client that has not connected since the start, made from its stored session.
+    /// The login of a client that has not connected since the start, made from its kept session.
     pub(crate) fn restored(
         client_id: Arc<str>,
         version: ProtocolVersion,
@@ -363,9 +363,9 @@ pub enum AuthorizeDecision {
     },
     /// Deny the action and disconnect the client.
     Disconnect {
-        /// As for `Deny`.
+        /// As for [`AuthorizeDecision::Deny`].
         reason: ReasonCode,
-        /// As for `Deny`.
+        /// As for [`AuthorizeDecision::Deny`].
         text: Option<String>,
     },
 }

@@ -51,7 +51,7 @@ pub(crate) struct ListenerPolicy {
     pub(crate) max_connections: usize,
     /// Restrictions on every grant of its clients.
     pub(crate) caps: Arc<ListenerCaps>,
-    /// Queue policy for its clients' publishes to stored sessions with a full queue.
+    /// Queue policy for its clients' publishes to kept sessions with a full queue.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     /// Prefix of its clients' topics.
     pub(crate) mount_point: Option<MountPoint>,

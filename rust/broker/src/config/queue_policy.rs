@@ -2,7 +2,7 @@
 
 use mqttcore_topics::TopicFilter;
 
-/// What happens to a publish for a stored session with a full queue. It comes from the `queue_policy` of the topic, the
+/// What happens to a publish for a kept session with a full queue. It comes from the `queue_policy` of the topic, the
 /// publisher or the broker. Which message a session drops is its [`QueuePolicy`](mqttcore_session::QueuePolicy).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FullQueuePolicy {

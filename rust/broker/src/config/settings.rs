@@ -77,7 +77,7 @@ pub struct Config {
     pub data: Option<Data>,
     /// Durability of messages by topic; the first matching rule applies.
     pub topic_promises: Vec<TopicPromise>,
-    /// Queue policy for publishes to stored sessions with a full queue, unless the topic, the grant of the publisher or
+    /// Queue policy for publishes to kept sessions with a full queue, unless the topic, the grant of the publisher or
     /// its listener has one.
     pub queue_policy: FullQueuePolicy,
     /// Queue policy by topic; the first matching rule applies.

@@ -32,7 +32,7 @@ pub enum PublishError {
     /// Memory is short, and the message would have to wait for a subscriber.
     #[error("memory is short, and the message would wait for a subscriber")]
     NoMemory,
-    /// The queue of a stored session is full, and the queue policy refuses the message.
+    /// The queue of a kept session is full, and the queue policy refuses the message.
     #[error("the queue of a subscriber is full")]
     QueueFull,
     /// More filters with wildcards agree with parts of the topic than a match may visit.

@@ -121,6 +121,7 @@ impl BrokerHandle {
 
     /// Lists the clients that would receive a message on `topic`, at most `limit`. Nothing is sent, and no shared group
     /// moves on to its next member. Returns `None` if the search takes more steps than that of a message may.
+    ///
     /// # Errors
     ///
     /// [`BrokerStopped`]
