@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::topics::{parse_filter, qos_of};
 
-/// The reason code that a word of the plugin contract stands for.
+/// The reason code of a name in the plugin API.
 fn reason_named(word: &str) -> PyResult<ReasonCode> {
     if word == "bad_credentials" {
         return Ok(ReasonCode::BAD_USER_NAME_OR_PASSWORD);
@@ -98,7 +98,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for FullQueuePolicyWord {
     }
 }
 
-/// A policy and the caps that come with it; a listener has one for those without.
+/// A session policy and its limits; each listener has a default for grants without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionTerms {
     policy: SessionPolicy,
@@ -133,7 +133,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SessionTerms {
 }
 
 impl SessionTerms {
-    /// Puts the policy and its caps into a grant.
+    /// Copies the policy and its limits to a grant.
     pub(crate) fn apply(self, grant: &mut Grant) {
         grant.session = self.policy;
         grant.limits.subscriptions = self.subscriptions;
@@ -189,7 +189,7 @@ impl AnswerClasses {
         })
     }
 
-    /// An answer to a login, `Allow` or `Deny`, nothing else; with the last data of an exchange.
+    /// Converts the answer to a login, which must be `Allow` or `Deny`, with the last data of an exchange.
     pub(crate) fn verdict(
         &self,
         answer: &Bound<'_, PyAny>,
@@ -217,7 +217,7 @@ impl AnswerClasses {
         Err(PyTypeError::new_err("Allow, Deny or None is expected"))
     }
 
-    /// An answer to a question; a plain yes about `topic` counts for `cache`.
+    /// Converts the answer to an authorization; a plain yes about `topic` is cached for `cache`.
     pub(crate) fn ruling(
         &self,
         answer: &Bound<'_, PyAny>,
@@ -277,11 +277,11 @@ fn text_of(answer: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     answer.getattr("text")?.extract()
 }
 
-/// Authentication Data for a client; empty means that it is left out.
+/// Converts Authentication Data for a client; `None` if it is empty.
 ///
 /// # Errors
 ///
-/// `ValueError` for more than the property can hold.
+/// `ValueError` if the data is too long for the property.
 pub(crate) fn auth_data(data: Option<&[u8]>) -> PyResult<Option<Secret>> {
     let data = data.filter(|data| !data.is_empty());
     if data.is_some_and(|data| data.len() > usize::from(u16::MAX)) {
@@ -290,7 +290,7 @@ pub(crate) fn auth_data(data: Option<&[u8]>) -> PyResult<Option<Secret>> {
     Ok(data.map(Secret::from))
 }
 
-/// `mqttcore.config.Access`, as a grant.
+/// Converts `mqttcore.config.Access` to a grant.
 pub(crate) fn access(object: &Bound<'_, PyAny>, terms: SessionTerms) -> PyResult<Grant> {
     let mut grant = Grant {
         publish: object.getattr("publish")?.extract()?,

@@ -37,7 +37,7 @@ fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
     }
 }
 
-/// How long a ban lasts.
+/// The duration of a ban.
 fn ban_duration(seconds: f64) -> PyResult<Duration> {
     let duration = Duration::try_from_secs_f64(seconds);
     duration.map_err(|_| {
@@ -49,7 +49,7 @@ fn ban_duration(seconds: f64) -> PyResult<Duration> {
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
 #[pyclass(name = "Engine", module = "mqttcore._core", frozen)]
 pub(crate) struct PyEngine {
-    /// Never dropped in a forked child: its threads are not there to be joined.
+    /// Never dropped in a forked child, which lacks the threads to join.
     broker: Option<Broker>,
     rows: Rows,
     process: u32,
@@ -261,7 +261,7 @@ impl PyEngine {
 }
 
 impl PyEngine {
-    /// The broker, in the process that started it.
+    /// Returns the broker; fails in a process other than the one that started it.
     fn running(&self) -> Result<&Broker, CoreError> {
         self.broker
             .as_ref()
@@ -331,7 +331,7 @@ impl PyMessageProperties {
     }
 }
 
-/// A number that its type holds; else the error says the `range`, and not how Rust counts.
+/// Converts a number; if it is out of range, the error names `range` instead of a Rust type.
 fn bounded<'py, T>(
     value: &Bound<'py, PyAny>,
     range: impl FnOnce() -> String,

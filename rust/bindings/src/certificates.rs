@@ -1,4 +1,4 @@
-//! Certificates for trying TLS.
+//! Creates certificates for trials of TLS.
 
 use std::path::PathBuf;
 

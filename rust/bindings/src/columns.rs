@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 
 use crate::error::CoreError;
 
-/// One value for all rows, or one a row.
+/// One value for all rows, or one for each row.
 pub(crate) enum InputColumn<T> {
     All(T),
     Each(Vec<T>),
@@ -50,13 +50,13 @@ impl<T: Copy> InputColumn<T> {
     }
 }
 
-/// Makes an `array('Q')`.
+/// Creates an `array('Q')`.
 pub(crate) fn array_of_words<'py>(py: Python<'py>, words: &[u64]) -> PyResult<Bound<'py, PyAny>> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     array(py, "Q", &bytes)
 }
 
-/// Makes an `array.array` of this type code out of its memory.
+/// Creates an `array.array` of this type code from the bytes of its items.
 pub(crate) fn array<'py>(py: Python<'py>, code: &str, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     py.import("array")?
         .getattr("array")?

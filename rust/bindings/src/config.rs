@@ -1,6 +1,6 @@
 //! Parses TOML into values that record their position in the text.
 //!
-//! Nothing is checked here but the syntax: what a key may hold is decided in `mqttcore.config`.
+//! It checks only the syntax; `mqttcore.config` validates keys and values.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -20,7 +20,7 @@ pub(crate) struct PyTomlValue {
     key_place: (usize, usize),
 }
 
-/// Line, column, what.
+/// Line, column and message of a syntax error.
 type Fault = (usize, usize, String);
 
 /// Reads a document.
@@ -116,7 +116,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Byte offsets as lines and columns.
+/// Converts byte offsets to lines and columns.
 struct Places<'a> {
     text: &'a str,
     line_starts: Vec<usize>,

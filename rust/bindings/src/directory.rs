@@ -19,7 +19,8 @@ use crate::columns::{InputColumn, array, array_of_words};
 use crate::error::CoreError;
 use crate::topics::{parse_name, qos_of, strategy_named};
 
-/// Topics that share one pin: a longer one would hold back what writers replace meanwhile.
+/// Number of topics that are matched under one pin. A longer pin would delay the release of memory that writers
+/// replace.
 const TOPICS_A_PIN: usize = 1024;
 
 /// Who subscribed to what: the broker's own directory, without a broker.
@@ -41,7 +42,7 @@ const TOPICS_A_PIN: usize = 1024;
 /// True
 #[pyclass(name = "Directory", module = "mqttcore", frozen)]
 pub(crate) struct PyDirectory {
-    /// In a box: it begins at a cache line, and Python aligns its objects to 16 bytes only.
+    /// Boxed, because it is aligned to a cache line, and Python aligns its objects only to 16 bytes.
     directory: Box<Directory>,
     clients: Mutex<HashMap<u64, SubscriberId>>,
     random: AtomicU64,
@@ -252,7 +253,7 @@ impl PyDirectory {
         found.finish()
     }
 
-    /// A word that differs each time; the odd constant is that of a Weyl sequence.
+    /// Returns a different word each time; the odd constant is that of a Weyl sequence.
     fn next_random(&self) -> u64 {
         let step = 0x9E37_79B9_7F4A_7C15;
         let word = self.random.fetch_add(step, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The one place where a Rust error becomes a Python exception.
+//! Converts Rust errors to Python exceptions; no other module does.
 
 use mqttcore_broker::{PublishError, StartError as StartFailure};
 use mqttcore_codec::{DecodeError, EncodeError, TextError};
@@ -59,16 +59,16 @@ create_exception!(
     MqttError,
     "The broker is not running, or another process started it."
 );
-/// Any core error on its way to Python, so that `?` works in every binding.
+/// Any error of a binding: converts from the errors of all crates, so that `?` works.
 pub(crate) enum CoreError {
     Filter(TopicError),
     Name(TopicError),
-    /// One of several filters, by its index.
+    /// A filter in a list is not valid, with its index.
     FilterRow {
         index: usize,
         error: TopicError,
     },
-    /// One of several topic names, by its index.
+    /// A topic name in a list is not valid, with its index.
     NameRow {
         index: usize,
         error: TopicError,
@@ -77,21 +77,21 @@ pub(crate) enum CoreError {
     Publish(PublishError),
     Encode(EncodeError),
     Decode(DecodeError),
-    /// Rows that do not become acknowledged messages.
+    /// Rows cannot be published or are not acknowledged.
     #[cfg(feature = "streams")]
     Undelivered(PublisherFailure),
-    /// A forked child touches the broker of its parent.
+    /// A forked child uses the broker of its parent.
     Forked,
     Hash(HashError),
     Store(mqttcore_store::StoreError),
-    /// Rows of a stream, on the way out of files or into them.
+    /// Rows of a stream cannot be read or written.
     #[cfg(feature = "streams")]
     Columnar(ColumnarError),
-    /// The folder of a store, before there is a store to ask.
+    /// The folder of a store is not usable.
     StoreFolder(String),
-    /// Python itself refused something.
+    /// A Python exception.
     Python(PyErr),
-    /// An argument that no type can rule out.
+    /// The value of an argument is not valid.
     Argument(String),
 }
 
@@ -164,7 +164,7 @@ impl From<TextError> for CoreError {
 }
 
 impl From<CoreError> for PyErr {
-    /// Longer than other functions: the one table of errors and their Python classes.
+    /// Longer than other functions: it is the table of errors and their Python classes.
     fn from(error: CoreError) -> Self {
         match error {
             CoreError::Filter(error) => TopicFilterError::new_err(error.to_string()),
@@ -223,7 +223,7 @@ impl From<CoreError> for PyErr {
     }
 }
 
-/// An error of a class that Python defines, in `mqttcore.errors`: it carries more than a text, or has two bases.
+/// Creates an error of a class in `mqttcore.errors`, which has more fields than a text, or two base classes.
 fn python_error<A>(class: &str, arguments: A) -> PyErr
 where
     A: for<'py> PyCallArgs<'py>,

@@ -1,4 +1,4 @@
-//! Password hashes: Argon2id as we write it, `$7$` and `$6$` as `mosquitto_passwd` does.
+//! Password hashes: Argon2id, which we write, and `$7$` and `$6$`, which `mosquitto_passwd` writes.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine as _;
@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::error::CoreError;
 
-/// What new hashes cost (decision 29): 19 MiB, two passes, one lane.
+/// Cost of new hashes (decision 29): 19 MiB, two passes, one lane.
 const ARGON2_MEMORY_KIB: u32 = 19 * 1024;
 const ARGON2_PASSES: u32 = 2;
 const ARGON2_LANES: u32 = 1;
@@ -17,7 +17,7 @@ const ARGON2_OUTPUT: usize = 32;
 
 const SHA512_OUTPUT: usize = 64;
 
-/// Costs above these are a broken file, not a careful administrator.
+/// Maximum cost: a hash with a higher one is treated as damaged.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 16;
@@ -82,7 +82,7 @@ impl PasswordHash {
         }
     }
 
-    /// Whether `password` is the one; takes as long as the hash costs, whatever the answer.
+    /// Whether `password` belongs to the hash. The time is the same for any answer.
     pub(crate) fn verify(&self, password: &[u8]) -> bool {
         let (expected, computed) = match self {
             Self::Argon2id { params, salt, hash } => (

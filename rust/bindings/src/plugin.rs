@@ -1,4 +1,5 @@
-//! Python classes that plugins receive (`Login`, `AuthorizeRequest`, `PluginEvent`, ...): frozen views, converted on first read.
+//! Python classes that plugins receive (`Login`, `Ask`, `Event`, ...): frozen views, whose fields are converted when
+//! they are read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -233,7 +234,7 @@ impl PyLogin {
         py: Python<'py>,
         hash: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // Addresses take turns.
+        // The hash pool serves addresses in turn.
         let peer = [("peer", self.0.peer.host_and_port().0)].into_py_dict(py)?;
         py.import("mqttcore.auth.hashing")?.call_method(
             "password_matches",

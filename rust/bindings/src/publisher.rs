@@ -1,4 +1,4 @@
-//! Publishing rows to a broker, for Python that has the socket. No thread, no socket, as in `stream`.
+//! Publishes rows to a broker; Python owns the socket. No thread and no socket, as in `stream`.
 
 use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,7 +115,7 @@ impl PyPublisher {
     }
 }
 
-/// A window of more messages than there are packet identifiers is one of all.
+/// Limits a window to the number of packet identifiers.
 fn at_most_all(window: u64) -> NonZeroU16 {
     let window = u16::try_from(window).unwrap_or(u16::MAX);
     NonZeroU16::new(window).unwrap_or(NonZeroU16::MIN)

@@ -245,7 +245,7 @@ fn data(folder: String, promise: Promise) -> Option<Data> {
     (!folder.as_os_str().is_empty()).then_some(Data { folder, promise })
 }
 
-/// What those of the rules say that speak of it.
+/// Parses the filter of each rule; returns the values of the rules for which `said` has one.
 fn topic_rules<T>(
     rules: &[TopicFields],
     said: impl Fn(TopicFilter, &TopicFields) -> Option<T>,
@@ -303,7 +303,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
     })
 }
 
-/// The address of a listener: TCP, or else the path, mode and group of a Unix socket.
+/// The address of a listener: TCP, or path, mode and group of a Unix socket.
 fn address(
     tcp: Option<(IpAddr, u16)>,
     unix: Option<(PathBuf, u32, Option<u32>)>,
@@ -325,7 +325,7 @@ fn identity_named(name: &str) -> PyResult<PeerIdentity> {
     }
 }
 
-/// The words of `mqttcore.config.Tls` as the engine has them.
+/// Converts `mqttcore.config.Tls`.
 pub(crate) fn tls_settings(fields: TlsFields) -> PyResult<TlsSettings> {
     let unknown = |key: &str, word: &str| PyValueError::new_err(format!("unknown {key} {word:?}"));
     let mut settings = TlsSettings::new(fields.certificate, fields.key);
@@ -402,7 +402,8 @@ fn server_limits(fields: &ServerLimitsFields) -> PyResult<ServerLimits> {
     })
 }
 
-/// The engine has two values for it: what is refused, and what a session drops otherwise.
+/// Whether a message to a full queue is refused. The engine has a second value for the same key, see [`queue_policy`]:
+/// which message a session drops otherwise.
 fn full_queue_policy(queue_policy: &str) -> FullQueuePolicy {
     if queue_policy == "refuse" {
         FullQueuePolicy::Refuse

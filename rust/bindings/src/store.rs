@@ -102,7 +102,7 @@ fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
     tools::seal(files, &StoreOptions::default())
 }
 
-/// A store with streams is refused; one without has nothing to seal.
+/// Build without streams: refuses a store with streams; a store without has nothing to seal.
 #[cfg(not(feature = "streams"))]
 fn seal(files: &Arc<dyn Files>) -> Result<Vec<tools::StreamInfo>, StoreError> {
     tools::info(files).map(|info| info.streams)
@@ -217,7 +217,7 @@ fn streams_told<'py>(
     Ok(told)
 }
 
-/// The folder of a store that must be there.
+/// Opens the folder of an existing store.
 fn open(directory: &Path) -> Result<Arc<dyn Files>, CoreError> {
     if !directory.is_dir() {
         return Err(CoreError::Store(StoreError::Missing));

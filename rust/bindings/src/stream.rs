@@ -136,7 +136,7 @@ pub(crate) struct PyStreamReader {
     rows: Mutex<Rows>,
 }
 
-/// Where rows come from.
+/// The source of rows.
 enum Rows {
     Files(Box<PartitionReader>),
     Tail(Box<TailReader>),

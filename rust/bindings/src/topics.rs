@@ -106,7 +106,7 @@ pub(crate) fn qos_of(value: u8) -> Result<QoS, CoreError> {
     QoS::try_from(value).map_err(|_| CoreError::Argument(format!("QoS is 0, 1 or 2, not {value}")))
 }
 
-/// The strategy with this name in the configuration.
+/// Returns the strategy with this name in the configuration.
 pub(crate) fn strategy_named(name: &str) -> Result<Strategy, CoreError> {
     Ok(match name {
         "round_robin" => Strategy::RoundRobin,

@@ -40,7 +40,7 @@ pub(crate) fn decode_packet<'py>(
     Ok(Some((Maker::new(py)?.packet(&packet)?, length)))
 }
 
-/// Makes objects of the classes in `mqttcore.packets`.
+/// Creates objects of the classes in `mqttcore.packets`.
 struct Maker<'py> {
     py: Python<'py>,
     module: Bound<'py, PyModule>,
@@ -62,7 +62,7 @@ impl<'py> Maker<'py> {
         self.module.getattr(class)?.call((), Some(fields))
     }
 
-    /// Sets the fields of a packet; answers with the name of its class. Longer than other functions: one arm for each
+    /// Sets the fields of a packet; returns the name of its class. Longer than other functions: it has one arm for each
     /// packet.
     fn fill(&self, packet: &Packet<'_>, fields: &Bound<'py, PyDict>) -> PyResult<&'static str> {
         let properties = match packet {

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error::CoreError;
 
-/// Both directions of one list of properties, by their names in Python.
+/// Generates both conversions from one table of properties and their Python names.
 macro_rules! by_name {
     ($($variant:ident $name:literal $kind:ident)+) => {
         fn to_python<'py>(
@@ -92,7 +92,7 @@ by_name! {
     SharedSubscriptionAvailable "shared_subscription_available" plain
 }
 
-/// A tuple of (name, value), in the order of the packet.
+/// Converts properties to a tuple of (name, value), in the order of the packet.
 pub(super) fn read<'py>(
     py: Python<'py>,
     properties: Properties<'_>,
@@ -101,7 +101,7 @@ pub(super) fn read<'py>(
     PyTuple::new(py, pairs.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Properties out of such pairs.
+/// Converts such pairs to properties.
 pub(super) fn write(pairs: &[(PyBackedStr, Bound<'_, PyAny>)]) -> PyResult<PropertiesBuf> {
     let mut list = PropertiesBuf::default();
     for (name, value) in pairs {

@@ -1,4 +1,4 @@
-//! `_core.Question`: the Python class of one hook question.
+//! `_core.Question`: the Python class of a question.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,19 +1,19 @@
-//! A bounded queue that threads of the engine fill and a Python thread empties, batch by batch.
+//! A bounded queue from threads of the engine to a Python thread, which takes items in batches.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What happens if the queue is full.
+/// How a push to a full queue is handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Overflow {
-    /// It is handed back.
+    /// Returns the new item.
     Refuse,
-    /// The oldest item makes room, and is counted.
+    /// Drops the oldest item and counts it.
     DropOldest,
 }
 
-/// The queue. Pushing never blocks for longer than the lock is held.
+/// The queue. Pushing blocks only on the lock.
 pub(super) struct BoundedQueue<T> {
     state: Mutex<State<T>>,
     ready: Condvar,
@@ -41,7 +41,7 @@ impl<T> BoundedQueue<T> {
         }
     }
 
-    /// Adds an item. True when the queue was empty, so that a sleeper wants waking.
+    /// Adds an item; returns true if the queue was empty, so that its consumer has to be woken.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<T> BoundedQueue<T> {
         Ok(was_empty)
     }
 
-    /// Puts an item back at the front; room for it was there a moment ago.
+    /// Returns an item to the front, whatever the capacity: it was taken from the queue just before.
     pub(super) fn push_front(&self, item: T) {
         let mut state = self.lock();
         if !state.closed {
@@ -74,7 +74,7 @@ impl<T> BoundedQueue<T> {
         }
     }
 
-    /// Waits for items and takes up to `limit`; `None` when closed.
+    /// Waits for items and takes up to `limit`; returns `None` if the queue is empty and closed.
     pub(super) fn take(&self, limit: usize) -> Option<Vec<T>> {
         let mut state = self.lock();
         while state.items.is_empty() {
@@ -89,7 +89,7 @@ impl<T> BoundedQueue<T> {
         Some(state.drain(limit))
     }
 
-    /// As [`Self::take`], but gives the first item up to `wait` for company.
+    /// Like [`Self::take`], but after the first item waits up to `wait` for a batch of `limit`.
     pub(super) fn take_batch(&self, limit: usize, wait: Duration) -> Option<Vec<T>> {
         let mut state = self.lock();
         let mut deadline = None;
@@ -113,12 +113,12 @@ impl<T> BoundedQueue<T> {
         }
     }
 
-    /// Takes up to `limit` of what is there, without waiting.
+    /// Takes up to `limit` items without waiting.
     pub(super) fn take_now(&self, limit: usize) -> Vec<T> {
         self.lock().drain(limit)
     }
 
-    /// How many items made room for others since the last call.
+    /// Returns the number of items dropped since the last call.
     pub(super) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.lock().dropped)
     }
@@ -134,7 +134,7 @@ impl<T> BoundedQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // The queue is whole between any two statements: a panic elsewhere leaves it usable.
+        // The queue is consistent after each statement, so that it is usable after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

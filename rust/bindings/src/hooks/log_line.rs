@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mqttcore_broker::LogLine;
 
-/// Level, the line for people, and the keys of machine-readable logs that are known, in their order.
+/// Level, text, and the known keys of machine-readable logs, in order.
 pub(super) type Parts = (u8, String, Vec<(&'static str, String)>);
 
 pub(super) fn parts(line: &LogLine) -> Parts {

@@ -1,8 +1,8 @@
 //! Queues between the engine and the hook workers of `mqttcore.plugin.workers`.
 //!
-//! Threads of the engine push questions and never attach to Python. Python threads wait here
-//! detached and take batches. The deadline thread, which never attaches either, refuses questions
-//! that are not answered in time. Hooks run on threads that Python started.
+//! Threads of the engine push questions and never attach to Python. Python threads wait for questions while detached
+//! and take them in batches. The deadline thread, which never attaches either, refuses questions that are not answered
+//! in time. Hooks run on threads that Python started.
 
 mod asked;
 mod bounded_queue;
@@ -38,7 +38,7 @@ use crate::topics::parse_filter;
 
 const NOTIFICATIONS: usize = 4_096;
 
-/// A rule of `@hook.authorize`: what is asked about, and the number of its worker.
+/// An `authorize` hook: the requests that it decides, and the index of its worker.
 struct Rule {
     action: Action,
     filter: TopicFilter,
@@ -46,7 +46,7 @@ struct Rule {
 }
 
 impl Rule {
-    /// A publish to a topic that the filter matches, a subscription that it covers.
+    /// Whether the hook decides a request: the filter matches the topic of a publish, or covers that of a subscription.
     fn wants(&self, ask: &AuthorizeRequest) -> bool {
         self.action == ask.action && self.filter.covers(&ask.topic)
     }
@@ -61,7 +61,7 @@ enum Notification {
 struct Shared {
     /// The workers: one for the `def` hooks of a plugin, one for its `async def` hooks.
     queues: Vec<QuestionQueue>,
-    /// One for each plugin with hooks of events, so that none is held up by another.
+    /// One queue for each plugin with event hooks, so that plugins do not delay each other.
     observers: Vec<EventQueue>,
     notifications: Arc<BoundedQueue<Notification>>,
     watch: Watch,
@@ -79,7 +79,7 @@ struct Wanted {
 }
 
 impl Shared {
-    /// Has a worker ask; one that does not exist, or has no room, refuses.
+    /// Queues a question for a worker; refuses it if the worker does not exist or its queue is full.
     fn ask(&self, question: Arc<Question>, worker: usize) {
         self.watch.add(&question, question.deadline());
         let refused = match self.queues.get(worker) {
@@ -136,7 +136,7 @@ impl Hooks for HookBridge {
     ) -> Box<dyn AuthExchange> {
         let mut methods = self.0.wanted.methods.iter();
         let found = methods.find(|(method, _)| **method == *opening.method);
-        // Without a worker it is refused: the engine asks only about methods that are offered.
+        // The engine asks only about offered methods; without a worker the question is refused.
         let worker = found.map_or(usize::MAX, |(_, worker)| *worker);
         let subject = Subject::Exchange(Arc::new(opening));
         let question = Question::new(subject, QuestionReply::Exchange(reply));
@@ -171,7 +171,7 @@ impl Hooks for HookBridge {
     }
 
     fn log(&self, line: LogLine) {
-        // It is closed only after the engine has stopped.
+        // The queue is closed only after the engine has stopped.
         let _ = self.0.notifications.push(Notification::Line(line));
     }
 }
@@ -385,7 +385,7 @@ fn start(
     let told = Arc::clone(&notifications);
     let told_of_panics = Arc::clone(&notifications);
     let on_late = Box::new(move |question, late| {
-        // Closed only while everything stops.
+        // The queue is closed only during shutdown.
         let _ = told.push(Notification::TimedOut(question, late));
     });
     let on_panic = Box::new(move |panicked: Panicked| {

@@ -1,4 +1,4 @@
-//! State of one hook question: it gets exactly one answer, the first one that arrives.
+//! State of a question. The first answer counts; later ones are ignored.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,17 +10,16 @@ use mqttcore_broker::{
 };
 use mqttcore_codec::ReasonCode;
 
-/// Maximum time of a question in one queue. A question behind a hook that hangs for its
-/// default timeout of 5 s is still asked, by the worker that takes over, and within the 10 s that a
-/// client has to connect.
+/// Maximum time of a question in a queue. If a hook hangs for its default timeout of 5 s, another worker still asks the
+/// questions behind it, within the 10 s that a client has to connect.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
 
 /// The subject of a question: a login, a request, or an exchange.
 pub(super) enum Subject {
     Login(Arc<Login>),
-    /// With the positions of the rules that match it.
+    /// A request, with the positions of the rules that match it.
     Ask(Arc<AuthorizeRequest>, Vec<usize>),
-    /// An enhanced authentication: a question that is asked again with each answer of the client.
+    /// An enhanced authentication; the question is asked again after each answer of the client.
     Exchange(Arc<ExchangeStart>),
 }
 
@@ -57,13 +56,13 @@ pub(super) struct Question {
 
 struct State {
     answer: Option<QuestionReply>,
-    /// The client has an open challenge: no hook runs until it answers.
+    /// Whether the client has an open challenge; no hook runs until it answers.
     is_listening: bool,
     /// The last answer of the client.
     reply: Option<Secret>,
-    /// Challenges that it has answered.
+    /// Number of challenges that the client has answered.
     rounds: usize,
-    /// Time of the question, or of the pass of the previous hook.
+    /// Time at which the question arrived or the previous hook passed.
     since: Instant,
     /// The hook that runs; empty while the question is queued.
     hook: String,
@@ -103,12 +102,12 @@ impl Question {
         Some(state.deadline)
     }
 
-    /// How long it has waited for the hook that is its next one.
+    /// How long the question has waited for its next hook.
     pub(super) fn waited(&self) -> Duration {
         self.lock().since.elapsed()
     }
 
-    /// The hook that was asked passed, and is not to blame any more. False when it is too late.
+    /// Records that the current hook has passed: it is no longer blamed for a timeout. Returns false if it is too late.
     pub(super) fn advance(&self) -> bool {
         let mut state = self.lock();
         if !state.is_wanted() {
@@ -119,12 +118,12 @@ impl Question {
         true
     }
 
-    /// The hook that was asked waits in a queue, and is not to blame until it starts again.
+    /// Records that the current hook waits in a queue: it is not blamed for a timeout until it starts again.
     pub(super) fn pause(&self) {
         self.lock().queue();
     }
 
-    /// Answers a login; false when it is too late.
+    /// Answers a login; returns false if it is too late.
     pub(super) fn answer_login(&self, verdict: LoginDecision) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::LoginDecision(reply)) => reply.send(verdict),
@@ -132,7 +131,7 @@ impl Question {
         }
     }
 
-    /// Answers an ask; false when it is too late.
+    /// Answers an authorization; returns false if it is too late.
     pub(super) fn settle_ask(&self, ruling: AuthorizeDecision) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::AuthorizeDecision(reply)) => reply.send(ruling),
@@ -140,7 +139,7 @@ impl Question {
         }
     }
 
-    /// Sends the client a challenge; false when it is too late, or not the plugin's turn.
+    /// Sends the client a challenge; returns false if it is too late, or not the plugin's turn.
     pub(super) fn challenge(
         &self,
         data: Option<Secret>,
@@ -161,8 +160,8 @@ impl Question {
         state.is_listening
     }
 
-    /// The client has answered: the question waits for its hook, which then starts once more.
-    /// False when none waits for it: the reply is then dropped, which refuses.
+    /// Stores the client's answer to a challenge; the question waits for its hook, which starts again. Returns false if
+    /// the question does not wait for an answer; dropping the reply then refuses the client.
     pub(super) fn proceed(&self, data: Option<Secret>, reply: Reply<ExchangeReply>) -> bool {
         let mut state = self.lock();
         if !std::mem::take(&mut state.is_listening) {
@@ -175,20 +174,20 @@ impl Question {
         true
     }
 
-    /// The client left, or all is said.
+    /// Ends the question: the client has disconnected, or the exchange is complete.
     pub(super) fn leave(&self) {
         let mut state = self.lock();
         state.is_listening = false;
         state.answer = None;
     }
 
-    /// Challenges that the client has answered, and its last answer.
+    /// The number of challenges that the client has answered, and its last answer.
     pub(super) fn reply(&self) -> (usize, Option<Secret>) {
         let state = self.lock();
         (state.rounds, state.reply.clone())
     }
 
-    /// Ends an exchange; false when it is too late.
+    /// Ends an exchange; returns false if it is too late.
     pub(super) fn settle_exchange(&self, verdict: LoginDecision, data: Option<Secret>) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::Exchange(reply)) => {
@@ -198,15 +197,15 @@ impl Question {
         }
     }
 
-    /// Refuses as a fault of ours: the client may try again later.
+    /// Refuses because of a fault on our side: the client may try again later.
     pub(super) fn refuse(&self, login_reason: ReasonCode) -> bool {
         self.lock().refuse(login_reason)
     }
 
-    /// Refuses when its time is over. `Err` is the deadline that it has now.
+    /// Refuses the question if its deadline has passed; otherwise `Err` contains its current deadline.
     pub(super) fn expire(&self, now: Instant) -> Result<Option<TimedOut>, Instant> {
         let mut state = self.lock();
-        // While a client has a challenge to answer, the engine's deadline counts.
+        // While the client has an open challenge, the engine's deadline counts.
         if state.answer.is_none() {
             return Ok(None);
         }
@@ -219,7 +218,7 @@ impl Question {
             ReasonCode::SERVER_UNAVAILABLE
         };
         let was_wanted = state.refuse(reason);
-        // A hook that hangs holds its thread, whether or not its client waited for so long.
+        // A hook that hangs blocks its thread, even if its client has disconnected.
         let is_news = was_wanted || !state.hook.is_empty();
         Ok(is_news.then(|| TimedOut {
             hook: std::mem::take(&mut state.hook),
@@ -232,7 +231,7 @@ impl Question {
         !self.lock().is_wanted()
     }
 
-    /// The answer was given, or refused.
+    /// Whether the question was answered or refused.
     pub(super) fn is_answered(&self) -> bool {
         self.lock().answer.is_none()
     }
@@ -261,7 +260,7 @@ impl QuestionReply {
 }
 
 impl State {
-    /// From now on it waits in a queue, whatever its hook did before.
+    /// Resets the state to "queued", with no current hook.
     fn queue(&mut self) {
         self.hook.clear();
         self.since = Instant::now();
@@ -274,10 +273,10 @@ impl State {
         let deny = |reason| LoginDecision::Deny { reason, text: None };
         match self.answer.take() {
             Some(QuestionReply::LoginDecision(reply)) => reply.send(deny(login_reason)),
-            // Dropped unused: the engine knows what each version is told of a fault.
+            // Dropping the reply refuses: the engine selects the reason code for each protocol version.
             Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::Exchange(reply)) => {
-                // A client does not repeat an exchange by itself as it does a CONNECT.
+                // Unlike a CONNECT, clients do not retry an exchange by themselves.
                 let verdict = deny(match login_reason {
                     ReasonCode::SERVER_UNAVAILABLE => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
                     reason => reason,
@@ -299,7 +298,7 @@ impl State {
     }
 }
 
-/// A deadline that may have moved since it was noted.
+/// A deadline in the queue of the watch; the question's own deadline may be later.
 pub(super) struct Alarm {
     pub(super) at: Instant,
     pub(super) question: Weak<Question>,
@@ -314,7 +313,7 @@ pub(super) mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A question about a login, and what takes its answer.
+    /// A question about a login, and a function that returns its answer.
     pub(in super::super) fn login() -> (Arc<Question>, impl FnMut() -> Option<LoginDecision>) {
         let (reply, mut answer) = Reply::new();
         let login = Login {
@@ -337,7 +336,7 @@ pub(super) mod tests {
         (question, move || answer.try_recv().ok())
     }
 
-    /// Expires the question; returns the hook that caused it, and the reason code for the client.
+    /// Expires the question; returns the hook that is blamed, and the reason code for the client.
     fn expired(
         question: &Question,
         mut answer: impl FnMut() -> Option<LoginDecision>,

@@ -1,4 +1,4 @@
-//! Queues of plugins: questions for each hook worker, events for each plugin.
+//! Question queues of hook workers, and event queues of plugins.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -10,14 +10,14 @@ use mqttcore_broker::PluginEvent;
 use super::bounded_queue::{BoundedQueue, Overflow};
 use super::question::Question;
 
-/// Questions that wait for one worker; more are refused with "server busy".
+/// Maximum number of questions in a queue; more are refused with "server busy".
 const QUESTIONS: usize = 1_024;
 const EVENTS: usize = 65_536;
 
-/// Questions that wait for the hooks of one kind, `def` or `async def`, of one plugin.
+/// The question queue of the `def` hooks, or of the `async def` hooks, of a plugin.
 pub(super) struct QuestionQueue {
     pub(super) inbox: BoundedQueue<Arc<Question>>,
-    /// One byte tells the event loop that questions wait; `def` hooks have a thread that sleeps.
+    /// For `async def` hooks: a byte wakes the event loop if questions wait. `def` hooks have a thread that blocks.
     wake: Option<(UnixStream, UnixStream)>,
 }
 
@@ -35,7 +35,7 @@ impl QuestionQueue {
         })
     }
 
-    /// Adds a question and wakes who takes it.
+    /// Adds a question and wakes its worker.
     ///
     /// # Errors
     ///
@@ -43,13 +43,13 @@ impl QuestionQueue {
     pub(super) fn push(&self, question: Arc<Question>) -> Result<(), Arc<Question>> {
         self.inbox.push(question)?;
         if let Some((_, writer)) = &self.wake {
-            // The pipe holds thousands of bytes: when it is full, a wake is on its way already.
+            // The socket buffer holds thousands of bytes: if it is full, a wake is pending already.
             let _ = (&*writer).write(&[1]);
         }
         Ok(())
     }
 
-    /// Takes up to `limit` questions without waiting; the next one wakes anew.
+    /// Takes up to `limit` questions without waiting; the next question wakes the event loop again.
     pub(super) fn take_now(&self, limit: usize) -> Vec<Arc<Question>> {
         if let Some((reader, _)) = &self.wake {
             let mut bytes = [0; 64];
@@ -58,20 +58,20 @@ impl QuestionQueue {
         self.inbox.take_now(limit)
     }
 
-    /// Readable while questions wait; `None` for `def` hooks.
+    /// The file descriptor that is readable while questions wait; `None` for `def` hooks.
     pub(super) fn wake_fd(&self) -> Option<i32> {
         self.wake.as_ref().map(|(reader, _)| reader.as_raw_fd())
     }
 
-    /// Takes no more questions; those that wait are handed back.
+    /// Closes the queue; returns the waiting questions.
     pub(super) fn close(&self) -> impl Iterator<Item = Arc<Question>> {
         self.inbox.close().into_iter()
     }
 }
 
-/// Events that wait for the hooks of one plugin.
+/// The event queue of a plugin.
 pub(super) struct EventQueue {
-    /// Bits of `EventKind`: what it wants to be told.
+    /// Bits of `EventKind` for the events that the plugin wants.
     pub(super) kinds: u32,
     pub(super) inbox: BoundedQueue<PluginEvent>,
 }

@@ -12,7 +12,7 @@ use mqttcore_panics::Panicked;
 
 use super::question::{Alarm, Question, TimedOut};
 
-/// Called on the watch's thread with each question that it refused.
+/// Called on the deadline thread with each question that it has refused.
 pub(super) type OnLate = Box<dyn Fn(Arc<Question>, TimedOut) + Send>;
 
 /// Called on the deadline thread after a question has caused a panic; the thread continues.
@@ -20,7 +20,7 @@ pub(super) type OnPanic = Box<dyn Fn(Panicked) + Send>;
 
 const NAME: &str = "mqttcore-watch";
 
-/// Deadlines of all open questions, and the thread that keeps them.
+/// The deadlines of all open questions, and the deadline thread.
 pub(super) struct Watch {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -61,7 +61,7 @@ impl Watch {
     pub(super) fn start(on_late: OnLate, on_panic: OnPanic) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        // A panic costs the alarm that rang: without the thread no question would end in time.
+        // A panic loses one alarm, but must not end the thread: otherwise no question would time out.
         let run = move || {
             while let Err(panic) = catch_unwind(AssertUnwindSafe(|| own.run(&on_late))) {
                 on_panic(Panicked::new(NAME, &*panic));
@@ -74,7 +74,7 @@ impl Watch {
         })
     }
 
-    /// Watches over a question until `at`, or until the deadline that it has by then.
+    /// Adds the deadline `at` of a question. If the question has a later deadline by then, that one counts.
     pub(super) fn add(&self, question: &Arc<Question>, at: Instant) {
         let mut state = self.shared.lock();
         let is_next = state
@@ -101,7 +101,7 @@ impl Watch {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(thread) = thread {
-            // Its panics were caught.
+            // The thread catches its panics.
             let _ = thread.join();
         }
     }
@@ -140,7 +140,7 @@ impl Shared {
     }
 }
 
-/// Refuses the question if its time is over; else the alarm for its later deadline.
+/// Refuses the question if its deadline has passed; otherwise returns an alarm for the later deadline.
 fn expire(alarm: &Alarm, now: Instant, on_late: &OnLate) -> Option<Alarm> {
     let question = alarm.question.upgrade()?;
     match question.expire(now) {

@@ -34,7 +34,7 @@ mod with {
     use super::KafkaFields;
     use crate::rows::streams::{StreamFields, stream_key};
 
-    /// Where these streams go; `None` without any.
+    /// Converts the Kafka configuration of these streams; `None` without streams.
     pub(crate) fn kafka(
         fields: Option<KafkaFields>,
         streams: &[StreamFields],
@@ -88,7 +88,7 @@ mod without {
     use super::KafkaFields;
     use crate::rows::streams::StreamFields;
 
-    /// Nothing, as long as no stream asks for it: `mqttcore.config` has checked that.
+    /// Returns `None`: `mqttcore.config` has checked that no stream uses Kafka.
     pub(crate) fn kafka(
         _: Option<KafkaFields>,
         streams: &[StreamFields],

@@ -1,4 +1,4 @@
-//! Stands in for `streams.rs` in a build that serves MQTT only.
+//! Replaces `streams.rs` in a build without streams.
 
 use std::net::SocketAddr;
 
@@ -6,10 +6,10 @@ use mqttcore_broker::Extensions;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Nothing.
+/// Empty: a build without streams has no rows.
 pub(crate) struct Rows;
 
-/// The fields of `mqttcore.config.Settings` that it must not have.
+/// The fields of `mqttcore.config.Settings` that must be empty in this build.
 #[derive(FromPyObject)]
 struct RowsFields<'py> {
     streams: Vec<Bound<'py, PyAny>>,
@@ -17,7 +17,7 @@ struct RowsFields<'py> {
 }
 
 impl Rows {
-    /// Nothing, as long as the settings ask for nothing: `mqttcore.config` has checked that.
+    /// Reads nothing: `mqttcore.config` has checked that the settings have no streams.
     pub(crate) fn read(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
         let fields: RowsFields<'_> = settings.extract()?;
         if fields.streams.is_empty() && fields.http.is_none() {

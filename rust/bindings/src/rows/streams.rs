@@ -14,13 +14,13 @@ use pyo3::prelude::*;
 use super::kafka::{KafkaFields, kafka};
 use crate::settings::{TlsFields, tls_settings};
 
-/// The streams of a broker, and their endpoint.
+/// The streams of a broker, and the HTTP endpoint.
 pub(crate) struct Rows {
     streams: Arc<RowStreams>,
     endpoint: Arc<Endpoint>,
 }
 
-/// The fields of `mqttcore.config.Settings` that it is made of.
+/// The fields of `mqttcore.config.Settings` that are read here.
 #[derive(FromPyObject)]
 struct RowsFields {
     streams: Vec<StreamFields>,
@@ -90,7 +90,7 @@ impl Rows {
         Ok(Self { streams, endpoint })
     }
 
-    /// What a broker starts with.
+    /// The extensions that a broker starts with.
     pub(crate) fn extensions(&self) -> Extensions {
         Extensions {
             rows: Some(Arc::clone(&self.streams) as _),
@@ -103,13 +103,13 @@ impl Rows {
         self.endpoint.streams()
     }
 
-    /// Where the endpoint listens on TCP.
+    /// The TCP address of the endpoint.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
 }
 
-/// The TCP address; `None`: Unix sockets alone.
+/// Converts the TCP listener; `None` for Unix sockets only.
 fn http_listener(fields: HttpFields) -> PyResult<Option<HttpListener>> {
     let Some(address) = fields.host_port else {
         return Ok(None);
