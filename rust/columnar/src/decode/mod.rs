@@ -42,44 +42,46 @@ pub const CORRUPT: &str = "_corrupt";
 
 /// Decodes the payloads of rows into typed columns.
 ///
-/// A payload is an object; its keys are the names of the columns, exactly. What fits follows Spark's `from_json` in its
-/// PERMISSIVE mode:
+/// A payload is an object; its keys are exactly the names of the columns. The rules of conversion follow Spark's
+/// `from_json` in PERMISSIVE mode:
 ///
 /// | document | column |
 /// | --- | --- |
 /// | key is missing, or null | null |
-/// | key comes twice | the last one counts |
-/// | key that no column has | ignored, its value still has to be well-formed |
+/// | key repeats | the last value counts |
+/// | unknown key | ignored, but its value has to be well-formed |
 /// | number without fraction and exponent, in range | any integer |
 /// | any number; `"NaN"`, `"Infinity"`, `"-Infinity"`, `"INF"`, `"+INF"`, `"-INF"` | float, double |
-/// | any number, or a text that is one | decimal, rounded half up; too many digits do not fit |
-/// | text | string; the text of any other value, as it stands there, too |
+/// | any number, or a text that is a number | decimal, rounded half up; too many digits do not fit |
+/// | text | string; any other value also fits, as its text in the document |
 /// | text in Base64 | binary |
 /// | text such as `2024-02-29T12:00:00.5+01:00` (UTC without an offset); number of seconds since 1970 | timestamp |
 /// | text such as `2024-02-29` | date |
 /// | object, array | struct, array; a part that does not fit is null in its place |
 /// | everything else | does not fit: null, and the row is corrupt |
 ///
-/// CBOR is held to the same: its byte strings fit binary, its seconds under tag 1 timestamp, a number as key stands for its
-/// decimal digits.
+/// CBOR follows the same rules. Byte strings fit binary, seconds with tag 1 fit timestamp, and a number as a key means
+/// the text of its decimal digits.
 ///
-/// MessagePack, too: its blobs fit binary, its instants timestamp.
+/// MessagePack follows the same rules. Its binary values fit binary, its timestamps fit timestamp.
 ///
-/// The format [`Text`](Format::Text) has one column: the payload is a number or `true` or `false` as JSON writes it, white
-/// space around it aside, or it is a text as it stands.
+/// The format [`Text`](Format::Text) has one column. A payload is a JSON number, `true` or `false`, with or without
+/// white space around it; any other payload is a text.
 ///
-/// Protocol Buffers have the names of fields as keys; a field of proto3 that cannot tell whether it was set has its default
-/// where it is missing, all of them in an empty payload that is not retained. A map is an array of `key` and `value`, an enumeration the name of its value.
+/// For Protocol Buffers the keys are the names of the fields. A missing proto3 field without presence has its default;
+/// in an empty payload that is not retained, all fields are missing. A map is an array of `key` and `value`, an
+/// enumeration the name of its value.
 ///
-/// So is Sparkplug B: its keys are the names of metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of structs
-/// of `name`, `alias`, `timestamp`, `datatype` and `value`. A metric without a name has that which the BIRTH of its edge node
-/// gave its alias, if that came before, in this range, in [`with_aliases`](Self::with_aliases), or as files and the tail tell of
-/// what was before them; else the payload does not fit.
+/// For Sparkplug B the keys are the names of the metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of
+/// structs of `name`, `alias`, `timestamp`, `datatype` and `value`. If a metric has no name, the decoder takes the name
+/// that a BIRTH of the edge node gave to its alias. It knows BIRTHs of earlier rows of the range, the aliases of
+/// [`with_aliases`](Self::with_aliases), and those that files and the tail store. If the alias is unknown, the payload
+/// does not fit.
 ///
-/// A payload that is not well-formed, or no object, makes every column null and the row corrupt. An empty payload, which
-/// deletes a retained message, makes them null, too, but is not corrupt (JSON of white space alone is empty);
-/// [`OnError::Drop`] drops both. Unlike Spark, this takes neither single quotes nor
-/// `NaN` without quotes, refuses what follows the object, and takes fractions of seconds.
+/// If a payload is malformed or not an object, every column is null and the row is corrupt. An empty payload, which
+/// deletes a retained message, also makes every column null, but the row is not corrupt (JSON of only white space is
+/// empty); [`OnError::Drop`] drops both. Unlike Spark, the decoder rejects single quotes, `NaN` without quotes, and
+/// bytes after the object, and it accepts fractions of seconds.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     format: Format,

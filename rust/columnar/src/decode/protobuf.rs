@@ -1,9 +1,9 @@
 //! Decodes Protocol Buffers with the descriptor of a message type.
 //!
-//! A descriptor is a `FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out=FILE` writes it. The keys of a
-//! document are the names of the fields. A repeated field is an array, a map an array of `key` and `value`, an enumeration the
-//! name of its value; `google.protobuf.Timestamp` is an instant, and a wrapper what it wraps. A field that is not there is null,
-//! or where proto3 cannot tell it from its default, that.
+//! A descriptor is a `FileDescriptorSet`, as `protoc --include_imports --descriptor_set_out=FILE` writes it. The keys
+//! of a document are the names of the fields. A repeated field is an array, a map an array of `key` and `value`, an
+//! enumeration the name of its value, `google.protobuf.Timestamp` an instant, and a wrapper the value of its field. A
+//! missing field is null; a missing proto3 field without presence has its default.
 //!
 //! Source: descriptor.proto, and "Encoding" and "Field presence" of the documentation of Protocol Buffers.
 

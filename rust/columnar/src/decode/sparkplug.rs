@@ -1,7 +1,7 @@
 //! Decodes Sparkplug B: metrics by name, or by the alias that a BIRTH assigned.
 //!
-//! A payload is an object whose keys are the names of its metrics. Beside them there are `_timestamp`, `_seq`, `_uuid` and
-//! `_metrics`, an array of objects with `name`, `alias`, `timestamp`, `datatype` and `value`.
+//! A payload is an object whose keys are the names of its metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an
+//! array of objects with `name`, `alias`, `timestamp`, `datatype` and `value`.
 //!
 //! Source: Sparkplug 3.0, chapter 6 (payloads) and section 6.4.7 (aliases).
 
