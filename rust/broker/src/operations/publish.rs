@@ -35,7 +35,7 @@ pub enum PublishError {
     /// The queue of a kept session is full, and the queue policy refuses the message.
     #[error("the queue of a subscriber is full")]
     QueueFull,
-    /// More filters with wildcards agree with parts of the topic than a match may visit.
+    /// The search for subscribers visits too many wildcard filters that match parts of the topic.
     #[error("too many filters with wildcards match parts of the topic")]
     TooManyFilters,
     /// The message was delivered, but Kafka rejected it or another message that the broker itself published meanwhile.
