@@ -206,7 +206,7 @@ class Match:
 
     @property
     def client(self) -> int:
-        """Who gets it."""
+        """The client that gets the message."""
 
     @property
     def qos(self) -> int:
@@ -222,7 +222,7 @@ class Match:
 
     @property
     def shared(self) -> bool:
-        """Whether it was picked as a member of a shared group."""
+        """Whether the client was selected as a member of a shared group."""
 
 @final
 class Matches:
@@ -276,7 +276,7 @@ class Engine:
         """
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Where its TCP listeners are, as (host, port), in the order of the settings."""
+        """Addresses of the TCP listeners as (host, port), in the order of the settings."""
 
     def promises(self) -> str:
         """The levels of acknowledgements that are in force, in one line."""
@@ -291,7 +291,7 @@ class Engine:
         retain: bool,
         properties: MessageProperties,
     ) -> int:
-        """Publish as the broker itself; answer how many subscriptions matched."""
+        """Publish as the broker; return the number of matching subscriptions."""
 
     def clients(self) -> list[Session]:
         """Every session, connected or not."""
@@ -300,13 +300,13 @@ class Engine:
         """What readers are told of each stream, as JSON."""
 
     def http_address(self) -> tuple[str, int] | None:
-        """Where HTTP is served over TCP, as (host, port)."""
+        """TCP address of the HTTP endpoint, as (host, port)."""
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges by name."""
 
     def disconnect(self, client_id: str, /) -> bool:
-        """End a client's connection by administrative action; False: it has none."""
+        """Disconnect a client by administrative action; return False if it has no connection."""
 
     def ban(self, kind: str, value: str, /, *, reason: str, seconds: float | None) -> int:
         """Ban a ``client_id``, ``user`` or ``address``; answer how many clients were disconnected.
@@ -316,7 +316,7 @@ class Engine:
         """
 
     def unban(self, kind: str, value: str, /) -> bool:
-        """Lift a ban; False: there is none."""
+        """Lift a ban; return False if there is none."""
 
     def bans(self) -> list[tuple[str, str, str, float | None]]:
         """The bans in force, as (kind, value, reason, seconds that remain)."""
@@ -335,14 +335,14 @@ class Engine:
         """
 
     def wait_for_failure(self, seconds: float, /) -> tuple[Literal["broker", "store"], str] | None:
-        """Wait up to ``seconds`` for the broker to fail; answer what failed, and why."""
+        """Wait up to ``seconds`` for the broker to fail; return the failed part and the reason."""
 
     def stop(self, deadline: float, /) -> None:
         """Disconnect every client, wait up to ``deadline`` seconds for their last bytes, end."""
 
 @final
 class MessageProperties:
-    """What a published message carries besides its payload."""
+    """Properties of a published message."""
 
     def __new__(
         cls,
@@ -357,7 +357,7 @@ class MessageProperties:
 
 @final
 class Session:
-    """One session as it was when it was asked for."""
+    """A snapshot of one session."""
 
     @property
     def client_id(self) -> str:
@@ -393,15 +393,15 @@ class Session:
 
     @property
     def subscriptions(self) -> list[str]:
-        """The filters that it subscribed to, as it wrote them."""
+        """The filters of its subscriptions, as the client sent them."""
 
     @property
     def queued(self) -> int:
-        """Messages that wait for it."""
+        """Number of queued messages."""
 
     @property
     def in_flight(self) -> int:
-        """Messages sent to it and not acknowledged."""
+        """Number of messages in flight to the client."""
 
 # --- plugins
 
@@ -432,7 +432,7 @@ class ClientCertificate:
 
 @final
 class Login:
-    """One CONNECT: who wants in, from where, with what."""
+    """One CONNECT: the client, its address and its credentials."""
 
     def __new__(
         cls,
@@ -525,7 +525,7 @@ class Client:
 
     @property
     def username(self) -> str | None:
-        """The user name that counts: what it sent, or what a plugin put in its place."""
+        """The user name in force: that of the client, or the one that a plugin set instead."""
 
     @property
     def peer(self) -> tuple[str, int]:
@@ -541,7 +541,7 @@ class Client:
 
 @final
 class Ask:
-    """One question: may this client do this one thing?"""
+    """A request of a client to publish or subscribe, for an `authorize` hook to decide."""
 
     def __new__(
         cls,
@@ -558,11 +558,11 @@ class Ask:
 
     @property
     def client(self) -> Client:
-        """Who asks."""
+        """The client that sends the request."""
 
     @property
     def action(self) -> Literal["publish", "subscribe"]:
-        """What it wants to do."""
+        """The requested action: `publish` or `subscribe`."""
 
     @property
     def topic(self) -> str:
@@ -570,7 +570,7 @@ class Ask:
 
     @property
     def qos(self) -> int:
-        """The QoS that it wants: 0, 1 or 2."""
+        """The requested QoS: 0, 1 or 2."""
 
     @property
     def retain(self) -> bool:
@@ -582,35 +582,35 @@ class Ask:
 
 @final
 class Event:
-    """Something that happened."""
+    """An event of the broker."""
 
     @property
     def kind(self) -> str:
-        """What: `connected`, `disconnected`, `denied` and so on."""
+        """Kind of the event: `connected`, `disconnected`, `denied` and so on."""
 
     @property
     def client_id(self) -> str:
-        """Who."""
+        """The client identifier."""
 
     @property
     def username(self) -> str | None:
-        """As whom."""
+        """The user name."""
 
     @property
     def peer(self) -> tuple[str, int] | None:
-        """From where, when a connection is involved."""
+        """Address and port, if a connection is involved."""
 
     @property
     def topic(self) -> str | None:
-        """Topic or filter, when one is involved."""
+        """Topic or filter, if one is involved."""
 
     @property
     def reason(self) -> int | None:
-        """Value of the reason code, when one is involved."""
+        """Value of the reason code, if there is one."""
 
     @property
     def at(self) -> float:
-        """When, in seconds since 1970."""
+        """Time of the event, in seconds since 1970."""
 
 @final
 class HookQueues:
@@ -656,17 +656,17 @@ class HookQueues:
         """
 
     def notifications(self) -> Notifications | None:
-        """Wait for what the log shall hear; None: the workers are closed."""
+        """Wait for log lines and expired questions; None: the workers are closed."""
 
     def take_dropped_events(self, observer: int, /) -> int:
         """How many events of an observer were dropped since the last call."""
 
     def close(self) -> None:
-        """Refuse what waits and wake every thread that waits here."""
+        """Refuse all queued questions and wake all waiting threads."""
 
 @final
 class Notifications:
-    """What `HookQueues.notifications` hands out."""
+    """Log lines and expired questions, returned by `HookQueues.notifications`."""
 
     @property
     def lines(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
@@ -674,7 +674,7 @@ class Notifications:
 
     @property
     def expired(self) -> list[tuple[Question, str, float]]:
-        """Question, hook (empty: none had begun) and timeout of what was refused for lateness."""
+        """Question, hook (empty if none had started) and timeout of each expired question."""
 
 @final
 class Question:
@@ -690,7 +690,7 @@ class Question:
 
     @property
     def key(self) -> int:
-        """Tells it from every other question that is open."""
+        """Identifies the question among all open ones."""
 
     @property
     def method(self) -> str | None:
@@ -698,15 +698,15 @@ class Question:
 
     @property
     def again(self) -> bool:
-        """A connected client authenticates again."""
+        """Whether a connected client authenticates again."""
 
     @property
     def data(self) -> bytes:
-        """What the client said last in an exchange; empty for nothing."""
+        """The last authentication data of the client in an exchange; empty if there is none."""
 
     @property
     def rounds(self) -> int:
-        """Challenges that the client has answered."""
+        """Number of challenges that the client has answered."""
 
     def challenge(
         self, data: bytes, /, *, text: str | None = None, username: str | None = None
@@ -721,7 +721,7 @@ class Question:
 
     @property
     def client(self) -> Client:
-        """Who asks."""
+        """The client of the question."""
 
     @property
     def rules(self) -> list[int]:
@@ -729,17 +729,17 @@ class Question:
 
     @property
     def position(self) -> int:
-        """How many hooks have passed."""
+        """Number of hooks that have passed."""
 
     def advance(self) -> bool:
-        """The hook passed: the next one is asked; False: it was too late, nobody is."""
+        """Pass the question on to the next hook; return False if the question is over."""
 
     @property
     def waited(self) -> float:
-        """Seconds since it came, or since the hook before passed: queue and interpreter."""
+        """Seconds since the question arrived or the previous hook passed."""
 
     def start(self, hook: str, timeout: float, /) -> bool:
-        """Give a hook ``timeout`` seconds from now; False: nobody waits for the answer any more."""
+        """Start a hook with a timeout in seconds; return False if the question is over."""
 
     def pause(self) -> None:
         """Let the time of the hook stand still until `start`: it waits in a queue of the broker."""

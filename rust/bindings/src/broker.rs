@@ -93,7 +93,7 @@ impl PyEngine {
         Ok(warnings)
     }
 
-    /// Where its TCP listeners are, as (host, port), in the order of the settings.
+    /// Addresses of the TCP listeners as (host, port), in the order of the settings.
     fn addresses(&self) -> Result<Vec<(String, u16)>, CoreError> {
         let addresses = self.running()?.addresses().iter();
         Ok(addresses
@@ -107,7 +107,7 @@ impl PyEngine {
         Ok(py.detach(|| broker.promises()))
     }
 
-    /// Publishes as the broker itself; answers how many subscriptions matched.
+    /// Publishes as the broker; returns the number of matching subscriptions.
     #[pyo3(signature = (topic, payload, /, *, qos, retain, properties))]
     #[expect(
         clippy::needless_pass_by_value,
@@ -141,7 +141,7 @@ impl PyEngine {
         Ok(py.detach(|| self.rows.described()))
     }
 
-    /// Where HTTP is served over TCP, as (host, port).
+    /// TCP address of the HTTP endpoint, as (host, port).
     fn http_address(&self) -> Result<Option<(String, u16)>, CoreError> {
         self.running()?;
         let address = self.rows.address();
@@ -159,7 +159,7 @@ impl PyEngine {
         Ok(dict)
     }
 
-    /// Ends a client's connection by administrative action; False: it has none.
+    /// Disconnects a client by administrative action; returns False if it has no connection.
     #[pyo3(signature = (client_id, /))]
     fn disconnect(&self, py: Python<'_>, client_id: &str) -> Result<bool, CoreError> {
         let broker = self.running()?;
@@ -183,7 +183,7 @@ impl PyEngine {
         banned.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Lifts a ban; False: there is none.
+    /// Lifts a ban; returns False if there is none.
     #[pyo3(signature = (kind, value, /))]
     fn unban(&self, kind: &str, value: &str) -> PyResult<bool> {
         Ok(self.running()?.unban(&ban_target(kind, value)?))
@@ -222,7 +222,7 @@ impl PyEngine {
         Ok(places.map_err(CoreError::Start)?)
     }
 
-    /// Waits up to ``seconds`` for the broker to fail; answers what failed, and why.
+    /// Waits up to ``seconds`` for the broker to fail; returns the failed part and the reason.
     #[pyo3(signature = (seconds, /))]
     fn wait_for_failure(
         &self,
@@ -282,7 +282,7 @@ impl Drop for PyEngine {
     }
 }
 
-/// What a published message carries besides its payload.
+/// Properties of a published message.
 #[pyclass(name = "MessageProperties", module = "mqttcore._core", frozen)]
 pub(crate) struct PyMessageProperties(PropertiesBuf);
 
@@ -347,7 +347,7 @@ where
     })
 }
 
-/// One session as it was when it was asked for.
+/// A snapshot of one session.
 #[pyclass(name = "Session", module = "mqttcore.sessions", frozen)]
 pub(crate) struct PySession(ClientInfo);
 
@@ -401,19 +401,19 @@ impl PySession {
         self.0.connected_for.as_secs_f64()
     }
 
-    /// The filters that it subscribed to, as it wrote them.
+    /// The filters of its subscriptions, as the client sent them.
     #[getter]
     fn subscriptions(&self) -> Vec<String> {
         self.0.subscriptions.clone()
     }
 
-    /// Messages that wait for it.
+    /// Number of queued messages.
     #[getter]
     fn queued(&self) -> usize {
         self.0.queued
     }
 
-    /// Messages sent to it and not acknowledged.
+    /// Number of messages in flight to the client.
     #[getter]
     fn in_flight(&self) -> usize {
         self.0.in_flight

@@ -264,7 +264,7 @@ impl PyDirectory {
 /// One delivery of a message: all matching subscriptions of a client merged.
 #[pyclass(name = "Match", module = "mqttcore", frozen, get_all)]
 pub(crate) struct PyMatch {
-    /// Who gets it.
+    /// The client that gets the message.
     client: u64,
     /// The highest QoS of the matching subscriptions.
     qos: u8,
@@ -272,7 +272,7 @@ pub(crate) struct PyMatch {
     retain_as_published: bool,
     /// Their Subscription Identifiers.
     subscription_ids: Vec<u32>,
-    /// Whether it was picked as a member of a shared group.
+    /// Whether the client was selected as a member of a shared group.
     shared: bool,
 }
 

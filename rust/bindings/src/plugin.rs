@@ -80,7 +80,7 @@ fn alternative_name(kind: &str, name: &str) -> Result<AlternativeName, CoreError
     })
 }
 
-/// One CONNECT: who wants in, from where, with what.
+/// One CONNECT: the client, its address and its credentials.
 #[pyclass(name = "Login", module = "mqttcore.plugin", frozen)]
 pub(crate) struct PyLogin(pub(crate) Arc<Login>);
 
@@ -263,7 +263,7 @@ impl PyClient {
         &self.0.client_id
     }
 
-    /// The user name that counts: what it sent, or what a plugin put in its place.
+    /// The user name in force: that of the client, or the one that a plugin set instead.
     #[getter]
     fn username(&self) -> Option<&str> {
         self.0.username.as_deref()
@@ -295,7 +295,7 @@ impl PyClient {
     }
 }
 
-/// One question: may this client do this one thing?
+/// A request of a client to publish or subscribe, for an `authorize` hook to decide.
 #[pyclass(name = "Ask", module = "mqttcore.plugin", frozen)]
 pub(crate) struct PyAsk(pub(crate) Arc<AuthorizeRequest>);
 
@@ -322,13 +322,13 @@ impl PyAsk {
         })))
     }
 
-    /// Who asks.
+    /// The client that sends the request.
     #[getter]
     fn client(&self) -> PyClient {
         PyClient(Arc::clone(&self.0.login))
     }
 
-    /// `publish` or `subscribe`.
+    /// The requested action: `publish` or `subscribe`.
     #[getter]
     fn action(&self) -> &'static str {
         match self.0.action {
@@ -343,7 +343,7 @@ impl PyAsk {
         self.0.topic.as_str()
     }
 
-    /// The QoS that it wants: 0, 1 or 2.
+    /// The requested QoS: 0, 1 or 2.
     #[getter]
     fn qos(&self) -> u8 {
         self.0.qos as u8
@@ -371,49 +371,49 @@ impl PyAsk {
     }
 }
 
-/// Something that happened.
+/// An event of the broker.
 #[pyclass(name = "Event", module = "mqttcore.plugin", frozen)]
 pub(crate) struct PyEvent(pub(crate) PluginEvent);
 
 #[pymethods]
 impl PyEvent {
-    /// What: `connected`, `disconnected`, `denied` and so on.
+    /// Kind of the event: `connected`, `disconnected`, `denied` and so on.
     #[getter]
     fn kind(&self) -> &'static str {
         kind_name(self.0.kind)
     }
 
-    /// Who.
+    /// The client identifier.
     #[getter]
     fn client_id(&self) -> &str {
         &self.0.client_id
     }
 
-    /// As whom.
+    /// The user name.
     #[getter]
     fn username(&self) -> Option<&str> {
         self.0.username.as_deref()
     }
 
-    /// From where, when a connection is involved.
+    /// Address and port, if a connection is involved.
     #[getter]
     fn peer(&self) -> Option<HostAndPort> {
         self.0.peer.map(|peer| peer.host_and_port())
     }
 
-    /// Topic or filter, when one is involved.
+    /// Topic or filter, if one is involved.
     #[getter]
     fn topic(&self) -> Option<&str> {
         self.0.topic.as_deref()
     }
 
-    /// Value of the reason code, when one is involved.
+    /// Value of the reason code, if there is one.
     #[getter]
     fn reason(&self) -> Option<u8> {
         self.0.reason.map(mqttcore_codec::ReasonCode::value)
     }
 
-    /// When, in seconds since 1970.
+    /// Time of the event, in seconds since 1970.
     #[getter]
     fn at(&self) -> f64 {
         let since = self.0.at.duration_since(SystemTime::UNIX_EPOCH);

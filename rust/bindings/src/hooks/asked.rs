@@ -62,7 +62,7 @@ impl PyQuestion {
         }
     }
 
-    /// Tells it from every other question that is open.
+    /// Identifies the question among all open ones.
     #[getter]
     fn key(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
@@ -77,13 +77,13 @@ impl PyQuestion {
         }
     }
 
-    /// A connected client authenticates again.
+    /// Whether a connected client authenticates again.
     #[getter]
     fn again(&self) -> bool {
         matches!(&self.inner.subject, Subject::Exchange(opening) if opening.again)
     }
 
-    /// What the client said last in an exchange; empty for nothing.
+    /// The last authentication data of the client in an exchange; empty if there is none.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let (rounds, reply) = self.inner.reply();
@@ -94,7 +94,7 @@ impl PyQuestion {
         PyBytes::new(py, said.as_ref().map_or(&[], Secret::as_bytes))
     }
 
-    /// Challenges that the client has answered.
+    /// Number of challenges that the client has answered.
     #[getter]
     fn rounds(&self) -> usize {
         self.inner.reply().0
@@ -113,7 +113,7 @@ impl PyQuestion {
         Ok(self.inner.challenge(data, text, username))
     }
 
-    /// How many hooks have passed.
+    /// Number of hooks that have passed.
     #[getter]
     fn position(&self) -> usize {
         self.inner.position.load(Ordering::SeqCst)
@@ -124,7 +124,7 @@ impl PyQuestion {
         self.inner.advance()
     }
 
-    /// Seconds since it came, or since the hook before passed: queue and interpreter.
+    /// Seconds since the question arrived or the previous hook passed: time in queue and interpreter.
     #[getter]
     fn waited(&self) -> f64 {
         self.inner.waited().as_secs_f64()

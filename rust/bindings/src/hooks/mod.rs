@@ -412,6 +412,6 @@ fn start(
 pub(crate) struct PyNotifications {
     /// The engine's log lines: level, text, and the keys of machine-readable logs.
     lines: Vec<log_line::Parts>,
-    /// Question, hook (empty: none had begun) and timeout of what was refused for lateness.
+    /// Question, hook (empty if none had started) and timeout of each expired question.
     expired: Vec<(Py<PyQuestion>, String, f64)>,
 }
