@@ -309,7 +309,7 @@ class Engine:
         """Disconnect a client by administrative action; return False if it has no connection."""
 
     def ban(self, kind: str, value: str, /, *, reason: str, seconds: float | None) -> int:
-        """Ban a ``client_id``, ``user`` or ``address``; answer how many clients were disconnected.
+        """Ban a ``client_id``, ``user`` or ``address``; return the number of disconnected clients.
 
         Raises:
             ValueError: the value is no address or network, or there are too many bans.
@@ -756,7 +756,7 @@ class Question:
         """
 
     def leave_undecided(self) -> bool:
-        """All hooks of a login have passed: the engine decides; False: it was too late."""
+        """Leave a login to the engine after all hooks have passed; False: it is too late."""
 
     def refuse(self) -> bool:
         """Refuse as a fault of the plugin.
@@ -848,7 +848,7 @@ def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
 
 @final
 class StreamOptions:
-    """Which rows and columns a `StreamReader` hands out."""
+    """Options of a `StreamReader`: rows, columns, decoding and batch size."""
 
     def __new__(
         cls,

@@ -166,7 +166,7 @@ impl PyEngine {
         Ok(py.detach(|| broker.disconnect(client_id, ReasonCode::ADMINISTRATIVE_ACTION)))
     }
 
-    /// Bans a client identifier, user name or network; answers how many clients were disconnected.
+    /// Bans a client identifier, user name or network; returns the number of disconnected clients.
     #[pyo3(signature = (kind, value, /, *, reason, seconds))]
     fn ban(
         &self,

@@ -21,7 +21,7 @@ use pyo3::types::{PyCapsule, PyDict};
 
 use crate::error::CoreError;
 
-/// Which rows and columns a reader hands out.
+/// Options of a `StreamReader`: rows, columns, decoding and batch size.
 #[pyclass(name = "StreamOptions", module = "mqttcore._core", frozen)]
 pub(crate) struct PyStreamOptions(ReadOptions);
 

@@ -25,7 +25,7 @@ const PARQUET: &str = "application/vnd.apache.parquet";
 /// Bytes of one read: the memory for a peer's file, apart from hyper's buffers.
 const PIECE_BYTES: u64 = 256 * 1024;
 
-/// Answers with the bytes of a file that the headers of a request ask for.
+/// Responds with the bytes of a file that the request headers select.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ async fn open(path: PathBuf, name: &str) -> Result<(File, Metadata), HttpError> 
     }
 }
 
-/// The bytes of a file that the header `Range` asks for, and the status of the answer.
+/// The byte range that the headers select, and the status of the response.
 fn requested_range(
     name: &str,
     bytes: u64,

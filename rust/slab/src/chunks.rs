@@ -312,7 +312,7 @@ impl Chunks {
 
     fn add_chunk(&mut self, grain: SizeClasses) -> NonNull<Chunk> {
         let mut chunk = self.spare.take().unwrap_or_else(|| self.map_chunk());
-        // SAFETY: nobody else knows it, and zeros are a chunk.
+        // SAFETY: the mapping is new and not shared, and all zeros are a valid chunk.
         unsafe { chunk.as_mut() }.cut(grain);
         self.open[grain as usize].push(chunk);
         self.count += 1;

@@ -19,7 +19,7 @@ mod system {
         let twice = unsafe { mmap_anonymous(ptr::null_mut(), 2 * HUGE_BYTES, protection, flags) };
         let start = NonNull::new(twice.ok()?.cast::<u8>())?;
         let before = start.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: the range lies in what was mapped above, and nobody knows its ends, which go back.
+        // SAFETY: the piece and the ranges around it lie in the mapping above; the ranges are whole pages, not in use.
         unsafe {
             let piece = start.add(before);
             give_back(start, before);

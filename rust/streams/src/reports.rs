@@ -27,7 +27,7 @@ pub struct QueryReports {
 struct Report {
     text: String,
     at: Instant,
-    /// Whether [`news`](Self::news) has returned it.
+    /// Whether [`QueryReports::news`] has returned it.
     is_told: bool,
 }
 

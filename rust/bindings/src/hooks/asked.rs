@@ -184,7 +184,7 @@ impl PyQuestion {
         }
     }
 
-    /// All hooks of a login have passed: the engine decides. False: it was too late.
+    /// Leaves a login to the engine after all hooks have passed. Returns False if it is too late.
     fn leave_undecided(&self) -> bool {
         self.inner.answer_login(LoginDecision::Pass)
     }
