@@ -16,7 +16,7 @@ pub enum Format {
     MessagePack,
     /// One value in each payload, for one column of any name.
     Text,
-    /// A message of Protocol Buffers, by [`Decoder::with_descriptor`].
+    /// A message of Protocol Buffers, by [`Decoder::with_descriptor`](super::Decoder::with_descriptor).
     Protobuf,
     /// Sparkplug B, for topics that begin with `spBv1.0/`.
     Sparkplug,
