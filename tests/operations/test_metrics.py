@@ -19,6 +19,7 @@ from mqttcore.streams.settings import Stream
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from tests.eventually import eventually
 from tests.wire import Wire, publish
 
 pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
@@ -127,6 +128,8 @@ def traffic(scene: Scene) -> None:
     # Two topics by turns: a topic that comes several times in a row is searched for only once.
     publisher.send((publish("elsewhere", version=5) + publish("nowhere", version=5)) * 300)
     publisher.publish("rows/1", b"a row", qos=1)
+    # A row is read by queries, and counted, soon after it was acknowledged.
+    eventually(lambda: scene.broker.stats()["stream_rows"] > 0)
 
 
 def takeover(scene: Scene) -> None:

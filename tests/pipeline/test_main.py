@@ -60,7 +60,8 @@ def file(tmp_path: Path) -> Path:
 def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the pipeline get the Spark of all tests for its own, and leave it running."""
 
-    def lend(app: str) -> SparkSession:
+    def lend(app: str, *, cores: int | str = "*") -> SparkSession:
+        assert cores == "*,4", "tasks of a pipeline are tried again"
         print(f"Spark for {app}: http://127.0.0.1:4040")
         return spark
 
@@ -72,7 +73,7 @@ def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has whoever starts Spark fail."""
 
-    def refuse(app: str) -> SparkSession:
+    def refuse(app: str, **_given: object) -> SparkSession:
         raise AssertionError(f"Spark was started for {app}")
 
     monkeypatch.setattr("mqttcore.spark.session", refuse)
