@@ -56,7 +56,9 @@ def parser() -> argparse.ArgumentParser:
         ("list", "bans", "print the bans in force"),
     ):
         command = commands.add_parser(name, help=words, description=words)
-        command.add_argument("directory", type=pathlib.Path, metavar="DIR")
+        command.add_argument(
+            "directory", type=pathlib.Path, metavar="DIR", help="data folder of the broker"
+        )
         command.set_defaults(action=action)
         if action == "bans":
             continue

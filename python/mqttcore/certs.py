@@ -55,7 +55,12 @@ def parser() -> argparse.ArgumentParser:
         help="writes a CA, a certificate of a server and one of a client, and a configuration",
     )
     dev.add_argument(
-        "folder", nargs="?", type=pathlib.Path, default=pathlib.Path("certs"), metavar="FOLDER"
+        "folder",
+        nargs="?",
+        type=pathlib.Path,
+        default=pathlib.Path("certs"),
+        metavar="FOLDER",
+        help="folder of the files; without: certs",
     )
     dev.add_argument(
         "--host",

@@ -44,8 +44,10 @@ def parser() -> argparse.ArgumentParser:
         description="Sets a user's password in a file for mqttcore.auth.password_file or scram."
         " Asks for the password, or reads it from standard input if that is not a terminal.",
     )
-    made.add_argument("file", type=pathlib.Path, metavar="FILE")
-    made.add_argument("user", metavar="USER")
+    made.add_argument(
+        "file", type=pathlib.Path, metavar="FILE", help="password file; created if it is missing"
+    )
+    made.add_argument("user", metavar="USER", help="name of the user")
     made.add_argument("-D", "--delete", action="store_true", help="remove the user")
     made.add_argument(
         "--scram", action="store_true", help="write for mqttcore.auth.scram, not for password_file"

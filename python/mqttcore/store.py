@@ -58,10 +58,10 @@ def parser() -> argparse.ArgumentParser:
         ("info", info, "print a summary of the store"),
     ):
         command = commands.add_parser(name, help=words, description=words)
-        command.add_argument("directory", type=pathlib.Path, metavar="DIR")
+        command.add_argument("directory", type=pathlib.Path, metavar="DIR", help="data folder")
         command.set_defaults(run=run)
         if name == "backup":
-            command.add_argument("to", type=pathlib.Path, metavar="TO")
+            command.add_argument("to", type=pathlib.Path, metavar="TO", help="folder of the copy")
         if name == "repair":
             command.add_argument(
                 "--accept-loss",
