@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Iterable, Mapping
 
 from mqttcore.config.values import GrantRule
 from mqttcore.plugin.answers import Grant
@@ -21,9 +22,11 @@ class UserRules(PluginConfig):
     """Topic filters that no user may touch."""
 
 
-def grant_of(rules: UserRules, *, user: str, client_id: str) -> Grant:
-    """The rules for one client."""
-    names = {"%u": user, "%c": client_id}
+def grant_of(
+    rules: UserRules, *, user: str, client_id: str, values: Mapping[str, str] | None = None
+) -> Grant:
+    """The rules for one client; ``values`` are those of other marks: ``{"%{tenant}": "a"}``."""
+    names = {"%u": user, "%c": client_id, **(values or {})}
     return Grant(
         publish=filled(rules.publish, names),
         subscribe=filled(rules.subscribe, names),
@@ -54,8 +57,9 @@ def denials(rule: str, names: dict[str, str]) -> list[str]:
 
 def misfit(rule: str, names: dict[str, str]) -> str | None:
     """The first mark in `rule` whose name would change the rule's shape, if there is one."""
-    marks: list[str] = MARK.findall(rule)
-    for mark in marks:
+    for mark in marks_of([rule]):
+        if mark not in names:
+            continue
         name = names[mark]
         # a first `$` would make it another kind of topic
         is_dollar = name.startswith("$") and rule.startswith(mark)
@@ -73,7 +77,12 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
 
 def substituted(rule: str, names: dict[str, str]) -> str:
     """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
-    return MARK.sub(lambda mark: names[mark[0]], rule)
+    return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
 
 
-MARK = re.compile("%[uc]")
+def marks_of(rules: Iterable[str]) -> list[str]:
+    """The marks of the rules in their order; plugins have values for some of them."""
+    return [mark for rule in rules for mark in MARK.findall(rule)]
+
+
+MARK = re.compile(r"%[uc]|%\{[^{}]+\}")

@@ -57,7 +57,8 @@ def error_text(error: Exception) -> str:
 
 def hint(name: str) -> str:
     """A name that was probably meant."""
-    return did_you_mean(name, ["mqttcore.auth.password_file", "mqttcore.auth.scram"])
+    built_in = ("certificate", "jwt", "password_file", "scram")
+    return did_you_mean(name, [f"mqttcore.auth.{plugin}" for plugin in built_in])
 
 
 def find_class(name: str) -> type[Plugin]:
