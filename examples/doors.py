@@ -50,7 +50,7 @@ class Doors(Plugin):
             return Allow(Grant(subscribe=["door/#"]))
         if login.username != "door":
             return None  # not mine: the next plugin is asked, and at the end it is a no
-        if login.password != self.config.token.reveal().encode():
+        if not self.config.token.matches(login.password):
             return Deny("bad_credentials")
         return Allow(
             Grant(

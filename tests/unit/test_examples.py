@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from mqttcore import Settings
@@ -136,6 +137,15 @@ def test_the_python_of_the_readme_runs(block: str, tmp_path: pathlib.Path) -> No
 
     for promised in re.findall(r"^ *print\(.*\)  # (.*)$", block, re.MULTILINE):
         assert promised in done.stdout.splitlines()
+
+
+def test_the_python_of_the_page_for_authors_runs() -> None:
+    page = (ROOT / "docs/plugins.md").read_text()
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)  # noqa: S102 - our own text
+
+    names["test_a_door_comes_in"]()
 
 
 def test_the_toml_of_the_readme_is_fine(tmp_path: pathlib.Path) -> None:

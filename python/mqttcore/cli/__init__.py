@@ -26,6 +26,7 @@ GROUPS: "Final" = {
     "Files and data": {
         "certs": "make certificates for trying TLS",
         "passwd": "write password files",
+        "plugins": "list plugins, write a new one, check one",
         "pipeline": "build tables and alerts from a stream",
         "store": "check, repair and copy a data folder",
     },

@@ -10,6 +10,8 @@ from mqttcore.config.checks import raise_faults
 from mqttcore.plugin.base import Plugin
 
 ENTRY_POINTS = "mqttcore.plugins"
+BUILT_IN = ("certificate", "jwt", "password_file", "scram")
+"""Modules of `mqttcore.auth` with a plugin."""
 
 
 def load_plugins(settings: Settings) -> list[Plugin]:
@@ -57,8 +59,7 @@ def error_text(error: Exception) -> str:
 
 def hint(name: str) -> str:
     """A name that was probably meant."""
-    built_in = ("certificate", "jwt", "password_file", "scram")
-    return did_you_mean(name, [f"mqttcore.auth.{plugin}" for plugin in built_in])
+    return did_you_mean(name, [f"mqttcore.auth.{plugin}" for plugin in BUILT_IN])
 
 
 def find_class(name: str) -> type[Plugin]:

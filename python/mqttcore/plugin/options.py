@@ -1,5 +1,6 @@
 """Base classes for the configuration of a plugin: `PluginConfig`, `Secret`."""
 
+import hmac
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -9,7 +10,7 @@ T = TypeVar("T", bound=str)
 class Secret(Generic[T]):
     """Text that never shows itself: not in `repr`, logs, errors or dumps.
 
-    Only `reveal` tells it.
+    Only `reveal` tells it. Compare what a client sent with `matches`.
     """
 
     __slots__ = ("_text",)
@@ -21,6 +22,17 @@ class Secret(Generic[T]):
     def reveal(self) -> T:
         """The text itself."""
         return self._text
+
+    def matches(self, given: str | bytes | None, /) -> bool:
+        """Whether a client gave this very text, in a time that does not depend on how much of it.
+
+        None, which is a CONNECT without a password, never matches; nor does anything match an empty
+        secret.
+        """
+        if given is None or not self._text:
+            return False
+        found = given.encode() if isinstance(given, str) else given
+        return hmac.compare_digest(found, self._text.encode())
 
     def __repr__(self) -> str:
         return "Secret('***')"

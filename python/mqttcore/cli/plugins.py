@@ -1,0 +1,149 @@
+"""`mqttcore plugins`: lists plugins, writes a new one, checks one.
+
+    mqttcore plugins list                  # what may stand in `use`; nothing of it runs for that
+    mqttcore plugins new door_rules        # a plugin, its test and a configuration
+    mqttcore plugins check door_rules -c door_rules.toml
+
+`check` starts the plugin without a broker and asks its hooks about clients that nobody wants. A
+plugin that talks to a database talks to it then, too. Exit status: 0 all is well, 1 it is not, 2
+the arguments are wrong.
+"""
+
+import argparse
+import ast
+import keyword
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from importlib.metadata import entry_points
+
+from mqttcore import config
+from mqttcore.config import PluginUse, Settings
+from mqttcore.errors import ConfigError, MqttError
+from mqttcore.plugin.loading import BUILT_IN, ENTRY_POINTS, error_text, find_class
+from mqttcore.testing.plugin_check import Fault, check_plugin
+
+TEMPLATES = {
+    "plugin.py": "{name}.py",
+    "test_plugin.py": "test_{name}.py",
+    "plugin.toml": "{name}.toml",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one of the commands; returns the exit status."""
+    options = parser().parse_args(arguments)
+    # as `python -m` does: plugins in the working directory are found
+    sys.path.insert(0, str(pathlib.Path.cwd()))
+    try:
+        if options.command == "list":
+            return list_plugins(options.config)
+        if options.command == "new":
+            return write_plugin(options.name, options.into)
+        return check(options.use, options.config)
+    except (MqttError, ValueError, OSError) as error:
+        print(f"mqttcore plugins: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    made = argparse.ArgumentParser(prog="mqttcore plugins", description="Plugins of the broker.")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    found = commands.add_parser("list", help="names that [[plugins]] takes in `use`")
+    found.add_argument("-c", "--config", metavar="FILE", help="mark those that this file uses")
+    new = commands.add_parser("new", help="write a plugin, its test and a configuration")
+    new.add_argument("name", metavar="NAME", help="name of the module, such as door_rules")
+    new.add_argument(
+        "--into",
+        type=pathlib.Path,
+        default=pathlib.Path(),
+        metavar="FOLDER",
+        help="where the files go; the working directory if left out",
+    )
+    one = commands.add_parser("check", help="start a plugin and ask its hooks, without a broker")
+    one.add_argument("use", metavar="USE", help="as in the configuration: module or module:Class")
+    one.add_argument("-c", "--config", metavar="FILE", help="take [plugins.config] from this file")
+    return made
+
+
+def list_plugins(file: str | None) -> int:
+    """Prints the built-in plugins and those that other packages have, by name."""
+    used = {use.use for use in settings_of(file).plugins}
+    for name, origin, purpose in [*built_in(), *installed()]:
+        mark = "*" if name in used else " "
+        print(f"{mark} {name:30}{origin:24}{purpose}".rstrip())
+    print('\nA plugin runs only if the configuration names it: [[plugins]] use = "NAME"')
+    return 0
+
+
+def built_in() -> Iterator[tuple[str, str, str]]:
+    """Those of this package; none of them is imported."""
+    for name in BUILT_IN:
+        text = resources.files("mqttcore").joinpath(f"auth/{name}.py").read_text(encoding="utf-8")
+        purpose = ast.get_docstring(ast.parse(text)) or ""
+        yield f"mqttcore.auth.{name}", "built in", purpose.splitlines()[0]
+
+
+def installed() -> Iterator[tuple[str, str, str]]:
+    """Those that other packages declare; none of them is imported."""
+    for found in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        package = found.dist.name if found.dist is not None else "unknown package"
+        yield found.name, package, found.value
+
+
+def settings_of(file: str | None) -> Settings:
+    """The configuration, or the defaults."""
+    return Settings() if file is None else config.load(pathlib.Path(file))
+
+
+def write_plugin(name: str, folder: pathlib.Path) -> int:
+    """Writes the files of a new plugin; none of them may be there already.
+
+    Raises:
+        ValueError: `name` cannot be the name of a module.
+        FileExistsError: a file is there.
+    """
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name[0] == "_":
+        raise ValueError(f"{name!r} is not the name of a module: letters, digits and _")
+    files = {folder / target.format(name=name): source for source, target in TEMPLATES.items()}
+    for path in files:
+        if path.exists():
+            raise FileExistsError(f"{path} is there already")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, source in files.items():
+        template = resources.files("mqttcore").joinpath(f"data/new_plugin/{source}.txt")
+        text = template.read_text(encoding="utf-8")
+        made = text.replace("@name@", name).replace("@Class@", class_name(name))
+        with path.open("x", encoding="utf-8") as file:
+            file.write(made)
+        print(f"wrote {path}")
+    print(f"next: python -m pytest {folder / f'test_{name}.py'}")
+    print(f"then: mqttcore plugins check {name} -c {folder / f'{name}.toml'}")
+    return 0
+
+
+def class_name(name: str) -> str:
+    """The name of a class for the name of a module."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def check(name: str, file: str | None) -> int:
+    """Checks one plugin with each configuration that the file has for it."""
+    uses = [use for use in settings_of(file).plugins if use.use == name]
+    if file is not None and not uses:
+        raise ConfigError([f"{file}: no [[plugins]] has use = {name!r}"])
+    try:
+        kind = find_class(name)
+    except Exception as error:  # a module that is imported may raise anything
+        print(f"fault: it cannot be loaded: {error_text(error)}")
+        return 1
+    faults: list[Fault] = []
+    for use in uses or [PluginUse(use=name)]:
+        for line in check_plugin(kind, use.table.entry):
+            print(line)
+            if isinstance(line, Fault):
+                faults.append(line)
+    print(f"{len(faults)} faults" if faults else "no faults")
+    return 1 if faults else 0

@@ -1,0 +1,262 @@
+"""`harness` and `async_harness`: a plugin that is started, asked and stopped by a test."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from mqttcore._core import Ask, Event, Login, TopicFilter
+from mqttcore._schema import Faults, Place, entry_of, read_record
+from mqttcore.config.checks import raise_faults
+from mqttcore.plugin.answers import Allow, Deny, Disconnect
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.exchange import Exchange
+from mqttcore.plugin.hooks import AskAnswer, LoginAnswer, Mark, Point
+from mqttcore.plugin.options import PluginConfig
+
+P = TypeVar("P", bound=Plugin)
+T = TypeVar("T")
+Config = Mapping[str, object] | PluginConfig | None
+"""Keys and values of ``[plugins.config]``, or the object that they become."""
+Respond = Callable[[bytes], bytes] | Sequence[bytes]
+"""The client of a conversation: a function of the challenge, or its answers in their order."""
+
+ANSWERS: Mapping[Point, tuple[type, ...]] = {
+    "authenticate": (Allow, Deny, type(None)),
+    "enhanced_auth": (Allow, Deny),
+    "authorize": (bool, Allow, Deny, Disconnect, type(None)),
+    "events": (type(None),),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """An enhanced authentication from its start to its end."""
+
+    answer: Allow | Deny
+    """What the hook decided."""
+    challenges: tuple[bytes, ...]
+    """What it sent to the client before that."""
+    usernames: tuple[str | None, ...]
+    """The user that it named with each challenge, for whom failed logins count."""
+
+
+class AsyncHarness(Generic[P]):
+    """A plugin on the event loop of the test: ``async with async_harness(Doors) as doors``."""
+
+    def __init__(self, plugin: P, /) -> None:
+        self.plugin = plugin
+        """The plugin itself."""
+
+    async def __aenter__(self) -> Self:
+        await self.plugin.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.plugin.stop()
+
+    async def authenticate(self, login: Login, /) -> LoginAnswer:
+        """Asks the `authenticate` hooks about a CONNECT; None: all of them passed."""
+        for name, mark in self._hooks("authenticate"):
+            answer = await self._call(name, mark, login)
+            if answer is not None:
+                return cast(Allow | Deny, answer)
+        return None
+
+    async def authorize(self, ask: Ask, /) -> AskAnswer:
+        """Asks the `authorize` hooks whose action and filter fit; None: all of them passed.
+
+        A broker asks only what the client's grant neither allows nor denies.
+        """
+        for name, mark in self._hooks("authorize"):
+            if mark.action == ask.action and concerns(mark, ask):
+                answer = await self._call(name, mark, ask)
+                if answer is not None:
+                    return cast(AskAnswer, answer)
+        return None
+
+    async def converse(
+        self,
+        login: Login,
+        /,
+        *,
+        method: str,
+        respond: Respond = (),
+        data: bytes = b"",
+        is_again: bool = False,
+    ) -> Conversation:
+        """Leads an enhanced authentication to its end.
+
+        Args:
+            login: The CONNECT.
+            method: The method that it names.
+            respond: The client's side.
+            data: The authentication data of CONNECT.
+            is_again: The client is connected and authenticates again.
+
+        Raises:
+            LookupError: no hook has this method, or the hook asks more often than there are
+                answers.
+        """
+        found = [hook for hook in self._hooks("enhanced_auth") if hook[1].method == method]
+        if not found:
+            raise LookupError(f"no hook of {self.plugin.name} has the method {method!r}")
+        client = Client(respond)
+        exchange = Exchange(login, method=method, data=data, is_again=is_again, ask=client.answer)
+        answer = await self._call(*found[0], exchange)
+        return Conversation(
+            answer=cast(Allow | Deny, answer),
+            challenges=tuple(client.challenges),
+            usernames=tuple(client.usernames),
+        )
+
+    async def tell(self, *events: Event) -> None:
+        """Tells the `events` hooks what happened, each the kinds that it wants, in one batch."""
+        for name, mark in self._hooks("events"):
+            wanted = [event for event in events if event.kind in mark.kinds]
+            if wanted:
+                await self._call(name, mark, wanted)
+
+    def _hooks(self, point: Point) -> Iterator[tuple[str, Mark]]:
+        return (hook for hook in self.plugin.hooks.items() if hook[1].point == point)
+
+    async def _call(self, name: str, mark: Mark, subject: object) -> object:
+        # Any: each hook point has its own argument and answer
+        function: Callable[[Any], Any] = getattr(self.plugin, name)
+        async with asyncio.timeout(mark.timeout):
+            answer: object = function(subject)
+            if inspect.isawaitable(answer):
+                answer = await cast(Awaitable[object], answer)
+        if not isinstance(answer, ANSWERS[mark.point]):
+            allowed = ", ".join(kind.__name__ for kind in ANSWERS[mark.point])
+            raise TypeError(
+                f"{self.plugin.name}.{name} answered with {type(answer).__name__};"
+                f" allowed: {allowed.replace('NoneType', 'None')}"
+            )
+        return answer
+
+
+class Harness(Generic[P]):
+    """A plugin with an event loop of its own: ``with harness(Doors) as doors``."""
+
+    def __init__(self, plugin: P, /) -> None:
+        self.plugin = plugin
+        """The plugin itself."""
+        self._hooks = AsyncHarness(plugin)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self._runner.__enter__()
+        try:
+            self._run(self._hooks.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._run(self._hooks.__aexit__(kind, error, trace))
+        finally:
+            self._runner.close()
+
+    def authenticate(self, login: Login, /) -> LoginAnswer:
+        """As `AsyncHarness.authenticate`."""
+        return self._run(self._hooks.authenticate(login))
+
+    def authorize(self, ask: Ask, /) -> AskAnswer:
+        """As `AsyncHarness.authorize`."""
+        return self._run(self._hooks.authorize(ask))
+
+    def converse(
+        self,
+        login: Login,
+        /,
+        *,
+        method: str,
+        respond: Respond = (),
+        data: bytes = b"",
+        is_again: bool = False,
+    ) -> Conversation:
+        """As `AsyncHarness.converse`."""
+        return self._run(
+            self._hooks.converse(
+                login, method=method, respond=respond, data=data, is_again=is_again
+            )
+        )
+
+    def tell(self, *events: Event) -> None:
+        """As `AsyncHarness.tell`."""
+        self._run(self._hooks.tell(*events))
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:  # Any: as `asyncio.Runner` has it
+        return self._runner.run(coroutine)
+
+
+class Client:
+    """The client's side of a conversation."""
+
+    def __init__(self, respond: Respond) -> None:
+        self._respond = respond
+        self.challenges: list[bytes] = []
+        self.usernames: list[str | None] = []
+
+    async def answer(self, data: bytes, _text: str | None, username: str | None) -> bytes:
+        """Answers one challenge."""
+        count = len(self.challenges)
+        self.challenges.append(data)
+        self.usernames.append(username)
+        if callable(self._respond):
+            return self._respond(data)
+        if count >= len(self._respond):
+            raise LookupError(f"the hook asks {count + 1} times, but there are {count} answers")
+        return self._respond[count]
+
+
+def concerns(mark: Mark, ask: Ask) -> bool:
+    """Whether a hook of `authorize` is asked about this topic or filter."""
+    about = TopicFilter(mark.filter)
+    if ask.action == "publish":
+        return about.matches(ask.topic)
+    return about.covers(TopicFilter(ask.topic))
+
+
+def harness(kind: type[P], config: Config = None, /) -> Harness[P]:
+    """Makes a plugin for a test, which starts and stops it: `with` ... `as`.
+
+    Args:
+        kind: The class of the plugin.
+        config: As ``[plugins.config]`` has it; a path in it is relative to the working directory.
+
+    Raises:
+        ConfigError: with everything that is wrong in the configuration.
+    """
+    return Harness(made(kind, config))
+
+
+def async_harness(kind: type[P], config: Config = None, /) -> AsyncHarness[P]:
+    """The same, on the event loop of the test: `async with` ... `as`."""
+    return AsyncHarness(made(kind, config))
+
+
+def made(kind: type[P], config: Config) -> P:
+    """The plugin, not started."""
+    if isinstance(config, PluginConfig):
+        return kind(config)
+    faults = Faults()
+    entry = entry_of(config or {}, Place(kind.__name__))
+    read = read_record(kind.Config, entry, key="config", faults=faults)
+    raise_faults(faults)
+    return kind(read)
