@@ -35,6 +35,8 @@ STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
 # Kills of `make spark-crash`.
 KILLS ?= 20
+# Random operations of `make explain-test`.
+OPERATIONS ?= 2000
 # `make bench-spark`: how much data, and what goals compare, the wall or (on a busy machine) the CPU.
 SCALE ?= full
 BY ?= wall
@@ -77,6 +79,11 @@ test: test-rust models pytest ## everything that proves the product
 
 http-test: .make/tools ## the HTTP API: each route with each scope, bad input, pages, changes that outlive a crash
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
+
+# OPERATIONS: random changes of clients, each with a message whose explanation is compared with what happens.
+explain-test: .make/tools ## explanations of deliveries and permissions beside what happens (OPERATIONS=100000)
+	@cargo test --quiet -p mqttcore-session --test foresee $(CARGO_ARGS)
+	@MQTTCORE_EXPLAIN_OPERATIONS=$(OPERATIONS) cargo test --quiet -p mqttcore-http --test suite explain:: $(CARGO_ARGS)
 
 test-rust: .make/tools
 	@cargo test --workspace --quiet $(CARGO_ARGS)
@@ -336,5 +343,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

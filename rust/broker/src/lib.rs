@@ -79,6 +79,10 @@ pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};
 pub use operations::bans::BanError;
 pub use operations::clients::{ClientFilter, ClientOrder, ClientPage, ClientQuery, ClientSummary};
+pub use operations::explain::{
+    AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, ExplainError, ExplainedDelivery,
+    ExplainedReceiver, ExplainedStep, ReceiverPosition, Verdict,
+};
 pub use operations::one_client::ClientItems;
 pub use operations::publish::PublishError;
 pub use operations::retained::RetainedPage;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use mqttcore_codec::{PacketId, ProtocolVersion, QoS};
 
+use crate::decision::DeliveryDecision;
 use crate::event::{DropReason, ExchangeRecord, SessionEvent};
 use crate::gate::AckToken;
 use crate::inflight::Window;
@@ -90,31 +91,32 @@ impl Session {
         message: &Message,
         delivery: Delivery<'_>,
     ) -> Delivered {
-        if message.is_expired(now) {
-            return Delivered::Dropped(DropReason::Expired);
+        let outgoing = self.outgoing(message, delivery);
+        let decision = self.decide(now, &outgoing, delivery.room);
+        match decision {
+            DeliveryDecision::SendAtMostOnce => self.push_backlog(outgoing),
+            DeliveryDecision::SendInFlight => self.admit(outgoing),
+            DeliveryDecision::Queue { evicted, .. } => {
+                self.evict(evicted);
+                self.enqueue(outgoing);
+            }
+            DeliveryDecision::Drop { reason, evicted } => {
+                self.evict(evicted);
+                self.note_overflow(reason);
+            }
         }
-        let outgoing = Outgoing {
+        decision.delivered()
+    }
+
+    pub(crate) fn outgoing(&self, message: &Message, delivery: Delivery<'_>) -> Outgoing {
+        Outgoing {
             message: message.clone(),
             subscription_ids: SubscriptionIds::new(delivery.subscription_ids),
             key: delivery.key,
             qos: self.limits.outgoing_qos(message.qos(), delivery.qos),
             retain: delivery.retain,
             maybe_sent: false,
-        };
-        if !self.is_connected() {
-            return self.deliver_offline(outgoing, delivery.room);
         }
-        if let Some(reason) = self.obstacle(&outgoing) {
-            return Delivered::Dropped(reason);
-        }
-        if outgoing.qos == QoS::AtMostOnce && !self.queue.holds_qos0() {
-            return self.deliver_at_most_once(outgoing);
-        }
-        if !self.queue.is_empty() || !self.has_room(outgoing.message.len()) {
-            return self.enqueue(outgoing, delivery.room);
-        }
-        self.admit(outgoing);
-        Delivered::Sent
     }
 
     /// Drops queued messages that `keep` rejects, such as after a resume with fewer rights (abuse F16); each is
@@ -186,23 +188,6 @@ impl Session {
         }
     }
 
-    fn deliver_offline(&mut self, outgoing: Outgoing, room: QueueRoom) -> Delivered {
-        if outgoing.qos == QoS::AtMostOnce && !self.limits.queue_qos0 {
-            return Delivered::Dropped(DropReason::Offline);
-        }
-        self.enqueue(outgoing, room)
-    }
-
-    fn deliver_at_most_once(&mut self, outgoing: Outgoing) -> Delivered {
-        let bytes = self.live.backlog_bytes + outgoing.cost_bytes();
-        // Only queued bytes are compared: an empty backlog takes one message of any size.
-        if self.live.backlog_bytes > 0 && bytes > self.limits.qos0_backlog_bytes {
-            return Delivered::Dropped(DropReason::BacklogFull);
-        }
-        self.push_backlog(outgoing);
-        Delivered::Sent
-    }
-
     fn push_backlog(&mut self, outgoing: Outgoing) {
         self.live.backlog_bytes += outgoing.cost_bytes();
         self.live.backlog.push_back(outgoing);
@@ -220,41 +205,28 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing, room: QueueRoom) -> Delivered {
+    fn enqueue(&mut self, mut outgoing: Outgoing) {
         if !self.queue.only_counts(&outgoing) {
             outgoing.message.release_chunk();
         }
-        let cost_bytes = outgoing.cost_bytes();
-        let may_evict = self.limits.queue_policy == QueuePolicy::DropOldest
-            && cost_bytes <= self.limits.queue_bytes;
-        let is_stored = outgoing.key != 0;
-        let room = if is_stored { room } else { QueueRoom::Limits };
-        // The newest message takes the room of the oldest.
-        let mut is_exchanged = room != QueueRoom::None;
-        while !is_exchanged
-            || room != QueueRoom::Any && !self.queue.has_room(is_stored, cost_bytes, &self.limits)
-        {
-            is_exchanged = true;
-            let oldest = if may_evict { self.queue.pop() } else { None };
-            let Some(oldest) = oldest else {
-                if may_evict && self.queue.spilled() > 0 {
-                    // The oldest message is being read from the store: `page` drops it.
-                    break;
-                }
-                return self.refuse_newest();
-            };
-            self.drop_message(DropReason::QueueFull, oldest);
-        }
         self.queue.push(outgoing);
         self.spill_surplus();
-        Delivered::Queued
     }
 
-    fn refuse_newest(&mut self) -> Delivered {
-        if self.limits.queue_policy == QueuePolicy::Disconnect && self.is_connected() {
+    /// Drops the oldest messages of the queue.
+    fn evict(&mut self, count: usize) {
+        for _ in 0..count {
+            if let Some(oldest) = self.queue.pop() {
+                self.drop_message(DropReason::QueueFull, oldest);
+            }
+        }
+    }
+
+    fn note_overflow(&mut self, reason: DropReason) {
+        let disconnects = self.limits.queue_policy == QueuePolicy::Disconnect;
+        if reason == DropReason::QueueFull && disconnects && self.is_connected() {
             self.live.events.push_back(SessionEvent::Overflowed);
         }
-        Delivered::Dropped(DropReason::QueueFull)
     }
 
     /// Whether the send quota allows a message of `message_bytes` now.
@@ -269,7 +241,7 @@ impl Session {
         }
     }
 
-    fn obstacle(&self, outgoing: &Outgoing) -> Option<DropReason> {
+    pub(crate) fn obstacle(&self, outgoing: &Outgoing) -> Option<DropReason> {
         self.live.link.obstacle(outgoing, self.version)
     }
 

@@ -192,7 +192,7 @@ impl Queue {
     ) -> bool {
         let (messages, bytes) = (self.len(), self.bytes().saturating_add(cost_bytes));
         if limits.queue_policy == QueuePolicy::DropOldest {
-            return messages < limits.queue_messages && bytes <= limits.queue_bytes;
+            return fits_memory(messages, bytes, limits);
         }
         if is_stored {
             return messages < limits.queue_disk_messages && bytes <= limits.queue_disk_bytes;
@@ -201,6 +201,31 @@ impl Queue {
         let (messages, bytes) = held.map_or((0, 0), |held| (held.unstored, held.unstored_bytes));
         (messages as usize) < limits.queue_messages
             && bytes.saturating_add(cost_bytes) <= limits.queue_bytes
+    }
+
+    /// How many of the oldest messages, at least `least`, are dropped to make room for one more of `cost_bytes`, and
+    /// whether it is then queued. Only [`QueuePolicy::DropOldest`] drops them.
+    pub(crate) fn evictions(
+        &self,
+        least: usize,
+        cost_bytes: usize,
+        limits: &ServerLimits,
+    ) -> (usize, bool) {
+        let (mut messages, mut bytes) = (self.len(), self.bytes().saturating_add(cost_bytes));
+        let mut evicted = 0;
+        let has_room =
+            |evicted, messages, bytes| evicted >= least && fits_memory(messages, bytes, limits);
+        let held = self.held.as_deref().into_iter();
+        for oldest in held.flat_map(|held| &held.waiting) {
+            if has_room(evicted, messages, bytes) {
+                return (evicted, true);
+            }
+            (evicted, messages) = (evicted + 1, messages - 1);
+            bytes -= oldest.cost_bytes();
+        }
+        // If messages are spilled, the oldest one is being read from the store: `Session::page` drops it.
+        let is_queued = has_room(evicted, messages, bytes) || self.spilled > 0;
+        (evicted, is_queued)
     }
 
     /// Usage of the limits in percent: of the disk limits if the store keeps the session.
@@ -388,4 +413,9 @@ impl Queue {
             self.held = None;
         }
     }
+}
+
+/// Whether one more message, which `bytes` includes, fits into a queue of `messages` in memory.
+fn fits_memory(messages: usize, bytes: usize, limits: &ServerLimits) -> bool {
+    messages < limits.queue_messages && bytes <= limits.queue_bytes
 }

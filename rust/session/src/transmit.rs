@@ -187,15 +187,28 @@ pub(crate) const ALIAS_BYTES: u64 = 5;
 /// The size of the PUBLISH for `outgoing` without an alias, for a client of `version` from which `hidden` bytes of the
 /// topic are hidden.
 pub(crate) fn publish_bytes(outgoing: &Outgoing, version: ProtocolVersion, hidden: usize) -> u64 {
-    let message = &outgoing.message;
-    let packet_id = if outgoing.qos == QoS::AtMostOnce {
-        0
-    } else {
-        2
-    };
+    let ids = || subscription_id_bytes(&outgoing.subscription_ids);
+    packet_bytes(&outgoing.message, outgoing.qos, version, hidden, ids)
+}
+
+impl Message {
+    /// The size of a PUBLISH with this message, for a client of `version` that does not see `hidden` bytes of the
+    /// topic.
+    pub fn packet_bytes(&self, version: ProtocolVersion, hidden: usize) -> u64 {
+        packet_bytes(self, self.qos(), version, hidden, || 0)
+    }
+}
+
+fn packet_bytes(
+    message: &Message,
+    qos: QoS,
+    version: ProtocolVersion,
+    hidden: usize,
+    id_bytes: impl FnOnce() -> u64,
+) -> u64 {
+    let packet_id = if qos == QoS::AtMostOnce { 0 } else { 2 };
     let properties = if version.has_properties() {
-        let ids = subscription_id_bytes(&outgoing.subscription_ids);
-        with_length(message.forwarded_properties_len() as u64 + ids)
+        with_length(message.forwarded_properties_len() as u64 + id_bytes())
     } else {
         0
     };

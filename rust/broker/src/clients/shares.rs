@@ -59,6 +59,14 @@ impl Share {
         self.entries < most.entries && self.bytes.saturating_add(bytes) <= most.bytes
     }
 
+    /// Whether an entry may be added that replaces one of `own_bytes`; one that is no larger always may.
+    fn takes(self, bytes: usize, own_bytes: Option<usize>, most: Self) -> bool {
+        match own_bytes {
+            None => self.has_room(bytes, most),
+            Some(own) => bytes <= own || self.bytes.saturating_sub(own) + bytes <= most.bytes,
+        }
+    }
+
     fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes;
@@ -88,14 +96,23 @@ impl Shares {
     ) -> bool {
         let mut held = self.held();
         let share = held.get(&owner).copied().unwrap_or_default();
-        let is_allowed = match own_bytes {
-            None => share.has_room(bytes, most),
-            Some(own) => bytes <= own || share.bytes.saturating_sub(own) + bytes <= most.bytes,
-        };
+        let is_allowed = share.takes(bytes, own_bytes, most);
         if is_allowed {
             held.entry(owner).or_default().add(bytes);
         }
         is_allowed
+    }
+
+    /// Whether [`Shares::try_add`] would count one more entry.
+    pub(crate) fn would_add(
+        &self,
+        owner: Owner,
+        bytes: usize,
+        own_bytes: Option<usize>,
+        most: Share,
+    ) -> bool {
+        let share = self.held().get(&owner).copied().unwrap_or_default();
+        share.takes(bytes, own_bytes, most)
     }
 
     /// Counts one entry less.
@@ -176,8 +193,11 @@ mod tests {
 
         assert!(!shares.try_add(owner, 11, None, most));
         assert!(shares.held().is_empty(), "nothing was counted");
+        assert!(shares.would_add(owner, 5, None, most));
         assert!(shares.try_add(owner, 5, None, most));
+        assert!(!shares.would_add(owner, 1, None, most));
         assert!(!shares.try_add(owner, 1, None, most));
+        assert!(shares.would_add(owner, 10, Some(5), most));
         assert!(!shares.try_add(owner, 11, Some(5), most));
         assert!(shares.try_add(owner, 10, Some(5), most));
         shares.remove(owner, 5);

@@ -206,6 +206,13 @@ impl Rule {
             Self::Dollar => asked.as_str().starts_with('$'),
         }
     }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Filter(filter) => filter.as_str(),
+            Self::Dollar => "$#",
+        }
+    }
 }
 
 /// Compiled rules of one client.
@@ -236,6 +243,45 @@ pub enum RuleAnswer {
     Silent,
 }
 
+/// The rule that decides.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DecidingRule<'a> {
+    /// The topic is in a namespace reserved for broker functions.
+    Reserved,
+    /// This deny rule.
+    Deny(&'a str),
+    /// This allow rule.
+    Allow(&'a str),
+    /// No rule.
+    None,
+}
+
+impl DecidingRule<'_> {
+    pub(crate) fn answer(self) -> RuleAnswer {
+        match self {
+            Self::Reserved | Self::Deny(_) => RuleAnswer::Denied,
+            Self::Allow(_) => RuleAnswer::Allowed,
+            Self::None => RuleAnswer::Silent,
+        }
+    }
+}
+
+/// The first deny rule that matches, else the first allow rule.
+fn deciding<'a>(
+    deny: &'a [Rule],
+    allow: &'a [Rule],
+    matches: impl Fn(&Rule) -> bool,
+) -> DecidingRule<'a> {
+    let first = |rules: &'a [Rule]| rules.iter().find(|rule| matches(rule));
+    if let Some(rule) = first(deny) {
+        DecidingRule::Deny(rule.as_str())
+    } else if let Some(rule) = first(allow) {
+        DecidingRule::Allow(rule.as_str())
+    } else {
+        DecidingRule::None
+    }
+}
+
 impl Permissions {
     /// Permissions to publish to topics that match `filter`, and nothing else.
     pub(crate) fn publishing(filter: TopicFilter) -> Self {
@@ -250,40 +296,42 @@ impl Permissions {
     /// Namespaces reserved for broker functions are denied whatever the rules are. `$SYS` is denied unless a rule names
     /// it: `#` does not match it (abuse D06).
     pub fn publish(&self, topic: TopicName<'_>) -> RuleAnswer {
+        self.publish_rule(topic).answer()
+    }
+
+    /// The rule that decides whether the client may publish to `topic`.
+    pub(crate) fn publish_rule(&self, topic: TopicName<'_>) -> DecidingRule<'_> {
         if topic.is_dollar() && is_reserved(topic.as_str()) {
-            return RuleAnswer::Denied;
+            return DecidingRule::Reserved;
         }
-        if self.deny.iter().any(|rule| rule.matches(topic)) {
-            return RuleAnswer::Denied;
-        }
-        answer(self.publish.iter().any(|rule| rule.matches(topic)))
+        deciding(&self.deny, &self.publish, |rule| rule.matches(topic))
     }
 
     /// Whether the client may subscribe to `filter`. A filter wider than every allow rule is denied (abuse G06). A
     /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07).
     pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
-        if self.deny.iter().any(|rule| rule.covers(filter)) {
-            return RuleAnswer::Denied;
-        }
-        answer(self.subscribe.iter().any(|rule| rule.covers(filter)))
+        self.subscribe_rule(filter).answer()
+    }
+
+    /// The rule that decides whether the client may subscribe to `filter`.
+    pub(crate) fn subscribe_rule(&self, filter: &TopicFilter) -> DecidingRule<'_> {
+        deciding(&self.deny, &self.subscribe, |rule| rule.covers(filter))
     }
 
     /// Whether a message on `topic` may reach the client.
     pub fn receives(&self, topic: TopicName<'_>) -> bool {
-        !self.deny.iter().any(|rule| rule.matches(topic))
+        self.receive_denial(topic).is_none()
+    }
+
+    /// The deny rule that keeps messages on `topic` from the client.
+    pub(crate) fn receive_denial(&self, topic: TopicName<'_>) -> Option<&str> {
+        let rule = self.deny.iter().find(|rule| rule.matches(topic));
+        rule.map(Rule::as_str)
     }
 
     /// Whether deliveries have to be checked at all.
     pub fn checks_deliveries(&self) -> bool {
         !self.deny.is_empty()
-    }
-}
-
-fn answer(allowed: bool) -> RuleAnswer {
-    if allowed {
-        RuleAnswer::Allowed
-    } else {
-        RuleAnswer::Silent
     }
 }
 
@@ -383,6 +431,23 @@ mod tests {
         assert_eq!(rules.subscribe(&filter("a/secret")), RuleAnswer::Denied);
         assert_eq!(rules.subscribe(&filter("a/#")), RuleAnswer::Allowed);
         assert!(!rules.receives(topic("a/secret")));
+    }
+
+    #[test]
+    fn the_rule_that_decides_is_the_first_deny_rule_else_the_first_allow_rule() {
+        let rules = grant(&["a/#", "a/b", "$#"], &["a/#"], &["a/secret", "a/+/x"]);
+
+        let published = |text| rules.publish_rule(topic(text));
+        assert_eq!(published("a/b"), DecidingRule::Allow("a/#"));
+        assert_eq!(published("a/secret"), DecidingRule::Deny("a/secret"));
+        assert_eq!(published("$SYS/x"), DecidingRule::Allow("$#"));
+        assert_eq!(published("$share/x"), DecidingRule::Reserved);
+        assert_eq!(published("b"), DecidingRule::None);
+        let subscribed = |text| rules.subscribe_rule(&filter(text));
+        assert_eq!(subscribed("a/+"), DecidingRule::Allow("a/#"));
+        assert_eq!(subscribed("a/b/x"), DecidingRule::Deny("a/+/x"));
+        assert_eq!(rules.receive_denial(topic("a/b/x")), Some("a/+/x"));
+        assert_eq!(rules.receive_denial(topic("a/b")), None);
     }
 
     #[test]

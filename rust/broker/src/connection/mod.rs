@@ -8,7 +8,7 @@ pub(crate) mod last_packets;
 pub(crate) mod linger;
 pub(crate) mod login_limits;
 pub(crate) mod proxy_header;
-mod publish;
+pub(crate) mod publish;
 pub(crate) mod reauthentication;
 pub(crate) mod socket;
 pub(crate) mod subscribe;

@@ -58,7 +58,7 @@ pub(crate) fn publish<'p>(
 }
 
 /// Whether `client` may publish to `topic`; `Silent` if a plugin has to decide.
-fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
+pub(crate) fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
     let answer = client.access().permissions.publish(topic);
     if answer != RuleAnswer::Silent {
         return answer;

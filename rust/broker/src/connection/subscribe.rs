@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Details, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
-use mqttcore_topics::{Change, ShareName};
+use mqttcore_topics::{Change, ShareName, TopicFilter};
 
 use crate::clients::client::Client;
 use crate::clients::retained::Replay;
@@ -80,23 +80,26 @@ fn judge_entry(
     if entry.refused.is_some() {
         return false;
     }
-    let filter = entry.filter.filter();
+    let answer = may_subscribe(shard, client, entry.filter.filter());
+    if answer == RuleAnswer::Denied {
+        refuse_entry(shard, client, entry, denial(), why);
+    }
+    answer == RuleAnswer::Silent
+}
+
+/// Whether `client` may subscribe to `filter`; `Silent` if a plugin has to decide.
+pub(crate) fn may_subscribe(shard: &Shard, client: &Client, filter: &TopicFilter) -> RuleAnswer {
     let answer = client.access().permissions.subscribe(filter);
-    let is_silent = answer == RuleAnswer::Silent;
-    if answer == RuleAnswer::Allowed
-        || is_silent && client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter))
-    {
-        return false;
+    let is_about = |about: &TopicFilter| about.covers(filter);
+    if answer != RuleAnswer::Silent {
+        answer
+    } else if client.has_cached_allow(Action::Subscribe, is_about) {
+        RuleAnswer::Allowed
+    } else if shard.interests().asks_about(Action::Subscribe, is_about) {
+        RuleAnswer::Silent
+    } else {
+        RuleAnswer::Denied
     }
-    if is_silent
-        && shard
-            .interests()
-            .asks_about(Action::Subscribe, |about| about.covers(filter))
-    {
-        return true;
-    }
-    refuse_entry(shard, client, entry, denial(), why);
-    false
 }
 
 /// Rejects an entry. SUBACK has one reason string: the first that there is.

@@ -204,13 +204,23 @@ impl BrokerHandle {
         client_id: &str,
         question: impl FnOnce(&Client, Instant) -> T + Send + 'static,
     ) -> Result<Option<T>, AskError> {
+        self.read_client_on_shard(client_id, |shard, client| question(client, shard.now()))
+            .await
+    }
+
+    /// Reads something of a client and its shard; `None` if it has no session.
+    pub(super) async fn read_client_on_shard<T: Send + 'static>(
+        &self,
+        client_id: &str,
+        question: impl FnOnce(&Rc<Shard>, &Rc<Client>) -> T + Send + 'static,
+    ) -> Result<Option<T>, AskError> {
         let engine = self.engine().ok_or(BrokerStopped)?;
         let (shard, id) = (engine.shard_of(client_id), client_id.to_owned());
         drop(engine);
         let ask = move |shard: &Rc<Shard>| {
             let client = shard.registry.borrow().find(&id);
             match client {
-                Some(client) => Ok(Some(question(&client, shard.now()))),
+                Some(client) => Ok(Some(question(shard, &client))),
                 None if shard.held.is_loaded() => Ok(None),
                 None => Err(AskError::Loading),
             }

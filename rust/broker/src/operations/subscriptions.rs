@@ -160,7 +160,7 @@ impl BrokerHandle {
     }
 
     /// Looks up the client identifiers of sessions.
-    async fn names(
+    pub(super) async fn names(
         &self,
         handles: Vec<u64>,
     ) -> Result<(HashMap<u64, Arc<str>>, Vec<MissingPart>), BrokerStopped> {

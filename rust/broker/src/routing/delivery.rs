@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use mqttcore_codec::{QoS, ReasonCode};
-use mqttcore_session::{Cause, Delivered, Delivery, DropReason, Message, QueueRoom, SessionEvent};
+use mqttcore_session::{
+    Cause, Delivered, Delivery, DeliveryDecision, DropReason, Message, QueueRoom, SessionEvent,
+};
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
@@ -135,6 +137,27 @@ fn offer(
     };
     handle_message_events(shard, client);
     refusal
+}
+
+/// What would become of a message for a target on this shard. Nothing changes.
+///
+/// # Errors
+///
+/// Why its session would not see the message.
+pub(crate) fn foresee(
+    shard: &Shard,
+    client: &Client,
+    message: &Message,
+    target: &Target,
+) -> Result<DeliveryDecision, DropCause> {
+    let delivery = delivery_of(target, shard);
+    match drop_cause(shard, client, message, &delivery) {
+        Some(cause) => Err(cause),
+        None => Ok(client
+            .session
+            .borrow()
+            .foresee(shard.now(), message, delivery)),
+    }
 }
 
 /// Writes what a session has sent, and notes whether it takes more.

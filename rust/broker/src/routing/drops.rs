@@ -19,7 +19,7 @@ const MOST_DENIALS: usize = 32;
 
 /// Why a message is dropped.
 #[derive(Clone, Copy)]
-pub(super) enum DropCause {
+pub(crate) enum DropCause {
     Backlog,
     Denied,
     Ended,

@@ -108,14 +108,33 @@ fn write_publish(
         let topic = publication.topic.as_str();
         journal.write(durability, &Record::RetainCleared { topic });
     }
-    let is_waited_for = publication.is_waited_for();
-    let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
-    if durability == Durability::Memory || !(is_waited_for || is_upgraded) {
+    if !records_deliveries(shard, publication, durability) {
         write_rows(shard, journal, publication, &rows);
         return false;
     }
+    let is_waited_for = publication.is_waited_for();
     let is_written = write_deliveries(shard, journal, (publication, durability), targets, &rows);
     is_waited_for && (is_written || is_cleared)
+}
+
+fn records_deliveries(
+    shard: &Shard,
+    publication: &Publication<'_>,
+    durability: Durability,
+) -> bool {
+    let is_upgraded = shard.config().limits.upgrade_outgoing_qos;
+    durability > Durability::Memory && (publication.is_waited_for() || is_upgraded)
+}
+
+/// Sets the fields of a target that depend on the store, as [`write_published`] would: a delivery that it would number
+/// gets some key.
+pub(crate) fn foresee_record(shard: &Shard, publication: &Publication<'_>, target: &mut Target) {
+    let durability = durability_of(shard, publication);
+    let is_recorded = shard.journal.is_some()
+        && records_deliveries(shard, publication, durability)
+        && kept_target(shard, publication.message, target).is_some();
+    target.key = u64::from(is_recorded);
+    target.may_exceed = is_recorded && queue_policy::is_refused_when_full(shard, publication);
 }
 
 /// Writes a publish with its deliveries to durable sessions, or its packet identifier alone; returns whether there was

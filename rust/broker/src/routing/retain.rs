@@ -111,9 +111,7 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
     if !message.retain() {
         return;
     }
-    // QoS 0: there is no acknowledgement and no reply.
-    let is_lossy = message.qos() == QoS::AtMostOnce;
-    if is_lossy && message_records::lacks_room_to_retain(shard, publication) {
+    if is_lost_for_disk(shard, publication) {
         refused(shard, message, "the disk is nearly full");
         publication.retaining.outcome = Retention::Refused;
         return;
@@ -122,6 +120,35 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
     let turn = shard.journal.is_some().then(lock);
     let (outcome, old) = change(shard, publication);
     publication.retaining = Retaining::new(outcome, old.as_ref(), turn);
+}
+
+/// Whether a message is not retained because the disk is nearly full, and its publisher cannot be told: QoS 0 has no
+/// acknowledgement.
+fn is_lost_for_disk(shard: &Shard, publication: &Publication<'_>) -> bool {
+    let is_lossy = publication.message.qos() == QoS::AtMostOnce;
+    is_lossy && message_records::lacks_room_to_retain(shard, publication)
+}
+
+/// What [`store`] would do with a message now. Nothing changes.
+pub(crate) fn foresee(shard: &Shard, publication: &Publication<'_>) -> Retention {
+    let (message, topic) = (publication.message, publication.topic);
+    if !message.retain() {
+        return Retention::None;
+    }
+    if message.payload().is_empty() {
+        return Retention::Cleared;
+    }
+    let bytes = message.heap_bytes();
+    let owner = publication.publisher;
+    let owner = owner.and_then(|client| retain_share::owner_of(shard, client));
+    let is_refused = is_lost_for_disk(shard, publication)
+        || lacked_room(shard, topic, bytes).is_some()
+        || owner.is_some_and(|owner| !retain_share::has_room(shard, owner, topic, bytes));
+    if is_refused {
+        Retention::Refused
+    } else {
+        Retention::Kept
+    }
 }
 
 /// What a retained message has no room in.

@@ -22,18 +22,34 @@ pub(super) fn owner_of(shard: &Shard, client: &Client) -> Option<Owner> {
 /// Counts a message of `bytes` on `topic` for `owner`, if it may retain that. It may change a topic of its own, as long as
 /// that does not make its share larger than it may be; a topic of others is a new one for it (abuse F01).
 pub(super) fn try_count(shard: &Shard, owner: Owner, topic: TopicName<'_>, bytes: usize) -> bool {
-    let (config, shares) = (shard.config(), &shard.engine.retained_shares);
+    let (shares, most) = (&shard.engine.retained_shares, most(shard));
+    shares.try_add(owner, bytes, None, most)
+        || own_bytes(shard, owner, topic)
+            .is_some_and(|own| shares.try_add(owner, bytes, Some(own), most))
+}
+
+/// Whether [`try_count`] would count it.
+pub(super) fn has_room(shard: &Shard, owner: Owner, topic: TopicName<'_>, bytes: usize) -> bool {
+    let (shares, most) = (&shard.engine.retained_shares, most(shard));
+    shares.would_add(owner, bytes, None, most)
+        || own_bytes(shard, owner, topic)
+            .is_some_and(|own| shares.would_add(owner, bytes, Some(own), most))
+}
+
+fn most(shard: &Shard) -> Share {
+    let config = shard.config();
     let limits = &config.user_limits;
-    let most = Share {
+    Share {
         entries: share_of(config.retained_messages, limits.retained_messages),
         bytes: share_of(config.retained_bytes, limits.retained_bytes),
-    };
-    if shares.try_add(owner, bytes, None, most) {
-        return true;
     }
+}
+
+/// Bytes of the message that `owner` has retained on `topic`.
+fn own_bytes(shard: &Shard, owner: Owner, topic: TopicName<'_>) -> Option<usize> {
     let old = shard.engine.retained.get(topic);
     let own = old.filter(|old| old.owner == Some(owner));
-    own.is_some_and(|own| shares.try_add(owner, bytes, Some(own.message.heap_bytes()), most))
+    own.map(|own| own.message.heap_bytes())
 }
 
 /// Counts and logs a retained message that is not stored because of its publisher's share.

@@ -105,10 +105,7 @@ fn shortage(
 /// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are. A
 /// queue that got full after other publishers were asked to wait is filled beyond its limit.
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
-    let publisher = publication.publisher;
-    let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
-    let may_leave_out = can_be_told && queue_policy::may_be_refused(shard, publication);
-    if !may_leave_out || message_records::durability_of(shard, publication) == Durability::Memory {
+    if !may_leave_out(shard, publication) {
         return targets.len();
     }
     let mut kept = 0;
@@ -119,6 +116,47 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
         }
     }
     kept
+}
+
+/// Whether the publisher can be told that sessions with a full queue do not get the message.
+fn may_leave_out(shard: &Shard, publication: &Publication<'_>) -> bool {
+    let publisher = publication.publisher;
+    let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
+    can_be_told
+        && queue_policy::may_be_refused(shard, publication)
+        && message_records::durability_of(shard, publication) > Durability::Memory
+}
+
+/// What [`route`] would do with a message.
+pub(crate) struct ForeseenRoute {
+    /// Its targets.
+    pub(crate) targets: Vec<Target>,
+    /// Why nobody would get it.
+    pub(crate) refused: Option<Unroutable>,
+    /// Targets with a full queue would not get it.
+    pub(crate) leaves_out_full: bool,
+}
+
+/// What [`route`] would do with a message now. Nothing is done with it.
+pub(crate) fn foresee(shard: &Shard, publication: &Publication<'_>) -> ForeseenRoute {
+    let mut targets = Vec::new();
+    let (publisher, topic) = (publication.publisher, publication.topic);
+    let mut asked = [Publication::new(
+        publisher,
+        topic,
+        publication.message,
+        None,
+    )];
+    search(shard, &mut asked, Purpose::Question, &mut targets);
+    let [asked] = asked;
+    let short = || shortage(shard, publication, &targets);
+    let refused = asked.routed.refused;
+    let refused = refused.or_else(|| short().filter(|_| !is_decided(publication)));
+    ForeseenRoute {
+        refused,
+        leaves_out_full: may_leave_out(shard, publication),
+        targets,
+    }
 }
 
 /// A kept session whose queue is full and that would get the message, if that may not be dropped then.

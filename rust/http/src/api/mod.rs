@@ -9,6 +9,7 @@
 mod bans;
 mod client_items;
 mod clients;
+mod explain;
 mod failures;
 pub(crate) mod identity;
 mod key_file;
@@ -105,6 +106,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(publish::routes())
         .merge(bans::routes())
         .merge(key_routes::routes())
+        .merge(explain::routes())
 }
 
 /// Adds a default response to each route: any other status has a problem as its body.

@@ -12,6 +12,7 @@ mod api_messages;
 mod api_steering;
 mod client;
 mod endpoint;
+mod explain;
 mod kept_clock;
 mod operations;
 mod served;

@@ -1,0 +1,166 @@
+//! Explains permissions: which rule decides whether a client may publish, subscribe or receive.
+
+use mqttcore_topics::{MountPoint, SubscriptionFilter, TopicFilter, TopicName};
+
+use super::error::ExplainError;
+use super::step::{ExplainedStep, verdict_of};
+use super::verdict::Verdict;
+use crate::clients::client::Client;
+use crate::config::grants::{DecidingRule, RuleAnswer};
+use crate::connection::publish::may_publish;
+use crate::connection::subscribe::may_subscribe;
+use crate::service::BrokerHandle;
+use crate::shard::Shard;
+
+/// What a client may do.
+#[derive(Clone, Debug)]
+pub enum AccessQuestion {
+    /// Publish to this topic.
+    Publish(String),
+    /// Subscribe to this filter.
+    Subscribe(SubscriptionFilter),
+    /// Receive messages on this topic.
+    Receive(String),
+}
+
+impl BrokerHandle {
+    /// Explains whether a client may do something. Topics and filters begin with its mount point. No plugin is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`ExplainError`]
+    pub async fn explain_access(
+        &self,
+        client_id: &str,
+        question: AccessQuestion,
+    ) -> Result<(Verdict, Vec<ExplainedStep>), ExplainError> {
+        let steps = self.read_client_on_shard(client_id, move |shard, client| match &question {
+            AccessQuestion::Publish(topic) => {
+                of_topic(shard, topic, |topic| publish_steps(shard, client, topic))
+            }
+            AccessQuestion::Receive(topic) => {
+                of_topic(shard, topic, |topic| receive_steps(client, topic))
+            }
+            AccessQuestion::Subscribe(filter) => subscribe_steps(shard, client, filter.filter()),
+        });
+        let steps = steps.await?;
+        let steps = steps.ok_or_else(|| ExplainError::NoClient(client_id.into()))?;
+        Ok((verdict_of(&steps), steps))
+    }
+}
+
+fn of_topic(
+    shard: &Shard,
+    topic: &str,
+    explain: impl FnOnce(TopicName<'_>) -> Vec<ExplainedStep>,
+) -> Vec<ExplainedStep> {
+    match TopicName::parse(topic, &shard.config().limits.topic) {
+        Ok(topic) => explain(topic),
+        Err(error) => {
+            let refused = ExplainedStep::new("topic", Verdict::RefusedTopic);
+            vec![refused.detail(error.to_string())]
+        }
+    }
+}
+
+/// The steps that decide whether `client` may publish to `topic`.
+pub(super) fn publish_steps(
+    shard: &Shard,
+    client: &Client,
+    topic: TopicName<'_>,
+) -> Vec<ExplainedStep> {
+    let denied = Verdict::DeniedPublish;
+    let mut steps = identity_steps(client, |mount_point| {
+        mount_point.hidden_bytes(topic.as_str()).is_none()
+    });
+    let access = client.access();
+    let rule = access.permissions.publish_rule(topic);
+    steps.extend(rule_steps(rule, denied, || {
+        may_publish(shard, client, topic)
+    }));
+    steps
+}
+
+fn subscribe_steps(shard: &Shard, client: &Client, filter: &TopicFilter) -> Vec<ExplainedStep> {
+    let denied = Verdict::DeniedSubscribe;
+    let mut steps = identity_steps(client, |mount_point| !mount_point.holds(filter));
+    let access = client.access();
+    let rule = access.permissions.subscribe_rule(filter);
+    steps.extend(rule_steps(rule, denied, || {
+        may_subscribe(shard, client, filter)
+    }));
+    steps
+}
+
+fn receive_steps(client: &Client, topic: TopicName<'_>) -> Vec<ExplainedStep> {
+    let mut steps = identity_steps(client, |mount_point| {
+        mount_point.hidden_bytes(topic.as_str()).is_none()
+    });
+    let access = client.access();
+    steps.push(match access.permissions.receive_denial(topic) {
+        Some(rule) => {
+            ExplainedStep::new("rules", Verdict::DeniedReceive).by(format!("deny {rule}"))
+        }
+        None => {
+            ExplainedStep::new("rules", Verdict::Passed).detail("no deny rule matches the topic")
+        }
+    });
+    steps
+}
+
+/// Whether the client's rules are known, and whether its mount point covers the question.
+fn identity_steps(
+    client: &Client,
+    is_outside: impl FnOnce(&MountPoint) -> bool,
+) -> Vec<ExplainedStep> {
+    let mut steps = Vec::new();
+    if !client.was_here() {
+        let unknown = ExplainedStep::new("identity", Verdict::UnknownRights);
+        let text = "the client has not connected since the broker started; the rules of its kept session follow";
+        steps.push(unknown.detail(text));
+    } else if !client.is_online() {
+        let known = ExplainedStep::new("identity", Verdict::Passed);
+        steps.push(known.detail("the client is offline; the rules of its last connection follow"));
+    }
+    let session = client.session.borrow();
+    if let Some(mount_point) = session.mount_point() {
+        let verdict = if is_outside(mount_point) {
+            Verdict::DeniedMountPoint
+        } else {
+            Verdict::Passed
+        };
+        let step = ExplainedStep::new("mount_point", verdict);
+        steps.push(step.by(format!("mount point {}", mount_point.as_str())));
+    }
+    steps
+}
+
+/// The step of the rules; and, if no rule decides, that of the plugins, whose part is in `whole_answer`.
+fn rule_steps(
+    rule: DecidingRule<'_>,
+    denied: Verdict,
+    whole_answer: impl FnOnce() -> RuleAnswer,
+) -> Vec<ExplainedStep> {
+    let step = |verdict| ExplainedStep::new("rules", verdict);
+    match rule {
+        DecidingRule::Reserved => {
+            vec![step(denied).by("the namespace is reserved for functions of brokers")]
+        }
+        DecidingRule::Deny(rule) => vec![step(denied).by(format!("deny {rule}"))],
+        DecidingRule::Allow(rule) => vec![step(Verdict::Passed).by(format!("allow {rule}"))],
+        DecidingRule::None => {
+            let plugins = |verdict| ExplainedStep::new("plugins", verdict);
+            let plugins = match whole_answer() {
+                RuleAnswer::Allowed => plugins(Verdict::Passed)
+                    .by("an earlier answer of a plugin, which is still valid"),
+                RuleAnswer::Silent => {
+                    plugins(Verdict::DependsOnPlugin).detail("a plugin is asked each time")
+                }
+                RuleAnswer::Denied => plugins(denied)
+                    .by("deny by default")
+                    .detail("no rule matches, and no plugin is asked about it"),
+            };
+            vec![step(Verdict::Passed).detail("no rule matches"), plugins]
+        }
+    }
+}

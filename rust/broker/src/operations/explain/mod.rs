@@ -1,0 +1,18 @@
+//! Explains what would become of a message, or of a request, without doing anything (ADR 0056).
+//!
+//! The answers come from the functions that publishing and delivery use; nothing here repeats one of their rules.
+
+mod access;
+mod delivery;
+mod error;
+mod publisher;
+mod receiver;
+mod step;
+mod verdict;
+
+pub use access::AccessQuestion;
+pub use delivery::{DeliveryQuestion, ExplainedDelivery};
+pub use error::{EXPLAINED_BYTES_MAX, ExplainError};
+pub use receiver::{ExplainedReceiver, ReceiverPosition};
+pub use step::ExplainedStep;
+pub use verdict::Verdict;

@@ -1,0 +1,50 @@
+//! Steps of an explanation.
+
+use super::verdict::Verdict;
+
+/// One step of an explanation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ExplainedStep {
+    /// What is checked.
+    pub step: &'static str,
+    /// The result.
+    pub verdict: Verdict,
+    /// The rule or the limit that decides.
+    pub by: Option<String>,
+    /// A sentence for people.
+    pub detail: Option<String>,
+}
+
+impl ExplainedStep {
+    pub(super) fn new(step: &'static str, verdict: Verdict) -> Self {
+        Self {
+            step,
+            verdict,
+            by: None,
+            detail: None,
+        }
+    }
+
+    pub(super) fn by(self, by: impl Into<String>) -> Self {
+        Self {
+            by: Some(by.into()),
+            ..self
+        }
+    }
+
+    pub(super) fn detail(self, detail: impl Into<String>) -> Self {
+        Self {
+            detail: Some(detail.into()),
+            ..self
+        }
+    }
+}
+
+/// The verdict of all steps: the first refusal, else the first one that is not [`Verdict::Passed`].
+pub(super) fn verdict_of(steps: &[ExplainedStep]) -> Verdict {
+    let mut verdicts = steps.iter().map(|step| step.verdict);
+    let refusal = verdicts.clone().find(|verdict| verdict.is_refusal());
+    let other = || verdicts.find(|verdict| *verdict != Verdict::Passed);
+    refusal.or_else(other).unwrap_or(Verdict::Passed)
+}

@@ -1,0 +1,239 @@
+//! `POST /explain/...`: what would become of a message or a request. Nothing is sent, and no plugin is asked.
+
+use axum::Json;
+use axum::extract::State;
+use mqttcore_broker::{
+    AccessQuestion, DeliveryQuestion, ExplainError, ExplainedDelivery, ExplainedReceiver,
+    ExplainedStep, ReceiverPosition, Verdict,
+};
+use mqttcore_topics::{SubscriptionFilter, TopicLimits};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::client_items::qos_of;
+use super::page::{Limit, List, behind, cursor};
+use super::problem::Problem;
+use super::query::{ApiJson, ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(delivery))
+        .routes(routes!(access))
+}
+
+/// A message that is asked about.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AskedMessage {
+    /// The publisher. Default: the broker itself.
+    from: Option<String>,
+    /// With the mount point of the publisher in front, as in lists.
+    topic: String,
+    #[serde(default)]
+    #[schema(maximum = 2)]
+    qos: u8,
+    #[serde(default)]
+    retain: bool,
+    /// Bytes of the payload.
+    #[serde(default)]
+    #[schema(maximum = 8_388_608)]
+    bytes: usize,
+    /// The only receiver that is asked about. Default: all receivers.
+    to: Option<String>,
+    /// Most receivers of the page.
+    #[serde(default)]
+    #[schema(value_type = u16, minimum = 1, maximum = 1000, default = 100)]
+    limit: Limit,
+    /// The position of the page: `next` of the previous one.
+    after: Option<String>,
+}
+
+/// One step of an explanation.
+#[derive(Serialize, ToSchema)]
+struct StepVerdict {
+    /// What is checked, such as `rules` or `retain`.
+    step: &'static str,
+    /// `ok`, or why it ends here or depends on something.
+    verdict: &'static str,
+    /// The rule or the limit that decides.
+    by: Option<String>,
+    /// A sentence for people.
+    detail: Option<String>,
+}
+
+impl From<ExplainedStep> for StepVerdict {
+    fn from(step: ExplainedStep) -> Self {
+        Self {
+            step: step.step,
+            verdict: step.verdict.name(),
+            by: step.by,
+            detail: step.detail,
+        }
+    }
+}
+
+/// A receiver, and what becomes of the message there.
+#[derive(Serialize, ToSchema)]
+struct ReceiverVerdict {
+    /// Null if the shard of the client did not answer, or its session has ended meanwhile.
+    client_id: Option<String>,
+    /// The shared subscription that the receiver is chosen for. Another member may be chosen for the next message.
+    group: Option<String>,
+    /// The QoS that is granted.
+    qos: u8,
+    /// The RETAIN flag of the delivery.
+    retain: bool,
+    subscription_ids: Vec<u32>,
+    /// Such as `delivered`, `waiting:offline` or `dropped:queue-full`.
+    verdict: &'static str,
+    /// A sentence for people.
+    detail: Option<String>,
+}
+
+impl From<ExplainedReceiver> for ReceiverVerdict {
+    fn from(receiver: ExplainedReceiver) -> Self {
+        Self {
+            client_id: receiver.client_id.map(|id| id.to_string()),
+            group: receiver.group.map(|group| group.as_str().into()),
+            qos: receiver.qos as u8,
+            retain: receiver.retain,
+            subscription_ids: receiver
+                .subscription_ids
+                .iter()
+                .map(|id| id.get())
+                .collect(),
+            verdict: receiver.verdict.name(),
+            detail: receiver.detail,
+        }
+    }
+}
+
+/// What would become of a message.
+#[derive(Serialize, ToSchema)]
+struct DeliveryExplanation {
+    /// `ok` if all steps are; else the verdict of the step that refuses it, or that is not certain.
+    verdict: &'static str,
+    /// The steps before the receivers, in their order.
+    steps: Vec<StepVerdict>,
+    /// Nobody receives it if a step denies or refuses it.
+    receivers: List<ReceiverVerdict>,
+}
+
+impl From<ExplainedDelivery> for DeliveryExplanation {
+    fn from(explained: ExplainedDelivery) -> Self {
+        let verdict = explained.verdict().name();
+        let last = explained.receivers.last().filter(|_| explained.has_more);
+        let next = last.map(|last| cursor(&position_text(last)));
+        let receivers = explained.receivers.into_iter().map(Into::into).collect();
+        Self {
+            verdict,
+            steps: explained.steps.into_iter().map(Into::into).collect(),
+            receivers: List::new(receivers, next, &explained.missing),
+        }
+    }
+}
+
+fn position_text(receiver: &ExplainedReceiver) -> String {
+    let group = receiver.group.as_ref().map_or("", |group| group.as_str());
+    format!("{} {group}", receiver.session)
+}
+
+fn position(text: &str) -> Result<ReceiverPosition, Problem> {
+    let parts = text.split_once(' ');
+    let position = parts.and_then(|(session, group)| Some((session.parse().ok()?, group.into())));
+    position.ok_or_else(|| Problem::bad("after is not the position of a page of receivers"))
+}
+
+/// Explains what would become of a message, step by step and for each receiver. Nothing is sent.
+#[utoipa::path(post, path = "/api/v1/explain/delivery", tag = "messages", request_body = AskedMessage, security(("key" = ["view"])),
+    responses((status = 200, body = DeliveryExplanation)))]
+async fn delivery(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(asked): ApiJson<AskedMessage>,
+) -> Result<Json<DeliveryExplanation>, Problem> {
+    let after = behind(asked.after.as_deref())?;
+    let question = DeliveryQuestion {
+        from: asked.from,
+        topic: asked.topic,
+        qos: qos_of(asked.qos)?,
+        retain: asked.retain,
+        bytes: asked.bytes,
+        to: asked.to,
+        after: after.map(|text| position(&text)).transpose()?,
+        limit: asked.limit.0,
+    };
+    let explained = state.broker.explain_delivery(question).await?;
+    Ok(Json(explained.into()))
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AskedAction {
+    Publish,
+    Subscribe,
+    Receive,
+}
+
+/// A permission that is asked about.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AskedAccess {
+    /// Client identifier.
+    client: String,
+    action: AskedAction,
+    /// The topic, or the filter of a subscription, with the mount point of the client in front.
+    topic: String,
+}
+
+/// Whether a client may do something.
+#[derive(Serialize, ToSchema)]
+struct AccessExplanation {
+    /// `ok`, `depends:plugin`, `unknown:not-connected`, or the denial.
+    verdict: &'static str,
+    /// The steps, in their order.
+    steps: Vec<StepVerdict>,
+}
+
+impl AccessExplanation {
+    fn new((verdict, steps): (Verdict, Vec<ExplainedStep>)) -> Self {
+        Self {
+            verdict: verdict.name(),
+            steps: steps.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Explains whether a client may publish, subscribe or receive, and which rule decides. No plugin is asked.
+#[utoipa::path(post, path = "/api/v1/explain/access", tag = "access", request_body = AskedAccess, security(("key" = ["view"])),
+    responses((status = 200, body = AccessExplanation)))]
+async fn access(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(asked): ApiJson<AskedAccess>,
+) -> Result<Json<AccessExplanation>, Problem> {
+    let question = match asked.action {
+        AskedAction::Publish => AccessQuestion::Publish(asked.topic),
+        AskedAction::Receive => AccessQuestion::Receive(asked.topic),
+        AskedAction::Subscribe => {
+            let filter = SubscriptionFilter::parse(&asked.topic, &TopicLimits::WIDEST);
+            AccessQuestion::Subscribe(filter.map_err(ExplainError::Filter)?)
+        }
+    };
+    let explained = state.broker.explain_access(&asked.client, question);
+    Ok(Json(AccessExplanation::new(explained.await?)))
+}
+
+impl From<ExplainError> for Problem {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Ask(error) => error.into(),
+            ExplainError::NoClient(id) => Self::no_client(&id),
+            error => Self::bad(error.to_string()),
+        }
+    }
+}
