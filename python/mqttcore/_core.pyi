@@ -257,6 +257,9 @@ def decode_packet(
 ) -> tuple[Packet, int] | None:
     """The packet at the front of ``data``; see `mqttcore.packets.decode_packet`."""
 
+def reason_text(value: int, /) -> str:
+    """The value and the name of a reason code; see `mqttcore.packets.reason_text`."""
+
 # --- the broker
 
 @final

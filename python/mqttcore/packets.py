@@ -242,3 +242,8 @@ def decode_packet(
     """
     limits = (packet_bytes, user_properties, user_property_bytes)
     return _core.decode_packet(data, version, first, limits)
+
+
+def reason_text(reason: int, /) -> str:
+    """The value and the name of a reason code, as ``0x87 Not authorized``."""
+    return _core.reason_text(reason)

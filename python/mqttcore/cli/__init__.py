@@ -20,8 +20,22 @@ GROUPS: "Final" = {
         "doctor": "print the risks of a configuration on this machine",
         "healthcheck": "ask a running broker whether it works",
     },
+    "Send and receive messages": {
+        "pub": "publish messages",
+        "sub": "subscribe and print messages",
+        "rr": "publish a request and print the response",
+        "bench": "measure rate and latency between publishers and subscribers",
+    },
     "Control a running broker": {
+        "top": "show rates, clients and shards, again and again",
+        "clients": "list clients, print one",
+        "kick": "disconnect a client",
         "ban": "ban clients, list and lift bans",
+        "subs": "list subscriptions, or who gets a topic",
+        "sessions": "list sessions without a connection, end one",
+        "retained": "list, print, remove, export and import retained messages",
+        "topics": "print the tree of topics with retained messages",
+        "streams": "list streams of rows",
     },
     "Files and data": {
         "certs": "make certificates for trying TLS",

@@ -44,7 +44,7 @@ mod _core {
     #[pymodule_export]
     use super::certificates::make_certificates;
     #[pymodule_export]
-    use super::codec::{decode_packet, encode_packet};
+    use super::codec::{decode_packet, encode_packet, reason_text};
     #[pymodule_export]
     use super::config::{PyTomlValue, parse_toml};
     #[pymodule_export]

@@ -1,0 +1,199 @@
+"""The HTTP API of a running broker, for commands: over its Unix socket, or a URL with a key."""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self
+from urllib.parse import quote, urlencode
+
+from mqttcore.cli.failure import NOT_DONE, REFUSED, UNREACHABLE, USAGE, CommandError, reporting
+from mqttcore.streams.client import connector
+
+PREFIX: Final = "/api/v1"
+SOCKET_NAME: Final = "http"
+"""The Unix socket of the HTTP endpoint, in the folder of the data."""
+PATIENCE_S: Final = 60.0
+PAGE_ITEMS: Final = 1_000
+"""Most items of a page of the API."""
+DATA_VARIABLE: Final = "MQTTCORE__DATA"
+"""The variable that the broker reads, too."""
+
+Json = dict[str, Any]  # an answer of the API: docs/operations.md and /api/v1/openapi.json
+Query = Mapping[str, str | int | bool | None]
+STATUSES: Final = {400: USAGE, 401: REFUSED, 403: REFUSED, 429: REFUSED}
+"""Exit statuses of HTTP statuses; the others are `NOT_DONE`."""
+
+
+def endpoint_options() -> argparse.ArgumentParser:
+    """The options of all commands that ask a running broker, as a parent of their parsers."""
+    made = argparse.ArgumentParser(add_help=False)
+    group = made.add_argument_group("broker")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"data folder of the broker, on this machine; without: ${DATA_VARIABLE}",
+    )
+    where.add_argument(
+        "--url", metavar="URL", help="address of its [http], as https://host:8090; needs a key"
+    )
+    group.add_argument(
+        "--key-file", type=pathlib.Path, metavar="FILE", help="file with a key of the HTTP API"
+    )
+    group.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+class Api:
+    """Sends requests to the API of one broker.
+
+    Raises:
+        CommandError: the options do not say which broker, or the key cannot be read.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        folder = options.data or os.environ.get(DATA_VARIABLE, "")
+        if not options.url and not folder:
+            text = "which broker? Give --data DIR (its data folder) or --url URL"
+            raise CommandError(text, status=USAGE)
+        self._socket = "" if options.url else os.path.join(folder, SOCKET_NAME)
+        self.place: str = options.url or self._socket
+        """Where the broker is, for messages."""
+        try:
+            connect = connector(options.url or f"unix:{self._socket}", PATIENCE_S)
+            key = options.key_file.read_text().strip() if options.key_file else ""
+        except ValueError as error:
+            raise CommandError(f"--url: {error}", status=USAGE) from error
+        except OSError as error:
+            raise CommandError(f"--key-file: {error}", status=USAGE) from error
+        self._connection = connect()
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def get(self, path: str, query: Query | None = None) -> Json:
+        """The answer to a GET."""
+        return self.call("GET", path, query=query)
+
+    def call(
+        self, method: str, path: str, *, query: Query | None = None, body: object = None
+    ) -> Json:
+        """The answer to a request; empty if it has no body.
+
+        Raises:
+            CommandError: the broker cannot be reached, or it refuses.
+        """
+        status, raw = self.raw(method, f"{PREFIX}{path}", query=query, body=body)
+        try:
+            found = json.loads(raw) if raw else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            text = f"{self.place}: HTTP status {status}, and no answer of mqttcore"
+            raise CommandError(text)
+        if status >= http.client.BAD_REQUEST:
+            raise refusal(status, found)
+        return found
+
+    def raw(
+        self, method: str, path: str, *, query: Query | None = None, body: object = None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer to a request.
+
+        Raises:
+            CommandError: the broker cannot be reached.
+        """
+        target = path + query_of(query or {})
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            self._connection.request(
+                method, target, json.dumps(body) if body is not None else None, headers
+            )
+            answer = self._connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            text = f"cannot ask {self.place}: {str(error) or type(error).__name__}"
+            raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
+
+    def _advice(self, error: Exception) -> str:
+        """What to do about a broker that cannot be reached."""
+        if isinstance(error, PermissionError):
+            return "run it as the broker's user or root, or use --url and --key-file"
+        if self._socket:
+            return "does a broker with [http] run on this folder?"
+        return "does the broker listen there ([http] address)?"
+
+    def pages(self, path: str, query: Query | None = None, *, limit: int = 0) -> Iterator[Json]:
+        """The pages of a list, until the list or ``limit`` items end; 0: no limit."""
+        asked = dict(query or {})
+        rest = limit
+        while True:
+            asked["limit"] = min(rest, PAGE_ITEMS) if limit else PAGE_ITEMS
+            page = self.get(path, asked)
+            yield page
+            rest -= len(page["items"])
+            asked["after"] = page["next"]
+            if not page["next"] or (limit and rest <= 0):
+                return
+
+
+def asking(
+    command: str,
+    options: argparse.Namespace,
+    act: Callable[["Api", argparse.Namespace], int],
+) -> int:
+    """Does what a command does with the API of a broker; returns the exit status."""
+
+    def run() -> int:
+        with Api(options) as api:
+            return act(api, options)
+
+    return reporting(command, run)
+
+
+def query_of(query: Query) -> str:
+    """A query string; values that are `None` are left out."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value is not None
+    }
+    return f"?{urlencode(given, quote_via=quote)}" if given else ""
+
+
+def path_of(*parts: str) -> str:
+    """A path; slashes of its parts are percent-encoded."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def refusal(status: int, problem: Json) -> CommandError:
+    """The failure of a request that was refused with a problem."""
+    text = str(problem.get("detail") or f"HTTP status {status}")
+    hint = problem.get("hint")
+    return CommandError(f"{text}; {hint}" if hint else text, status=STATUSES.get(status, NOT_DONE))
+
+
+def whole(pages: Iterator[Json]) -> Json:
+    """All pages as one list, for ``--json``."""
+    found: Json = {"items": [], "next": None, "partial": []}
+    for page in pages:
+        found["items"] += page["items"]
+        found["next"] = page["next"]
+        found["partial"] += page["partial"]
+    return found
+
+
+def missing_parts(partial: Sequence[Json]) -> str:
+    """What a list lacks, in a line; empty if it is whole."""
+    shards = ", ".join(f"shard {part['shard']}: {part['why']}" for part in partial)
+    return f"the list is incomplete: {shards}" if shards else ""

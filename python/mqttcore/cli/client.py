@@ -1,0 +1,350 @@
+"""A small MQTT client for the commands: acknowledgements, keep-alive and reconnects."""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, Self, TypeVar
+
+from mqttcore.cli.connection import Connection, Endpoint
+from mqttcore.cli.failure import REFUSED, UNREACHABLE, CommandError
+from mqttcore.errors import PacketError
+from mqttcore.packets import (
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    reason_text,
+)
+from mqttcore.packets import Properties as MqttProperties
+
+PATIENCE_S: Final = 30.0
+"""For the connection, and for each answer of the broker."""
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 30.0
+"""Pauses between attempts to connect again double from the first to the longest."""
+FIRST_ERROR: Final = 0x80
+"""Reason codes from here on say that something failed."""
+TAKEN_OVER: Final = 0x8E
+PACKET_IDS: Final = 65_535
+
+Trace = Callable[[str, Packet], None]
+"""Called with ``sent`` or ``received`` and each packet."""
+
+Kind = TypeVar("Kind", ConnAck, SubAck, UnsubAck)
+
+
+class ConnectionLostError(CommandError):
+    """The connection ended; the client may connect again."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, status=UNREACHABLE)
+
+
+class Client:
+    """A client of a broker; ``connect`` may be called again when the connection was lost.
+
+    Args:
+        endpoint: Where the broker listens.
+        login: The CONNECT that it sends.
+        window: Most QoS 1 and 2 messages in flight.
+        trace: Called with each packet.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        login: Connect,
+        *,
+        window: int = 20,
+        trace: Trace | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.login = login
+        self.in_flight: dict[int, Publish | PubRel] = {}
+        """Messages without a final acknowledgement, by packet identifier."""
+        self._most_in_flight = window
+        self._window = window
+        self._trace = trace or (lambda _direction, _packet: None)
+        self._connection: Connection | None = None
+        self._events: deque[Packet] = deque()
+        self._failure: CommandError | None = None
+        self._received: set[int] = set()
+        self._ids = itertools.cycle(range(1, PACKET_IDS + 1))
+        self._keep_alive_s = 0.0
+        self._sent_at = 0.0
+        self._asked_at: float | None = None
+        self._disconnect_properties: MqttProperties = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the window has room for one more QoS 1 or 2 message."""
+        return len(self.in_flight) < self._window
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._connected().unsent_bytes
+
+    def fileno(self) -> int:
+        """The descriptor of the connection."""
+        return self._connected().fileno()
+
+    def connect(self) -> ConnAck:
+        """Connects; sends what was in flight before once more.
+
+        Raises:
+            CommandError: the broker cannot be reached, or refuses.
+        """
+        self.abort()
+        try:
+            sock = self.endpoint.open(PATIENCE_S)
+        except OSError as error:
+            raise ConnectionLostError(f"cannot reach {self.endpoint}: {error}") from error
+        self._connection = Connection(sock, version=self.login.version)
+        self._events.clear()
+        self._failure = None
+        self._asked_at = None
+        self._keep_alive_s = self.login.keep_alive_s
+        self._send(self.login)
+        found = self._answer(ConnAck)
+        if found.reason >= FIRST_ERROR:
+            raise CommandError(self._refusal("refused the connection", found), status=REFUSED)
+        self._take_limits(found)
+        self._send_again(is_resumed=found.session_present)
+        return found
+
+    def publish(self, message: Publish) -> int | None:
+        """Sends a message; returns its packet identifier. QoS 1 and 2 need room in the window."""
+        if message.qos:
+            message = replace(message, packet_id=self._free_id())
+            self.in_flight[message.packet_id or 0] = message
+        self._send(message)
+        return message.packet_id
+
+    def subscribe(
+        self, filters: Iterable[Subscription], *, properties: MqttProperties = ()
+    ) -> SubAck:
+        """Subscribes, and waits for the answer; a refused filter is in its reasons."""
+        packet_id = self._free_id()
+        self._send(Subscribe(packet_id=packet_id, filters=tuple(filters), properties=properties))
+        return self._answer(SubAck)
+
+    def unsubscribe(self, filters: Iterable[str], *, properties: MqttProperties = ()) -> UnsubAck:
+        """Ends subscriptions, and waits for the answer."""
+        packet_id = self._free_id()
+        self._send(Unsubscribe(packet_id=packet_id, filters=tuple(filters), properties=properties))
+        return self._answer(UnsubAck)
+
+    def poll(self, timeout_s: float | None, *, other: int | None = None) -> bool:
+        """Waits for packets or for the descriptor ``other``; `take` returns the packets.
+
+        Returns:
+            Whether ``other`` can be read.
+
+        Raises:
+            CommandError: the connection is lost, and all packets were taken.
+        """
+        if self._failure is None:
+            try:
+                return self._poll(0 if self._events else timeout_s, other)
+            except CommandError as error:
+                self._failure = error
+        if not self._events:
+            raise self._failure
+        return False
+
+    def _poll(self, timeout_s: float | None, other: int | None) -> bool:
+        limits = [limit for limit in (timeout_s, self._until_ping()) if limit is not None]
+        connection = self._connected()
+        try:
+            is_other = connection.wait(min(limits, default=None), other=other)
+            for packet in connection.packets():
+                self._trace("received", packet)
+                self._handle(packet)
+        except (OSError, PacketError) as error:
+            raise ConnectionLostError(f"{self.endpoint}: {error}") from error
+        if connection.has_ended:
+            raise ConnectionLostError(f"{self.endpoint}: the broker closed the connection")
+        self._keep_alive()
+        return is_other
+
+    def take(self) -> Packet | None:
+        """The next packet for the caller: messages, and final acknowledgements of its own."""
+        return self._events.popleft() if self._events else None
+
+    def close(self, *, reason: int = 0, properties: MqttProperties = ()) -> None:
+        """Sends DISCONNECT and closes."""
+        if self._connection is not None and not self._connection.has_ended:
+            self._send(Disconnect(reason=reason, properties=properties))
+            self._connection.close()
+        self.abort()
+
+    def abort(self) -> None:
+        """Closes at once, without DISCONNECT."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            raise ConnectionLostError(f"{self.endpoint}: not connected")
+        return self._connection
+
+    def _send(self, packet: Packet) -> None:
+        self._trace("sent", packet)
+        try:
+            self._connected().send(packet)
+        except OSError as error:
+            raise ConnectionLostError(f"{self.endpoint}: {error}") from error
+        self._sent_at = time.monotonic()
+
+    def _answer(self, kind: type[Kind]) -> Kind:
+        """Waits for the answer of this kind; other packets are kept for `take`."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            for packet in self._events:
+                if isinstance(packet, kind):
+                    self._events.remove(packet)
+                    return packet
+            if time.monotonic() > deadline:
+                text = f"{self.endpoint}: no {kind.__name__.upper()} within {PATIENCE_S:g} s"
+                raise ConnectionLostError(text)
+            self._wait_more(deadline)
+
+    def _wait_more(self, deadline: float) -> None:
+        """Polls, although other packets wait to be taken."""
+        waiting, self._events = self._events, deque()
+        try:
+            self.poll(deadline - time.monotonic())
+        finally:
+            waiting.extend(self._events)
+            self._events = waiting
+
+    def _handle(self, packet: Packet) -> None:
+        """Answers a packet, or keeps it for `take`."""
+        match packet:
+            case Publish():
+                self._receive(packet)
+            case PubRel():
+                self._received.discard(packet.packet_id)
+                self._send(PubComp(packet_id=packet.packet_id))
+            case PubRec() if packet.reason < FIRST_ERROR:
+                release = PubRel(packet_id=packet.packet_id)
+                self.in_flight[packet.packet_id] = release
+                self._send(release)
+            case PubAck() | PubRec() | PubComp():
+                if self.in_flight.pop(packet.packet_id, None) is not None:
+                    self._events.append(packet)
+            case Disconnect() | Auth():
+                self._end(packet)
+            case ConnAck() | SubAck() | UnsubAck():
+                self._events.append(packet)
+            case _:  # PINGRESP
+                self._asked_at = None
+
+    def _receive(self, message: Publish) -> None:
+        if message.packet_id is None:
+            self._events.append(message)
+        elif message.qos == 1:
+            self._events.append(message)
+            self._send(PubAck(packet_id=message.packet_id))
+        else:
+            if message.packet_id not in self._received:
+                self._received.add(message.packet_id)
+                self._events.append(message)
+            self._send(PubRec(packet_id=message.packet_id))
+
+    def _end(self, packet: Disconnect | Auth) -> None:
+        if isinstance(packet, Auth):
+            text = f"{self.endpoint} asks for enhanced authentication, which is not supported"
+            raise CommandError(text, status=REFUSED)
+        text = self._refusal("ended the connection", packet)
+        if packet.reason == TAKEN_OVER:
+            # to connect again would disconnect the other one, and so on
+            hint = f"; another client has the identifier {self.login.client_id!r}"
+            raise CommandError(text + hint, status=REFUSED)
+        raise ConnectionLostError(text)
+
+    def _refusal(self, what: str, packet: ConnAck | Disconnect) -> str:
+        text = f"{self.endpoint} {what}: {reason_text(packet.reason)}"
+        told = dict(packet.properties).get("reason_string")
+        return f"{text}: {told}" if isinstance(told, str) else text
+
+    def _take_limits(self, accepted: ConnAck) -> None:
+        properties = dict(accepted.properties)
+        if "server_keep_alive" in properties:
+            self._keep_alive_s = float(str(properties["server_keep_alive"]))
+        most = int(str(properties.get("receive_maximum", PACKET_IDS)))
+        self._window = min(self._most_in_flight, most)
+        if not accepted.session_present:
+            self._received.clear()
+
+    def _send_again(self, *, is_resumed: bool) -> None:
+        """Sends what was in flight when the connection was lost [MQTT-4.4.0-1]."""
+        for packet_id, packet in list(self.in_flight.items()):
+            if isinstance(packet, Publish):
+                self._send(replace(packet, dup=is_resumed))
+            elif is_resumed:
+                self._send(packet)
+            else:
+                # Its message was received; a new session knows nothing of it.
+                del self.in_flight[packet_id]
+                self._events.append(PubComp(packet_id=packet_id))
+
+    def _free_id(self) -> int:
+        return next(number for number in self._ids if number not in self.in_flight)
+
+    def _until_ping(self) -> float | None:
+        if not self._keep_alive_s:
+            return None
+        return max(self._sent_at + self._keep_alive_s - time.monotonic(), 0)
+
+    def _keep_alive(self) -> None:
+        now = time.monotonic()
+        if not self._keep_alive_s or now < self._sent_at + self._keep_alive_s:
+            return
+        if self._asked_at is not None:
+            text = f"{self.endpoint}: no PINGRESP within the keep-alive of {self._keep_alive_s:g} s"
+            raise ConnectionLostError(text)
+        self._send(PingReq())
+        self._asked_at = now
+
+
+class Pauses:
+    """Pauses before attempts to connect again: short after a long connection, then longer."""
+
+    def __init__(self) -> None:
+        self._pause_s = FIRST_PAUSE_S
+        self._connected_at = time.monotonic()
+
+    def connected(self) -> None:
+        """A connection begins."""
+        self._connected_at = time.monotonic()
+
+    def next_s(self) -> float:
+        """How long to wait before the next attempt."""
+        if time.monotonic() - self._connected_at > self._pause_s:
+            self._pause_s = FIRST_PAUSE_S
+        pause_s = self._pause_s
+        self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return pause_s

@@ -1,0 +1,281 @@
+"""Options of the commands that are MQTT clients, with Mosquitto's letters."""
+
+import argparse
+import os
+import pathlib
+import sys
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from mqttcore.cli.client import Client
+from mqttcore.cli.connection import Endpoint
+from mqttcore.cli.failure import USAGE, CommandError
+from mqttcore.cli.message_properties import properties_of
+from mqttcore.packets import Connect, Packet, Publish, Will, reason_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+
+VERSIONS: Final = {
+    **dict.fromkeys(("5", "5.0", "mqttv5"), 5),
+    **dict.fromkeys(("311", "3.1.1", "mqttv311"), 4),
+    **dict.fromkeys(("31", "3.1", "mqttv31"), 3),
+}
+PORT, TLS_PORT = 1883, 8883
+FOR_EVER: Final = 0xFFFF_FFFF
+"""A Session Expiry Interval."""
+
+
+def parser_of(command: str, description: str) -> argparse.ArgumentParser:
+    """A parser without ``-h`` for help: as in Mosquitto, that is the host."""
+    made = argparse.ArgumentParser(
+        prog=f"mqttcore {command}",
+        description=description,
+        add_help=False,
+        epilog="Exit status: 0 done, 1 not done, 2 the command line is wrong, 3 the broker cannot"
+        " be reached, 4 the broker refused, 27 timeout.",
+    )
+    made.add_argument("--help", action="help", help="print this help and exit")
+    return made
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that all clients have."""
+    add_connection_options(parser.add_argument_group("connection"))
+    add_session_options(parser.add_argument_group("session"))
+    add_tls_options(parser.add_argument_group("TLS"))
+    add_will_options(parser.add_argument_group("will"))
+
+
+def add_connection_options(group: argparse._ArgumentGroup) -> None:
+    """Adds where the broker is, and who the client is there."""
+    group.add_argument("-h", "--host", default="localhost", help="host of the broker: localhost")
+    group.add_argument(
+        "-p", "--port", type=int, metavar="PORT", help="port of the broker: 1883, with TLS 8883"
+    )
+    group.add_argument("--unix", default="", metavar="PATH", help="Unix socket of the broker")
+    group.add_argument(
+        "-L",
+        "--url",
+        metavar="URL",
+        help="mqtt://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC] instead of -h, -p, -u, -P and -t;"
+        " mqtts:// for TLS",
+    )
+    group.add_argument("-A", "--bind", default="", metavar="ADDRESS", help="local address")
+    group.add_argument("-u", "--username", metavar="NAME", help="user name")
+    group.add_argument(
+        "-P", "--pw", metavar="PASSWORD", help="password; other users of this machine can see it"
+    )
+    group.add_argument(
+        "--password-file", type=pathlib.Path, metavar="FILE", help="file with the password"
+    )
+    group.add_argument(
+        "-V",
+        "--protocol-version",
+        choices=list(VERSIONS),
+        default="5",
+        metavar="VERSION",
+        help="MQTT version: 5 (or mqttv5), 311 (mqttv311) or 31 (mqttv31); without: 5",
+    )
+    group.add_argument(
+        "-d", "--debug", action="store_true", help="print each packet to standard error"
+    )
+    group.add_argument("--quiet", action="store_true", help="print no errors")
+
+
+def add_session_options(group: argparse._ArgumentGroup) -> None:
+    """Adds what the session is like."""
+    group.add_argument("-i", "--id", metavar="ID", help="client identifier; without: a random one")
+    group.add_argument(
+        "-I", "--id-prefix", metavar="PREFIX", help="client identifier: PREFIX and the process id"
+    )
+    group.add_argument(
+        "-k", "--keepalive", type=int, default=60, metavar="SECONDS", help="keep-alive: 60"
+    )
+    group.add_argument(
+        "-c",
+        "--disable-clean-session",
+        action="store_true",
+        help="resume the session of this client identifier (-i), and keep it at the end",
+    )
+    group.add_argument(
+        "-x",
+        "--session-expiry-interval",
+        type=expiry,
+        metavar="SECONDS",
+        help="how long the session outlives the connection; -1: for ever. MQTT 5.0 only",
+    )
+    group.add_argument(
+        "-M",
+        "--max-inflight",
+        type=int,
+        default=20,
+        metavar="COUNT",
+        help="most QoS 1 and 2 messages in flight: 20",
+    )
+    group.add_argument(
+        "-D",
+        "--property",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="a property of MQTT 5.0: PACKET NAME VALUE, as publish content-type text/plain, or"
+        " PACKET user-property NAME VALUE. PACKET: connect, publish, subscribe, unsubscribe,"
+        " disconnect or will",
+    )
+
+
+def add_tls_options(group: argparse._ArgumentGroup) -> None:
+    """Adds TLS."""
+    group.add_argument(
+        "--tls-use-os-certs", action="store_true", help="use TLS, trust the CAs of the system"
+    )
+    group.add_argument("--cafile", metavar="FILE", help="use TLS, trust the CAs in FILE")
+    group.add_argument("--capath", metavar="FOLDER", help="use TLS, trust the CAs in FOLDER")
+    group.add_argument("--cert", metavar="FILE", help="certificate of the client, PEM")
+    group.add_argument("--key", metavar="FILE", help="private key of the client, PEM")
+    group.add_argument(
+        "--insecure",
+        action="store_true",
+        help="do not compare the host name with the certificate: for trying only",
+    )
+    group.add_argument("--tls-alpn", metavar="PROTOCOL", help="protocol for ALPN")
+
+
+def add_will_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the will."""
+    group.add_argument("--will-topic", metavar="TOPIC", help="topic of the will")
+    group.add_argument("--will-payload", default="", metavar="TEXT", help="payload of the will")
+    group.add_argument(
+        "--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will: 0"
+    )
+    group.add_argument("--will-retain", action="store_true", help="retain the will")
+
+
+def expiry(text: str) -> int:
+    """A Session Expiry Interval in seconds."""
+    seconds = FOR_EVER if text in ("-1", "∞") else int(text)
+    if not 0 <= seconds <= FOR_EVER:
+        raise argparse.ArgumentTypeError("seconds are -1, or from 0 to 4294967295")
+    return seconds
+
+
+def read_url(options: argparse.Namespace) -> str | None:
+    """Takes host, port, user and password out of ``-L`` into the options; returns its topic."""
+    if not options.url:
+        return None
+    url = urlsplit(options.url)
+    if url.scheme not in ("mqtt", "mqtts") or not url.hostname:
+        text = f"--url is mqtt://HOST[:PORT][/TOPIC] or mqtts://..., not {options.url!r}"
+        raise CommandError(text, status=USAGE)
+    options.host, options.port = url.hostname, url.port or options.port
+    options.username = unquote(url.username) if url.username else options.username
+    options.pw = unquote(url.password) if url.password else options.pw
+    if url.scheme == "mqtts" and not (options.cafile or options.capath):
+        options.tls_use_os_certs = True
+    return unquote(url.path[1:]) or None
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    """The client that the options describe.
+
+    Raises:
+        CommandError: the options contradict each other, or a file cannot be read.
+    """
+    tls = tls_of(options)
+    port = options.port or (TLS_PORT if tls else PORT)
+    endpoint = Endpoint(options.host, port, options.unix, options.bind, tls)
+    trace = printed if options.debug else None
+    return Client(endpoint, login_of(options), window=options.max_inflight, trace=trace)
+
+
+def login_of(options: argparse.Namespace) -> Connect:
+    """The CONNECT."""
+    version = VERSIONS[options.protocol_version]
+    expiry_s = options.session_expiry_interval
+    if expiry_s is None and options.disable_clean_session:
+        expiry_s = FOR_EVER
+    if options.disable_clean_session and not (options.id or options.id_prefix):
+        raise CommandError("-c needs -i: whose session is to be resumed?", status=USAGE)
+    properties = list(properties_of(options.property, "connect", version=version))
+    if expiry_s and version == VERSIONS["5"]:
+        properties.append(("session_expiry_interval", expiry_s))
+    return Connect(
+        version=version,
+        client_id=client_id(options),
+        clean_start=not options.disable_clean_session,
+        keep_alive_s=options.keepalive,
+        username=options.username,
+        password=password_of(options),
+        will=will_of(options, version),
+        properties=tuple(properties),
+    )
+
+
+def client_id(options: argparse.Namespace) -> str:
+    """The client identifier."""
+    if options.id_prefix:
+        return f"{options.id_prefix}{os.getpid()}"
+    given: str | None = options.id
+    return f"mqttcore-{os.urandom(6).hex()}" if given is None else given
+
+
+def password_of(options: argparse.Namespace) -> bytes | None:
+    """The password."""
+    if options.password_file is None:
+        return None if options.pw is None else str(options.pw).encode()
+    try:
+        raw: bytes = options.password_file.read_bytes()
+    except OSError as error:
+        raise CommandError(f"--password-file: {error}", status=USAGE) from error
+    return raw.rstrip(b"\r\n")
+
+
+def will_of(options: argparse.Namespace, version: int) -> Will | None:
+    """The will, if there is one."""
+    if options.will_topic is None:
+        return None
+    return Will(
+        topic=options.will_topic,
+        payload=options.will_payload.encode(),
+        qos=options.will_qos,
+        retain=options.will_retain,
+        properties=properties_of(options.property, "will", version=version),
+    )
+
+
+def tls_of(options: argparse.Namespace) -> "ssl.SSLContext | None":
+    """The TLS of the connection; `None` without TLS."""
+    files = (options.cafile, options.capath, options.cert, options.key)
+    if not (options.tls_use_os_certs or any(files)):
+        return None
+    import ssl
+
+    try:
+        made = ssl.create_default_context(cafile=options.cafile, capath=options.capath)
+        if options.cert:
+            made.load_cert_chain(options.cert, options.key)
+    except OSError as error:  # ssl.SSLError is one
+        named = " and ".join(name for name in files if name)
+        raise CommandError(f"cannot use {named}: {error}", status=USAGE) from error
+    made.check_hostname = not options.insecure
+    if options.tls_alpn:
+        made.set_alpn_protocols([options.tls_alpn])
+    return made
+
+
+def printed(direction: str, packet: Packet) -> None:
+    """Prints a packet for ``--debug``: no payload, no password."""
+    facts = []
+    for name in ("topic", "qos", "packet_id", "retain", "dup", "reason", "reasons", "filters"):
+        value = getattr(packet, name, None)
+        if name == "reason" and value is not None:
+            value = reason_text(value)
+        if value not in (None, False):
+            facts.append(f"{name} {value}")
+    if isinstance(packet, Publish):
+        facts.append(f"{len(packet.payload)} bytes")
+    line = f"{direction} {type(packet).__name__.upper()} {', '.join(facts)}".rstrip()
+    print(line, file=sys.stderr, flush=True)

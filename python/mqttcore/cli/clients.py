@@ -1,0 +1,161 @@
+"""`mqttcore clients`: clients of a running broker."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
+from mqttcore.cli.failure import OK
+from mqttcore.cli.listing import natural, paging_options, print_list, with_default
+from mqttcore.cli.table import Column, Table, age, duration, print_facts
+
+SORTS: Final = ("client_id", "queue", "inflight", "backlog", "connected_at")
+FOR_EVER: Final = 0xFFFF_FFFF
+COLUMNS: Final = (
+    Column("CLIENT", lambda client: client["client_id"]),
+    Column("USER", lambda client: client["username"]),
+    Column("CONNECTED", lambda client: age(client["connected_at_ms"])),
+    Column("ADDRESS", lambda client: client["address"]),
+    Column("LISTENER", lambda client: client["listener"]),
+    Column("MQTT", lambda client: client["version"], is_number=True),
+    Column("SUBS", lambda client: client["subscriptions"], is_number=True),
+    Column("QUEUE", lambda client: client["queue"]["messages"], is_number=True),
+    Column("OUT", lambda client: client["inflight"]["out"], is_number=True),
+    Column("BACKLOG", lambda client: client["backlog_bytes"], is_number=True),
+)
+SUBSCRIPTIONS: Final = (
+    Column("FILTER", lambda held: held["filter"]),
+    Column("GROUP", lambda held: held["share"]),
+    Column("QOS", lambda held: held["qos"], is_number=True),
+    Column("ID", lambda held: held["subscription_id"], is_number=True),
+)
+IN_FLIGHT: Final = (
+    Column("TOPIC", lambda sent: sent["topic"]),
+    Column("PACKET", lambda sent: sent["packet_id"], is_number=True),
+    Column("QOS", lambda sent: sent["qos"], is_number=True),
+    Column("STATE", lambda sent: sent["state"]),
+    Column("BYTES", lambda sent: sent["payload_bytes"], is_number=True),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints clients; returns the exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(with_default(given, "list"))
+    return asking("clients", options, options.run)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore clients",
+        description="Clients of a running broker: sessions, with or without a connection."
+        " Without a subcommand: list.",
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    words = "list clients"
+    listing = commands.add_parser(
+        "list", help=words, description=words, parents=[endpoint_options(), paging_options()]
+    )
+    add_filters(listing)
+    listing.add_argument(
+        "--sort",
+        choices=SORTS,
+        default=SORTS[0],
+        help="order; all but client_id print the first 1,000 at most",
+    )
+    listing.set_defaults(run=list_clients, connected=None)
+    words = "print one client, its subscriptions and its messages in flight"
+    show = commands.add_parser("show", help=words, description=words, parents=[endpoint_options()])
+    show.add_argument("client", metavar="ID", help="client identifier")
+    show.set_defaults(run=show_client)
+    return made
+
+
+def add_filters(listing: argparse.ArgumentParser) -> None:
+    """Adds which clients are listed."""
+    listing.add_argument("--find", metavar="TEXT", help="a part of the client identifier")
+    state = listing.add_mutually_exclusive_group()
+    state.add_argument(
+        "--connected", action="store_const", const=True, help="clients with a connection"
+    )
+    state.add_argument(
+        "--offline",
+        action="store_const",
+        const=False,
+        dest="connected",
+        help="clients without a connection",
+    )
+    listing.add_argument("--user", metavar="NAME", help="clients with this user name")
+    listing.add_argument("--ip", metavar="NETWORK", help="clients of this address or network")
+    listing.add_argument("--mqtt", choices=("3.1", "3.1.1", "5.0"), help="version of MQTT")
+    listing.add_argument("--listener", metavar="NAME", help="clients of this listener")
+    listing.add_argument(
+        "--min-queue", type=natural, metavar="COUNT", help="least number of queued messages"
+    )
+    listing.add_argument(
+        "--min-inflight", type=natural, metavar="COUNT", help="least number of messages in flight"
+    )
+
+
+def list_clients(api: Api, options: argparse.Namespace) -> int:
+    """Prints a table of clients."""
+    query = {
+        "q": options.find,
+        "connected": options.connected,
+        "user": options.user,
+        "ip": options.ip,
+        "version": options.mqtt,
+        "listener": options.listener,
+        "min_queue": options.min_queue,
+        "min_inflight": options.min_inflight,
+        "sort": options.sort,
+    }
+    return print_list(api, "/clients", query, COLUMNS, options)
+
+
+def show_client(api: Api, options: argparse.Namespace) -> int:
+    """Prints all about one client."""
+    path = path_of("clients", options.client)
+    client = api.get(path)
+    subscriptions = api.get(f"{path}/subscriptions", {"limit": 1_000})["items"]
+    in_flight = api.get(f"{path}/inflight", {"limit": 1_000})["items"]
+    if options.json:
+        found = {**client, "subscriptions": subscriptions, "inflight_messages": in_flight}
+        print(json.dumps(found, ensure_ascii=False))
+        return OK
+    print_facts(facts(client))
+    for columns, items in ((SUBSCRIPTIONS, subscriptions), (IN_FLIGHT, in_flight)):
+        if items:
+            print()
+            print(*Table(columns).lines(items), sep="\n")
+    return OK
+
+
+def facts(client: Json) -> list[tuple[str, object]]:
+    """The fields of a client in words."""
+    expiry_s = client["session_expiry_s"]
+    connected = age(client["connected_at_ms"])
+    return [
+        ("client", client["client_id"]),
+        ("user", client["username"]),
+        ("connected", f"for {connected}" if connected else "no"),
+        ("address", client["address"]),
+        ("port", client["port"]),
+        ("listener", client["listener"]),
+        ("MQTT", client["version"]),
+        ("keep-alive", f"{client['keep_alive_s']} s"),
+        ("clean start", client["clean_start"]),
+        ("session expiry", "never" if expiry_s == FOR_EVER else duration(expiry_s)),
+        ("subscriptions", client["subscriptions"]),
+        ("queued", f"{client['queue']['messages']} messages, {client['queue']['bytes']} bytes"),
+        ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),
+        ("backlog", f"{client['backlog_bytes']} bytes"),
+        ("will", client["will_topic"]),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

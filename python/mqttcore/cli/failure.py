@@ -1,0 +1,31 @@
+"""Failures of commands: a text for the person who gave the command, and the exit status."""
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+OK: Final = 0
+NOT_DONE: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+REFUSED: Final = 4
+TIMEOUT: Final = 27
+"""As Mosquitto's commands exit (MOSQ_ERR_TIMEOUT)."""
+
+
+class CommandError(Exception):
+    """A command failed; ``status`` is its exit status."""
+
+    def __init__(self, text: str, /, *, status: int = NOT_DONE) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def reporting(command: str, act: Callable[[], int], *, is_quiet: bool = False) -> int:
+    """Does it; a failure becomes a line on standard error. Returns the exit status."""
+    try:
+        return act()
+    except CommandError as error:
+        if not is_quiet:
+            print(f"mqttcore {command}: {error}", file=sys.stderr)
+        return error.status

@@ -1,0 +1,272 @@
+"""`mqttcore pub`: publishes messages, with Mosquitto's letters."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from mqttcore._core import TopicName
+from mqttcore.cli.client import FIRST_ERROR, Client, ConnectionLostError, Pauses
+from mqttcore.cli.client_options import (
+    VERSIONS,
+    add_client_options,
+    client_of,
+    parser_of,
+    read_url,
+)
+from mqttcore.cli.failure import OK, REFUSED, USAGE, CommandError, reporting
+from mqttcore.cli.message_properties import properties_of
+from mqttcore.errors import MqttError
+from mqttcore.packets import PubAck, PubComp, Publish, PubRec, encode_packet, reason_text
+
+STDIN: Final = 0
+READ_BYTES: Final = 1 << 16
+UNSENT_BYTES: Final = 1 << 20
+"""QoS 0 messages wait while this much is not sent."""
+TURN_S: Final = 3600.0
+"""Waits of the event loop end after this time at the latest, and begin again."""
+NO_MATCHING_SUBSCRIBERS: Final = 0x10
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Publishes; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return reporting("pub", lambda: publish(options), is_quiet=options.quiet)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = parser_of("pub", "Publishes messages. The options are those of mosquitto_pub.")
+    add_client_options(made)
+    add_message_options(made, "topic of the messages")
+    source = made.add_mutually_exclusive_group()
+    add_payload_options(source)
+    source.add_argument(
+        "-l",
+        "--stdin-line",
+        action="store_true",
+        help="one message for each line of the input",
+    )
+    made.add_argument("--repeat", type=int, default=1, metavar="COUNT", help="publish COUNT times")
+    made.add_argument(
+        "--repeat-delay", type=float, default=0.0, metavar="SECONDS", help="pause between them: 0"
+    )
+    made.add_argument(
+        "--json", action="store_true", help="print counts and refusals as one JSON object"
+    )
+    return made
+
+
+def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
+    """Adds what messages are like."""
+    made.add_argument("-t", "--topic", metavar="TOPIC", help=topic)
+    made.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
+    made.add_argument("-r", "--retain", action="store_true", help="retain the messages")
+
+
+def add_payload_options(source: argparse._MutuallyExclusiveGroup) -> None:
+    """Adds where the payload comes from."""
+    source.add_argument("-m", "--message", metavar="TEXT", help="payload of the message")
+    source.add_argument("-f", "--file", type=pathlib.Path, metavar="FILE", help="payload: a file")
+    source.add_argument("-n", "--null-message", action="store_true", help="empty payload")
+    source.add_argument(
+        "-s", "--stdin-file", action="store_true", help="payload: all of standard input"
+    )
+
+
+def payload_of(options: argparse.Namespace) -> bytes:
+    """The payload of a single message.
+
+    Raises:
+        CommandError: it cannot be read, or no option names it.
+    """
+    if options.message is not None:
+        return str(options.message).encode()
+    if options.null_message:
+        return b""
+    if options.stdin_file:
+        return sys.stdin.buffer.read()
+    if options.file is None:
+        raise CommandError("give a payload with -m, -f, -n, -s or -l", status=USAGE)
+    try:
+        raw: bytes = options.file.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{options.file}: {error.strerror}", status=USAGE) from error
+    return raw
+
+
+def message_of(options: argparse.Namespace, topic: str | None, payload: bytes) -> Publish:
+    """The message of the options.
+
+    Raises:
+        CommandError: it cannot be sent.
+    """
+    topic = options.topic or topic
+    if not topic:
+        raise CommandError("give a topic with -t", status=USAGE)
+    version = VERSIONS[options.protocol_version]
+    message = Publish(
+        topic=topic,
+        payload=payload,
+        qos=options.qos,
+        packet_id=1 if options.qos else None,
+        retain=options.retain,
+        properties=properties_of(options.property, "publish", version=version),
+    )
+    try:
+        TopicName(topic)
+        encode_packet(message, version=version)
+    except (MqttError, ValueError) as error:
+        raise CommandError(f"-t {topic!r}: {error}", status=USAGE) from error
+    return message
+
+
+def publish(options: argparse.Namespace) -> int:
+    """Publishes what the options say; returns the exit status."""
+    topic = read_url(options)
+    payload = b"" if options.stdin_line else payload_of(options)
+    message = message_of(options, topic, payload)
+    properties = properties_of(
+        options.property, "disconnect", version=VERSIONS[options.protocol_version]
+    )
+    with client_of(options) as client:
+        publisher = Publisher(client)
+        client.connect()
+        if options.stdin_line:
+            publisher.publish_lines(message)
+        else:
+            publisher.publish_repeatedly(message, options.repeat, options.repeat_delay)
+        publisher.finish()
+        client.close(properties=properties)
+    return publisher.report(is_json=options.json)
+
+
+class Publisher:
+    """Publishes messages within the window, and connects again when the connection is lost."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._pauses = Pauses()
+        self._published = 0
+        self._acknowledged = 0
+        self._unmatched = 0
+        self._refused: dict[str, int] = {}
+
+    def publish_repeatedly(self, message: Publish, count: int, pause_s: float) -> None:
+        """Publishes one message several times."""
+        for number in range(count):
+            if number:
+                self._idle(pause_s)
+            self._publish(message)
+
+    def publish_lines(self, message: Publish) -> None:
+        """Publishes each line of standard input, else as ``message``."""
+        for line in self._lines():
+            self._publish(replace(message, payload=line))
+
+    def finish(self) -> None:
+        """Waits for the acknowledgements of all messages."""
+        while self.client.in_flight or self.client.unsent_bytes:
+            self._turn(TURN_S)
+
+    def report(self, *, is_json: bool) -> int:
+        """Prints what became of the messages; returns the exit status."""
+        if is_json:
+            print(
+                json.dumps(
+                    {
+                        "published": self._published,
+                        "acknowledged": self._acknowledged,
+                        "without_subscribers": self._unmatched,
+                        "refused": self._refused,
+                    }
+                )
+            )
+        if not self._refused:
+            return OK
+        reasons = ", ".join(f"{count} with {reason}" for reason, count in self._refused.items())
+        raise CommandError(
+            f"{self.client.endpoint} refused {sum(self._refused.values())} of {self._published}"
+            f" messages: {reasons}",
+            status=REFUSED,
+        )
+
+    def _publish(self, message: Publish) -> None:
+        while not self._has_room(message):
+            self._turn(TURN_S)
+        self._published += 1
+        try:
+            self.client.publish(message)
+        except ConnectionLostError as error:
+            # QoS 1 and 2: it is in flight, and sent again.
+            self._reconnect(error)
+            if not message.qos:
+                self.client.publish(message)
+
+    def _has_room(self, message: Publish) -> bool:
+        if message.qos:
+            return self.client.has_room
+        return self.client.unsent_bytes < UNSENT_BYTES
+
+    def _turn(self, timeout_s: float, other: int | None = None) -> bool:
+        """Waits once; returns whether ``other`` can be read."""
+        try:
+            is_other = self.client.poll(timeout_s, other=other)
+        except ConnectionLostError as error:
+            self._reconnect(error)
+            return False
+        while (packet := self.client.take()) is not None:
+            if isinstance(packet, PubAck | PubRec | PubComp):
+                self._count(packet)
+        return is_other
+
+    def _count(self, packet: PubAck | PubRec | PubComp) -> None:
+        if packet.reason >= FIRST_ERROR:
+            text = reason_text(packet.reason)
+            self._refused[text] = self._refused.get(text, 0) + 1
+            return
+        self._acknowledged += 1
+        self._unmatched += packet.reason == NO_MATCHING_SUBSCRIBERS
+
+    def _reconnect(self, lost: ConnectionLostError) -> None:
+        """Connects again, until that succeeds."""
+        while True:
+            pause_s = self._pauses.next_s()
+            print(f"mqttcore pub: {lost}; next attempt in {pause_s:g} s", file=sys.stderr)
+            time.sleep(pause_s)
+            try:
+                self.client.connect()
+            except ConnectionLostError as error:
+                lost = error
+            else:
+                self._pauses.connected()
+                return
+
+    def _idle(self, pause_s: float) -> None:
+        """Answers the broker until the pause has passed."""
+        deadline = time.monotonic() + pause_s
+        while (rest := deadline - time.monotonic()) > 0:
+            self._turn(rest)
+
+    def _lines(self) -> Iterator[bytes]:
+        """Lines of standard input, without their ends; the broker is answered meanwhile."""
+        rest = b""
+        while True:
+            while not self._turn(TURN_S, other=STDIN):
+                pass
+            part = os.read(STDIN, READ_BYTES)
+            *lines, rest = (rest + part).split(b"\n")
+            yield from lines
+            if not part:
+                break
+        if rest:
+            yield rest
+
+
+if __name__ == "__main__":
+    sys.exit(main())

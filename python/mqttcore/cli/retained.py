@@ -1,0 +1,181 @@
+"""`mqttcore retained`: retained messages of a running broker."""
+
+import argparse
+import base64
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final, TextIO
+
+from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
+from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
+from mqttcore.cli.listing import natural, paging_options, print_list, with_default
+from mqttcore.cli.table import Column, duration, printable
+
+COLUMNS: Final = (
+    Column("TOPIC", lambda message: message["topic"]),
+    Column("QOS", lambda message: message["qos"], is_number=True),
+    Column("BYTES", lambda message: message["payload_bytes"], is_number=True),
+    Column("EXPIRES IN", lambda message: remaining(message["expires_in_s"]), is_number=True),
+    Column("CONTENT TYPE", lambda message: message["content_type"]),
+)
+PROPERTIES: Final = {
+    "expires_in_s": "expiry_s",
+    "content_type": "content_type",
+    "response_topic": "response_topic",
+}
+"""Fields of a retained message that are properties when it is published."""
+
+
+def remaining(seconds: int | None) -> str | None:
+    """The rest of a Message Expiry Interval."""
+    return None if seconds is None else duration(seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints or changes retained messages; returns the exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(with_default(given, "list"))
+    return asking("retained", options, options.run)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore retained",
+        description="Retained messages of a running broker. Without a subcommand: list.",
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, words: str, *more: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        parents = [endpoint_options(), *more]
+        return commands.add_parser(name, help=words, description=words, parents=parents)
+
+    listing = command("list", "list retained messages", paging_options())
+    listing.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
+    listing.set_defaults(run=list_messages)
+    get = command("get", "print the payload of one topic; with --json the whole message")
+    get.add_argument("topic", metavar="TOPIC", help="topic")
+    get.set_defaults(run=get_message)
+    delete = command("delete", "remove retained messages; subscribers get an empty message")
+    delete.add_argument("filter", metavar="FILTER", help="topics that it matches")
+    delete.add_argument(
+        "--yes",
+        type=natural,
+        metavar="COUNT",
+        help="confirms how many are removed; without it, they are counted and nothing is removed",
+    )
+    delete.set_defaults(run=delete_messages)
+    export = command("export", "print retained messages as JSON, one a line, with their payloads")
+    export.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
+    export.set_defaults(run=export_messages)
+    load = command("import", "publish the retained messages of an export")
+    load.add_argument(
+        "file", type=pathlib.Path, metavar="FILE", help="an export; -: standard input"
+    )
+    load.set_defaults(run=import_messages)
+    return made
+
+
+def list_messages(api: Api, options: argparse.Namespace) -> int:
+    """Prints a table of retained messages."""
+    return print_list(api, "/retained", {"filter": options.filter}, COLUMNS, options)
+
+
+def get_message(api: Api, options: argparse.Namespace) -> int:
+    """Prints one retained message."""
+    message = api.get(path_of("retained", options.topic))
+    if options.json:
+        print(json.dumps(message, ensure_ascii=False))
+        return OK
+    sys.stdout.buffer.write(base64.b64decode(payload_of(message)))
+    sys.stdout.buffer.flush()
+    return OK
+
+
+def payload_of(message: Json) -> str:
+    """The payload in base64.
+
+    Raises:
+        CommandError: the key does not allow to read it.
+    """
+    if "payload_base64" not in message:
+        raise CommandError("the key has no scope payload: payloads are not shown")
+    return str(message["payload_base64"])
+
+
+def delete_messages(api: Api, options: argparse.Namespace) -> int:
+    """Removes retained messages, if their number is confirmed."""
+    query: dict[str, str | int | bool | None] = {"filter": options.filter}
+    if options.yes is not None:
+        query |= {"dry_run": False, "count": options.yes}
+    done = api.call("DELETE", "/retained", query=query)
+    if options.json:
+        print(json.dumps(done, ensure_ascii=False))
+    else:
+        print(f"{done['count']} retained messages {'match' if done['dry_run'] else 'removed'}")
+        if done["dry_run"]:
+            print(*(f"  {printable(topic)}" for topic in done["sample"]), sep="\n")
+    if done["dry_run"] and done["count"]:
+        text = f"nothing was removed: --yes {done['count']} removes them"
+        raise CommandError(text, status=NOT_DONE)
+    return OK
+
+
+def export_messages(api: Api, options: argparse.Namespace) -> int:
+    """Prints retained messages as lines of JSON."""
+    for page in api.pages("/retained", {"filter": options.filter}):
+        for item in page["items"]:
+            message = api.get(path_of("retained", item["topic"]))
+            payload_of(message)
+            message.pop("payload", None)
+            print(json.dumps(message, ensure_ascii=False))
+    return OK
+
+
+def import_messages(api: Api, options: argparse.Namespace) -> int:
+    """Publishes the messages of an export."""
+    count = 0
+    try:
+        with opened(options.file) as file:
+            for topic, content in read_export(file):
+                api.call("PUT", path_of("retained", topic), body=content)
+                count += 1
+    except OSError as error:
+        raise CommandError(f"{options.file}: {error.strerror}", status=USAGE) from error
+    print(json.dumps({"imported": count}) if options.json else f"{count} messages imported")
+    return OK
+
+
+def opened(path: pathlib.Path) -> TextIO:
+    """The file, or standard input."""
+    return sys.stdin if str(path) == "-" else path.open(encoding="utf-8")
+
+
+def read_export(file: TextIO) -> Iterator[tuple[str, Json]]:
+    """Topics, and what is published there.
+
+    Raises:
+        CommandError: a line is not one of an export.
+    """
+    for number, line in enumerate(file, start=1):
+        try:
+            message = json.loads(line)
+            properties = {
+                name: message[field] for field, name in PROPERTIES.items() if message.get(field)
+            }
+            content = {
+                "payload_base64": message["payload_base64"],
+                "qos": message["qos"],
+                "properties": properties,
+            }
+            topic = str(message["topic"])
+        except (ValueError, KeyError, TypeError) as error:
+            text = f"line {number} is not a line of `mqttcore retained export`: {error!r}"
+            raise CommandError(text, status=USAGE) from error
+        yield topic, content
+
+
+if __name__ == "__main__":
+    sys.exit(main())

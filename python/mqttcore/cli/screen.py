@@ -1,0 +1,151 @@
+"""The screen of `mqttcore top`: its lines, and a terminal that shows them with curses."""
+
+import contextlib
+import curses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mqttcore.cli.samples import Rates, Sample
+from mqttcore.cli.table import Column, Table, age, duration, printable
+
+PREFIXES: Final = ("", "k", "M", "G", "T")
+STEP: Final = 1_000
+STUCK_S: Final = 1.0
+"""A shard that has not run its timers for so long is shown as late."""
+ESCAPE, ENTER, NEW_LINE, BACKSPACE, DELETE = 27, 13, 10, 8, 127
+ESCAPE_DELAY_MS: Final = 25
+"""Wait of curses for the rest of an escape sequence."""
+COLUMNS: Final = (
+    Column("CLIENT", lambda client: client["client_id"]),
+    Column("USER", lambda client: client["username"]),
+    Column("ADDRESS", lambda client: client["address"]),
+    Column("FOR", lambda client: age(client["connected_at_ms"]), is_number=True),
+    Column("QUEUE", lambda client: client["queue"]["messages"], is_number=True),
+    Column("OUT", lambda client: client["inflight"]["out"], is_number=True),
+    Column("IN", lambda client: client["inflight"]["in"], is_number=True),
+    Column("BACKLOG", lambda client: short(client["backlog_bytes"]), is_number=True),
+)
+HELP: Final = "q quit  s sort  / find  k kick"
+
+
+class Shown(NamedTuple):
+    """What is on the screen."""
+
+    sample: Sample
+    rates: Rates
+    sort: str
+    find: str = ""
+    note: str = ""
+    """The last line: an error, a question, or the keys."""
+
+
+def short(value: float) -> str:
+    """A number in at most five characters, as ``12.3k``."""
+    for prefix in PREFIXES:
+        if value < STEP or prefix == PREFIXES[-1]:
+            digits = 0 if not prefix or value >= STEP / 10 else 1
+            return f"{value:.{digits}f}{prefix}"
+        value /= STEP
+    raise AssertionError("the last prefix has returned")
+
+
+def lines(shown: Shown, width: int, height: int) -> list[str]:
+    """The lines of a screen of this size; the last one is the note."""
+    above = [line[: max(width, 1)] for line in summary(shown)]
+    room = max(height - len(above) - 3, 0)
+    title = f"clients by {shown.sort}"
+    if shown.find:
+        title += f", with {printable(shown.find)!r}"
+    clients = list(Table(COLUMNS, width=width).lines(shown.sample.clients[:room]))
+    body = [*above, "", title, *clients][: max(height - 1, 0)]
+    body += [""] * (height - 1 - len(body))
+    return [line[:width] for line in (*body, shown.note or HELP)]
+
+
+def summary(shown: Shown) -> list[str]:
+    """The lines above the clients."""
+    found, now = shown.sample.overview, shown.rates
+    clients, memory = found["clients"], found["memory"]
+    to_come = f", {clients['to_come']} to be loaded" if clients["to_come"] else ""
+    parts = [
+        f"mqttcore {found['version']}  up {duration(found['uptime_s'])}"
+        f"  {time.strftime('%H:%M:%S', time.localtime(found['now_ms'] / 1_000))}"
+        f"  promise: {found['promise']}",
+        f"clients    {clients['connected']} connected, {clients['sessions']} sessions{to_come};"
+        f" {found['subscriptions']} subscriptions, {found['retained_messages']} retained",
+        f"in         {short(now.received)} msg/s, {short(now.bytes_in)}B/s",
+        f"out        {short(now.sent)} msg/s, {short(now.bytes_out)}B/s",
+        f"dropped    {reasons(now.dropped)}",
+        f"refused    {reasons(now.refused)}",
+        f"memory     {short(memory['used_bytes'])}B of {short(memory['budget_bytes'])}B;"
+        f" disk pressure: {found['disk_pressure']}",
+        f"shards     {shards(shown.sample.shards)}",
+    ]
+    parts += [f"WARNING    {warning['text']}: {warning['fix']}" for warning in found["warnings"]]
+    return list(map(printable, parts))
+
+
+def reasons(rates: Mapping[str, float]) -> str:
+    """Rates by reason, the highest first."""
+    ordered = sorted(rates.items(), key=lambda item: -item[1])
+    return ", ".join(f"{reason} {short(rate)}/s" for reason, rate in ordered) or "nothing"
+
+
+def shards(ages: Sequence[float]) -> str:
+    """The shards that are late."""
+    if not ages:
+        return "unknown: the metrics are off, or the key does not allow them"
+    late = [f"{number} is {age:.1f} s late" for number, age in enumerate(ages) if age > STUCK_S]
+    return f"{len(ages)}, " + (", ".join(late) or "none is late")
+
+
+class Terminal:
+    """The terminal: draws screens, and reads keys and texts."""
+
+    def __init__(self, window: "curses.window") -> None:
+        self._window = window
+        window.keypad(True)
+        if hasattr(curses, "set_escdelay"):
+            curses.set_escdelay(ESCAPE_DELAY_MS)
+        with contextlib.suppress(curses.error):  # the terminal cannot hide it
+            curses.curs_set(0)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        height, width = self._window.getmaxyx()
+        return width, height
+
+    def draw(self, text: Sequence[str]) -> None:
+        """Shows the lines; the title of the table is in reverse."""
+        self._window.erase()
+        for row, line in enumerate(text):
+            style = curses.A_REVERSE if line.startswith("CLIENT ") else curses.A_NORMAL
+            with contextlib.suppress(curses.error):  # the cursor cannot go behind the last cell
+                self._window.addstr(row, 0, line, style)
+        self._window.refresh()
+
+    def key(self, timeout_s: float) -> str:
+        """A key that was pressed in time; empty if there was none."""
+        self._window.timeout(max(int(timeout_s * 1_000), 0))
+        number = self._window.getch()
+        if number in (-1, curses.KEY_RESIZE):
+            return ""
+        return chr(number) if 0 < number < curses.KEY_MIN else ""
+
+    def ask(self, question: str, draw: Callable[[str], None]) -> str:
+        """Reads a text in the last line; empty if it is given up with Escape."""
+        given = ""
+        while True:
+            draw(f"{question}{given}_")
+            self._window.timeout(-1)
+            number = self._window.getch()
+            if number in (ENTER, NEW_LINE, curses.KEY_ENTER):
+                return given
+            if number == ESCAPE:
+                return ""
+            if number in (BACKSPACE, DELETE, curses.KEY_BACKSPACE):
+                given = given[:-1]
+            elif number < curses.KEY_MIN and chr(number).isprintable():
+                given += chr(number)

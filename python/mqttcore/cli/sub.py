@@ -1,0 +1,319 @@
+"""`mqttcore sub`: subscribes and prints messages, with Mosquitto's letters."""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mqttcore._core import TopicFilter
+from mqttcore.cli.client import FIRST_ERROR, Client, ConnectionLostError, Pauses
+from mqttcore.cli.client_options import (
+    VERSIONS,
+    add_client_options,
+    client_of,
+    parser_of,
+    read_url,
+)
+from mqttcore.cli.failure import OK, REFUSED, TIMEOUT, USAGE, CommandError, reporting
+from mqttcore.cli.message_format import JSON_FORMAT, PAYLOAD, TOPIC_AND_PAYLOAD, MessageFormat
+from mqttcore.cli.message_properties import properties_of
+from mqttcore.errors import TopicFilterError
+from mqttcore.packets import Publish, Subscription, reason_text
+
+SHARED: Final = "$share/"
+TURN_S: Final = 3600.0
+"""Waits of the event loop end after this time at the latest, and begin again."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Subscribes; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return reporting("sub", lambda: subscribe(options), is_quiet=options.quiet)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = parser_of(
+        "sub", "Subscribes and prints messages. The options are those of mosquitto_sub."
+    )
+    add_client_options(made)
+    add_subscription_options(made.add_argument_group("subscriptions"))
+    add_output_options(made)
+    end = made.add_argument_group("end")
+    end.add_argument("-C", "--count", type=int, metavar="COUNT", help="end after COUNT messages")
+    end.add_argument(
+        "-W",
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="end after this time, with exit status 27",
+    )
+    end.add_argument(
+        "-E", "--exit-subscribed", action="store_true", help="end when the broker has subscribed"
+    )
+    end.add_argument(
+        "--retained-only",
+        action="store_true",
+        help="print retained messages only, and end with the first other one",
+    )
+    return made
+
+
+def add_subscription_options(group: argparse._ArgumentGroup) -> None:
+    """Adds what is subscribed to."""
+    group.add_argument(
+        "-t",
+        "--topic",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="topic filter to subscribe to; may be repeated",
+    )
+    group.add_argument(
+        "-T",
+        "--filter-out",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="do not print messages of these topics; may be repeated",
+    )
+    group.add_argument(
+        "-U",
+        "--unsubscribe",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="end this subscription of the session (-c); may be repeated",
+    )
+    group.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
+    group.add_argument(
+        "--no-local", action="store_true", help="not the messages of this client. MQTT 5.0 only"
+    )
+    group.add_argument(
+        "--retain-as-published",
+        action="store_true",
+        help="keep the retain flag of messages. MQTT 5.0 only",
+    )
+    group.add_argument(
+        "--retain-handling",
+        type=int,
+        choices=(0, 1, 2),
+        default=0,
+        help="retained messages: 0 all, 1 for new subscriptions, 2 none. MQTT 5.0 only",
+    )
+    group.add_argument(
+        "--remove-retained", action="store_true", help="remove each retained message that comes"
+    )
+
+
+def add_output_options(made: argparse.ArgumentParser) -> None:
+    """Adds what is printed, and how."""
+    group = made.add_argument_group("output")
+    form = group.add_mutually_exclusive_group()
+    form.add_argument("-v", "--verbose", action="store_true", help="print topic and payload")
+    form.add_argument(
+        "-F",
+        "--format",
+        metavar="FORMAT",
+        help="print in this format, as '%%I %%t %%p'; the sequences are those of mosquitto_sub",
+    )
+    form.add_argument("--json", action="store_true", help="print JSON, one line for each message")
+    group.add_argument("--pretty", action="store_true", help="print JSON on several lines")
+    group.add_argument("-N", "--no-eol", action="store_true", help="no line end behind a message")
+    group.add_argument(
+        "-R", "--no-stale", action="store_true", help="do not print retained messages"
+    )
+
+
+def format_of(options: argparse.Namespace) -> MessageFormat:
+    """The format of messages."""
+    text = options.format or PAYLOAD
+    if options.verbose:
+        text = TOPIC_AND_PAYLOAD
+    if options.json:
+        text = JSON_FORMAT
+    end = b"" if options.no_eol else b"\n"
+    return MessageFormat(text, end=end, is_pretty=options.pretty)
+
+
+def subscribe(options: argparse.Namespace) -> int:
+    """Subscribes as the options say; returns the exit status."""
+    topic = read_url(options)
+    if topic:
+        options.topic.insert(0, topic)
+    if not options.topic and not options.unsubscribe:
+        raise CommandError("give a topic filter with -t", status=USAGE)
+    if options.unsubscribe and not options.disable_clean_session:
+        raise CommandError("-U needs -c: a new session has no subscriptions", status=USAGE)
+    printer = Printer(options)
+    with client_of(options) as client:
+        return Subscriber(options, client, printer).run()
+
+
+def filters_of(texts: Sequence[str], option: str) -> list[Callable[[str], bool]]:
+    """Matchers of topic filters.
+
+    Raises:
+        CommandError: one of them is not a filter.
+    """
+    found: list[Callable[[str], bool]] = []
+    for text in texts:
+        try:
+            found.append(TopicFilter(text).matches)
+        except TopicFilterError as error:
+            raise CommandError(f"{option} {text!r}: {error}", status=USAGE) from error
+    return found
+
+
+class Printer:
+    """Prints the messages that the options want to see."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._format = format_of(options)
+        self._unwanted = filters_of(options.filter_out, "-T")
+        self._has_stale = not options.no_stale
+        self._only_retained = options.retained_only
+        self.count = 0
+        """Messages that were printed."""
+
+    def wants(self, message: Publish) -> bool:
+        """Whether a message is printed."""
+        if message.retain and not self._has_stale:
+            return False
+        return not any(matches(message.topic) for matches in self._unwanted)
+
+    def show(self, message: Publish) -> None:
+        """Prints a message."""
+        try:
+            raw = self._format.render(message, time.time())
+        except CommandError as error:
+            print(f"mqttcore sub: {error}", file=sys.stderr)
+            return
+        self.count += 1
+        sys.stdout.buffer.write(raw)
+
+    def flush(self) -> None:
+        """Has the reader see what was printed."""
+        sys.stdout.buffer.flush()
+
+
+class Subscriber:
+    """Receives messages until the options say that it is enough."""
+
+    def __init__(self, options: argparse.Namespace, client: Client, printer: Printer) -> None:
+        self._options = options
+        self._client = client
+        self._printer = printer
+        self._pauses = Pauses()
+        self._is_subscribed = False
+        self._deadline = None if options.timeout is None else time.monotonic() + options.timeout
+        self._version = VERSIONS[options.protocol_version]
+        filters_of([text.removeprefix(SHARED) for text in options.topic], "-t")
+
+    def run(self) -> int:
+        """Subscribes and prints; returns the exit status."""
+        self._begin()
+        if self._options.exit_subscribed:
+            return self._end(OK)
+        while True:
+            try:
+                if not self._turn():
+                    return self._end(OK)
+            except ConnectionLostError as error:
+                self._reconnect(error)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return self._end(TIMEOUT)
+
+    def _begin(self) -> None:
+        """Connects and subscribes."""
+        is_resumed = self._client.connect().session_present
+        options = self._options
+        if options.unsubscribe:
+            properties = properties_of(options.property, "unsubscribe", version=self._version)
+            self._client.unsubscribe(options.unsubscribe, properties=properties)
+            options.unsubscribe = []
+        if options.topic and not (is_resumed and self._is_subscribed):
+            self._subscribe()
+            self._is_subscribed = True
+        self._pauses.connected()
+
+    def _subscribe(self) -> None:
+        options = self._options
+        wanted = [
+            Subscription(
+                filter=text,
+                qos=options.qos,
+                no_local=options.no_local and not text.startswith(SHARED),
+                retain_as_published=options.retain_as_published,
+                retain_handling=options.retain_handling,
+            )
+            for text in options.topic
+        ]
+        properties = properties_of(options.property, "subscribe", version=self._version)
+        answer = self._client.subscribe(wanted, properties=properties)
+        refused = [
+            f"{text}: {reason_text(reason)}"
+            for text, reason in zip(options.topic, answer.reasons, strict=False)
+            if reason >= FIRST_ERROR
+        ]
+        if not refused:
+            return
+        text = f"{self._client.endpoint} refused the subscription to {'; '.join(refused)}"
+        if len(refused) == len(options.topic):
+            raise CommandError(text, status=REFUSED)
+        print(f"mqttcore sub: {text}", file=sys.stderr)
+
+    def _turn(self) -> bool:
+        """Waits for messages and prints them; returns whether more are wanted."""
+        rest = TURN_S if self._deadline is None else self._deadline - time.monotonic()
+        self._client.poll(rest)
+        try:
+            while (packet := self._client.take()) is not None:
+                if isinstance(packet, Publish) and not self._take(packet):
+                    return False
+        finally:
+            self._printer.flush()
+        return True
+
+    def _take(self, message: Publish) -> bool:
+        """Prints a message, if it is wanted; returns whether more are wanted."""
+        options = self._options
+        if options.retained_only and not message.retain:
+            return False
+        if not self._printer.wants(message):
+            return True
+        self._printer.show(message)
+        if options.remove_retained and message.retain:
+            self._client.publish(Publish(topic=message.topic, retain=True))
+        return not options.count or self._printer.count < options.count
+
+    def _reconnect(self, lost: ConnectionLostError) -> None:
+        """Connects again, until that succeeds or the time is over."""
+        while True:
+            pause_s = self._pauses.next_s()
+            if self._deadline is not None:
+                pause_s = min(pause_s, max(self._deadline - time.monotonic(), 0))
+            if not self._options.quiet:
+                print(f"mqttcore sub: {lost}; next attempt in {pause_s:g} s", file=sys.stderr)
+            time.sleep(pause_s)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return
+            try:
+                self._begin()
+            except ConnectionLostError as error:
+                lost = error
+            else:
+                return
+
+    def _end(self, status: int) -> int:
+        """Disconnects; returns the exit status."""
+        properties = properties_of(self._options.property, "disconnect", version=self._version)
+        with contextlib.suppress(ConnectionLostError):
+            self._client.close(properties=properties)
+        return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""`mqttcore subs`: subscriptions of a running broker."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mqttcore.cli.api import Api, asking, endpoint_options, path_of
+from mqttcore.cli.listing import paging_options, print_list
+from mqttcore.cli.table import Column
+
+COLUMNS: Final = (
+    Column("CLIENT", lambda held: held["client_id"]),
+    Column("FILTER", lambda held: held["filter"]),
+    Column("GROUP", lambda held: held["group"]),
+    Column("QOS", lambda held: held["qos"], is_number=True),
+)
+RECEIVERS: Final = tuple(column for column in COLUMNS if column.title != "FILTER")
+OF_CLIENT: Final = (
+    Column("FILTER", lambda held: held["filter"]),
+    Column("GROUP", lambda held: held["share"]),
+    Column("QOS", lambda held: held["qos"], is_number=True),
+    Column("NO LOCAL", lambda held: held["no_local"]),
+    Column("ID", lambda held: held["subscription_id"], is_number=True),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints subscriptions; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return asking("subs", options, list_subscriptions)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore subs",
+        description="Lists subscriptions of a running broker, or who gets a topic.",
+        parents=[endpoint_options(), paging_options()],
+    )
+    which = made.add_mutually_exclusive_group()
+    which.add_argument(
+        "--topic", metavar="TOPIC", help="who would get a message of this topic; 1,000 at most"
+    )
+    which.add_argument(
+        "--filter", metavar="FILTER", help="subscriptions with exactly this topic filter"
+    )
+    which.add_argument("--client", metavar="ID", help="subscriptions of this client")
+    return made
+
+
+def list_subscriptions(api: Api, options: argparse.Namespace) -> int:
+    """Prints a table of subscriptions."""
+    if options.client is not None:
+        path = f"{path_of('clients', options.client)}/subscriptions"
+        return print_list(api, path, {}, OF_CLIENT, options)
+    query = {"topic": options.topic, "filter": options.filter}
+    columns = RECEIVERS if options.topic is not None else COLUMNS
+    return print_list(api, "/subscriptions", query, columns, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

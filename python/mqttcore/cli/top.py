@@ -1,0 +1,171 @@
+"""`mqttcore top`: rates, clients and shards of a running broker, again and again."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from mqttcore.cli.api import Api, asking, endpoint_options, path_of
+from mqttcore.cli.failure import OK, USAGE, CommandError
+from mqttcore.cli.samples import Sample, as_json, rates, take
+
+if TYPE_CHECKING:
+    from mqttcore.cli.screen import Terminal
+
+SORTS: Final = ("queue", "inflight", "backlog", "connected_at")
+CLIENTS: Final = 20
+"""Clients of `--once`."""
+WIDTH, HEIGHT = 80, 24
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Shows the broker; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return asking("top", options, show)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore top",
+        description="Shows rates, clients and shards of a running broker, refreshed each second."
+        " Keys: q quits, s changes the order, / finds clients by a part of their identifier,"
+        " k disconnects one.",
+        parents=[endpoint_options()],
+    )
+    made.add_argument("--sort", choices=SORTS, default=SORTS[0], help="order of the clients: queue")
+    made.add_argument("--find", default="", metavar="TEXT", help="a part of client identifiers")
+    made.add_argument(
+        "--interval", type=interval, default=1.0, metavar="SECONDS", help="time of the rates: 1"
+    )
+    made.add_argument(
+        "--once", action="store_true", help="print once, after one interval, and end; for scripts"
+    )
+    return made
+
+
+def interval(text: str) -> float:
+    """Seconds, more than none."""
+    seconds = float(text)
+    if not 0.1 <= seconds <= 3_600:
+        raise argparse.ArgumentTypeError("seconds are from 0.1 to 3600")
+    return seconds
+
+
+def show(api: Api, options: argparse.Namespace) -> int:
+    """Shows the broker as the options say."""
+    if options.once:
+        return print_once(api, options)
+    if options.json:
+        raise CommandError("--json needs --once", status=USAGE)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError("the output is no terminal: use --once", status=USAGE)
+    import curses
+
+    from mqttcore.cli.screen import Terminal
+
+    # curses needs a name; each terminal can do what this one can
+    os.environ.setdefault("TERM", "vt100")
+    try:
+        curses.wrapper(lambda window: View(api, options, Terminal(window)).run())
+    except curses.error as error:
+        text = f"terminal {os.environ['TERM']!r}: {error}; set TERM, as TERM=xterm"
+        raise CommandError(text) from error
+    return OK
+
+
+def print_once(api: Api, options: argparse.Namespace) -> int:
+    """Prints the broker after one interval."""
+    before = take(api, sort=options.sort, find=options.find, limit=1)
+    time.sleep(options.interval)
+    after = take(api, sort=options.sort, find=options.find, limit=CLIENTS)
+    found = rates(before, after)
+    if options.json:
+        print(json.dumps(as_json(after, found), ensure_ascii=False))
+        return OK
+    from mqttcore.cli.screen import Shown, lines
+
+    shown = lines(Shown(after, found, options.sort, options.find), WIDTH, HEIGHT)
+    print("\n".join(shown[:-1]).rstrip())
+    return OK
+
+
+class View:
+    """The full screen: asks the broker each interval, and does what keys say."""
+
+    def __init__(self, api: Api, options: argparse.Namespace, terminal: "Terminal") -> None:
+        self._api = api
+        self._terminal = terminal
+        self._sort: str = options.sort
+        self._find: str = options.find
+        self._interval_s: float = options.interval
+        self._note = ""
+        self._sample = self._take()
+        self._rates = rates(self._sample, self._sample)
+
+    def run(self) -> None:
+        """Runs until `q` is pressed."""
+        due = time.monotonic() + self._interval_s
+        while True:
+            self._draw(self._note)
+            key = self._terminal.key(due - time.monotonic())
+            if key == "q":
+                return
+            self._press(key)
+            is_due = time.monotonic() >= due
+            if is_due or key:
+                self._refresh(with_rates=is_due)
+            if is_due:
+                due = time.monotonic() + self._interval_s
+
+    def _press(self, key: str) -> None:
+        """Does what a key says."""
+        if key:
+            self._note = ""
+        if key == "s":
+            self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
+        elif key == "/":
+            self._find = self._terminal.ask("find: ", self._draw)
+        elif key == "k":
+            self._kick(self._terminal.ask("kick client: ", self._draw))
+
+    def _kick(self, client: str) -> None:
+        if not client:
+            return
+        try:
+            self._api.call("DELETE", path_of("clients", client))
+        except CommandError as error:
+            self._note = str(error)
+        else:
+            self._note = f"{client} was disconnected"
+
+    def _refresh(self, *, with_rates: bool) -> None:
+        """Asks again; a broker that does not answer is said in the last line."""
+        before = self._sample
+        try:
+            after = self._take()
+        except CommandError as error:
+            self._note = str(error)
+            return
+        if with_rates:
+            self._rates = rates(before, after)
+            self._sample = after
+        else:
+            # the next rates begin at the sample before
+            self._sample = Sample(before.overview, after.clients, after.shards)
+
+    def _take(self) -> Sample:
+        return take(self._api, sort=self._sort, find=self._find, limit=self._terminal.size[1])
+
+    def _draw(self, note: str) -> None:
+        from mqttcore.cli.screen import Shown, lines
+
+        shown = Shown(self._sample, self._rates, self._sort, self._find, note)
+        self._terminal.draw(lines(shown, *self._terminal.size))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The client of the commands, against a server that loses connections."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from mqttcore.cli import client as client_module
+
+from tests.cli.conftest import Run
+from tests.wire import split_var_int
+
+CONNACK = bytes.fromhex("20 03 00 00 00")
+RESUMED = bytes.fromhex("20 03 01 00 00")
+
+
+def packets(line: socket.socket, count: int) -> list[bytes]:
+    """The next packets of a client."""
+    found: list[bytes] = []
+    unread = b""
+    while len(found) < count:
+        part = line.recv(4_096)
+        assert part, f"the client closed the connection after {found}"
+        unread += part
+        while (split := split_var_int(unread[1:])) and len(split[1]) >= split[0]:
+            length = len(unread) - len(split[1]) + split[0]
+            found.append(unread[:length])
+            unread = unread[length:]
+    assert len(found) == count
+    return found
+
+
+@contextmanager
+def server(*connections: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that treats each connection with one of these; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for treat in connections:
+                line, _ = listener.accept()
+                with line:
+                    line.settimeout(10)
+                    treat(line)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.0)
+
+
+def test_a_message_without_acknowledgement_is_sent_again_with_dup(run: Run) -> None:
+    seen: list[bytes] = []
+
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        seen.extend(packets(line, 1))
+
+    def resume(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(RESUMED)
+        seen.extend(packets(line, 1))
+        line.sendall(bytes.fromhex("40 02 00 01"))
+        packets(line, 1)
+
+    with server(lose, resume) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1, "-c", "-i", "me")
+
+    first, second = seen
+    assert done.status == 0
+    assert (first[0], second[0]) == (0x32, 0x3A)
+    assert first[1:] == second[1:]
+
+
+def test_a_new_session_gets_the_message_anew(run: Run) -> None:
+    seen: list[bytes] = []
+
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        seen.extend(packets(line, 1))
+
+    def begin(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        seen.extend(packets(line, 1))
+        line.sendall(bytes.fromhex("40 02 00 01"))
+        packets(line, 1)
+
+    with server(lose, begin) as port:
+        assert run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1).status == 0
+
+    assert seen[0] == seen[1]
+
+
+def test_a_released_message_is_released_again(run: Run) -> None:
+    seen: list[bytes] = []
+
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+        line.sendall(bytes.fromhex("50 02 00 01"))
+        seen.extend(packets(line, 1))
+
+    def resume(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(RESUMED)
+        seen.extend(packets(line, 1))
+        line.sendall(bytes.fromhex("70 02 00 01"))
+        packets(line, 1)
+
+    with server(lose, resume) as port:
+        assert run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 2, "-c", "-i", "me").status == 0
+
+    assert seen[0] == seen[1] == bytes.fromhex("62 02 00 01")
+
+
+def test_a_qos_2_message_that_comes_twice_is_printed_once(run: Run) -> None:
+    message = bytes.fromhex("34 06 00 01 61 00 07 00")
+
+    def send_twice(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+        line.sendall(bytes.fromhex("90 04 00 01 00 02") + message)
+        assert packets(line, 1) == [bytes.fromhex("50 02 00 07")]
+        line.sendall(bytes([message[0] | 8]) + message[1:])
+        assert packets(line, 1) == [bytes.fromhex("50 02 00 07")]
+        line.sendall(bytes.fromhex("62 02 00 07"))
+        assert packets(line, 1) == [bytes.fromhex("70 02 00 07")]
+        line.sendall(bytes.fromhex("30 05 00 01 61 00 65"))
+        packets(line, 1)
+
+    with server(send_twice) as port:
+        done = run("sub", "-p", port, "-t", "a", "-q", 2, "-C", 2, "-F", "%q%p")
+
+    assert done.out == "2\n0e\n"
+
+
+def test_the_window_is_that_of_the_broker(run: Run) -> None:
+    def hold(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(bytes.fromhex("20 06 00 00 03 21 00 02"))
+        packets(line, 2)
+        line.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            line.recv(1)
+        line.settimeout(10)
+        line.sendall(bytes.fromhex("40 02 00 01 40 02 00 02"))
+        packets(line, 1)
+        line.sendall(bytes.fromhex("40 02 00 03"))
+        packets(line, 1)
+
+    with server(hold) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1, "--repeat", 3)
+
+    assert done.status == 0
+
+
+def test_what_is_not_mqtt_is_told(run: Run) -> None:
+    def answer(line: socket.socket) -> None:
+        line.recv(4_096)
+        line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with server(answer) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x")
+
+    assert done.status == 3
+    assert f"mqttcore pub: localhost:{port}: " in done.error

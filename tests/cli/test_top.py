@@ -1,0 +1,197 @@
+"""`mqttcore top`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from mqttcore import Broker, Settings, _core
+from mqttcore.cli import screen
+from mqttcore.cli.samples import Sample, rates
+from mqttcore.config import HttpListener, Listener
+
+from tests.cli.conftest import Run
+from tests.eventually import eventually
+from tests.wire import Wire
+
+pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+
+
+def overview(*, now_ms: int, received: int, dropped: int) -> dict[str, object]:
+    return {
+        "version": "1.2.3",
+        "uptime_s": 3_700,
+        "now_ms": now_ms,
+        "promise": "fsync",
+        "clients": {"connected": 2, "sessions": 3, "to_come": 0},
+        "subscriptions": 4,
+        "retained_messages": 5,
+        "messages": {"received": received, "sent": 2 * received},
+        "bytes": {"received": 100 * received, "sent": 200 * received},
+        "dropped": {"queue_full": dropped, "expired": 0},
+        "refused": {},
+        "memory": {"budget_bytes": 2_000_000_000, "used_bytes": 1_500_000},
+        "disk_pressure": "none",
+        "warnings": [{"code": "disk", "text": "little room", "fix": "make room"}],
+    }
+
+
+CLIENT = {
+    "client_id": "truck\x1b[2J",
+    "username": None,
+    "address": "127.0.0.1",
+    "connected_at_ms": None,
+    "queue": {"messages": 7},
+    "inflight": {"out": 1, "in": 0},
+    "backlog_bytes": 12_345,
+}
+BEFORE = Sample(overview(now_ms=0, received=100, dropped=0), [], [0.1, 0.1])
+AFTER = Sample(overview(now_ms=2_000, received=3_100, dropped=10), [CLIENT] * 50, [0.1, 12.0])
+
+
+def test_rates_are_differences_by_time() -> None:
+    found = rates(BEFORE, AFTER)
+
+    assert (found.received, found.sent, found.bytes_in) == (1_500, 3_000, 150_000)
+    assert found.dropped == {"queue_full": 5}
+
+
+def test_a_broker_that_was_started_again_has_no_negative_rates() -> None:
+    assert rates(AFTER, BEFORE).received == 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (20, 5), (1, 1)])
+def test_a_screen_has_the_size_of_the_terminal(width: int, height: int) -> None:
+    shown = screen.lines(screen.Shown(AFTER, rates(BEFORE, AFTER), "queue"), width, height)
+
+    assert len(shown) == height
+    assert max(map(len, shown)) <= width
+
+
+def test_a_screen_of_80_by_24_has_all_there_is_to_say() -> None:
+    shown = screen.lines(screen.Shown(AFTER, rates(BEFORE, AFTER), "queue", "tru"), 80, 24)
+
+    assert shown[0].startswith("mqttcore 1.2.3  up 1h1m")
+    assert "in         1.5k msg/s, 150kB/s" in shown
+    assert "dropped    queue_full 5/s" in shown
+    assert "memory     1.5MB of 2.0GB; disk pressure: none" in shown
+    assert "shards     2, 1 is 12.0 s late" in shown
+    assert "WARNING    little room: make room" in shown
+    assert "clients by queue, with 'tru'" in shown
+    assert any(line.split()[0] == "truck\\x1b[2J" for line in shown if line)
+    assert shown[-1] == screen.HELP
+
+
+def test_numbers_are_short() -> None:
+    values = (0, 7, 999, 1_000, 12_345, 123_456, 1_500_000, 10**15)
+
+    assert [screen.short(value) for value in values] == [
+        *("0", "7", "999", "1.0k", "12.3k", "123k", "1.5M", "1000T")
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The data folder of a broker with a client `truck1`."""
+    listener = Listener(address="127.0.0.1:0", anonymous=True)
+    data = tmp_path / "data"
+    settings = Settings(listeners=(listener,), http=HttpListener(), data=str(data))
+    with Broker(settings) as broker, Wire(broker.port) as truck:
+        truck.connect("truck1")
+        yield data
+
+
+def test_once_prints_a_screen_and_json(run: Run, folder: pathlib.Path) -> None:
+    once = ("top", "--once", "--interval", "0.1", "--data", folder)
+
+    text, found = run(*once), run(*once, "--json")
+
+    assert (text.status, found.status) == (0, 0)
+    assert "clients    1 connected, 1 sessions" in text.out
+    assert "truck1" in text.out
+    sample = json.loads(found.out)
+    assert sample["clients"][0]["client_id"] == "truck1"
+    assert sample["rates"]["dropped"] == {}
+    assert [shard["shard"] for shard in sample["shards"]] == list(range(len(sample["shards"])))
+
+
+def test_without_a_terminal_it_says_what_to_do(run: Run, folder: pathlib.Path) -> None:
+    done = run("top", "--data", folder)
+
+    assert done.status == 2
+    assert "use --once" in done.error
+
+
+class Terminal:
+    """A terminal of 80 by 24 with the command in it."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._own, theirs = pty.openpty()
+        self.shown = ""
+        arguments = ["top", "--data", str(folder), "--interval", "0.1"]
+        self.process = subprocess.Popen(  # noqa: S603 -- our own program
+            [sys.executable, "-m", "mqttcore", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "LINES": "24", "COLUMNS": "80"},
+        )
+        os.close(theirs)
+
+    def press(self, keys: str) -> None:
+        """Types."""
+        os.write(self._own, keys.encode())
+
+    def wait_for(self, text: str, *, within_s: float = 30) -> None:
+        """Waits until this was shown."""
+        deadline = time.monotonic() + within_s
+        while text not in self.shown:
+            ready, _, _ = select.select([self._own], [], [], deadline - time.monotonic())
+            assert ready, f"{text!r} was not shown, but {self.shown!r}"
+            raw = os.read(self._own, 65_536).decode(errors="replace")
+            self.shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", " ", raw)
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._own)
+
+
+@pytest.fixture
+def terminal(folder: pathlib.Path) -> Iterator[Terminal]:
+    made = Terminal(folder)
+    yield made
+    made.close()
+
+
+def test_the_full_screen_shows_clients_and_q_ends_it(terminal: Terminal) -> None:
+    terminal.wait_for("truck1")
+    terminal.wait_for(screen.HELP)
+
+    terminal.press("q")
+
+    assert terminal.process.wait(timeout=30) == 0
+
+
+def test_keys_find_sort_and_kick(terminal: Terminal) -> None:
+    terminal.wait_for("truck1")
+    terminal.press("s")
+    terminal.wait_for("inflight")
+    terminal.press("/nobody\r")
+    terminal.wait_for("with 'nobody'")
+    terminal.press("ktruck1\r")
+    terminal.wait_for("truck1 was disconnected")
+    terminal.press("k\x1b")
+    terminal.press("q")
+
+    eventually(lambda: terminal.process.poll() == 0)
