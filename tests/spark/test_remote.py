@@ -22,7 +22,7 @@ from mqttcore.spark.remote import WHOLE_BYTES, RemoteFolder
 from mqttcore.streams.client import Client
 
 from tests.stream_folder import START_US, StreamFolder, rows
-from tests.streams.plant import TOKEN, plant_settings
+from tests.streams.plant import TOKEN, plant_settings, with_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,3 +237,27 @@ def test_read_needs_no_folder_either(spark: SparkSession, broker: Broker) -> Non
     rows = read(spark, "plant", endpoint=address(broker), token=TOKEN, files="endpoint")
 
     assert rows.count() == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("scopes", "lacking"), [("rows", '"publish"'), ("publish", '"rows"')], ids=["reads", "writes"]
+)
+def test_a_key_reads_or_publishes_as_its_scopes_say(
+    spark: SparkSession, tmp_path: pathlib.Path, scopes: str, lacking: str
+) -> None:
+    settings = with_key(plant_settings(tmp_path), tmp_path, "mq_made_up", scopes)
+    with Broker(settings) as broker:
+        place = {"endpoint": address(broker), "token": "mq_made_up"}
+
+        def read() -> None:
+            reader = spark.read.format("mqttcore").options(**place, stream="plant")
+            assert reader.load().count() == 0
+
+        def write() -> None:
+            rows = spark.createDataFrame([("out/1", "x")], "topic string, payload string")
+            rows.write.format("mqttcore").mode("append").options(**place).save()
+
+        allowed, refused = (read, write) if scopes == "rows" else (write, read)
+        allowed()
+        with pytest.raises(Exception, match=f'key "analysts" lacks the scope {lacking}'):
+            refused()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import pathlib
 
 from mqttcore import Settings
@@ -23,3 +25,21 @@ def plant_settings(folder: pathlib.Path, *, sys_interval_s: float = 0) -> Settin
         http=HttpListener(address="127.0.0.1:0", token_file=token),
         sys_interval_s=sys_interval_s,
     )
+
+
+def with_key(settings: Settings, folder: pathlib.Path, secret: str, scopes: str) -> Settings:
+    """The same endpoint with a key of the stream ``plant``; ``scopes`` as in ``rows, publish``."""
+    assert settings.http is not None
+    file = folder / "keys.toml"
+    names = ", ".join(f'"{scope}"' for scope in scopes.split(", "))
+    file.touch(0o600)
+    file.write_text(
+        f"""[[keys]]
+name = "analysts"
+sha256 = "{hashlib.sha256(secret.encode()).hexdigest()}"
+scopes = [{names}]
+streams = ["plant"]
+"""
+    )
+    http = dataclasses.replace(settings.http, keys_file=file)
+    return dataclasses.replace(settings, http=http)

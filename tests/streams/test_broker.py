@@ -24,7 +24,7 @@ from mqttcore.streams.settings import Column, Retention, Stream
 
 from tests import wire as mqtt
 from tests.eventually import eventually
-from tests.streams.plant import TOKEN, plant_settings
+from tests.streams.plant import TOKEN, plant_settings, with_key
 from tests.wire import Wire
 
 
@@ -108,6 +108,35 @@ def test_tcp_needs_the_token(broker: Broker) -> None:
             with pytest.raises(EndpointError) as caught:
                 client.streams()
             assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+
+
+def test_a_key_that_reads_rows_does_nothing_else(tmp_path: pathlib.Path) -> None:
+    settings = with_key(plant_settings(tmp_path), tmp_path, "mq_analysts", "rows")
+    secret = Stream(name="secret", filter=("secret/#",))
+    settings = dataclasses.replace(settings, streams=(*settings.streams, secret))
+    with Broker(settings) as broker:
+        host, port = broker.http_address or ("", 0)
+        with Client(f"http://{host}:{port}", token="mq_analysts") as client:  # noqa: S106 -- made up
+            assert [stream.name for stream in client.streams()] == ["plant"]
+            assert client.files("plant")
+            client.hold("plant", "etl", [0, 0])
+            refused = {
+                "seal": lambda: client.seal("plant"),
+                "release": lambda: client.release("plant", "etl"),
+                "publish": lambda: client.commit("query", 0, []),
+                "another stream": lambda: client.stream("secret"),
+            }
+            told = {}
+            for what, ask in refused.items():
+                with pytest.raises(EndpointError, match="http.keys_file") as caught:
+                    ask()
+                told[what] = (caught.value.status, caught.value.code)
+    assert told == {
+        "seal": (403, "scope"),
+        "release": (403, "scope"),
+        "publish": (403, "scope"),
+        "another stream": (403, "stream"),
+    }
 
 
 def test_a_broker_with_streams_imports_nothing_of_spark(tmp_path: pathlib.Path) -> None:

@@ -187,12 +187,12 @@ class HttpListener:
     address: HttpAddress = ""
     """Port 0 takes a free one; empty: the Unix sockets alone."""
     token_file: pathlib.Path | None = None
-    """A file with the token that requests bring; None: over TCP nothing is served that needs it."""
+    """A file with the token of the owner; None: over TCP only keys admit a request."""
     metrics: Literal["token", "open", "off"] | None = None
     """Who may read metrics over TCP; None: those with the token, or without ``token_file``
     everybody if only this machine reaches the address, else nobody."""
     keys_file: pathlib.Path | None = None
-    """A file with keys of the API and their scopes, which need not be there yet; None: no keys."""
+    """A file with keys and their scopes, which need not be there yet; None: no keys."""
     insecure: bool = False
     """Lets it stand without TLS on an address that other machines can reach."""
     tls: Tls | None = None

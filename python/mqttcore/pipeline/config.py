@@ -92,7 +92,8 @@ class Source:
     endpoint: str | None = None
     """The broker's HTTP endpoint."""
     token_file: Path | None = None
-    """A file with the token that the endpoint asks for."""
+    """A file with the broker's token, or the secret of a key with the scope ``rows``; alerts need
+    ``publish``, too."""
     topic: Filter = "#"
     starting: Literal["earliest", "latest"] = "earliest"
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000

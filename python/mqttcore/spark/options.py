@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | ``path`` | | the folder of a broker's data, or of one stream of it; also ``load(path)`` |
 | ``endpoint`` | socket in ``path`` | ``http(s)://host:port`` or ``unix:/path``; with ``stream`` |
-| ``token`` | | what the HTTP address asks for |
+| ``token`` | | the broker's token, or the secret of a key with the scope ``rows`` |
 | ``files`` | ``auto`` | sealed files by ``folder``, by ``endpoint``, or as a machine can |
 | ``stream`` | that of ``path`` | which stream of the broker |
 | ``topic`` | every topic | an MQTT topic filter; ``#`` leaves out those that begin with ``$`` |

@@ -3,7 +3,7 @@
 | option | default | meaning |
 | --- | --- | --- |
 | ``path`` or ``endpoint`` | | an mqttcore broker: the folder of its data, or its HTTP address |
-| ``token`` | | what the HTTP address asks for |
+| ``token`` | | the broker's token, or the secret of a key with the scope ``publish`` |
 | ``broker`` | | any other broker: ``mqtt://host:port`` or ``mqtts://host:port`` |
 | ``username``, ``password`` | | for ``broker`` |
 | ``ca`` | the system's | file with the certificates that ``mqtts`` trusts |

@@ -43,7 +43,7 @@ class Client:
         endpoint: ``https://host:port`` (the CAs are the system's, or those of the file that the
             environment variable ``SSL_CERT_FILE`` names), ``http://host:port``,
             ``unix:/path/of/endpoint.sock``, or the folder of a broker's data on this machine.
-        token: What the TCP address asks for.
+        token: For a TCP address: the broker's token, or the secret of a key.
         timeout_s: For each step of a request: to connect, to send, to get the next bytes.
     """
 

@@ -14,7 +14,8 @@ use crate::answer::HttpError;
 pub(super) enum Access {
     /// A Unix socket: the peer has full access, since the system reported a trusted user.
     Known,
-    /// A TCP socket: requests with the token have full access, others to health and, as `metrics` says, to metrics.
+    /// A TCP socket: requests with the token have full access, those with a key as its scopes say, others to health
+    /// and, as `metrics` says, to metrics.
     Token {
         /// `None`: no token is configured.
         token: Option<Arc<str>>,
@@ -62,14 +63,14 @@ impl Access {
         }
     }
 
-    /// The error for a request without access.
-    pub(super) fn refusal(&self) -> HttpError {
-        match self {
-            Self::Token { token: None, .. } => HttpError::forbidden(
-                "this address has no token: set http.token_file, or use a Unix socket in the data folder",
-            ),
-            _ => HttpError::unauthorized(),
+    /// The error for a request without access. `has_keys`: there are keys of the API.
+    pub(super) fn refusal(&self, has_keys: bool) -> HttpError {
+        if self.has_token() || has_keys {
+            return HttpError::unauthorized();
         }
+        let text = "this address has neither a token nor keys: set http.keys_file or http.token_file, or use a Unix \
+                    socket in the data folder";
+        HttpError::forbidden(text)
     }
 }
 

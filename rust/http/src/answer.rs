@@ -126,7 +126,7 @@ impl HttpError {
         Self::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
-            "send the token in the header: Authorization: Bearer <token>",
+            "send the token or a key in the header: Authorization: Bearer <token>",
         )
     }
 

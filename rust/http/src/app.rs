@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::HttpLimits;
 
 use super::answer::{Content, HttpError, HttpResponse, JSON, broken, json, of_type, pieces};
+use super::api::identity::Identity;
+use super::api::scope::Scope;
 use super::body;
 use super::target::{RequestTarget, finish, number};
 use super::{files, rows, sink};
@@ -119,7 +121,8 @@ impl App {
         self.sink.memory_bytes()
     }
 
-    /// Handles one authorized request. Longer than other functions: it is the table of routes.
+    /// Handles one request of `caller`. Longer than other functions: it is the table of routes, each with the scopes of
+    /// which it needs one.
     ///
     /// # Errors
     ///
@@ -128,6 +131,7 @@ impl App {
         &self,
         request: Request<Incoming>,
         limits: &HttpLimits,
+        caller: &Identity,
     ) -> Result<HttpResponse, HttpError> {
         let (head, body) = request.into_parts();
         let target = RequestTarget::parse(head.uri.path(), head.uri.query());
@@ -135,67 +139,74 @@ impl App {
             target.ok_or_else(|| HttpError::bad("the path is not valid percent-encoding"))?;
         let steps = std::mem::take(&mut target.steps);
         let steps: Vec<&str> = steps.iter().map(|step| &**step).collect();
-        let is = |method: Method, allow| expect(&head.method, &method, allow);
+        let is = |method: Method, allow, scopes: &[Scope]| {
+            expect(&head.method, &method, allow)?;
+            caller.needs_one_of(scopes)
+        };
+        if let ["v1", "streams", name, ..] = steps[..] {
+            caller.needs_stream(name)?;
+        }
         match steps[..] {
             ["v1", "streams"] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows, Scope::Publish])?;
                 finish(&target)?;
-                self.names()
+                self.names(caller)
             }
             ["v1", "streams", name] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows, Scope::Publish])?;
                 finish(&target)?;
                 self.describe(name)
             }
             ["v1", "streams", name, "rows"] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows])?;
                 self.rows(name, target)
             }
             ["v1", "streams", name, "files"] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows])?;
                 finish(&target)?;
                 self.files(name)
             }
             ["v1", "streams", name, "files", file] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows])?;
                 finish(&target)?;
                 self.file(name, file, &head.headers).await
             }
             ["v1", "streams", name, "offsets"] => {
-                is(Method::GET, "GET")?;
+                is(Method::GET, "GET", &[Scope::Rows])?;
                 self.offsets(name, target).await
             }
             ["v1", "streams", name, "holds"] => {
-                is(Method::POST, "POST")?;
+                is(Method::POST, "POST", &[Scope::Rows])?;
                 finish(&target)?;
-                self.hold(name, body::json(body, limits).await?).await
+                self.hold(name, body::json(body, limits).await?, caller)
+                    .await
             }
             ["v1", "streams", name, "holds", consumer] => {
-                is(Method::DELETE, "DELETE")?;
+                is(Method::DELETE, "DELETE", &[Scope::Operate])?;
                 finish(&target)?;
                 self.release(name, consumer).await
             }
             ["v1", "streams", name, "seal"] => {
-                is(Method::POST, "POST")?;
+                is(Method::POST, "POST", &[Scope::Operate])?;
                 finish(&target)?;
                 self.seal(name).await
             }
             ["v1", "sink", "stage"] => {
-                is(Method::POST, "POST")?;
+                is(Method::POST, "POST", &[Scope::Publish])?;
                 sink::stage(&self.sink, target, body, limits).await
             }
             ["v1", "sink", "commit"] => {
-                is(Method::POST, "POST")?;
+                is(Method::POST, "POST", &[Scope::Publish])?;
                 finish(&target)?;
                 sink::commit(&self.sink, body, limits).await
             }
             ["v1", "sink", "abort"] => {
-                is(Method::POST, "POST")?;
+                is(Method::POST, "POST", &[Scope::Publish])?;
                 finish(&target)?;
                 sink::abort(&self.sink, body, limits).await
             }
             ["v1", "spark", query] => {
-                is(Method::PUT, "PUT")?;
+                is(Method::PUT, "PUT", &[Scope::Rows, Scope::Publish])?;
                 finish(&target)?;
                 self.report(query, body::json(body, limits).await?)
             }
@@ -203,9 +214,11 @@ impl App {
         }
     }
 
-    fn names(&self) -> Result<HttpResponse, HttpError> {
+    /// Lists the streams that `caller` may ask for.
+    fn names(&self, caller: &Identity) -> Result<HttpResponse, HttpError> {
         let mut listed = Vec::new();
-        for name in self.rows.streams.names() {
+        let names = self.rows.streams.names().into_iter();
+        for name in names.filter(|name| caller.reaches(name)) {
             let description = self
                 .rows
                 .streams
@@ -305,12 +318,18 @@ impl App {
         Ok(json(&json!({"offsets": offsets.await?})))
     }
 
-    async fn hold(&self, name: &str, hold: HoldRequest) -> Result<HttpResponse, HttpError> {
+    async fn hold(
+        &self,
+        name: &str,
+        hold: HoldRequest,
+        caller: &Identity,
+    ) -> Result<HttpResponse, HttpError> {
         if hold.consumer.is_empty() || hold.consumer.len() > CONSUMER_BYTES {
             let text = format!("the name of a consumer must have 1 to {CONSUMER_BYTES} bytes");
             return Err(HttpError::bad(text));
         }
-        let HoldRequest { consumer, offsets } = hold;
+        let consumer = caller.consumer(&hold.consumer).into_owned();
+        let offsets = hold.offsets;
         self.blocking(name, move |rows, name| {
             rows.streams.hold(name, &consumer, &offsets)
         })

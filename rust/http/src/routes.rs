@@ -104,11 +104,11 @@ impl Routes {
         if path.starts_with(api::PREFIX) {
             return Ok(self.api.answer(request, limits, caller).await);
         }
-        if !caller.is_owner() {
-            return Err(access.refusal());
-        }
+        let Some(identity) = &caller.identity else {
+            return Err(access.refusal(self.api.keys().has_any()));
+        };
         match &self.streams {
-            Some(streams) => streams.answer(request, limits).await,
+            Some(streams) => streams.answer(request, limits, identity).await,
             None => Err(HttpError::not_found("unknown path")),
         }
     }

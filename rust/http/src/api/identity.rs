@@ -1,9 +1,13 @@
 //! Identity of a caller: the peer of a Unix socket, the token, or a key.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use mqttcore_broker::AddressKey;
 
 use crate::access::Access;
+use crate::answer::HttpError;
 
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
@@ -14,6 +18,8 @@ pub(crate) struct Identity {
     /// Name in errors and logs.
     pub(crate) name: String,
     pub(crate) scopes: Scopes,
+    /// The streams below `/v1/streams` that it may ask for; `None`: all.
+    streams: Option<Arc<[String]>>,
 }
 
 impl Identity {
@@ -21,7 +27,13 @@ impl Identity {
         Self {
             name: name.into(),
             scopes,
+            streams: None,
         }
+    }
+
+    /// Limits it to these streams; `None`: all.
+    pub(crate) fn limited_to(self, streams: Option<Arc<[String]>>) -> Self {
+        Self { streams, ..self }
     }
 
     /// The broker's own user, root, or a client with the token.
@@ -31,6 +43,58 @@ impl Identity {
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
         self.scopes.has(scope)
+    }
+
+    /// Checks that it has one of `scopes`.
+    ///
+    /// # Errors
+    ///
+    /// Status 403, with the scopes.
+    pub(crate) fn needs_one_of(&self, scopes: &[Scope]) -> Result<(), HttpError> {
+        if scopes.iter().any(|scope| self.has(*scope)) {
+            return Ok(());
+        }
+        let names: Vec<_> = scopes
+            .iter()
+            .map(|scope| format!("{:?}", scope.name()))
+            .collect();
+        let text = format!(
+            "{} lacks the scope {}: use a key whose scopes in http.keys_file have it",
+            self.name,
+            names.join(" or ")
+        );
+        Err(HttpError::new(StatusCode::FORBIDDEN, "scope", text))
+    }
+
+    /// Whether it may ask for this stream.
+    pub(crate) fn reaches(&self, stream: &str) -> bool {
+        let listed = |streams: &Arc<[String]>| streams.iter().any(|name| name == stream);
+        self.streams.as_ref().is_none_or(listed)
+    }
+
+    /// Checks that it may ask for this stream.
+    ///
+    /// # Errors
+    ///
+    /// Status 403, whether the stream exists or not.
+    pub(crate) fn needs_stream(&self, stream: &str) -> Result<(), HttpError> {
+        if self.reaches(stream) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} lacks the stream {stream:?}: use a key whose streams in http.keys_file have it",
+            self.name
+        );
+        Err(HttpError::new(StatusCode::FORBIDDEN, "stream", text))
+    }
+
+    /// The name under which the holds of its consumer are stored. A caller without the scope `operate` has holds of
+    /// its own: with the names of others it could move their holds.
+    pub(crate) fn consumer<'a>(&self, consumer: &'a str) -> Cow<'a, str> {
+        if self.has(Scope::Operate) {
+            return consumer.into();
+        }
+        format!("{}: {consumer}", self.name).into()
     }
 }
 
@@ -44,12 +108,6 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether it has full access.
-    pub(crate) fn is_owner(&self) -> bool {
-        let identity = self.identity.as_ref();
-        identity.is_some_and(|identity| identity.scopes == Scopes::all())
-    }
-
     /// Whether it has the scope `view`.
     pub(crate) fn may_view(&self) -> bool {
         let identity = self.identity.as_ref();

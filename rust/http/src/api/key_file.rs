@@ -23,6 +23,9 @@ pub(crate) struct Entry {
     /// Hash of the whole secret, in hexadecimal digits.
     pub(super) sha256: String,
     pub(crate) scopes: Vec<Scope>,
+    /// Names of the streams below `/v1/streams` that the key may ask for. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) streams: Option<Vec<String>>,
     /// Time at which the key expires; in UTC if it has no offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<Datetime>,

@@ -26,6 +26,8 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 struct KeyInfo {
     name: String,
     scopes: Vec<Scope>,
+    /// Names of the streams that it may ask for; null: all.
+    streams: Option<Vec<String>>,
     /// A date, or date and time.
     expires: Option<String>,
 }
@@ -35,6 +37,7 @@ impl From<Entry> for KeyInfo {
         Self {
             name: entry.name,
             scopes: entry.scopes,
+            streams: entry.streams,
             expires: entry.expires.map(|at| at.to_string()),
         }
     }
@@ -73,6 +76,9 @@ struct NewKey {
     name: String,
     #[schema(min_items = 1)]
     scopes: Vec<Scope>,
+    /// Names of the streams below `/v1/streams` that it may ask for. Default: all.
+    #[schema(min_items = 1)]
+    streams: Option<Vec<String>>,
     /// A date, or date and time, such as `2027-01-01T00:00:00Z`.
     expires: Option<String>,
 }
@@ -102,7 +108,11 @@ async fn add(
         })
     });
     let (expires, name) = (expires.transpose()?, new.name.clone());
-    let secret = on_disk(move || state.keys.add(&new.name, &new.scopes, expires)).await?;
+    let add = move || {
+        let keys = &state.keys;
+        keys.add(&new.name, &new.scopes, new.streams, expires)
+    };
+    let secret = on_disk(add).await?;
     Ok((StatusCode::CREATED, Json(AddedKey { name, secret })))
 }
 

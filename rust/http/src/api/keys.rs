@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -35,6 +35,7 @@ struct Key {
     entry: Entry,
     digest: [u8; 32],
     expires_s: Option<u64>,
+    streams: Option<Arc<[String]>>,
 }
 
 impl Keys {
@@ -103,7 +104,8 @@ impl Keys {
         }
         let key = found.filter(|key| key.expires_s.is_none_or(|end| unix_s(now) < end))?;
         let scopes = key.entry.scopes.iter().copied().collect();
-        Some(Identity::new(format!("key {:?}", key.entry.name), scopes))
+        let identity = Identity::new(format!("key {:?}", key.entry.name), scopes);
+        Some(identity.limited_to(key.streams.clone()))
     }
 
     /// The keys in force, expired ones included.
@@ -121,6 +123,7 @@ impl Keys {
         &self,
         name: &str,
         scopes: &[Scope],
+        streams: Option<Vec<String>>,
         expires: Option<Datetime>,
     ) -> Result<String, KeysError> {
         let secret = secret().map_err(|_| KeysError::Invalid("the system has no random bytes"))?;
@@ -128,6 +131,7 @@ impl Keys {
             name: name.into(),
             sha256: hex(&Sha256::digest(secret.as_bytes())),
             scopes: scopes.iter().copied().collect::<Scopes>().names(),
+            streams,
             expires,
         };
         Key::of(&entry).map_err(KeysError::Invalid)?;
@@ -194,13 +198,17 @@ impl Key {
             return Err("the name of a key must have 1 to 128 bytes");
         }
         if entry.scopes.is_empty() {
-            return Err("a key needs scopes: view, payload, operate, admin");
+            return Err("a key needs scopes: view, payload, operate, admin, rows, publish");
+        }
+        if entry.streams.as_ref().is_some_and(Vec::is_empty) {
+            return Err("streams must name a stream, or be left out for all streams");
         }
         let digest = unhex(&entry.sha256).ok_or("sha256 must have 64 hexadecimal digits")?;
         let expires_s = entry.expires.map(super::key_time::end_s);
         let expires_s = expires_s.map(|end| end.ok_or("expires must be a date or a date and time"));
         Ok(Self {
             expires_s: expires_s.transpose()?,
+            streams: entry.streams.as_deref().map(Into::into),
             entry: entry.clone(),
             digest,
         })
@@ -259,7 +267,7 @@ mod tests {
         let keys = Keys::open(Some(folder.file())).unwrap();
         assert!(!keys.has_any());
 
-        let secret = keys.add("grafana", &[Scope::View], None).unwrap();
+        let secret = keys.add("grafana", &[Scope::View], None, None).unwrap();
 
         assert!(secret.starts_with("mq_") && secret.len() == 55, "{secret}");
         let text = fs::read_to_string(folder.file()).unwrap();
@@ -274,7 +282,7 @@ mod tests {
             assert!(keys.identify(b"mq_wrong", now).is_none());
         }
         assert!(matches!(
-            keys.add("grafana", &[Scope::View], None),
+            keys.add("grafana", &[Scope::View], None, None),
             Err(KeysError::Exists(_))
         ));
         assert!(keys.revoke("grafana").unwrap());
@@ -286,11 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn a_key_may_name_the_streams_that_it_reaches() {
+        let folder = Folder::new("streams");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+        let plant = Some(vec!["plant".to_owned()]);
+        let secret = keys.add("a", &[Scope::Rows], plant, None).unwrap();
+
+        let other = Keys::open(Some(folder.file())).unwrap();
+
+        let identity = other.identify(secret.as_bytes(), SystemTime::now());
+        let identity = identity.unwrap();
+        assert!(identity.reaches("plant") && !identity.reaches("secret"));
+        assert!(
+            keys.add("b", &[Scope::Rows], Some(Vec::new()), None)
+                .is_err()
+        );
+    }
+
+    #[test]
     fn a_key_ends_when_it_says() {
         let folder = Folder::new("end");
         let keys = Keys::open(Some(folder.file())).unwrap();
         let end: Datetime = "1970-01-02T01:00:00+01:00".parse().unwrap();
-        let secret = keys.add("short", &[Scope::Admin], Some(end)).unwrap();
+        let secret = keys.add("short", &[Scope::Admin], None, Some(end)).unwrap();
         let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
 
         assert!(keys.identify(secret.as_bytes(), at(86_399)).is_some());
@@ -301,7 +327,7 @@ mod tests {
     fn a_file_that_others_may_read_or_that_is_wrong_is_refused_and_the_keys_stay() {
         let folder = Folder::new("rights");
         let keys = Keys::open(Some(folder.file())).unwrap();
-        let secret = keys.add("a", &[Scope::View], None).unwrap();
+        let secret = keys.add("a", &[Scope::View], None, None).unwrap();
         let good = fs::read_to_string(folder.file()).unwrap();
 
         for (text, mode, word) in [
@@ -339,7 +365,7 @@ mod tests {
         let folder = Folder::new("mended");
         let keys = Keys::open(Some(folder.file())).unwrap();
         let other = Keys::open(Some(folder.file())).unwrap();
-        let secret = other.add("a", &[Scope::View], None).unwrap();
+        let secret = other.add("a", &[Scope::View], None, None).unwrap();
         let rights = |mode| fs::set_permissions(folder.file(), fs::Permissions::from_mode(mode));
         rights(0o644).unwrap();
         assert!(keys.refresh().is_err());
@@ -356,14 +382,14 @@ mod tests {
     fn a_file_with_a_wrong_entry_is_not_changed_unless_the_entry_goes() {
         let folder = Folder::new("wrong");
         let keys = Keys::open(Some(folder.file())).unwrap();
-        keys.add("a", &[Scope::View], None).unwrap();
+        keys.add("a", &[Scope::View], None, None).unwrap();
         let wrong = "[[keys]]\nname='b'\nsha256='12'\nscopes=['view']\n";
         let text = fs::read_to_string(folder.file()).unwrap() + wrong;
         folder.write(&text);
 
         for done in [
             keys.revoke("a").map(drop),
-            keys.add("c", &[Scope::View], None).map(drop),
+            keys.add("c", &[Scope::View], None, None).map(drop),
         ] {
             let error = done.unwrap_err().to_string();
             assert!(error.contains("key \"b\": sha256"), "{error}");

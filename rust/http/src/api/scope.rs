@@ -31,10 +31,21 @@ pub(crate) enum Scope {
     Operate,
     /// Configuration, keys, backup.
     Admin,
+    /// Reads rows of streams, and holds them for consumers of its own.
+    Rows,
+    /// Publishes rows through the sink.
+    Publish,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 4] = [Self::View, Self::Payload, Self::Operate, Self::Admin];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::View,
+        Self::Payload,
+        Self::Operate,
+        Self::Admin,
+        Self::Rows,
+        Self::Publish,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -42,6 +53,8 @@ impl Scope {
             Self::Payload => "payload",
             Self::Operate => "operate",
             Self::Admin => "admin",
+            Self::Rows => "rows",
+            Self::Publish => "publish",
         }
     }
 

@@ -16,4 +16,5 @@ mod explain;
 mod kept_clock;
 mod operations;
 mod served;
+mod stream_keys;
 mod streams;
