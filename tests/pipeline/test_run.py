@@ -20,8 +20,7 @@ from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Alert, Gold, Pipeline, Silver, Source
 from mqttcore.pipeline.progress import JsonLines
 from mqttcore.pipeline.run import run
-from mqttcore.pipeline.runner import Runner
-from mqttcore.pipeline.stages import stages
+from mqttcore.pipeline.runner import Runner, planned
 from mqttcore.pipeline.tables import Batch, DeltaTable
 from mqttcore.streams.client import Client
 from mqttcore.streams.settings import Stream
@@ -124,11 +123,13 @@ def test_messages_become_tables_once(
     assert windows[0] == (begin, "m1", 2, 30.0)
     assert {start for start, *_ in windows} <= {begin, begin + minute, begin + 2 * minute}
     lines = [json.loads(line) for line in told.getvalue().splitlines()]
-    bronze = [line for line in lines if line["query"] == "factory.bronze"]
-    assert [(line["batch"], line["rows"], line["lag_messages"]) for line in bronze] == [
-        (0, 9, 0),
-        (1, 2, 0),
+    keys = ("query", "batch", "rows", "lag_messages", "quarantined", "late_rows", "repeats")
+    assert [tuple(line[key] for key in keys) for line in lines] == [
+        ("factory", 0, 9, 0, 4, 0, 1),
+        ("factory", 1, 2, 0, 0, 0, 0),
     ]
+    settled = START + datetime.timedelta(seconds=190)
+    assert datetime.datetime.fromisoformat(lines[-1]["watermark"]) == settled
 
 
 def test_rule_6_the_broker_keeps_nothing_of_the_last_batch_that_is_done(
@@ -138,23 +139,24 @@ def test_rule_6_the_broker_keeps_nothing_of_the_last_batch_that_is_done(
     chosen = pipeline(tmp_path, gold=(), source=source)
     append = DeltaTable.append
 
-    def die_in_the_last(table: DeltaTable, rows: DataFrame, batch: Batch) -> int | None:
+    def die_in_the_last(
+        table: DeltaTable, rows: DataFrame, batch: Batch, *, mark_us: int | None = None
+    ) -> int | None:
         if batch.ends == (10,):
             raise PipelineError("out of luck")
-        return append(table, rows, batch)
+        return append(table, rows, batch, mark_us=mark_us)
 
     with FakeEndpoint(make_stream()) as endpoint:
         endpoint.write(rows([message(second) for second in range(5)]))
         run(chosen, spark=spark, once=True)
-        assert endpoint.holds == {"factory.bronze": [5], "factory.silver": [5]}
+        assert endpoint.holds == {"factory": [5]}
 
         endpoint.write(rows([message(second) for second in range(5, 10)], base=5))
         monkeypatch.setattr(DeltaTable, "append", die_in_the_last)
         with pytest.raises(PipelineError, match="out of luck"):
             run(chosen, spark=spark, once=True)
 
-    assert [8] in endpoint.holds.values()
-    assert all(hold <= [8] for hold in endpoint.holds.values())
+    assert endpoint.holds == {"factory": [8]}
 
 
 def test_a_lost_checkpoint_does_not_double_the_tables(
@@ -169,15 +171,6 @@ def test_a_lost_checkpoint_does_not_double_the_tables(
         run(chosen, spark=spark, once=True)
 
     assert len(held(tmp_path, "silver")) == 5
-
-
-def two_queries(listening: Wire) -> list[mqtt.Packet]:
-    """What the first two queries told of themselves."""
-    told: dict[str, mqtt.Packet] = {}
-    while len(told) < 2:
-        packet = listening.expect(mqtt.PUBLISH)
-        told[packet.topic] = packet
-    return list(told.values())
 
 
 def test_an_alert_is_sent_once_however_often_its_batch_comes(
@@ -209,22 +202,19 @@ def test_an_alert_is_sent_once_however_often_its_batch_comes(
 
         run(chosen, spark=spark, once=True)
         # as if Spark had died before it noted that
-        (tmp_path / "tables" / "_checkpoints" / "silver" / "commits" / "0").unlink()
+        (tmp_path / "tables" / "_checkpoints" / "query" / "commits" / "0").unlink()
         run(chosen, spark=spark, once=True)
         broker.publish("alerts/end", "")
 
         came = [watcher.expect(mqtt.PUBLISH) for _ in range(3)]
-        told = {each.topic: json.loads(each.payload) for each in two_queries(listening)}
+        told = listening.expect(mqtt.PUBLISH)
 
     assert sorted(each.topic for each in came) == ["alerts/end", "alerts/m1", "alerts/m3"]
     assert came[-1].topic == "alerts/end"
     values = {each.topic: json.loads(each.payload)["temperature"] for each in came[:2]}
     assert values == {"alerts/m1": 95.5, "alerts/m3": 99.0}
     assert len(held(tmp_path, "silver")) == 3
-    assert {topic: report["rows"] for topic, report in told.items()} == {
-        "$SYS/spark/factory.bronze": 3,
-        "$SYS/spark/factory.silver": 3,
-    }
+    assert (told.topic, json.loads(told.payload)["rows"]) == ("$SYS/spark/factory", 3)
 
 
 def test_an_alert_that_would_come_back_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -249,7 +239,7 @@ def test_an_expression_that_does_not_fit_is_named(
     gold = Gold(name="broken", window="1 minute", columns=("max(temprature) AS highest",))
 
     with pytest.raises(PipelineError, match=r"gold broken: .*temprature"):
-        stages(spark, pipeline(tmp_path, gold=(gold,)))
+        planned(spark, pipeline(tmp_path, gold=(gold,)))
 
 
 def test_two_pipelines_do_not_share_checkpoints(
@@ -278,11 +268,8 @@ def test_a_pipeline_that_is_ended_leaves_no_batch_half_done(
 
     runner.wait()
 
-    for stage in runner.stages:
-        checkpoint = tmp_path / "tables" / "_checkpoints" / stage.name
-        planned, done = (
-            {each.name for each in (checkpoint / kind).glob("[0-9]*")} for kind in KINDS
-        )
-        assert planned == done
+    checkpoint = tmp_path / "tables" / "_checkpoints" / "query"
+    begun, done = ({each.name for each in (checkpoint / kind).glob("[0-9]*")} for kind in KINDS)
+    assert begun == done
     run(dataclasses.replace(chosen, trigger="available_now"), spark=spark)
     assert sorted(row["offset"] for row in held(tmp_path, "bronze")) == list(range(50))

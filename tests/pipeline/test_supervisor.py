@@ -13,7 +13,7 @@ from mqttcore.errors import PipelineError
 from mqttcore.pipeline import runner as runner_module
 from mqttcore.pipeline import supervisor
 from mqttcore.pipeline.runner import Runner
-from mqttcore.pipeline.supervisor import Restarts, may_pass, retried, wait_until_planned
+from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
 from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
@@ -66,18 +66,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @dataclasses.dataclass
 class Query:
-    """A query as Spark has it: how it ends, and what its status says before."""
+    """A query as Spark has it: how it ends."""
 
-    name: str
     failure: str | None = None
-    messages: list[str] = dataclasses.field(default_factory=lambda: ["Processing new data"])
     isActive: bool = True  # noqa: N815 -- Spark's name
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it does; the last message stays."""
-        message = self.messages.pop(0) if len(self.messages) > 1 else self.messages[0]
-        return {"message": message, "isTriggerActive": False}
+        """No batch is running."""
+        return {"message": "Waiting for data to arrive", "isTriggerActive": False}
 
     def awaitTermination(self, _limit: float) -> bool:  # noqa: N802 -- Spark's name
         """Ends at once, as it should or not."""
@@ -91,40 +88,29 @@ class Query:
         self.isActive = False
 
 
-@dataclasses.dataclass
-class Stage:
-    """A stage without rows."""
-
-    name: str
-
-
 class PretendedRunner(Runner):
-    """A runner whose queries fail as the test says."""
+    """A runner whose query fails as the test says."""
 
-    def __init__(self, clock: Clock, names: list[str], failures: dict[str, list[str]]) -> None:
+    def __init__(self, clock: Clock, failures: list[str]) -> None:
         self.clock = clock
-        self.refusals: dict[str, list[str]] = {}
+        self.refusals: list[str] = []
         self.pipeline = named("p")
-        self.stages = [Stage(name) for name in names]  # type: ignore[assignment]
         self.queries = []
         self.failures = failures
-        self.started: list[tuple[str, float]] = []
+        self.started: list[float] = []
         self._restarts = Restarts()
-        self._due = {}
         self._is_over = ClockEvent(clock)
         self._open = contextlib.ExitStack()
 
-    def _started(self, stage: Any) -> Any:  # noqa: ANN401 -- a pretended query
-        self.started.append((stage.name, self.clock.now))
-        if refusals := self.refusals.get(stage.name):
-            raise RuntimeError(refusals.pop(0))
-        failures = self.failures.get(stage.name, [])
-        return Query(stage.name, failures.pop(0) if failures else None)
+    def _started(self) -> Any:  # noqa: ANN401 -- a pretended query
+        self.started.append(self.clock.now)
+        if self.refusals:
+            raise RuntimeError(self.refusals.pop(0))
+        return Query(self.failures.pop(0) if self.failures else None)
 
     def begin(self) -> None:
-        """Starts the queries, without locks and holds."""
-        queries = map(self._start, self.stages)
-        self.queries = [query for query in queries if query is not None]
+        """Starts the query, without locks and holds."""
+        self._start()
 
 
 def named(name: str) -> Pipeline:
@@ -156,70 +142,57 @@ def test_a_query_that_a_busy_machine_ended_starts_again(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="mqttcore")
-    runner = PretendedRunner(clock, ["bronze", "silver"], {"silver": [BUSY, BUSY]})
+    runner = PretendedRunner(clock, [BUSY, BUSY])
 
     runner.begin()
     runner.wait()
 
-    silver = [(name, at) for name, at in runner.started if name == "silver"]
-    assert silver == [("silver", 0.0), ("silver", 2.0), ("silver", 6.0)]
-    assert len(runner.started) == 4
-    assert caplog.messages[0] == f"query p.silver failed, restart 1 of 6 in 2 s: {BUSY}"
+    assert runner.started == [0.0, 2.0, 6.0]
+    assert caplog.messages[0] == f"query p failed, restart 1 of 6 in 2 s: {BUSY}"
 
 
 def test_a_query_that_fails_for_good_ends_the_pipeline(clock: Clock) -> None:
-    runner = PretendedRunner(clock, ["bronze", "silver"], {"bronze": [WRONG]})
+    runner = PretendedRunner(clock, [WRONG])
     runner.begin()
 
-    with pytest.raises(PipelineError, match=r"query p\.bronze: stream plant"):
+    with pytest.raises(PipelineError, match=r"query p: stream plant"):
         runner.wait()
 
-    assert runner.started == [("bronze", 0.0), ("silver", 0.0)]
+    assert runner.started == [0.0]
     assert not any(query.isActive for query in runner.queries)
     assert clock.waits == []
 
 
-def test_an_end_while_a_query_waits_for_its_restart_is_heard_at_once(clock: Clock) -> None:
-    runner = PretendedRunner(clock, ["bronze"], {"bronze": [BUSY] * 6})
+def test_an_end_while_the_query_waits_for_its_restart_is_heard(clock: Clock) -> None:
+    runner = PretendedRunner(clock, [BUSY] * 6)
     runner.begin()
     clock.meanwhile = runner.end
 
     runner.wait()
 
-    assert runner.started == [("bronze", 0.0)]
-    assert clock.now <= runner_module.LOOK_S
-
-
-def test_other_queries_are_looked_at_while_one_waits_for_its_restart(clock: Clock) -> None:
-    runner = PretendedRunner(clock, ["bronze", "silver"], {"bronze": [BUSY], "silver": [WRONG]})
-    runner.begin()
-
-    with pytest.raises(PipelineError, match=r"query p\.silver: stream plant"):
-        runner.wait()
-
-    assert runner.started == [("bronze", 0.0), ("silver", 0.0)]
+    assert runner.started == [0.0]
 
 
 def test_a_restart_that_fails_is_put_off_as_well(clock: Clock) -> None:
-    runner = PretendedRunner(clock, ["bronze"], {"bronze": [BUSY]})
+    runner = PretendedRunner(clock, [BUSY])
     runner.begin()
-    runner.refusals["bronze"] = [BUSY]
+    runner.refusals = [BUSY]
 
     runner.wait()
 
-    assert runner.started == [("bronze", 0.0), ("bronze", 2.0), ("bronze", 6.0)]
+    assert runner.started == [0.0, 2.0, 6.0]
 
 
-def test_an_end_while_a_query_does_not_start_is_heard(clock: Clock) -> None:
-    runner = PretendedRunner(clock, ["bronze"], {})
-    runner.refusals["bronze"] = [BUSY] * 6
+def test_an_end_while_the_query_does_not_start_is_heard(clock: Clock) -> None:
+    runner = PretendedRunner(clock, [])
+    runner.refusals = [BUSY] * 6
     clock.meanwhile = runner.end
 
     runner.begin()
     runner.wait()
 
     assert runner.queries == []
-    assert runner.started == [("bronze", 0.0)]
+    assert runner.started == [0.0]
 
 
 def test_the_budget_of_restarts_ends_and_comes_back(clock: Clock) -> None:
@@ -246,27 +219,3 @@ def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None
     with pytest.raises(RuntimeError, match="are deleted"):
         retried(fail, "p", Restarts(), ClockEvent(clock))
     assert len(clock.waits) == 2
-
-
-@pytest.mark.parametrize(
-    ("messages", "waits"),
-    [
-        (["Initializing sources", "Getting offsets from x", "Processing new data"], 2),
-        (["Waiting for data to arrive"], 0),
-    ],
-)
-def test_the_next_query_starts_when_the_last_one_has_planned(
-    clock: Clock, messages: list[str], waits: int
-) -> None:
-    wait_until_planned(Query("q", messages=messages), lambda: False)  # type: ignore[arg-type]
-
-    assert len(clock.waits) == waits
-
-
-def test_a_query_that_never_plans_holds_the_others_back_for_a_while_only(clock: Clock) -> None:
-    query = Query("q", messages=["Initializing sources"])
-
-    wait_until_planned(query, lambda: False)  # type: ignore[arg-type]
-    assert clock.now >= supervisor.PLANNED_S
-
-    wait_until_planned(query, lambda: True)  # type: ignore[arg-type]

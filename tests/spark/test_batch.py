@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from mqttcore.pipeline.tables import arrow_schema
+from mqttcore.pipeline.table_files import arrow_schema
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import SPARK, at, numbered

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
-from mqttcore.pipeline.tables import arrow_schema
+from mqttcore.pipeline.table_files import arrow_schema
 from mqttcore.spark import from_kafka, read, read_stream, retained, retained_stream
 from mqttcore.spark.folder import SealedFile
 from mqttcore.spark.tables import late_ranges, matches, topic_pattern

@@ -135,21 +135,27 @@ def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
 
 
 def show(pipeline: Pipeline, *, explain: bool) -> None:
-    """Prints each query's tables with their columns, or its plan."""
+    """Prints the tables with their columns, or the plans of Spark."""
     from mqttcore.pipeline.run import session_for
-    from mqttcore.pipeline.stages import stages
+    from mqttcore.pipeline.stages import messages, tables
 
     with session_for(pipeline) as spark:
-        for stage in stages(spark, pipeline):
-            print(f"query {pipeline.name}.{stage.name}")
+        rows = messages(spark, pipeline)
+        made = tables(rows, pipeline)
+        print(f"query {pipeline.name}")
+        if explain:
+            rows.explain()
+        for name, table in made.items():
             if explain:
-                stage.rows.explain()
+                if name not in {"bronze", "quarantine"}:
+                    print(f"table {name}, of the rows of a batch")
+                    table.explain()
                 continue
-            for output in stage.outputs:
-                print(f"  table {pipeline.tables / output.table} ({pipeline.format})")
-                for column in output.select(stage.rows).schema:
-                    print(f"    {column.name:20} {column.dataType.simpleString()}")
-                for alert in output.alerts:
+            print(f"  table {pipeline.tables / name} ({pipeline.format})")
+            for column in table.schema:
+                print(f"    {column.name:20} {column.dataType.simpleString()}")
+            for alert in pipeline.alerts:
+                if alert.table == name:
                     print(f"    alert {alert.name}: when {alert.when} to {alert.topic}")
 
 

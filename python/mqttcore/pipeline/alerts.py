@@ -5,7 +5,7 @@ commit that it has seen before without publishing again. So a batch that Spark r
 alerts sent once, whatever died in between.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -31,13 +31,14 @@ class AlertPublisher:
         # names the stream, too: an alert that the stream would contain again is rejected
         self._options = source.place()
 
-    def publish(self, rows: "DataFrame", alerts: Iterable[Alert], batch: "Batch") -> None:
-        """Publishes what ``alerts`` say of a batch's rows, unless that was done before.
+    def publish(self, parts: Sequence["DataFrame"], batch: "Batch") -> None:
+        """Publishes the messages of all alerts of a batch, unless that was done before.
 
         Spark raises what the sink does, and nothing was published: a `LoopError`, or an
         `EndpointError` when the broker refuses or does not come back.
         """
-        parts = [alert_messages(rows, alert) for alert in alerts]
+        if not parts:
+            return
         messages = reduce(lambda one, other: one.unionByName(other), parts)
         once = {"txnAppId": batch.query, "txnVersion": str(batch.number)}
         messages.write.format("mqttcore").mode("append").options(**self._options, **once).save()

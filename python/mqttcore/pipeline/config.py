@@ -45,7 +45,7 @@ from mqttcore.streams.client import Client
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
 
-__all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load"]
+__all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load", "microseconds"]
 
 NAMES = "lower-case letters, digits and _, beginning with a letter"
 UNITS = "a number and a unit, as 10 seconds, 1 minute or 2 hours"
@@ -62,6 +62,21 @@ def check_duration(text: str) -> None:
     """Refuses what Spark does not take for a length of time."""
     if not re.fullmatch(r"[1-9]\d* (millisecond|second|minute|hour|day)s?", text):
         raise ValueError(f"{text!r} is not a duration")
+
+
+def microseconds(duration: str) -> int:
+    """The length of a `Duration`."""
+    number, unit = duration.split()
+    return int(number) * UNIT_US[unit.removesuffix("s")]
+
+
+UNIT_US = {
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+}
 
 
 def check_trigger(text: str) -> None:
@@ -157,7 +172,8 @@ class Silver:
     event_time: Name = "timestamp"
     """The column that windows and the watermark go by; the broker's time unless said otherwise."""
     watermark: Duration = "1 minute"
-    """How late a message may come; later ones are not counted in windows and not deduplicated."""
+    """How late a message may come: later ones go to quarantine, if there are gold tables or columns
+    in ``dedupe``. Windows close when messages come that are so much newer than their end."""
     valid: tuple[Sql, ...] = ()
     """Conditions; a message that fails one, or has nothing to say to it, goes to quarantine."""
     dedupe: tuple[Name, ...] = ()

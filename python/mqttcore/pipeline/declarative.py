@@ -86,7 +86,7 @@ def emit(pipeline: Pipeline, folder: Path) -> list[Path]:
 
 def program(pipeline: Pipeline) -> str:
     """The Python file of a declarative pipeline."""
-    options = source_options(pipeline, "")
+    options = source_options(pipeline)
     if "path" in options:
         options["path"] = str(Path(options["path"]).absolute())
     head = HEAD.format(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.files import locked, sync_path
-from mqttcore.pipeline.tables import statistics
+from mqttcore.pipeline.table_files import statistics
 from mqttcore.spark.folder import SealedFile, StreamFolder
 
 if TYPE_CHECKING:

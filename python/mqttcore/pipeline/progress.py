@@ -6,9 +6,9 @@
 | rows_per_s | messages a second of the time that the batch took |
 | lag_messages, lag_s | what the stream held beyond the batch; how old the newest message read is |
 | batch_ms | the batch's time, and ``phases_ms`` what of it went where, as Spark names it |
-| state_rows, state_bytes | what windows and deduplication remember |
-| late_rows | messages that came behind the watermark and were left out |
-| watermark | up to where event time is settled |
+| quarantined, late_rows | messages that went to quarantine, and how many of them were late |
+| repeats | messages that silver had already; null if it had the whole batch, before a crash |
+| watermark | up to where event time is settled: windows that end there are in gold tables |
 """
 
 import datetime
@@ -16,7 +16,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from mqttcore.pipeline.batches import Written
 
 __all__ = ["JsonLines", "Lines", "Progress", "Reporter", "Told", "telling"]
 
@@ -52,9 +54,9 @@ class Progress:
     lag_s: float
     batch_ms: int
     phases_ms: Mapping[str, int] = field(default_factory=dict)
-    state_rows: int = 0
-    state_bytes: int = 0
+    quarantined: int = 0
     late_rows: int = 0
+    repeats: int | None = 0
     watermark: str = ""
 
     def figures(self) -> list[str]:
@@ -63,10 +65,11 @@ class Progress:
             f"{self.rows:9,} rows {self.rows_per_s:11,.0f}/s {self.batch_ms:6,} ms",
             f"lag {self.lag_messages:,} ({self.lag_s:,.1f} s)",
         ]
-        if self.state_rows:
-            told.append(f"state {self.state_rows:,} rows, {self.state_bytes >> 10:,} KiB")
-        if self.late_rows:
-            told.append(f"{self.late_rows:,} late")
+        if self.quarantined:
+            late = f" ({self.late_rows:,} late)" if self.late_rows else ""
+            told.append(f"quarantine {self.quarantined:,}{late}")
+        if self.repeats:
+            told.append(f"repeats {self.repeats:,}")
         if self.watermark:
             told.append(f"settled up to {self.watermark}")
         return told
@@ -125,11 +128,10 @@ class Told:
             self._is_heard = False
 
 
-def read(progress: "StreamingQueryProgress") -> Progress:
-    """What Spark says of a batch, in our words."""
+def read(progress: "StreamingQueryProgress", written: "Written | None") -> Progress:
+    """What Spark says of a batch, and what became of its rows, if that is known."""
     took = dict(progress.durationMs)
     batch_ms = int(took.pop("triggerExecution", 0))
-    stages = progress.stateOperators
     observed = (progress.observedMetrics or {}).get(NEWEST)
     lag = sum(behind(source.endOffset, source.latestOffset) for source in progress.sources)
     return Progress(
@@ -141,10 +143,10 @@ def read(progress: "StreamingQueryProgress") -> Progress:
         lag_s=age_s(observed[0] if observed else None) if lag else 0.0,
         batch_ms=batch_ms,
         phases_ms={name: int(value) for name, value in took.items()},
-        state_rows=sum(stage.numRowsTotal for stage in stages),
-        state_bytes=sum(stage.memoryUsedBytes for stage in stages),
-        late_rows=sum(stage.numRowsDroppedByWatermark for stage in stages),
-        watermark=settled(progress.eventTime.get("watermark", "")),
+        quarantined=written.quarantined if written else 0,
+        late_rows=written.late if written else 0,
+        repeats=written.repeats if written else None,
+        watermark=iso(written.watermark_us if written else None),
     )
 
 
@@ -162,28 +164,39 @@ def age_s(newest: object) -> float:
     return max(0.0, (datetime.datetime.now(datetime.UTC) - aware).total_seconds())
 
 
-def settled(watermark: str) -> str:
-    """A watermark, or nothing before there is one."""
-    return "" if watermark.startswith("1970-01-01T00:00:00") else watermark
+def iso(time_us: int | None) -> str:
+    """A time in unix microseconds as text; empty if there is none."""
+    if time_us is None:
+        return ""
+    time = EPOCH + datetime.timedelta(microseconds=time_us)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @contextmanager
 def telling(
-    spark: "SparkSession", prefix: str, reporter: Reporter, queries: "Iterable[StreamingQuery]"
+    spark: "SparkSession",
+    name: str,
+    reporter: Reporter,
+    queries: "Iterable[StreamingQuery]",
+    written: "MutableMapping[int, Written]",
 ) -> Iterator[None]:
-    """Has ``reporter`` told of every batch of ``queries``, whose names begin with ``prefix``.
+    """Has ``reporter`` told of every batch of ``queries``, the runs of the query ``name``.
 
     They have been stopped when this ends. Spark tells of a batch after it has ended, perhaps after
-    its query has; so this ends when Spark has told that the queries have ended.
+    its query has; so this ends when Spark has told that the queries have ended. ``written``, by
+    number of the batch, says what became of its rows; entries are taken out.
     """
     ended = Ended()
-    told = listener(prefix, reporter, ended)
+    told = listener(name, reporter, ended, written)
     spark.streams.addListener(told)
     try:
         yield
     finally:
         if not ended.wait((str(query.runId) for query in queries), TOLD_S):
-            logger.warning("%s*: the last status reports may be missing", prefix)
+            logger.warning("%s: the last status reports may be missing", name)
         spark.streams.removeListener(told)
 
 
@@ -207,8 +220,10 @@ class Ended:
             return self._more.wait_for(lambda: wanted <= self._runs, limit_s)
 
 
-def listener(prefix: str, reporter: Reporter, ended: Ended) -> "StreamingQueryListener":
-    """Tells ``reporter`` of the batches of queries whose names begin with ``prefix``."""
+def listener(
+    name: str, reporter: Reporter, ended: Ended, written: "MutableMapping[int, Written]"
+) -> "StreamingQueryListener":
+    """Tells ``reporter`` of the batches of the query ``name``."""
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -223,8 +238,9 @@ def listener(prefix: str, reporter: Reporter, ended: Ended) -> "StreamingQueryLi
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
             """A batch has ended."""
-            if (event.progress.name or "").startswith(prefix) and event.progress.numInputRows:
-                reporter.report(read(event.progress))
+            if event.progress.name == name and event.progress.numInputRows:
+                became = written.pop(event.progress.batchId, None)
+                reporter.report(read(event.progress, became))
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
             """Nothing new came."""

@@ -29,7 +29,7 @@ def run(
     once: bool = False,
     reporter: Reporter | None = None,
 ) -> None:
-    """Runs a pipeline until its stream is read (``once``), it is interrupted, or a query fails.
+    """Runs a pipeline until its stream is read (``once``), it is interrupted, or the query fails.
 
     Args:
         pipeline: What to run, or its file.
@@ -42,7 +42,7 @@ def run(
         StreamFolderError: there is no such stream.
         EndpointError: the broker does not answer, or has no such stream.
         StreamOptionError: the columns of ``[silver]`` are none.
-        PipelineError: a query failed, or another process runs this pipeline.
+        PipelineError: the query failed, or another process runs this pipeline.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     with session_for(chosen, spark) as session:

@@ -1,4 +1,4 @@
-"""Runs the queries of a pipeline; each batch is written to its tables exactly once."""
+"""Runs the query of a pipeline; each batch is written to its tables exactly once."""
 
 import contextlib
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import EndpointError, PipelineError
-from mqttcore.pipeline.alerts import AlertPublisher
+from mqttcore.pipeline.batches import BatchWriter, Written
 from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.files import locked
 from mqttcore.pipeline.progress import Reporter, telling
-from mqttcore.pipeline.stages import Output, Stage, stages
-from mqttcore.pipeline.supervisor import Restarts, may_pass, retried, wait_until_planned
+from mqttcore.pipeline.stages import messages, tables
+from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
 from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
@@ -25,90 +25,86 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Runner"]
+__all__ = ["Runner", "open_table"]
 
 logger = logging.getLogger(__name__)
 
-# How long one query is waited for before the next is looked at: one that failed ends the others.
+# How long the query is waited for at once.
 LOOK_S = 1
-# How long the batch under way may take when the queries are to end; it comes again otherwise.
+# How long the batch under way may take when the query is to end; it comes again otherwise.
 LAST_BATCH_S = 30
 PAUSE_S = 0.02
-# After so many batches the files of a table are made fewer.
+# After so many batches the files of the tables are made fewer.
 TIDY_BATCHES = 100
 
 
-class Runner:
-    """The queries of one pipeline, from `start` on.
+def open_table(pipeline: Pipeline, name: str) -> PipelineTable:
+    """A table of a pipeline, which need not exist."""
+    path = pipeline.tables / name
+    if pipeline.format == "parquet":
+        return ParquetTable(path)
+    return DeltaTable(path, partitioned=name == "bronze")
 
-    A second runner of the same checkpoints is refused, in this process or another.
+
+class Runner:
+    """The query of one pipeline, from `start` on.
+
+    A second runner of the same checkpoint is refused, in this process or another.
     """
 
     def __init__(
         self, spark: "SparkSession", pipeline: Pipeline, reporter: Reporter | None = None
     ) -> None:
-        """Plans the queries, starts none. ``reporter`` gets every batch before `stop` returns.
+        """Plans the query, does not start it. ``reporter`` gets every batch before `stop` returns.
 
         Raises:
             PipelineError: an expression does not fit the columns.
         """
         self.pipeline = pipeline
         self._restarts = Restarts()
-        # when each query that failed starts again, by its place in `queries`
-        self._due: dict[int, float] = {}
         self._is_over = threading.Event()
-        plan = partial(stages, spark, pipeline)
-        self.stages = retried(plan, pipeline.name, self._restarts, self._is_over)
+        self._rows = retried(
+            partial(planned, spark, pipeline), pipeline.name, self._restarts, self._is_over
+        )
         self.queries: list[StreamingQuery] = []
+        """Each start of the query, the last one at the end."""
         self._spark = spark
         self._reporter = reporter
-        self._checkpoints = pipeline.checkpoints or pipeline.tables / "_checkpoints"
-        self._alerts = AlertPublisher(pipeline.source)
+        self._folder = pipeline.checkpoints or pipeline.tables / "_checkpoints"
+        self._checkpoint = self._folder / "query"
+        self._writer = BatchWriter(pipeline, partial(open_table, pipeline))
+        self._written: dict[int, Written] = {}
         self._open = contextlib.ExitStack()
         self._is_once = False
 
-    def table(self, output: Output) -> PipelineTable:
-        """The table that an output goes to."""
-        path = self.pipeline.tables / output.table
-        if self.pipeline.format == "parquet":
-            return ParquetTable(path)
-        return DeltaTable(path, partitioned=output.by_day)
-
     def start(self, *, once: bool = False) -> None:
-        """Starts every query; with ``once`` they end when they have read what there is now.
-
-        The next one starts when the first batch of the last one is planned.
+        """Starts the query; with ``once`` it ends when it has read what there is now.
 
         Raises:
-            PipelineError: another process runs on these checkpoints, or a query does not start.
+            PipelineError: another process runs on this checkpoint, or the query does not start.
         """
         self._is_once = once
         busy = "another pipeline uses this folder; stop it first"
-        self._open.enter_context(locked(self._checkpoints, busy))
-        self._open.callback(self._tell_holds)
+        self._open.enter_context(locked(self._folder, busy))
+        self._open.callback(self._tell_hold)
         if self._reporter is not None:
-            told = telling(self._spark, f"{self.pipeline.name}.", self._reporter, self.queries)
+            name = self.pipeline.name
+            told = telling(self._spark, name, self._reporter, self.queries, self._written)
             self._open.enter_context(told)
-        for stage in self.stages:
-            query = None if self._is_over.is_set() else self._start(stage)
-            if query is None:
-                break
-            self.queries.append(query)
-            wait_until_planned(query, self._is_over.is_set)
+        self._start()
 
     def wait(self) -> None:
-        """Returns when all queries have ended, `end` was called, or one has failed for good.
+        """Returns when the query has ended, `end` was called, or it has failed for good.
 
-        Those that run still are stopped then. A query that fails for a reason that may pass starts
-        again where it was, within a budget.
+        A query that fails for a reason that may pass starts again where it was, within a budget.
 
         Raises:
-            PipelineError: what a query failed with.
+            PipelineError: what the query failed with.
         """
-        running = list(range(len(self.queries)))
         try:
-            while running and not self._is_over.is_set():
-                running = [place for place in running if not self._has_ended(place)]
+            while self.queries and not self._is_over.is_set():
+                if self._has_ended():
+                    return
         finally:
             self.stop()
 
@@ -117,104 +113,77 @@ class Runner:
         self._is_over.set()
 
     def stop(self) -> None:
-        """Stops what runs still, each query between two batches if that comes soon.
+        """Stops the query, between two batches if that comes soon.
 
-        The broker hears then how far each query is: Spark tells the source of a batch when it
-        plans the next one, and of the last batch never.
+        The broker hears then how far it is: Spark tells the source of a batch when it plans the
+        next one, and of the last batch never.
         """
         deadline = time.monotonic() + LAST_BATCH_S
-        for query in self.queries:
+        for query in self.queries[-1:]:
             while is_at_work(query) and time.monotonic() < deadline:
                 time.sleep(PAUSE_S)  # Spark tells nobody when a batch ends
             query.stop()
         self._open.close()
 
-    def _has_ended(self, place: int) -> bool:
-        """Whether a query has read all that it should; one that failed starts again when due."""
+    def _has_ended(self) -> bool:
+        """Whether the query has read all that it should; one that failed is started again."""
         from pyspark.errors import StreamingQueryException
 
-        if place in self._due:
-            self._start_when_due(place)
-            return False
         try:
-            return bool(self.queries[place].awaitTermination(LOOK_S))
+            return bool(self.queries[-1].awaitTermination(LOOK_S))
         except StreamingQueryException as error:
-            self._put_off(place, error)
-            return False
+            wait_s = self._restarts.take(self.pipeline.name, error)
+        if not self._is_over.wait(wait_s):
+            self._start()
+        return False
 
-    def _start_when_due(self, place: int) -> None:
-        """Starts a query that failed, or waits a moment: the others are looked at meanwhile."""
-        left_s = self._due[place] - time.monotonic()
-        if self._is_over.wait(min(max(left_s, 0), LOOK_S)) or left_s > 0:
-            return
+    def _start(self) -> None:
+        """Starts the query, unless it fails to start until the pipeline is to end."""
         try:
-            # in its place: the reporter waits for the queries of this list
-            self.queries[place] = self._started(self.stages[place])
-        except Exception as error:
-            if not may_pass(error):
-                raise
-            self._put_off(place, error)
-        else:
-            del self._due[place]
-
-    def _put_off(self, place: int, error: BaseException) -> None:
-        wait_s = self._restarts.take(self._name(self.stages[place]), error)
-        self._due[place] = time.monotonic() + wait_s
-
-    def _start(self, stage: Stage) -> "StreamingQuery | None":
-        """A query of this stage; None if it failed to start until the pipeline was to end."""
-        make, name = partial(self._started, stage), self._name(stage)
-        try:
-            return retried(make, name, self._restarts, self._is_over)
+            query = retried(self._started, self.pipeline.name, self._restarts, self._is_over)
         except Exception as error:
             if self._is_over.is_set() and may_pass(error):
-                return None
+                return
             raise
+        self.queries.append(query)
 
-    def _started(self, stage: Stage) -> "StreamingQuery":
-        folder = self._checkpoints / stage.name
-        writer = stage.rows.writeStream.queryName(self._name(stage))
-        writer = writer.option("checkpointLocation", str(folder)).outputMode("append")
+    def _started(self) -> "StreamingQuery":
+        writer = self._rows.writeStream.queryName(self.pipeline.name).outputMode("append")
+        writer = writer.option("checkpointLocation", str(self._checkpoint))
         if self._is_once or self.pipeline.trigger == "available_now":
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
-        return writer.foreachBatch(partial(self._write, stage, folder)).start()
+        return writer.foreachBatch(self._write).start()
 
-    def _tell_holds(self) -> None:
+    def _tell_hold(self) -> None:
         """Has the broker keep what no batch that is done with has read, and no more."""
         stream = self.pipeline.source.stream
         with self.pipeline.source.client() as broker:
             try:
                 epoch = broker.stream(stream).epoch
-                for stage in self.stages:
-                    for done in done_ends(self._checkpoints / stage.name, epoch):
-                        broker.hold(stream, self._name(stage), done)
+                for done in done_ends(self._checkpoint, epoch):
+                    broker.hold(stream, self.pipeline.name, done)
             except EndpointError as error:
                 # the first batch of the next run reports it
                 logger.warning("query %s: cannot place a hold: %s", self.pipeline.name, error)
 
-    def _name(self, stage: Stage) -> str:
-        return f"{self.pipeline.name}.{stage.name}"
+    def _write(self, rows: "DataFrame", number: int) -> None:
+        batch = read_batch(self.pipeline.name, self._checkpoint, number)
+        self._written[number] = self._writer.write(rows, batch)
+        if number % TIDY_BATCHES == TIDY_BATCHES - 1:
+            self._writer.tidy()
 
-    def _write(self, stage: Stage, folder: Path, rows: "DataFrame", number: int) -> None:
-        batch = read_batch(self._name(stage), folder, number)
-        is_full = number % TIDY_BATCHES == TIDY_BATCHES - 1
-        is_read_again = len(stage.outputs) > 1 or any(output.alerts for output in stage.outputs)
-        if is_read_again:
-            rows = rows.persist()
-        try:
-            for output in stage.outputs:
-                table = self.table(output)
-                table.append(output.select(rows), batch)
-                if output.alerts:
-                    # also for a batch that the table has: the process may have died in between
-                    self._alerts.publish(output.select(rows), output.alerts, batch)
-                if is_full:
-                    table.tidy()
-        finally:
-            if is_read_again:
-                rows.unpersist()
+
+def planned(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
+    """The stream of a pipeline, whose tables were checked with all of their expressions.
+
+    Raises:
+        PipelineError: an expression does not fit the columns.
+    """
+    rows = messages(spark, pipeline)
+    tables(rows, pipeline)
+    return rows
 
 
 def is_at_work(query: "StreamingQuery") -> bool:

@@ -1,18 +1,16 @@
-"""The streaming queries of a pipeline: bronze, silver, and one for each gold table.
+"""The rows of a pipeline's tables as DataFrames.
 
-Every query reads the stream for itself, so each has its own place in it and none waits for another.
-What a query computes follows from the source's offsets alone, so a batch that Spark repeats has the
-same rows.
+The stream becomes decoded and judged messages, by one streaming query. `mqttcore.pipeline.batches`
+writes its batches to the tables.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.alerts import alert_messages
-from mqttcore.pipeline.config import Alert, Gold, Pipeline, Silver
+from mqttcore.pipeline.config import Gold, Pipeline, Silver
 from mqttcore.pipeline.progress import NEWEST
 from mqttcore.spark.options import CORRUPT
 from mqttcore.streams.settings import OWN_COLUMNS
@@ -20,57 +18,39 @@ from mqttcore.streams.settings import OWN_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Output", "Stage", "check_source", "stages"]
+__all__ = ["check_source", "messages", "tables"]
 
 FAULT = "fault"
+LATE = "late: "
+"""How the fault of a late message begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A table that a query feeds, and what of the query's rows goes there."""
+def messages(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
+    """The stream of decoded messages, each with its fault or null; not started.
 
-    table: str
-    select: "Callable[[DataFrame], DataFrame]"
-    by_day: bool = False
-    alerts: tuple[Alert, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One streaming query."""
-
-    name: str
-    rows: "DataFrame"
-    outputs: tuple[Output, ...]
+    Raises:
+        PipelineError: a condition of ``[silver]`` does not fit the columns.
+    """
+    return judged(source(spark, pipeline), pipeline.silver)
 
 
-def stages(spark: "SparkSession", pipeline: Pipeline) -> tuple[Stage, ...]:
-    """The queries of a pipeline, not started.
-
-    Args:
-        spark: The session.
-        pipeline: What they do.
+def tables(rows: "DataFrame", pipeline: Pipeline) -> "dict[str, DataFrame]":
+    """The tables of a pipeline by name, as their columns follow from `messages`.
 
     Raises:
         PipelineError: an expression does not fit the columns.
     """
-
-    def read(stage: str) -> "DataFrame":
-        return judged(source(spark, pipeline, stage), pipeline.silver)
-
-    def read_valid(stage: str) -> "DataFrame":
-        return deduplicated(valid(read(stage)), pipeline.silver)
-
-    made = [
-        Stage(name="bronze", rows=read("bronze"), outputs=raw_outputs(pipeline)),
-        Stage(name="silver", rows=read_valid("silver"), outputs=(output(pipeline, "silver"),)),
-    ]
+    made = {"bronze": as_it_came(rows)} if pipeline.bronze.keep else {}
+    made |= {"quarantine": faulty(rows), "silver": valid(rows)}
+    with naming("silver"):
+        # refuses an event time that is not a time, and columns of `dedupe` that are not there
+        deduplicated(made["silver"], pipeline.silver).schema  # noqa: B018 -- Connect looks now
     for gold in pipeline.gold:
-        rows = windows(read_valid(gold.name), pipeline.silver, gold)
-        made.append(Stage(name=gold.name, rows=rows, outputs=(output(pipeline, gold.name),)))
-    for stage in made:
-        check_alerts(stage)
-    return tuple(made)
+        made[gold.name] = windows(made["silver"], pipeline.silver, gold)
+    for alert in pipeline.alerts:
+        with naming(f"alert {alert.name}"):
+            alert_messages(made[alert.table], alert).schema  # noqa: B018 -- as above
+    return made
 
 
 def check_source(pipeline: Pipeline) -> None:
@@ -83,20 +63,19 @@ def check_source(pipeline: Pipeline) -> None:
     """
     from mqttcore.spark.source import MqttcoreDataSource
 
-    MqttcoreDataSource(source_options(pipeline, "bronze")).schema()
+    MqttcoreDataSource(source_options(pipeline)).schema()
 
 
-def source(spark: "SparkSession", pipeline: Pipeline, stage: str) -> "DataFrame":
-    """The stream as one query reads it, payloads decoded."""
+def source(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
+    """The stream, payloads decoded."""
     from pyspark.sql import functions as f
 
-    options = source_options(pipeline, stage)
-    messages = spark.readStream.format("mqttcore").options(**options).load()
-    return messages.observe(NEWEST, f.max("timestamp").alias("at"))
+    reader = spark.readStream.format("mqttcore").options(**source_options(pipeline))
+    return reader.load().observe(NEWEST, f.max("timestamp").alias("at"))
 
 
-def source_options(pipeline: Pipeline, stage: str) -> dict[str, str]:
-    """What one query asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
+def source_options(pipeline: Pipeline) -> dict[str, str]:
+    """What a pipeline asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
     given, silver = pipeline.source, pipeline.silver
     protobuf = {
         "descriptorFile": str(silver.descriptor.absolute()) if silver.descriptor else None,
@@ -111,7 +90,7 @@ def source_options(pipeline: Pipeline, stage: str) -> dict[str, str]:
         "decode": silver.decode,
         "payloadSchema": silver.schema,
         "onError": "null",
-        "consumer": f"{pipeline.name}.{stage}",
+        "consumer": pipeline.name,
     }
 
 
@@ -132,6 +111,20 @@ def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":
         return messages.withColumn(FAULT, first_of(faults))
 
 
+def judged_late(rows: "DataFrame", silver: Silver, mark_us: int | None) -> "DataFrame":
+    """The same with a fault for messages whose event time is before the watermark, if there is one.
+
+    ``mark_us``: the watermark in unix microseconds.
+    """
+    from pyspark.sql import functions as f
+
+    if mark_us is None:
+        return rows
+    is_late = f.col(silver.event_time) < f.timestamp_micros(f.lit(mark_us))
+    late = f"{LATE}{silver.event_time} is more than {silver.watermark} behind the newest messages"
+    return rows.withColumn(FAULT, f.coalesce(FAULT, f.when(is_late, f.lit(late))))
+
+
 def first_of(cases: "Sequence[tuple[Column, str]]") -> "Column":
     """The text of the first condition that holds, or null."""
     from pyspark.sql import functions as f
@@ -140,10 +133,40 @@ def first_of(cases: "Sequence[tuple[Column, str]]") -> "Column":
 
 
 def deduplicated(rows: "DataFrame", silver: Silver) -> "DataFrame":
-    """Each message once, within the watermark."""
+    """A stream with each message once, within the watermark."""
     rows = rows.withWatermark(silver.event_time, silver.watermark)
     with naming("silver.dedupe"):
         return rows.dropDuplicatesWithinWatermark(list(silver.dedupe)) if silver.dedupe else rows
+
+
+def first_of_each(rows: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """The messages of a batch without repeats: of equal ones the first in the stream."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    place = f.row_number().over(Window.partitionBy(*keys).orderBy("partition", "offset"))
+    return rows.withColumn("_place", place).where("_place = 1").drop("_place")
+
+
+def unknown(rows: "DataFrame", known: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """The rows whose ``keys`` no row of ``known`` has; null equals null."""
+    from functools import reduce
+    from operator import and_
+
+    from pyspark.sql import functions as f
+
+    names = {key: f"_known_{place}" for place, key in enumerate(keys)}
+    found = known.select(*(f.col(key).alias(name) for key, name in names.items()))
+    same = (f.col(key).eqNullSafe(f.col(name)) for key, name in names.items())
+    return rows.join(found, reduce(and_, same), "left_anti")
+
+
+def before_batch(rows: "DataFrame", starts: Sequence[int]) -> "DataFrame":
+    """The rows that the stream has before a batch, whose first offsets are ``starts``."""
+    from pyspark.sql import functions as f
+
+    first = f.array(*(f.lit(start).cast("long") for start in starts))
+    return rows.where(f.col("offset") < f.element_at(first, f.col("partition") + 1))
 
 
 def windows(rows: "DataFrame", silver: Silver, gold: Gold) -> "DataFrame":
@@ -155,15 +178,20 @@ def windows(rows: "DataFrame", silver: Silver, gold: Gold) -> "DataFrame":
         groups = rows.groupBy(window.alias("_window"), *gold.group_by)
         counted = groups.agg(*(f.expr(sql) for sql in gold.columns))
         times = (f.col("_window.start").alias("window_start"), f.col("_window.end"))
-        return counted.select(times[0], times[1].alias("window_end"), "*").drop("_window")
+        made = counted.select(times[0], times[1].alias("window_end"), "*").drop("_window")
+        made.schema  # noqa: B018 -- Connect looks now
+        return made
 
 
-def raw_outputs(pipeline: Pipeline) -> tuple[Output, ...]:
-    """Everything as it came, and what is not good enough for silver."""
-    quarantine = Output(table="quarantine", select=faulty)
-    if not pipeline.bronze.keep:
-        return (quarantine,)
-    return Output(table="bronze", select=as_it_came, by_day=True), quarantine
+def closed(windows: "DataFrame", after_us: int | None, up_to_us: int) -> "DataFrame":
+    """The windows that end after one time and not after another, in unix microseconds."""
+    from pyspark.sql import functions as f
+
+    end = f.col("window_end")
+    is_closed = end <= f.timestamp_micros(f.lit(up_to_us))
+    if after_us is not None:
+        is_closed &= end > f.timestamp_micros(f.lit(after_us))
+    return windows.where(is_closed)
 
 
 def as_it_came(rows: "DataFrame") -> "DataFrame":
@@ -181,25 +209,6 @@ def faulty(rows: "DataFrame") -> "DataFrame":
 def valid(rows: "DataFrame") -> "DataFrame":
     """Messages without a fault."""
     return rows.where(f"{FAULT} IS NULL").drop(FAULT, CORRUPT)
-
-
-def same(rows: "DataFrame") -> "DataFrame":
-    """All of it."""
-    return rows
-
-
-def output(pipeline: Pipeline, table: str) -> Output:
-    """All rows of a query into ``table``, with the alerts on it."""
-    alerts = tuple(alert for alert in pipeline.alerts if alert.table == table)
-    return Output(table=table, select=same, alerts=alerts)
-
-
-def check_alerts(stage: Stage) -> None:
-    """Has Spark look at the expressions of alerts before anything runs."""
-    for output in stage.outputs:
-        for alert in output.alerts:
-            with naming(f"alert {alert.name}"):
-                alert_messages(output.select(stage.rows), alert)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Starts queries one after another, and starts those again that fail for a reason that may pass."""
+"""Starts what fails for a reason that may pass again, within a budget."""
 
 import logging
 import re
@@ -6,14 +6,11 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from mqttcore.errors import PipelineError
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-__all__ = ["Restarts", "may_pass", "retried", "wait_until_planned"]
+__all__ = ["Restarts", "may_pass", "retried"]
 
 logger = logging.getLogger(__name__)
 Made = TypeVar("Made")
@@ -23,11 +20,6 @@ RESTARTS: Final = 6
 WITHIN_S: Final = 1_800.0
 FIRST_WAIT_S: Final = 2.0
 """Before a query is started again; doubled for each restart within `WITHIN_S`."""
-PLANNED_S: Final = 120.0
-"""How long one query may take to plan its first batch before the next one starts."""
-LOOK_S: Final = 0.05
-BUSY: Final = re.compile(r"Initializing|Getting offsets")
-"""What the status of a query says before its first batch is planned."""
 PASSING: Final = re.compile(
     r"""
     Python\ worker\ (failed\ to\ connect\ back|exited\ unexpectedly)
@@ -98,20 +90,6 @@ def retried(
         except Exception as error:
             if not may_pass(error) or is_over.wait(restarts.take(name, error)):
                 raise
-
-
-def wait_until_planned(query: "StreamingQuery", is_over: Callable[[], bool]) -> None:
-    """Returns when a query has planned its first batch, has none to plan, or has ended.
-
-    Each query needs a Python worker, which has to start within 10 s that Spark fixes: on a busy
-    machine only few of them do so at once.
-    """
-    deadline = time.monotonic() + PLANNED_S
-    while query.isActive and BUSY.search(query.status["message"]) and not is_over():
-        if time.monotonic() >= deadline:
-            logger.warning("query %s still plans its first batch; the next one starts", query.name)
-            return
-        time.sleep(LOOK_S)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,36 +4,37 @@ A batch of a streaming query is known by ``(query id, batch id)``; Spark repeats
 `append` takes each of them once, however often it is called. It also holds each batch against the
 source's offsets that the table has seen: Spark does not sync its checkpoint, so after a power cut
 a batch may come again under its old number with other rows, and that must not be mistaken for a
-repeat.
+repeat. With a batch, a table keeps the watermark up to which it is complete, and the one before.
 """
 
-import contextlib
-import inspect
 import json
 import logging
 import shutil
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.files import replace_file, sync_path
+from mqttcore.pipeline.table_files import (
+    PARTITION,
+    arrow_schema,
+    overlaps,
+    rows_between,
+    times_of,
+    unix_us,
+    write_all,
+)
 
 if TYPE_CHECKING:
+    import datetime
+
     import deltalake
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["Batch", "DeltaTable", "ParquetTable", "PipelineTable"]
-
-# What an executor reports of each file that it wrote.
-WRITTEN = "path string, size long, rows long, day string, stats string"
-PARTITION = "day"
+__all__ = ["Batch", "DeltaTable", "ParquetTable", "PipelineTable", "Seen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,26 @@ class Batch:
     starts: tuple[int, ...]
     """First offset of each source partition that it reads."""
     ends: tuple[int, ...]
-    """Offset behind the last one of each source partition."""
+    """Offset behind the last one of each source partition; empty for a table that is computed from
+    another one, and lacks batches that add nothing to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a table says of the batches that it has."""
+
+    number: int | None = None
+    """The last batch of the query; None: there is none."""
+    ends: tuple[int, ...] | None = None
+    """How far the table has the source; None: nothing yet."""
+    mark_us: int | None = None
+    """The watermark behind the last batch, in unix microseconds."""
+    mark_before_us: int | None = None
+    """The watermark behind the batch before that."""
+
+    def before(self, batch: Batch) -> int | None:
+        """The watermark of the table before ``batch``, also if it has that batch already."""
+        return self.mark_before_us if self.number == batch.number else self.mark_us
 
 
 class PipelineTable(Protocol):
@@ -57,14 +77,30 @@ class PipelineTable(Protocol):
 
     path: Path
 
-    def append(self, rows: "DataFrame", batch: Batch) -> int | None:
+    def seen(self, batch: Batch) -> Seen:
+        """What the table has of the query of ``batch``."""
+
+    def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
         """Adds the rows of ``batch``; None when the table has that batch already.
+
+        Args:
+            rows: The rows.
+            batch: Which batch they are of.
+            mark_us: The watermark behind it, which the table keeps.
 
         Returns:
             How many rows were added.
 
         Raises:
             PipelineError: the batch does not follow the ones that the table has.
+        """
+
+    def rows(
+        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+    ) -> "DataFrame":
+        """The rows whose ``column`` is in ``[since_us, until_us)``, in unix microseconds.
+
+        ``like`` has the columns of the table. Files without such rows are not read.
         """
 
     def tidy(self) -> None:
@@ -83,6 +119,8 @@ def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | N
     Raises:
         PipelineError: the batch is neither a repeat nor the next one.
     """
+    if not batch.ends:
+        return last is None or batch.number > last
     if ends is None or (last is not None and batch.number < last):
         return ends is None
     is_repeat = batch.number == last
@@ -101,7 +139,8 @@ class DeltaTable:
     """A Delta table: executors write Parquet files, the driver commits them with delta-rs.
 
     The transaction identifiers of the table keep what was seen: the query's id holds its last
-    batch, and ``<query name>/<partition>`` the end of each source partition.
+    batch, ``<name>/<partition>`` the end of each source partition, and ``<name>/watermark`` and
+    ``<name>/watermark_before`` unix microseconds.
     """
 
     def __init__(self, path: Path, *, partitioned: bool = False) -> None:
@@ -109,26 +148,38 @@ class DeltaTable:
         self.path = path
         self.partitioned = partitioned
 
-    def append(self, rows: "DataFrame", batch: Batch) -> int | None:
+    def seen(self, batch: Batch) -> Seen:
+        """See `PipelineTable.seen`."""
+        import deltalake
+
+        if not deltalake.DeltaTable.is_deltatable(str(self.path)):
+            return Seen()
+        return seen_of(deltalake.DeltaTable(self.path), batch)
+
+    def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
         """See `PipelineTable.append`."""
         import deltalake
 
         table = self._open(rows)
-        last = table.transaction_version(batch.query)
-        names = [f"{batch.name}/{partition}" for partition in range(len(batch.ends))]
-        ends = [end for end in map(table.transaction_version, names) if end is not None]
-        if not is_next(self.path, batch, last, ends or None):
+        seen = seen_of(table, batch)
+        if not is_next(self.path, batch, seen.number, seen.ends):
             return None
         partition = PARTITION if self.partitioned else None
         written = write_all(rows, self.path, partition)
-        versions = {batch.query: batch.number} | dict(zip(names, batch.ends, strict=True))
-        seen = [deltalake.Transaction(app_id=name, version=at) for name, at in versions.items()]
+        versions = {batch.query: batch.number, f"{batch.name}/{MARK}": mark_us}
+        versions |= {f"{batch.name}/{MARK}_before": seen.mark_us}
+        versions |= {f"{batch.name}/{place}": end for place, end in enumerate(batch.ends)}
+        noted = [
+            deltalake.Transaction(app_id=name, version=at)
+            for name, at in versions.items()
+            if at is not None
+        ]
         table.create_write_transaction(
             [self._added(file) for file in written],
             mode="append",
             schema=table.schema(),
             partition_by=[PARTITION] if partition else None,
-            commit_properties=deltalake.CommitProperties(app_transactions=seen),
+            commit_properties=deltalake.CommitProperties(app_transactions=noted),
         )
         table.update_incremental()
         sync_path(self.path / "_delta_log" / f"{table.version():020}.json")
@@ -149,6 +200,19 @@ class DeltaTable:
         except DeltaError as error:
             # another writer changed the table; the next run tries again
             logging.getLogger(__name__).warning("%s: compaction failed: %s", self.path, error)
+
+    def rows(
+        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+    ) -> "DataFrame":
+        """See `PipelineTable.rows`."""
+        import deltalake
+
+        files: list[Path] = []
+        if deltalake.DeltaTable.is_deltatable(str(self.path)):
+            for path, times in times_in(deltalake.DeltaTable(self.path), column):
+                if overlaps(times, since_us, until_us):
+                    files.append(self.path / path)
+        return rows_between(like, files, column, since_us=since_us, until_us=until_us)
 
     def _added(self, file: "Row") -> "AddAction":
         """What the table's log says of one file."""
@@ -177,6 +241,37 @@ class DeltaTable:
         )
 
 
+MARK = "watermark"
+
+
+def seen_of(table: "deltalake.DeltaTable", batch: Batch) -> Seen:
+    """What the log of a Delta table says."""
+    names = [f"{batch.name}/{partition}" for partition in range(len(batch.ends))]
+    ends = tuple(end for end in map(table.transaction_version, names) if end is not None)
+    return Seen(
+        number=table.transaction_version(batch.query),
+        ends=ends or None,
+        mark_us=table.transaction_version(f"{batch.name}/{MARK}"),
+        mark_before_us=table.transaction_version(f"{batch.name}/{MARK}_before"),
+    )
+
+
+def times_in(
+    table: "deltalake.DeltaTable", column: str
+) -> "list[tuple[str, tuple[int, int] | None]]":
+    """The files of a Delta table, and the first and last time of a column if it is known."""
+    import pyarrow as pa
+
+    def times(file: "dict[str, datetime.datetime | None]") -> tuple[int, int] | None:
+        first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+        if first is None or last is None or first.tzinfo is None:
+            return None
+        return unix_us(first), unix_us(last)
+
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [(file["path"], times(file)) for file in files]
+
+
 class ParquetTable:
     """A folder of Parquet files, ``<query id>-<batch>-<number>.parquet``.
 
@@ -187,13 +282,25 @@ class ParquetTable:
     def __init__(self, path: Path) -> None:
         """A table in the folder ``path``."""
         self.path = path
+        # of files that were looked at: they never change
+        self._times: dict[str, tuple[int, int] | None] = {}
 
-    def append(self, rows: "DataFrame", batch: Batch) -> int | None:
-        """See `PipelineTable.append`."""
-        book = self.path / "_batches" / f"{batch.name}.json"
+    def seen(self, batch: Batch) -> Seen:
+        """See `PipelineTable.seen`."""
+        book = self._book(batch)
         known = json.loads(book.read_text()) if book.exists() else {}
-        last = known["batch"] if known.get("query") == batch.query else None
-        if not is_next(self.path, batch, last, known.get("ends")):
+        ends = known.get("ends")
+        return Seen(
+            number=known["batch"] if known.get("query") == batch.query else None,
+            ends=tuple(ends) if ends else None,
+            mark_us=known.get(MARK),
+            mark_before_us=known.get(f"{MARK}_before"),
+        )
+
+    def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
+        """See `PipelineTable.append`."""
+        book, seen = self._book(batch), self.seen(batch)
+        if not is_next(self.path, batch, seen.number, seen.ends):
             return None
         name = f"{batch.query}-{batch.number:010}"
         for stale in self.path.glob(f"{name}-*.parquet"):
@@ -207,117 +314,26 @@ class ParquetTable:
         fresh.rmdir()
         sync_path(self.path)
         book.parent.mkdir(exist_ok=True)
-        replace_file(
-            book, json.dumps({"query": batch.query, "batch": batch.number, "ends": batch.ends})
-        )
+        noted = {"query": batch.query, "batch": batch.number, "ends": batch.ends}
+        marks = {MARK: mark_us, f"{MARK}_before": seen.mark_us}
+        replace_file(book, json.dumps(noted | marks))
         return sum(int(file.rows) for file in written)
+
+    def rows(
+        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+    ) -> "DataFrame":
+        """See `PipelineTable.rows`."""
+        files = []
+        for file in sorted(self.path.glob("[!_.]*.parquet")):
+            if file.name not in self._times:
+                self._times[file.name] = times_of(file, column)
+            if overlaps(self._times[file.name], since_us, until_us):
+                files.append(file)
+        return rows_between(like, files, column, since_us=since_us, until_us=until_us)
+
+    def _book(self, batch: Batch) -> Path:
+        """The file that says what the table has."""
+        return self.path / "_batches" / f"{batch.name}.json"
 
     def tidy(self) -> None:
         """Does nothing: a reader of plain files would see rows twice, or not at all."""
-
-
-def write_all(rows: "DataFrame", folder: Path, partition: str | None) -> "list[Row]":
-    """Has the executors write files into ``folder``; a row of `WRITTEN` for each."""
-    return rows.mapInArrow(partial(write_files, str(folder), partition), WRITTEN).collect()
-
-
-def write_files(
-    folder: str, partition: str | None, batches: "Iterable[pa.RecordBatch]"
-) -> "Iterator[pa.RecordBatch]":
-    """Runs in an executor: one file for the rows of the task, or one a ``day``; reports each."""
-    import pyarrow as pa
-
-    files: dict[str, File] = {}
-    with contextlib.ExitStack() as stack:
-        for batch in batches:
-            for day, rows in split(batch, partition):
-                if day not in files:
-                    file = File(Path(folder), day, rows.schema)
-                    files[day] = stack.enter_context(contextlib.closing(file))
-                files[day].write(rows)
-    reports = [file.report() for file in files.values()]
-    columns = [("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64())]
-    schema = pa.schema([*columns, ("day", pa.string()), ("stats", pa.string())])
-    yield pa.RecordBatch.from_pylist(reports, schema=schema)
-
-
-def split(batch: "pa.RecordBatch", partition: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """The rows of each ``day`` without that column; all of them, under "", without a partition."""
-    import pyarrow.compute as pc
-
-    if partition is None:
-        if batch.num_rows:
-            yield "", batch
-        return
-    days = batch[partition]
-    rows = batch.drop_columns([partition])
-    for day in pc.unique(days).to_pylist():
-        yield str(day), rows.filter(pc.equal(days, day))
-
-
-class File:
-    """A Parquet file of a table, under a name that no other attempt has."""
-
-    def __init__(self, table: Path, day: str, schema: "pa.Schema") -> None:
-        """Begins a file below the folder ``table``."""
-        import pyarrow.parquet as pq
-
-        self.day = day
-        name = f"part-{uuid.uuid4()}.parquet"
-        self.relative = f"{PARTITION}={day}/{name}" if day else name
-        self.path = table / self.relative
-        self.path.parent.mkdir(exist_ok=True)
-        self._writer = pq.ParquetWriter(self.path, schema, compression="zstd")
-
-    def write(self, rows: "pa.RecordBatch") -> None:
-        """Adds rows."""
-        self._writer.write_batch(rows)
-
-    def close(self) -> None:
-        """Ends the file and has it on the disk."""
-        self._writer.close()
-        sync_path(self.path)
-        sync_path(self.path.parent)
-
-    def report(self) -> dict[str, object]:
-        """One row of `WRITTEN`."""
-        import pyarrow.parquet as pq
-
-        footer = pq.read_metadata(self.path)
-        return {
-            "path": self.relative,
-            "size": self.path.stat().st_size,
-            "rows": footer.num_rows,
-            "day": self.day,
-            "stats": json.dumps(statistics(footer)),
-        }
-
-
-def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
-    """What Delta says of a file so that readers can pass over it: rows, and bounds of integers."""
-    bounds: dict[str, tuple[int, int]] = {}
-    for group in range(footer.num_row_groups):
-        for index in range(footer.num_columns):
-            column = footer.row_group(group).column(index)
-            found = column.statistics
-            if "." in column.path_in_schema or column.physical_type not in ("INT32", "INT64"):
-                continue
-            if found is None or not found.has_min_max or not isinstance(found.min, int):
-                continue
-            low, high = bounds.get(column.path_in_schema, (found.min, found.max))
-            bounds[column.path_in_schema] = min(low, found.min), max(high, found.max)
-    return {
-        "numRecords": footer.num_rows,
-        "minValues": {name: low for name, (low, _) in bounds.items()},
-        "maxValues": {name: high for name, (_, high) in bounds.items()},
-    }
-
-
-def arrow_schema(rows: "DataFrame") -> "pa.Schema":
-    """The columns of ``rows`` as Arrow has them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    # before Spark 4.2, timestamps were always in UTC, without a parameter
-    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
-    zone: dict[str, Any] = {"timezone": "UTC"} if takes_zone else {}
-    return to_arrow_schema(rows.schema, **zone)

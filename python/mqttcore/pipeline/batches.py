@@ -1,0 +1,240 @@
+"""Writes the batches of a pipeline's query to its tables, each batch once (ADR 0054).
+
+A batch is read and decoded once. Its rows go to bronze as they came, and then each of them to
+quarantine, with its fault, or to silver, unless silver has it already: a repeat. Gold tables are
+computed from silver when the watermark passes the end of their windows. So bronze has as many rows
+as silver, quarantine and repeats together, and a gold table is a function of silver.
+
+Nothing is kept beside the tables. The state of the deduplication is silver itself, and each table
+holds the watermark up to which it is complete: after a crash Spark repeats the last batch, and each
+table takes what it lacks.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mqttcore.errors import PipelineError
+from mqttcore.pipeline.alerts import AlertPublisher, alert_messages
+from mqttcore.pipeline.config import Gold, Pipeline, microseconds
+from mqttcore.pipeline.stages import (
+    FAULT,
+    LATE,
+    as_it_came,
+    before_batch,
+    closed,
+    faulty,
+    first_of_each,
+    judged_late,
+    unknown,
+    valid,
+    windows,
+)
+from mqttcore.pipeline.tables import Batch, PipelineTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["BatchWriter", "Written"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What became of the rows of a batch."""
+
+    quarantined: int
+    """Messages that went to quarantine, late ones included."""
+    late: int
+    repeats: int | None
+    """None: silver had this batch already."""
+    watermark_us: int | None
+    """In unix microseconds; None: there is none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a batch has."""
+
+    rows: int
+    valid: int
+    late: int
+    oldest_us: int | None
+    """The first event time of a valid row."""
+    newest_us: int | None
+    """The last one."""
+    reached_us: int | None
+    """The last one in the partition where that is earliest."""
+
+
+class BatchWriter:
+    """Writes batches. One at a time: each depends on what silver has of those before."""
+
+    def __init__(self, pipeline: Pipeline, table: Callable[[str], PipelineTable]) -> None:
+        """``table`` opens a table by its name; it need not exist.
+
+        Raises:
+            PipelineError: the file with the token cannot be read.
+        """
+        self._pipeline = pipeline
+        names = ["bronze"] if pipeline.bronze.keep else []
+        names += ["quarantine", "silver", *(gold.name for gold in pipeline.gold)]
+        self._tables = {name: table(name) for name in names}
+        self._delay_us = microseconds(pipeline.silver.watermark)
+        self._alerts = AlertPublisher(pipeline.source)
+
+    def write(self, messages: "DataFrame", batch: Batch) -> Written:
+        """Writes one batch of `messages`; a repeated batch adds only what a table lacks.
+
+        Raises:
+            PipelineError: the batch does not follow the ones that a table has.
+        """
+        mark_us = self._tables["silver"].seen(self._for("silver", batch)).before(batch)
+        rows = judged_late(messages, self._pipeline.silver, mark_us if self._has_late() else None)
+        rows.persist()
+        try:
+            return self._write(rows, batch, mark_us)
+        finally:
+            rows.unpersist()
+
+    def tidy(self) -> None:
+        """See `PipelineTable.tidy`."""
+        for table in self._tables.values():
+            table.tidy()
+
+    def _has_late(self) -> bool:
+        """Whether a message can be late: for a window, or to be told from a repeat."""
+        return bool(self._pipeline.gold or self._pipeline.silver.dedupe)
+
+    def _write(self, rows: "DataFrame", batch: Batch, mark_us: int | None) -> Written:
+        totals = self._totals(rows)
+        if self._pipeline.bronze.keep:
+            self._tables["bronze"].append(as_it_came(rows), self._for("bronze", batch))
+        quarantine = self._for("quarantine", batch)
+        self._tables["quarantine"].append(faulty(rows), quarantine)
+        new_us = advanced(mark_us, totals.reached_us, self._delay_us)
+        fresh = self._fresh(rows, batch, mark_us, totals)
+        is_read_twice = any(alert.table == "silver" for alert in self._pipeline.alerts)
+        if is_read_twice:
+            fresh.persist()
+        try:
+            silver = self._for("silver", batch)
+            added = self._tables["silver"].append(fresh, silver, mark_us=new_us)
+            messages = self._messages("silver", fresh)
+            for gold in self._pipeline.gold:
+                messages += self._close(gold, valid(rows), batch, new_us)
+            self._alerts.publish(messages, batch)
+        finally:
+            if is_read_twice:
+                fresh.unpersist()
+        return Written(
+            quarantined=totals.rows - totals.valid,
+            late=totals.late,
+            repeats=None if added is None else totals.valid - added,
+            watermark_us=new_us,
+        )
+
+    def _for(self, table: str, batch: Batch) -> Batch:
+        """The batch under the name that a table knows it by."""
+        return dataclasses.replace(batch, name=f"{self._pipeline.name}.{table}")
+
+    def _totals(self, rows: "DataFrame") -> Totals:
+        """Reads the batch: the rows are in memory afterwards."""
+        from pyspark.sql import functions as f
+
+        time_us = f.unix_micros(f.col(self._pipeline.silver.event_time).cast("timestamp"))
+        is_valid = f.col(FAULT).isNull()
+        parts = (
+            rows.groupBy("partition")
+            .agg(
+                f.count("*").alias("rows"),
+                f.count_if(is_valid).alias("valid"),
+                f.count_if(f.col(FAULT).startswith(LATE)).alias("late"),
+                f.min(f.when(is_valid, time_us)).alias("oldest"),
+                f.max(f.when(is_valid, time_us)).alias("newest"),
+            )
+            .collect()
+        )
+        return totals_of(parts)
+
+    def _fresh(
+        self, rows: "DataFrame", batch: Batch, mark_us: int | None, totals: Totals
+    ) -> "DataFrame":
+        """The valid rows that silver has not of earlier batches.
+
+        A repeat is at most the watermark's delay apart from the first one. If the event time is
+        one of the columns that make two messages the same, it is the same time.
+        """
+        silver, good = self._pipeline.silver, valid(rows)
+        if not silver.dedupe:
+            return good
+        since_us = mark_us - self._delay_us if mark_us is not None else None
+        until_us = None
+        if silver.event_time in silver.dedupe and totals.newest_us is not None:
+            since_us, until_us = totals.oldest_us, totals.newest_us + 1
+        known = self._tables["silver"].rows(
+            good, silver.event_time, since_us=since_us, until_us=until_us
+        )
+        once = first_of_each(good, silver.dedupe)
+        return unknown(once, before_batch(known, batch.starts), silver.dedupe)
+
+    def _close(
+        self, gold: Gold, silver: "DataFrame", batch: Batch, up_to_us: int | None
+    ) -> "list[DataFrame]":
+        """Appends the windows that end at or before the watermark; returns messages of alerts.
+
+        ``silver`` has the columns of silver.
+
+        Raises:
+            PipelineError: the table has windows behind the watermark of silver.
+        """
+        table = self._tables[gold.name]
+        own = dataclasses.replace(self._for(gold.name, batch), starts=(), ends=())
+        seen = table.seen(own)
+        after_us = seen.before(own)
+        if after_us is not None and (up_to_us is None or up_to_us < after_us):
+            raise PipelineError(
+                f"{table.path}: has windows of which silver has no rows: the two tables do not"
+                f" belong together. Restore both, or remove {gold.name}: it is computed from silver"
+            )
+        if up_to_us == after_us and seen.number is not None:
+            return []
+        since_us = None if after_us is None else after_us - microseconds(gold.window)
+        kept = self._tables["silver"].rows(
+            silver, self._pipeline.silver.event_time, since_us=since_us, until_us=up_to_us
+        )
+        made = windows(kept, self._pipeline.silver, gold)
+        made = made.limit(0) if up_to_us is None else closed(made, after_us, up_to_us)
+        table.append(made, own, mark_us=up_to_us)
+        return self._messages(gold.name, made)
+
+    def _messages(self, table: str, rows: "DataFrame") -> "list[DataFrame]":
+        """What the alerts on a table publish for these rows."""
+        alerts = (alert for alert in self._pipeline.alerts if alert.table == table)
+        return [alert_messages(rows, alert) for alert in alerts]
+
+
+def totals_of(parts: "Sequence[Row]") -> Totals:
+    """The sum of what the partitions of a batch have."""
+    oldest = [part.oldest for part in parts if part.oldest is not None]
+    newest = [part.newest for part in parts if part.newest is not None]
+    return Totals(
+        rows=sum(part["rows"] for part in parts),
+        valid=sum(part.valid for part in parts),
+        late=sum(part.late for part in parts),
+        oldest_us=min(oldest, default=None),
+        newest_us=max(newest, default=None),
+        reached_us=min(newest, default=None),
+    )
+
+
+def advanced(mark_us: int | None, reached_us: int | None, delay_us: int) -> int | None:
+    """The watermark after a batch; it never goes back.
+
+    It follows the partition whose newest message is oldest: while a backlog is read, partitions
+    may be at different times.
+    """
+    if reached_us is None:
+        return mark_us
+    new_us = reached_us - delay_us
+    return new_us if mark_us is None else max(mark_us, new_us)

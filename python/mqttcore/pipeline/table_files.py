@@ -1,0 +1,211 @@
+"""Files of a pipeline's tables: how executors write them, and what is said of each."""
+
+import contextlib
+import datetime
+import inspect
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqttcore.pipeline.files import sync_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, Row
+
+__all__ = [
+    "PARTITION",
+    "arrow_schema",
+    "overlaps",
+    "rows_between",
+    "statistics",
+    "times_of",
+    "unix_us",
+    "write_all",
+]
+
+# What an executor reports of each file that it wrote.
+WRITTEN = "path string, size long, rows long, day string, stats string"
+PARTITION = "day"
+MOMENT_US = 1_000
+"""Other writers of Delta cut times of statistics to milliseconds."""
+
+
+def write_all(rows: "DataFrame", folder: Path, partition: str | None) -> "list[Row]":
+    """Has the executors write files into ``folder``; a row of `WRITTEN` for each."""
+    return rows.mapInArrow(partial(write_files, str(folder), partition), WRITTEN).collect()
+
+
+def write_files(
+    folder: str, partition: str | None, batches: "Iterable[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """Runs in an executor: one file for the rows of the task, or one a ``day``; reports each."""
+    import pyarrow as pa
+
+    files: dict[str, File] = {}
+    with contextlib.ExitStack() as stack:
+        for batch in batches:
+            for day, rows in split(batch, partition):
+                if day not in files:
+                    file = File(Path(folder), day, rows.schema)
+                    files[day] = stack.enter_context(contextlib.closing(file))
+                files[day].write(rows)
+    reports = [file.report() for file in files.values()]
+    columns = [("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64())]
+    schema = pa.schema([*columns, ("day", pa.string()), ("stats", pa.string())])
+    yield pa.RecordBatch.from_pylist(reports, schema=schema)
+
+
+def split(batch: "pa.RecordBatch", partition: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":
+    """The rows of each ``day`` without that column; all of them, under "", without a partition."""
+    import pyarrow.compute as pc
+
+    if partition is None:
+        if batch.num_rows:
+            yield "", batch
+        return
+    days = batch[partition]
+    rows = batch.drop_columns([partition])
+    for day in pc.unique(days).to_pylist():
+        yield str(day), rows.filter(pc.equal(days, day))
+
+
+class File:
+    """A Parquet file of a table, under a name that no other attempt has."""
+
+    def __init__(self, table: Path, day: str, schema: "pa.Schema") -> None:
+        """Begins a file below the folder ``table``."""
+        import pyarrow.parquet as pq
+
+        self.day = day
+        name = f"part-{uuid.uuid4()}.parquet"
+        self.relative = f"{PARTITION}={day}/{name}" if day else name
+        self.path = table / self.relative
+        self.path.parent.mkdir(exist_ok=True)
+        self._writer = pq.ParquetWriter(self.path, schema, compression="zstd")
+
+    def write(self, rows: "pa.RecordBatch") -> None:
+        """Adds rows."""
+        self._writer.write_batch(rows)
+
+    def close(self) -> None:
+        """Ends the file and has it on the disk."""
+        self._writer.close()
+        sync_path(self.path)
+        sync_path(self.path.parent)
+
+    def report(self) -> dict[str, object]:
+        """One row of `WRITTEN`."""
+        import pyarrow.parquet as pq
+
+        footer = pq.read_metadata(self.path)
+        return {
+            "path": self.relative,
+            "size": self.path.stat().st_size,
+            "rows": footer.num_rows,
+            "day": self.day,
+            "stats": json.dumps(statistics(footer)),
+        }
+
+
+def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
+    """What Delta says of a file so that readers can pass over it.
+
+    The number of rows, and bounds of integers and of times with a zone.
+    """
+    bounds: dict[str, tuple[Any, Any]] = {}
+    for group in range(footer.num_row_groups):
+        for index in range(footer.num_columns):
+            column = footer.row_group(group).column(index)
+            found = column.statistics
+            if "." in column.path_in_schema or column.physical_type not in ("INT32", "INT64"):
+                continue
+            if found is None or not found.has_min_max or not is_bound(found.min):
+                continue
+            low, high = bounds.get(column.path_in_schema, (found.min, found.max))
+            bounds[column.path_in_schema] = min(low, found.min), max(high, found.max)
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": {name: bound(low) for name, (low, _) in bounds.items()},
+        "maxValues": {name: bound(high) for name, (_, high) in bounds.items()},
+    }
+
+
+def is_bound(value: object) -> bool:
+    """Whether `bound` can say it."""
+    return isinstance(value, int) or (
+        isinstance(value, datetime.datetime) and value.tzinfo is not None
+    )
+
+
+def bound(value: object) -> object:
+    """A minimum or maximum as Delta writes it."""
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
+    return value
+
+
+def times_of(path: Path, column: str) -> tuple[int, int] | None:
+    """The first and last time of a file's column in unix microseconds; None if it does not say."""
+    import pyarrow.parquet as pq
+
+    found = statistics(pq.read_metadata(path))
+    first, last = (found[side].get(column) for side in ("minValues", "maxValues"))  # type: ignore[attr-defined]  # dicts
+    if not isinstance(first, str) or not isinstance(last, str):
+        return None
+    return unix_us(datetime.datetime.fromisoformat(first)), unix_us(
+        datetime.datetime.fromisoformat(last)
+    )
+
+
+def unix_us(time: datetime.datetime) -> int:
+    """Microseconds since 1970."""
+    return (time - EPOCH) // datetime.timedelta(microseconds=1)
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def overlaps(times: tuple[int, int] | None, since_us: int | None, until_us: int | None) -> bool:
+    """Whether a file may have rows of the times ``[since_us, until_us)``."""
+    if times is None:
+        return True
+    is_early = since_us is not None and times[1] + MOMENT_US < since_us
+    is_late = until_us is not None and times[0] - MOMENT_US >= until_us
+    return not is_early and not is_late
+
+
+def rows_between(
+    like: "DataFrame",
+    files: Sequence[Path],
+    column: str,
+    *,
+    since_us: int | None,
+    until_us: int | None,
+) -> "DataFrame":
+    """The rows of files of the times ``[since_us, until_us)``, with the columns of ``like``."""
+    from pyspark.sql import functions as f
+
+    spark = like.sparkSession
+    if not files:
+        return spark.createDataFrame([], like.schema)
+    rows = spark.read.schema(like.schema).parquet(*(f"file://{file.absolute()}" for file in files))
+    if since_us is not None:
+        rows = rows.where(f.col(column) >= f.timestamp_micros(f.lit(since_us)))
+    if until_us is not None:
+        rows = rows.where(f.col(column) < f.timestamp_micros(f.lit(until_us)))
+    return rows
+
+
+def arrow_schema(rows: "DataFrame") -> "pa.Schema":
+    """The columns of ``rows`` as Arrow has them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # before Spark 4.2, timestamps were always in UTC, without a parameter
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    zone: dict[str, Any] = {"timezone": "UTC"} if takes_zone else {}
+    return to_arrow_schema(rows.schema, **zone)
