@@ -120,6 +120,7 @@ impl Broker {
             let started = service.start(&BrokerHandle::new(&engine), &config);
             started.map_err(StartError::Service)?;
         }
+        startup::listen(&config.listeners, &sockets)?;
         broker.start_listeners(sockets, has_tls);
         Ok(broker)
     }

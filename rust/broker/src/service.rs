@@ -31,7 +31,7 @@ pub(crate) const WALKED_A_STEP: usize = 256;
 
 /// Something that serves on threads of its own for as long as the broker runs.
 pub trait Service: Figures {
-    /// Starts it. The shards run, and no client can connect before it returns.
+    /// Starts it. The shards run; no client is served before it returns, and TCP ports refuse connections.
     ///
     /// # Errors
     ///

@@ -99,6 +99,18 @@ pub(crate) fn unbound(listener: &Listener, error: io::Error) -> StartError {
     }
 }
 
+/// Has all bound sockets listen.
+///
+/// # Errors
+///
+/// [`StartError::Bind`]
+pub(crate) fn listen(listeners: &[Listener], sockets: &[BoundSocket]) -> Result<(), StartError> {
+    for (listener, socket) in listeners.iter().zip(sockets) {
+        socket.listen().map_err(|error| unbound(listener, error))?;
+    }
+    Ok(())
+}
+
 /// Opens what is kept, and makes the state that all shards share.
 pub(crate) fn open_state(
     config: &Config,

@@ -24,12 +24,19 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 /// Pause of the acceptor while the process has no free file descriptor (abuse H05).
 const REST: Duration = Duration::from_millis(100);
 
-/// Binds `address` so that a second broker on the same port fails (decision 16).
+/// Listens at `address`, so that a second broker on the same port fails (decision 16).
 ///
 /// # Errors
 ///
 /// The error of the operating system: address in use, no permission, not an address of this machine.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = bound(address)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Binds `address`; connections are refused until the socket listens.
+fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -40,14 +47,14 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
-/// A bound socket.
+/// A bound socket. A TCP socket refuses connections until it listens; a Unix socket listens, since another process
+/// would take one that does not for a dead one.
 pub(crate) enum BoundSocket {
-    Tcp(std::net::TcpListener),
+    Tcp(Socket),
     Unix(std::os::unix::net::UnixListener, SocketFile),
 }
 
@@ -59,7 +66,7 @@ impl BoundSocket {
     /// As [`bind`] and [`bind_unix`].
     pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
         Ok(match address {
-            ListenAddress::Tcp(address) => Self::Tcp(bind(*address)?),
+            ListenAddress::Tcp(address) => Self::Tcp(bound(*address)?),
             ListenAddress::Unix(address) => {
                 let socket = bind_unix(address)?;
                 Self::Unix(socket, SocketFile::at(&address.path)?)
@@ -70,15 +77,27 @@ impl BoundSocket {
     /// The address of a TCP socket.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Tcp(socket) => socket.local_addr().ok()?.as_socket(),
             Self::Unix(..) => None,
+        }
+    }
+
+    /// Has the system take connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AddrInUse`] if another process has bound the address, too, and listens by now.
+    pub(crate) fn listen(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.listen(BACKLOG),
+            Self::Unix(..) => Ok(()),
         }
     }
 
     /// Registers the socket with this thread's runtime.
     fn open(self) -> io::Result<Acceptor> {
         Ok(match self {
-            Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket.into())?),
             Self::Unix(socket, file) => Acceptor::Unix(UnixListener::from_std(socket)?, file),
         })
     }

@@ -41,6 +41,7 @@ mod shards;
 mod share;
 mod slow;
 mod spilled;
+mod start;
 mod stop;
 mod takeover;
 mod tls;
