@@ -66,6 +66,13 @@ serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127
 
 build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
+# By itself, so that a wheel has nothing of an earlier version.
+wheel: .make/venv ## build the wheel that users install, into .make/wheel (FEATURES=kafka; minutes the first time)
+	@rm -rf .make/wheel
+	@$(BIN)/maturin build $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) --out .make/wheel \
+		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
+	@ls .make/wheel/*.whl
+
 ##@ Prove
 # Beside the extension of .venv: its own package folder, found first.
 mqtt-only: .make/tools .make/venv .make/dev ## build the extension without streams and HTTP into .make/mqtt-only, start it
@@ -343,5 +350,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

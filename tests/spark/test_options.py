@@ -55,6 +55,8 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"endpoint": "http://x:port"}, ["endpoint", "http://host:port"]),
         ({"endpoint": "http://:8884"}, ["endpoint", "http://host:port"]),
         ({"endpoint": "/data"}, ["endpoint", "unix:/path"]),
+        ({"ca": "/nowhere.pem"}, ["ca", "/nowhere.pem", "cannot be read"]),
+        ({"ca": "-----BEGIN"}, ["ca", "no certificate"]),
         ({"startingOffsets": "first"}, ["startingOffsets", "earliest, latest"]),
         ({"startingOffsets": '{"0": -1}'}, ["startingOffsets", "-1 is not an offset"]),
         ({"startingOffsets": '{"x": 1}'}, ["startingOffsets", "'x' is not a partition"]),

@@ -15,14 +15,17 @@ import pytest
 from mqttcore import Broker
 from mqttcore._core import StreamReader
 from mqttcore.errors import FileChangedError, StreamFolderError
+from mqttcore.spark import read
 from mqttcore.spark.folder import FileMovedError, SealedFile
 from mqttcore.spark.folder import StreamFolder as Folder
 from mqttcore.spark.log import StreamLog
 from mqttcore.spark.remote import WHOLE_BYTES, RemoteFolder
 from mqttcore.streams.client import Client
 
+from tests.eventually import eventually
 from tests.stream_folder import START_US, StreamFolder, rows
 from tests.streams.plant import TOKEN, plant_settings, with_key
+from tests.tls import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,8 +235,6 @@ def test_a_query_goes_on_from_files_to_the_tail_and_holds_what_it_needs(
 
 
 def test_read_needs_no_folder_either(spark: SparkSession, broker: Broker) -> None:
-    from mqttcore.spark import read
-
     rows = read(spark, "plant", endpoint=address(broker), token=TOKEN, files="endpoint")
 
     assert rows.count() == 2 * ROWS
@@ -261,3 +262,25 @@ def test_a_key_reads_or_publishes_as_its_scopes_say(
         allowed()
         with pytest.raises(Exception, match=f'key "analysts" lacks the scope {lacking}'):
             refused()
+
+
+def test_option_ca_says_whom_https_trusts(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Readers, and writers, trust no CA of the system but that one."""
+    files = Files.make(tmp_path / "tls")
+    settings = plant_settings(tmp_path)
+    assert settings.http is not None
+    http = dataclasses.replace(settings.http, tls=files.tls())
+    with Broker(dataclasses.replace(settings, http=http)) as broker:
+        broker.publish("plant/1", b"x", qos=1)
+        place = address(broker).replace("http:", "https:").replace("127.0.0.1", "localhost")
+        options = {"endpoint": place, "token": TOKEN, "ca": str(files.path("ca.pem"))}
+        out = spark.createDataFrame([("plant/2", "y")], "topic string, payload string")
+
+        out.write.format("mqttcore").mode("append").options(**options).save()
+
+        stream = spark.read.format("mqttcore").options(**options, stream="plant", files="endpoint")
+        eventually(lambda: stream.load().count() == 2)
+        assert read(spark, "plant", **options, files="endpoint").count() == 2
+        del options["ca"]
+        with pytest.raises(Exception, match="certificate"):
+            spark.read.format("mqttcore").options(**options, stream="plant").load().count()

@@ -128,7 +128,7 @@ def test_a_key_that_reads_rows_does_nothing_else(tmp_path: pathlib.Path) -> None
             }
             told = {}
             for what, ask in refused.items():
-                with pytest.raises(EndpointError, match="http.keys_file") as caught:
+                with pytest.raises(EndpointError, match=r"http\.keys_file") as caught:
                     ask()
                 told[what] = (caught.value.status, caught.value.code)
     assert told == {

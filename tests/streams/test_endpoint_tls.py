@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import pickle
 
 import pytest
 from mqttcore import Broker
 from mqttcore.errors import EndpointUnreachableError
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import Client, read_ca
 
 from tests.streams.plant import TOKEN, plant_settings
 from tests.tls import Files
@@ -28,7 +29,10 @@ def test_rows_are_read_over_tls_and_only_over_tls(
         monkeypatch.setenv("SSL_CERT_FILE", str(files.path("ca.pem")))
         with Client(f"https://{place}", token=TOKEN) as client:
             assert [stream.name for stream in client.streams()] == ["plant"]
+        ca = read_ca(str(files.path("ca.pem")))
         monkeypatch.setenv("SSL_CERT_FILE", str(other.path("ca.pem")))
+        with pickle.loads(pickle.dumps(Client(f"https://{place}", token=TOKEN, ca=ca))) as client:  # noqa: S301 -- ours
+            assert [stream.name for stream in client.streams()] == ["plant"]
         with (
             Client(f"https://{place}", token=TOKEN) as client,
             pytest.raises(EndpointUnreachableError, match="certificate"),
@@ -39,3 +43,13 @@ def test_rows_are_read_over_tls_and_only_over_tls(
             pytest.raises(EndpointUnreachableError),
         ):
             client.streams()
+
+
+def test_a_file_without_certificates_is_named(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "ca.pem"
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_ca(str(file))
+    for text in ("nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="no certificate"):
+            read_ca(str(file))

@@ -41,7 +41,7 @@ from mqttcore.config.checks import place_of, raise_faults
 from mqttcore.config.reading import read_file
 from mqttcore.config.values import Filter
 from mqttcore.errors import PipelineError
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
 
@@ -109,6 +109,8 @@ class Source:
     token_file: Path | None = None
     """A file with the broker's token, or the secret of a key with the scope ``rows``; alerts need
     ``publish``, too."""
+    ca: Path | None = None
+    """A file with the CAs that an ``https`` endpoint is trusted by; None: those of the system."""
     topic: Filter = "#"
     starting: Literal["earliest", "latest"] = "earliest"
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
@@ -124,6 +126,7 @@ class Source:
             "path": path,
             "endpoint": self.endpoint or "",
             "token": self.token() or "",
+            "ca": self.trusted() or "",
             "stream": self.stream,
         }
         return {name: value for name, value in options.items() if value}
@@ -135,7 +138,20 @@ class Source:
             PipelineError: the file with the token cannot be read.
         """
         place = self.endpoint or str(self.path and self.path.absolute())
-        return Client(place, token=self.token(), timeout_s=timeout_s)
+        return Client(place, token=self.token(), timeout_s=timeout_s, ca=self.trusted())
+
+    def trusted(self) -> str | None:
+        """The CAs as PEM text.
+
+        Raises:
+            PipelineError: the file cannot be read, or has no certificate.
+        """
+        if self.ca is None:
+            return None
+        try:
+            return read_ca(str(self.ca))
+        except ValueError as error:
+            raise PipelineError(f"{self.ca}: {error}") from error
 
     def token(self) -> str | None:
         """What the endpoint asks for.
@@ -244,9 +260,11 @@ def load(path: Path | str) -> Pipeline:
 
 
 def check_source(source: Source, root: Entry, faults: Faults) -> None:
-    """Exactly one of path and endpoint."""
+    """Exactly one of path and endpoint, and certificates for https alone."""
     if (source.path is None) == (source.endpoint is None):
         faults.add(place_of(root, "source"), "source", "needs either path or endpoint")
+    if source.ca is not None and not (source.endpoint or "").startswith("https:"):
+        faults.add(place_of(root, "source.ca"), "source.ca", "needs endpoint = https://host:port")
 
 
 def check_silver(silver: Silver, root: Entry, faults: Faults) -> None:

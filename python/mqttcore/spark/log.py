@@ -197,13 +197,14 @@ def open_log(options: SourceOptions) -> StreamLog:
     """
     if options.path is not None:
         folder = find_folder(options.path, options.stream)
-        client = Client(options.endpoint or socket_beside(folder), token=options.token)
+        place = options.endpoint or socket_beside(folder)
+        client = Client(place, token=options.token, ca=options.ca)
         seen = None if options.files == "endpoint" else folder
         name = folder.describe().name
         return StreamLog(name=name, folder=seen, client=client, is_local=is_local(options.endpoint))
     if options.endpoint is None or options.stream is None:
         raise StreamOptionError("option path, or options endpoint and stream, are missing")
-    client = Client(options.endpoint, token=options.token)
+    client = Client(options.endpoint, token=options.token, ca=options.ca)
     seen = None if options.files == "endpoint" else shared_folder(client, options.stream)
     if seen is None and options.files == "folder":
         raise StreamFolderError(

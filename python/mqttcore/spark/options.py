@@ -5,6 +5,7 @@
 | ``path`` | | the folder of a broker's data, or of one stream of it; also ``load(path)`` |
 | ``endpoint`` | socket in ``path`` | ``http(s)://host:port`` or ``unix:/path``; with ``stream`` |
 | ``token`` | | the broker's token, or the secret of a key with the scope ``rows`` |
+| ``ca`` | the system's | of an ``https`` endpoint: file with the CAs to trust, or its PEM text |
 | ``files`` | ``auto`` | sealed files by ``folder``, by ``endpoint``, or as a machine can |
 | ``stream`` | that of ``path`` | which stream of the broker |
 | ``topic`` | every topic | an MQTT topic filter; ``#`` leaves out those that begin with ``$`` |
@@ -54,7 +55,7 @@ from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import AtTime, Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import read_descriptor
 from mqttcore.streams.settings import FORMATS, NAME, Decoder, Format, check_name
 
@@ -90,6 +91,8 @@ class SourceOptions:
     endpoint: str | None = None
     """``https://host:port``, ``http:`` or ``unix:/path``; without it the socket below ``path``."""
     token: str | None = field(default=None, repr=False)
+    ca: str | None = field(default=None, repr=False)
+    """The CAs that an endpoint by ``https`` is trusted by, as PEM text."""
     files: Files = "auto"
     """Sealed files are read in the broker's folder where a machine sees it, else fetched from its
     endpoint; or one of both, whatever a machine sees."""
@@ -183,6 +186,7 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
     if options.endpoint is not None and options.stream is None:
         raise StreamOptionError("option stream is missing: which stream of the endpoint to read")
+    refuse_ca(options.ca, options.endpoint)
     start, end = options.starting, options.ending
     if isinstance(start, AtTime) and isinstance(end, AtTime) and start > end:
         raise StreamOptionError("option startingTimestamp is later than option endingTimestamp")
@@ -202,6 +206,12 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
     if options.decode != "protobuf" and (options.descriptor or options.message):
         raise StreamOptionError("options descriptorFile and messageName need decode = protobuf")
+
+
+def refuse_ca(ca: str | None, endpoint: str | None) -> None:
+    """Only ``https`` has certificates."""
+    if ca is not None and not (endpoint or "").startswith("https:"):
+        raise StreamOptionError("option ca needs option endpoint = https://host:port")
 
 
 def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
@@ -317,6 +327,7 @@ OPTIONS: Final[Table] = {
     "path": ("path", text_of),
     "endpoint": ("endpoint", endpoint),
     "token": ("token", text_of),
+    "ca": ("ca", read_ca),
     "files": ("files", cast("Reader", word_of(*get_args(Files)))),
     "stream": ("stream", stream_name),
     "topic": ("topic", topic_filter),

@@ -6,7 +6,7 @@
 | ``token`` | | the broker's token, or the secret of a key with the scope ``publish`` |
 | ``broker`` | | any other broker: ``mqtt://host:port`` or ``mqtts://host:port`` |
 | ``username``, ``password`` | | for ``broker`` |
-| ``ca`` | the system's | file with the certificates that ``mqtts`` trusts |
+| ``ca`` | the system's | file with the CAs that ``mqtts`` or an ``https`` endpoint trusts |
 | ``protocol`` | ``5`` | for ``broker``: ``5`` or ``3.1.1`` |
 | ``clientId`` | ``mqttcore`` | how client identifiers begin at ``broker`` |
 | ``window`` | ``1000``, ``20`` for 3.1.1 | messages that ``broker`` has not acknowledged, a task |
@@ -45,6 +45,7 @@ from mqttcore.spark.options import (
     duration,
     endpoint,
     read_options,
+    refuse_ca,
     stream_name,
     text_of,
     word_of,
@@ -110,6 +111,8 @@ def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
         kinds = ("an mqttcore broker", "option broker")
         kind, other = kinds if options.broker else kinds[::-1]
         raise StreamOptionError(f"option {wrong[0]} is for {kind}, not for {other}")
+    if options.broker is None:
+        refuse_ca(options.ca, options.endpoint)
     if (options.app_id is None) != (options.version is None):
         raise StreamOptionError("options txnAppId and txnVersion need each other")
     if options.broker is not None and options.qos == 0:
@@ -121,7 +124,7 @@ def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
 OURS: Final = ("path", "endpoint", "token", "prefix", "txnAppId", "txnVersion", "stream")
 """Options that only an mqttcore broker understands."""
 OTHERS: Final = (
-    "username", "password", "ca", "protocol", "clientId", "window", "timeout",
+    "username", "password", "protocol", "clientId", "window", "timeout",
 )  # fmt: skip
 
 

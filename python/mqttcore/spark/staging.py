@@ -17,7 +17,7 @@ from mqttcore.errors import EndpointError, StreamOptionError
 from mqttcore.spark.feedback import guard_of
 from mqttcore.spark.messages import Form, ipc
 from mqttcore.spark.retry import with_retries
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import Client, read_ca
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -124,7 +124,7 @@ def client_of(options: SinkOptions) -> Client:
     """The broker's endpoint, also for workers that run in another folder.
 
     Raises:
-        StreamOptionError: option path is no folder.
+        StreamOptionError: option path is no folder, or option ca has no certificate.
     """
     place = options.endpoint
     if place is None:
@@ -132,7 +132,11 @@ def client_of(options: SinkOptions) -> Client:
         if not path.is_dir():
             raise StreamOptionError(f"option path = {options.path!r}: no such folder")
         place = str(path)
-    return Client(place, token=options.token, timeout_s=COMMIT_S)
+    try:
+        ca = read_ca(options.ca) if options.ca is not None else None
+    except ValueError as error:
+        raise StreamOptionError(f"option ca = {options.ca!r}: {error}") from error
+    return Client(place, token=options.token, timeout_s=COMMIT_S, ca=ca)
 
 
 def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -37,7 +37,7 @@ AT_HAND: Final = 100_000
 """Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
 Their bytes are bounded, too: a broker seals its tail before it grows beyond its memory."""
 ROWS_A_TASK: Final = 50_000
-OF_READ: Final = frozenset({"path", "endpoint", "token", "files", "topic", "columns"})
+OF_READ: Final = frozenset({"path", "endpoint", "token", "ca", "files", "topic", "columns"})
 
 
 def read(spark: SparkSession, stream: str | None = None, **options: object) -> DataFrame:
@@ -244,6 +244,7 @@ def by_source(
         "endpoint": options.endpoint,
         "stream": options.stream,
         "token": options.token,
+        "ca": options.ca,
         "files": options.files,
         "topic": options.topic,
         "columns": ",".join(options.columns) if options.columns is not None else None,

@@ -29,7 +29,7 @@ from mqttcore.errors import (
 )
 from mqttcore.streams.info import Bounds, Json, StreamInfo, StreamName, info
 
-__all__ = ["SOCKET_NAME", "Bounds", "Client", "Rows", "StreamInfo", "StreamName"]
+__all__ = ["SOCKET_NAME", "Bounds", "Client", "Rows", "StreamInfo", "StreamName", "read_ca"]
 
 SOCKET_NAME: Final = pathlib.PurePath("streams", "endpoint.sock")
 ERROR_BYTES: Final = 1 << 16
@@ -40,24 +40,31 @@ class Client:
     """Asks an endpoint. Threads may share it; each has a connection of its own.
 
     Args:
-        endpoint: ``https://host:port`` (the CAs are the system's, or those of the file that the
-            environment variable ``SSL_CERT_FILE`` names), ``http://host:port``,
+        endpoint: ``https://host:port``, ``http://host:port``,
             ``unix:/path/of/endpoint.sock``, or the folder of a broker's data on this machine.
         token: For a TCP address: the broker's token, or the secret of a key.
         timeout_s: For each step of a request: to connect, to send, to get the next bytes.
+        ca: The CAs that ``https`` trusts, as PEM text; None: those of the system, or of the file
+            that the environment variable ``SSL_CERT_FILE`` names.
     """
 
     def __init__(
-        self, endpoint: str | os.PathLike[str], *, token: str | None = None, timeout_s: float = 30.0
+        self,
+        endpoint: str | os.PathLike[str],
+        *,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        ca: str | None = None,
     ) -> None:
         self._endpoint = os.fspath(endpoint)
         self._token = token
         self._timeout_s = timeout_s
-        self._connect = connector(self._endpoint, timeout_s)
+        self._ca = ca
+        self._connect = connector(self._endpoint, timeout_s, ca)
         self._own = threading.local()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_restored, (self._endpoint, self._token, self._timeout_s))
+        return (_restored, (self._endpoint, self._token, self._timeout_s, self._ca))
 
     def __repr__(self) -> str:
         return f"Client({self._endpoint!r})"
@@ -293,9 +300,9 @@ class Client:
         return cast(http.client.HTTPConnection | None, self._own.connection)
 
 
-def _restored(endpoint: str, token: str | None, timeout_s: float) -> Client:
+def _restored(endpoint: str, token: str | None, timeout_s: float, ca: str | None) -> Client:
     """A client that was pickled."""
-    return Client(endpoint, token=token, timeout_s=timeout_s)
+    return Client(endpoint, token=token, timeout_s=timeout_s, ca=ca)
 
 
 class Rows(io.BufferedIOBase):
@@ -373,7 +380,30 @@ def connect_through_folder(sock: socket.socket, path: pathlib.Path) -> None:
         os.close(folder)
 
 
-def connector(endpoint: str, timeout_s: float) -> Callable[[], http.client.HTTPConnection]:
+def read_ca(text: str) -> str:
+    """The PEM text of CAs: of the file with this path, or the text itself.
+
+    Raises:
+        ValueError: the file cannot be read, or has no certificate.
+    """
+    if PEM not in text:
+        try:
+            text = pathlib.Path(text.removeprefix("file://")).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"the file cannot be read: {error}") from error
+    try:
+        ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"there is no certificate in it: {error}") from error
+    return text
+
+
+PEM: Final = "-----BEGIN"
+
+
+def connector(
+    endpoint: str, timeout_s: float, ca: str | None
+) -> Callable[[], http.client.HTTPConnection]:
     """What makes connections to ``endpoint``.
 
     Raises:
@@ -393,7 +423,7 @@ def connector(endpoint: str, timeout_s: float) -> Callable[[], http.client.HTTPC
         )
     if url.scheme == "https":
         return lambda: http.client.HTTPSConnection(
-            host, port, timeout=timeout_s, context=ssl.create_default_context()
+            host, port, timeout=timeout_s, context=ssl.create_default_context(cadata=ca)
         )
     return lambda: http.client.HTTPConnection(host, port, timeout=timeout_s)
 
