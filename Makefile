@@ -66,7 +66,6 @@ serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127
 
 build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
-# By itself, so that a wheel has nothing of an earlier version.
 wheel: .make/venv ## build the wheel that users install, into .make/wheel (FEATURES=kafka; minutes the first time)
 	@rm -rf .make/wheel
 	@$(BIN)/maturin build $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) --out .make/wheel \
