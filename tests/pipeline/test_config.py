@@ -41,7 +41,7 @@ def test_a_query_is_told_what_messages_of_protocol_buffers_are(tmp_path: Path) -
     described = 'decode = "protobuf"\ndescriptor = "machine.binpb"\nmessage = "factory.Machine"'
     pipeline = load(written(tmp_path, f"{LEAST}{described}\n"))
 
-    options = source_options(pipeline, "silver")
+    options = source_options(pipeline)
 
     assert options["decode"] == "protobuf"
     assert options["messageName"] == "factory.Machine"
@@ -53,6 +53,7 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
 
     assert (pipeline.format, pipeline.trigger, pipeline.bronze.keep) == ("delta", "2 seconds", True)
     assert (pipeline.source.topic, pipeline.silver.event_time) == ("#", "timestamp")
+    assert (pipeline.spark.master, pipeline.spark.settings()) == ("local[*,4]", {})
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,19 @@ def test_each_table_is_a_function_and_no_token_is_written(
     assert "nobody" not in text
 
 
+def test_alerts_are_refused_by_name(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alert = '[[alerts]]\nname = "hot"\ntable = "silver"\nwhen = "true"\ntopic = "\'a\'"\n'
+    (tmp_path / "token").write_text("nobody's business")
+    (tmp_path / "pipeline.toml").write_text(FILE + alert)
+
+    assert main(["emit-sdp", str(tmp_path / "pipeline.toml"), str(tmp_path / "out")]) == 1
+
+    assert "alerts hot: a declarative pipeline publishes none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.timeout(600)
 def test_spark_runs_it(tmp_path: pathlib.Path, make_stream: Make) -> None:
     pytest.importorskip("grpc", reason="declarative pipelines need pyspark[pipelines]")

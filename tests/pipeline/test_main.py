@@ -60,8 +60,8 @@ def file(tmp_path: Path) -> Path:
 def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the pipeline get the Spark of all tests for its own, and leave it running."""
 
-    def lend(app: str, *, cores: int | str = "*") -> SparkSession:
-        assert cores == "*,4", "tasks of a pipeline are tried again"
+    def lend(app: str, *, master: str, memory: str, **conf: str) -> SparkSession:
+        assert (master, memory, conf) == ("local[*,4]", "1g", {}), "tasks are tried again"
         print(f"Spark for {app}: http://127.0.0.1:4040")
         return spark
 
@@ -209,6 +209,70 @@ def test_a_missing_extra_is_named(
     said = r"mqttcore pipeline: \w+ is missing: pip install 'mqttcore\[pipeline\]'\n"
     assert re.fullmatch(said, done.stderr), done.stderr
     assert (done.returncode, done.stdout) == (1, "")
+
+
+SPARK = """
+[spark]
+master = "spark://far:7077"
+memory = "2g"
+packages = ["a:b:1", "c:d:2"]
+conf = ["spark.executor.memory=4g", "spark.x=1=2"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "master", "changes"),
+    [
+        ([], "spark://far:7077", {}),
+        (
+            ["--master", "local[2]", "--conf", "spark.x=3", "--conf", "spark.y=4"],
+            "local[2]",
+            {"spark.x": "3", "spark.y": "4"},
+        ),
+    ],
+    ids=["of the file", "of the command line"],
+)
+def test_a_pipeline_runs_on_the_spark_that_it_names(
+    file: Path,
+    make_stream: Callable[..., StreamFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    master: str,
+    changes: dict[str, str],
+) -> None:
+    from pyspark.errors import PySparkRuntimeError
+
+    asked: dict[str, object] = {}
+
+    def refuse(_app: str, **given: object) -> SparkSession:
+        asked.update(given)
+        raise PySparkRuntimeError("nobody answers")
+
+    monkeypatch.setattr("mqttcore.spark.session", refuse)
+    make_stream()
+    file.write_text(FILE + SPARK)
+
+    assert main([str(file), "--once", *options]) == 1
+
+    wanted = {"spark.jars.packages": "a:b:1,c:d:2", "spark.executor.memory": "4g", "spark.x": "1=2"}
+    assert asked == {"master": master, "memory": "2g", **wanted, **changes}
+    assert f"Spark does not start with master {master!r}: nobody answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--conf", "executor=4g"], "--conf: 'executor=4g' is not a setting"),
+        (["--master", "there"], "--master: 'there' is not a master"),
+    ],
+)
+def test_an_option_of_spark_that_is_wrong_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main([str(file), *options]) == 2
+
+    assert said in capsys.readouterr().err
 
 
 def test_a_command_line_that_is_wrong_is_exit_status_2() -> None:

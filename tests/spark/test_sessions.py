@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mqttcore.spark import sessions
-from mqttcore.spark.sessions import AT_START, OF_A_STREAM, RUNTIME, Tuning, session, settings, tune
+from mqttcore.spark.sessions import (
+    AT_START,
+    OF_A_STREAM,
+    RUNTIME,
+    Tuning,
+    local_cores,
+    session,
+    settings,
+    tune,
+)
 
 from tests.spark.conftest import SPARK, numbered
 from tests.stream_folder import StreamFolder
@@ -109,6 +118,29 @@ def test_settings_are_those_of_the_ladder_on_the_loopback() -> None:
     assert told.items() >= {**RUNTIME, **AT_START}.items()
     assert told["spark.driver.memory"] == "3g"
     assert told["spark.driver.host"] == told["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", "1"),
+        ("local[*,4]", "*,4"),
+        ("local[2, 3]", "2, 3"),
+        ("local-cluster[2,1,512]", None),
+        ("spark://far:7077", None),
+        ("yarn", None),
+    ],
+)
+def test_only_a_local_master_has_cores_of_this_machine(master: str, cores: str | None) -> None:
+    assert local_cores(master) == cores
+
+
+def test_the_driver_of_a_cluster_is_not_on_the_loopback() -> None:
+    told = settings(cores=None, memory="3g")
+
+    assert told.items() >= {**RUNTIME, **AT_START, "spark.driver.memory": "3g"}.items()
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(told)
+    assert "spark.sql.shuffle.partitions" not in told
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ file or command line that is wrong.
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
-from mqttcore.pipeline.config import Pipeline, load
+from mqttcore.pipeline.config import Pipeline, check_master, check_setting, load
 from mqttcore.pipeline.declarative import emit
 from mqttcore.pipeline.progress import JsonLines
 
@@ -63,6 +64,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--once", action="store_true", help="read all available rows, then stop")
     made.add_argument("--dry-run", action="store_true", help="print the tables, write nothing")
     made.add_argument("--explain", action="store_true", help="print Spark's plans, write nothing")
+    made.add_argument("--master", help="Spark that runs it, instead of `master` of [spark]")
+    made.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of Spark, in addition to `conf` of [spark]; may be repeated",
+    )
     made.add_argument(
         "--json", action="store_true", help="print progress as JSON, one line for each batch"
     )
@@ -96,11 +105,34 @@ def emission_parser() -> argparse.ArgumentParser:
 
 def run_or_show(options: argparse.Namespace) -> None:
     """Runs a pipeline, or says what it would do."""
-    pipeline = load(options.file)
+    pipeline = with_spark(load(options.file), options.master, options.conf)
     if options.dry_run or options.explain:
         show(pipeline, explain=options.explain)
     else:
         start(pipeline, options)
+
+
+def with_spark(pipeline: Pipeline, master: str | None, conf: Sequence[str]) -> Pipeline:
+    """The same on the Spark that the command line names.
+
+    Raises:
+        ConfigError: an option is not valid.
+    """
+    for option, check, values in (
+        ("--master", check_master, [master] if master is not None else []),
+        ("--conf", check_setting, conf),
+    ):
+        for value in values:
+            try:
+                check(value)
+            except ValueError as error:
+                raise ConfigError([f"{option}: {error}"]) from error
+    spark = dataclasses.replace(
+        pipeline.spark,
+        master=pipeline.spark.master if master is None else master,
+        conf=(*pipeline.spark.conf, *conf),
+    )
+    return dataclasses.replace(pipeline, spark=spark)
 
 
 def write(options: argparse.Namespace) -> None:

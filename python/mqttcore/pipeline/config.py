@@ -28,6 +28,16 @@ when = "highest > 90"
 topic = "concat('alerts/', machine)"
 ```
 
+The optional table ``[spark]`` names the Spark that runs it:
+
+```toml
+[spark]
+master = "spark://host:7077"     # local[*,4] unless said otherwise
+memory = "2g"                    # of the driver
+packages = ["org.apache.spark:spark-avro_2.13:4.2.0"]
+conf = ["spark.executor.memory=4g"]
+```
+
 Conditions, columns and topics are Spark SQL over the columns of their table.
 """
 
@@ -45,7 +55,17 @@ from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
 
-__all__ = ["Alert", "Bronze", "Gold", "Pipeline", "Silver", "Source", "load", "microseconds"]
+__all__ = [
+    "Alert",
+    "Bronze",
+    "Gold",
+    "Pipeline",
+    "Silver",
+    "Source",
+    "Spark",
+    "load",
+    "microseconds",
+]
 
 NAMES = "lower-case letters, digits and _, beginning with a letter"
 UNITS = "a number and a unit, as 10 seconds, 1 minute or 2 hours"
@@ -85,6 +105,24 @@ def check_trigger(text: str) -> None:
         check_duration(text)
 
 
+def check_setting(text: str) -> None:
+    """Refuses what sets nothing."""
+    if not re.fullmatch(r"spark\.[^\s=]+=.*", text):
+        raise ValueError(f"{text!r} is not a setting")
+
+
+def check_memory(text: str) -> None:
+    """Refuses what Spark does not take for a size."""
+    if not re.fullmatch(r"[1-9]\d*[mg]", text):
+        raise ValueError(f"{text!r} is not a size")
+
+
+def check_master(text: str) -> None:
+    """Refuses what names no Spark."""
+    if not re.fullmatch(r"local(\[[^\]]+\])?|yarn|local-cluster\[.+\]|(spark|k8s)://\S+", text):
+        raise ValueError(f"{text!r} is not a master")
+
+
 def check_text(text: str) -> None:
     """Refuses nothing where something is needed."""
     if not text.strip():
@@ -94,6 +132,11 @@ def check_text(text: str) -> None:
 Name = Annotated[str, Parsed(check_name, NAMES)]
 Duration = Annotated[str, Parsed(check_duration, UNITS)]
 Trigger = Annotated[str, Parsed(check_trigger, f"available_now, or {UNITS}")]
+Setting = Annotated[str, Parsed(check_setting, "a setting of Spark, as spark.executor.memory=4g")]
+Memory = Annotated[str, Parsed(check_memory, "a size, as 512m or 2g")]
+Master = Annotated[
+    str, Parsed(check_master, "local[*,4], spark://host:port, k8s://https://host:port, yarn")
+]
 Sql = Annotated[str, Parsed(check_text, "a Spark SQL expression")]
 
 
@@ -225,6 +268,26 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spark:
+    """The Spark that runs a pipeline; on this machine unless said otherwise."""
+
+    master: Master = "local[*,4]"
+    """A task that fails is tried again: with ``local[*]`` it would end the query."""
+    memory: Memory = "1g"
+    """Of the driver."""
+    packages: tuple[Sql, ...] = ()
+    """Jars that Spark fetches, as ``group:name:version``."""
+    conf: tuple[Setting, ...] = ()
+    """Any other settings; a later one of the same name counts."""
+
+    def settings(self) -> dict[str, str]:
+        """Everything but master and memory, by the names of Spark."""
+        packages = {"spark.jars.packages": ",".join(self.packages)} if self.packages else {}
+        parts = (setting.partition("=") for setting in self.conf)
+        return packages | {name: value for name, _, value in parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Everything about a pipeline. Defaults are those of a file that does not say."""
 
@@ -236,6 +299,7 @@ class Pipeline:
     """``_checkpoints`` in the folder of the tables unless said otherwise."""
     format: Literal["delta", "parquet"] = "delta"
     trigger: Trigger = "2 seconds"
+    spark: Spark = Spark()
     bronze: Bronze = Bronze()
     gold: tuple[Gold, ...] = ()
     alerts: tuple[Alert, ...] = ()

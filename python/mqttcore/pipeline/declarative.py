@@ -3,12 +3,14 @@
 ``python -m mqttcore.pipeline emit-sdp FILE FOLDER`` writes ``spark-pipeline.yml`` and
 ``transformations/<name>.py``; ``spark-pipelines run --spec FOLDER/spark-pipeline.yml`` runs them
 (Spark 4.1 and later, ``pyspark[pipelines]``). Spark keeps the tables then, so exactly once is what
-its catalog's format makes of it. Alerts need a query of their own and are left out.
+its catalog's format makes of it. Late messages are dropped there. A pipeline with alerts is
+refused: its gold tables are views, of which Spark publishes nothing.
 """
 
 import pprint
 from pathlib import Path
 
+from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Gold, Pipeline
 from mqttcore.pipeline.stages import source_options
 
@@ -74,7 +76,16 @@ def emit(pipeline: Pipeline, folder: Path) -> list[Path]:
     """Writes the pipeline into ``folder``; answers the files that it wrote.
 
     A token is not written: whoever runs the pipeline adds it to ``OPTIONS``.
+
+    Raises:
+        PipelineError: the pipeline has alerts.
     """
+    if pipeline.alerts:
+        names = ", ".join(alert.name for alert in pipeline.alerts)
+        raise PipelineError(
+            f"alerts {names}: a declarative pipeline publishes none. Take [[alerts]] out of the"
+            " file, or run it with `python -m mqttcore.pipeline`"
+        )
     specification = folder / "spark-pipeline.yml"
     code = folder / "transformations" / f"{pipeline.name}.py"
     code.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Pipeline, load
 from mqttcore.pipeline.progress import Lines, Reporter, Told
 from mqttcore.pipeline.runner import Runner
@@ -42,7 +43,8 @@ def run(
         StreamFolderError: there is no such stream.
         EndpointError: the broker does not answer, or has no such stream.
         StreamOptionError: the columns of ``[silver]`` are none.
-        PipelineError: the query failed, or another process runs this pipeline.
+        PipelineError: Spark does not start, the query failed, or another process runs this
+            pipeline.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     with session_for(chosen, spark) as session:
@@ -68,11 +70,24 @@ def session_for(
     if spark is not None:
         yield spark
         return
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from mqttcore.spark import session
 
     with redirect_stdout(sys.stderr):
-        # a task that fails is tried again: local[*] alone would end the query
-        spark = session(f"mqttcore pipeline {pipeline.name}", cores="*,4")
+        chosen = pipeline.spark
+        try:
+            spark = session(
+                f"mqttcore pipeline {pipeline.name}",
+                master=chosen.master,
+                memory=chosen.memory,
+                **chosen.settings(),
+            )
+        except (PySparkException, Py4JError) as error:
+            raise PipelineError(
+                f"Spark does not start with master {chosen.master!r}: {error}"
+            ) from error
     try:
         yield spark
     finally:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,20 +88,24 @@ def session(
     memory: str = "1g",
     java: str = "auto",
     warm: bool = True,
+    master: str | None = None,
     **conf: object,
 ) -> SparkSession:
     """Starts Spark on this machine, on the loopback only, and prints the link to its page.
 
     ``cores`` is a number, ``*``, or as Spark writes it (``2,3``: two cores, three tries a task).
+    ``master`` is another Spark instead, as ``spark://host:7077``: its driver runs here, at the
+    address of this machine, and its number of shuffle partitions is Spark's own.
     ``conf`` is any other setting of Spark: ``session(**{"spark.ui.port": 4050})``. With ``warm``
     one Python worker is started now, which the first query would wait for otherwise.
 
     Raises:
         StartError: no Java of version 17 or newer was found.
     """
-    prepare_environment(java)
-    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
-    for name, value in {**settings(cores=cores, memory=memory), **conf}.items():
+    here = local_cores(master) if master is not None else cores
+    prepare_environment(java, is_local=here is not None)
+    builder = SparkSession.builder.appName(app).master(master or f"local[{cores}]")
+    for name, value in {**settings(cores=here, memory=memory), **conf}.items():
         builder = builder.config(name, str(value))
     has_begun = SparkContext._active_spark_context is not None
     spark = builder.getOrCreate()
@@ -113,18 +118,31 @@ def session(
     return spark
 
 
-def settings(*, cores: int | str, memory: str) -> dict[str, str]:
-    """Everything that `session` tells Spark."""
-    return {
+def settings(*, cores: int | str | None, memory: str) -> dict[str, str]:
+    """Everything that `session` tells Spark; ``cores`` of this machine, None: of other ones."""
+    everywhere = {
         **RUNTIME,
         **AT_START,
-        "spark.sql.shuffle.partitions": str(core_count(cores)),
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(JAVA),
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.showConsoleProgress": "false",
     }
+    if cores is None:
+        return everywhere
+    return {
+        **everywhere,
+        "spark.sql.shuffle.partitions": str(core_count(cores)),
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+    }
+
+
+def local_cores(master: str) -> str | None:
+    """The cores of a master on this machine; None for another one."""
+    if master == "local":
+        return "1"
+    found = re.fullmatch(r"local\[\s*(\S.*?)\s*\]", master)
+    return found[1] if found else None
 
 
 def tune(spark: SparkSession) -> Tuning:
@@ -162,11 +180,16 @@ def let_streams_begin_at_once(spark: SparkSession) -> None:
             environment.putIfAbsent(name, "")
 
 
-def prepare_environment(java: str) -> None:
+def prepare_environment(java: str, *, is_local: bool) -> None:
     """What Spark's launcher and its workers read from the environment."""
     os.environ["JAVA_HOME"] = str(find_java(java).spark_home())
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if not is_local:
+        # machines of a cluster may have Python elsewhere
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return
     # without it, workers run the `python3` of the PATH
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     # the address of Spark's web page
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
