@@ -249,10 +249,14 @@ def test_a_key_reads_or_publishes_as_its_scopes_say(
     settings = with_key(plant_settings(tmp_path), tmp_path, "mq_made_up", scopes)
     with Broker(settings) as broker:
         place = {"endpoint": address(broker), "token": "mq_made_up"}
+        broker.publish("plant/1", b"x", qos=1)
+        with Client(broker.settings.data) as owner:
+            eventually(lambda: sum(each.end for each in owner.stream("plant").partitions) == 1)
+            owner.seal("plant")
 
         def read() -> None:
             reader = spark.read.format("mqttcore").options(**place, stream="plant")
-            assert reader.load().count() == 0
+            assert reader.options(files="endpoint").load().count() == 1
 
         def write() -> None:
             rows = spark.createDataFrame([("out/1", "x")], "topic string, payload string")

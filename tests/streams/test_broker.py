@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -120,7 +120,7 @@ def test_a_key_that_reads_rows_does_nothing_else(tmp_path: pathlib.Path) -> None
             assert [stream.name for stream in client.streams()] == ["plant"]
             assert client.files("plant")
             client.hold("plant", "etl", [0, 0])
-            refused = {
+            refused: dict[str, Callable[[], object]] = {
                 "seal": lambda: client.seal("plant"),
                 "release": lambda: client.release("plant", "etl"),
                 "publish": lambda: client.commit("query", 0, []),

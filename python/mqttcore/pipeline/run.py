@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Pipeline, load
@@ -77,12 +77,13 @@ def session_for(
 
     with redirect_stdout(sys.stderr):
         chosen = pipeline.spark
+        conf: dict[str, Any] = {**chosen.settings()}  # mypy: any keyword of `session` may be meant
         try:
             spark = session(
                 f"mqttcore pipeline {pipeline.name}",
                 master=chosen.master,
                 memory=chosen.memory,
-                **chosen.settings(),
+                **conf,
             )
         except (PySparkException, Py4JError) as error:
             raise PipelineError(

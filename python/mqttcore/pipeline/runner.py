@@ -170,7 +170,9 @@ class Runner:
 
     def _write(self, rows: "DataFrame", number: int) -> None:
         batch = read_batch(self.pipeline.name, self._checkpoint, number)
-        self._written[number] = self._writer.write(rows, batch)
+        written = self._writer.write(rows, batch)
+        if self._reporter is not None:
+            self._written[number] = written
         if number % TIDY_BATCHES == TIDY_BATCHES - 1:
             self._writer.tidy()
 

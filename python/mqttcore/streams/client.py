@@ -402,7 +402,7 @@ PEM: Final = "-----BEGIN"
 
 
 def connector(
-    endpoint: str, timeout_s: float, ca: str | None
+    endpoint: str, timeout_s: float, ca: str | None = None
 ) -> Callable[[], http.client.HTTPConnection]:
     """What makes connections to ``endpoint``.
 

@@ -13,6 +13,7 @@ use super::access::Access;
 use super::answer::{Content, HttpError, HttpResponse, of_type};
 use super::api::identity::{Caller, Identity};
 use super::api::keys::Keys;
+use super::api::scope::Scope;
 use super::api::{self, Api};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
@@ -107,6 +108,9 @@ impl Routes {
         let Some(identity) = &caller.identity else {
             return Err(access.refusal(self.api.keys().has_any()));
         };
+        if path == "/metrics" {
+            identity.needs_one_of(&[Scope::View])?;
+        }
         match &self.streams {
             Some(streams) => streams.answer(request, limits, identity).await,
             None => Err(HttpError::not_found("unknown path")),

@@ -51,7 +51,7 @@ impl Service for Visitor {
 }
 
 fn start(address: SocketAddr, services: Vec<Arc<dyn Service>>) -> Result<Broker, StartError> {
-    let listeners = vec![Listener::new("test", address.into())];
+    let listeners = vec![Listener::new("test", address)];
     let config = Config {
         listeners,
         ..config()

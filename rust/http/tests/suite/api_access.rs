@@ -129,7 +129,7 @@ fn a_key_may_view_metrics() {
 
     assert_eq!(
         secrets.each_ref().map(|secret| status("/metrics", secret)),
-        [200, 200, 401]
+        [200, 200, 403]
     );
 }
 
