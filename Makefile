@@ -83,8 +83,10 @@ mqtt-only: .make/tools .make/venv .make/dev ## build the extension without strea
 
 test: test-rust models pytest ## everything that proves the product
 
-http-test: .make/tools ## the HTTP API: each route with each scope, bad input, pages, changes that outlive a crash
+http-test: build .make/tools .make/dev ## the HTTP API: each route with each scope, bad input, generated requests, pages, changes that outlive a crash
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
+	@$(BIN)/python -m pytest --quiet tests/operations/test_generated.py tests/operations/test_configuration.py \
+		tests/operations/test_audit.py tests/operations/test_keys.py $(ARGS)
 
 # OPERATIONS: random changes of clients, each with a message whose explanation is compared with what happens.
 explain-test: .make/tools ## explanations of deliveries and permissions beside what happens (OPERATIONS=100000)

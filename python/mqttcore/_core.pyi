@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, final
 
 from _typeshed import ReadableBuffer, StrPath
 
+from mqttcore.auditing import Entry
 from mqttcore.config import Settings
 from mqttcore.packets import Packet
 from mqttcore.sessions.policy import SessionPolicy
@@ -267,9 +268,18 @@ class Engine:
     """Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it."""
 
     def __new__(
-        cls, settings: Settings, queues: HookQueues, /, *, accepts_clock: bool = False
+        cls,
+        settings: Settings,
+        queues: HookQueues,
+        /,
+        *,
+        accepts_clock: bool = False,
+        operate: Callable[[str, str], str] | None = None,
     ) -> Engine:
-        """Bind every listener and start; clients can connect when it returns."""
+        """Bind every listener and start; clients can connect when it returns.
+
+        The HTTP endpoint calls ``operate`` with an action and its argument; it returns JSON.
+        """
 
     @staticmethod
     def check(settings: Settings, /) -> list[str]:
@@ -323,6 +333,12 @@ class Engine:
 
     def bans(self) -> list[tuple[str, str, str, float | None]]:
         """The bans in force, as (kind, value, reason, seconds that remain)."""
+
+    def drain(self) -> None:
+        """Have ``/readyz`` fail from now on; clients are served as before."""
+
+    def audit(self, entry: Entry, /) -> None:
+        """Append to the audit log, if there is a data folder; return when the entry is on disk."""
 
     def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.

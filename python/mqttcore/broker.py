@@ -6,17 +6,27 @@ import logging
 import os
 import pathlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import TracebackType
-from typing import Self
+from typing import Final, Self, TypeVar, cast
 
-from mqttcore import config
 from mqttcore._core import Engine, MessageProperties, Session
+from mqttcore._schema import Place, entry_of
+from mqttcore.auditing import ENDPOINT, Change, called_by
 from mqttcore.bans import Ban, ban_actions, target_of
-from mqttcore.changes import Bound, changes
-from mqttcore.config import Listener, Settings
+from mqttcore.changes import Bound, Changes, changes
+from mqttcore.config import Listener, Origin, Settings
+from mqttcore.config.effective import effective
+from mqttcore.config.reading import Loaded
 from mqttcore.control import Control
-from mqttcore.errors import BrokerFailedError, StoppedError, StoreFailedError
+from mqttcore.errors import (
+    BrokerFailedError,
+    ConfigError,
+    MqttError,
+    StoppedError,
+    StoreFailedError,
+)
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.host import PluginHost
 from mqttcore.plugin.loading import load_plugins
@@ -25,26 +35,33 @@ from mqttcore.streams.info import StreamInfo, info
 
 log = logging.getLogger("mqttcore")
 
+T = TypeVar("T")
+
 STOP_DEADLINE_S = 0.8
+NOWHERE: Final = entry_of({}, Place("Settings"))
+"""The values of settings that a program made."""
 
 
 class Broker:
     """An MQTT broker with threads of its own; safe to call from any thread.
 
-    ``settings`` are `Settings` or the path of a TOML file; nothing at all means 127.0.0.1:1883,
-    anonymous, in memory. ``plugins`` are asked after those that the settings name. Use it as a
-    context manager, ``with`` or ``async with``, or call `start` and `stop`. Once what must be kept
-    cannot be kept any more, or a thread of its own panicked, it takes no clients, and every call
-    raises `StoreFailedError` or `BrokerFailedError`, as the end of the block does.
+    ``settings`` are `Settings`, the path of a TOML file, or an `Origin`, which adds variables and
+    flags; nothing at all means 127.0.0.1:1883, anonymous, in memory. ``plugins`` are asked after
+    those that the settings name. Use it as a context manager, ``with`` or ``async with``, or call
+    `start` and `stop`. Once what must be kept cannot be kept any more, or a thread of its own
+    panicked, it takes no clients, and every call raises `StoreFailedError` or `BrokerFailedError`,
+    as the end of the block does.
     """
 
     def __init__(
         self,
-        settings: Settings | pathlib.Path | str | None = None,
+        settings: Settings | Origin | pathlib.Path | str | None = None,
         *,
         plugins: Sequence[Plugin] = (),
     ) -> None:
-        self._settings = settings if isinstance(settings, Settings) else config.load(settings)
+        self._origin = settings if isinstance(settings, Origin) else origin_of(settings)
+        self._loaded = loaded_of(settings, self._origin)
+        self._settings = self._loaded.settings
         self._own_plugins = tuple(plugins)
         # settings at the start, and the listeners of its sockets since the last reload
         self._begun = self._settings
@@ -80,7 +97,10 @@ class Broker:
             plugin_host = self._make_plugin_host(self._settings)
             try:
                 self._engine = Engine(
-                    self._settings, plugin_host.queues, accepts_clock=accept_clock
+                    self._settings,
+                    plugin_host.queues,
+                    accepts_clock=accept_clock,
+                    operate=self._operate,
                 )
             except BaseException:
                 plugin_host.stop()
@@ -138,6 +158,14 @@ class Broker:
             for leaving in self._leaving:
                 leaving.join()
 
+    def drain(self) -> None:
+        """Has ``/readyz`` fail from now on, before a `stop`; clients are served as before.
+
+        Raises:
+            StoppedError: the broker does not run.
+        """
+        self._started().drain()
+
     def reload(self, settings: Settings | pathlib.Path | str) -> None:
         """Takes other settings into force; sockets, shards and data stay as they are.
 
@@ -150,7 +178,37 @@ class Broker:
             ConfigError: the settings cannot be used.
             PluginError: a plugin did not start.
         """
-        new = settings if isinstance(settings, Settings) else config.load(settings)
+        origin = origin_of(settings)
+        self._take(origin, lambda: loaded_of(settings, origin))
+
+    def reload_origin(self) -> Changes:
+        """Reads the settings again from where they came from, and takes them into force.
+
+        Raises:
+            ConfigError: they cannot be used, or there is nowhere to read them from.
+            PluginError: a plugin did not start.
+        """
+        return self._take(self._origin, lambda: self._known_origin().load())
+
+    def _known_origin(self) -> Origin:
+        if self._origin is None:
+            what = "the program that runs this broker made its settings: it has to reload them"
+            raise ConfigError([what])
+        return self._origin
+
+    def _take(self, origin: Origin | None, read: Callable[[], Loaded]) -> Changes:
+        details: dict[str, object] = {}
+
+        def reload() -> Changes:
+            loaded = read()
+            found = self._reload(loaded.settings)
+            self._origin, self._loaded = origin, loaded
+            details.update(changed=", ".join(found.applied), restart=", ".join(found.restart))
+            return found
+
+        return self._change(Change(action="reload", details=details), reload)
+
+    def _reload(self, new: Settings) -> Changes:
         plugin_host = self._make_plugin_host(new)
         with self._lock:
             try:
@@ -171,6 +229,7 @@ class Broker:
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
             self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
             leaving.start()
+        return found
 
     def publish(
         self,
@@ -250,11 +309,16 @@ class Broker:
             StoreError: nothing is kept, or the folder cannot be made.
             StoppedError: the broker does not run.
         """
-        return self._started().backup(pathlib.Path(to).absolute())
+        folder = pathlib.Path(to).absolute()
+        engine = self._started()
+        change = Change(action="backup", target=str(folder), details={})
+        return self._change(change, lambda: engine.backup(folder))
 
     def disconnect(self, client_id: str) -> bool:
         """Ends a client's connection; False: it has none."""
-        return self._started().disconnect(client_id)
+        engine = self._started()
+        change = Change(action="disconnect", target=client_id, details={})
+        return self._change(change, lambda: engine.disconnect(client_id))
 
     def ban(
         self,
@@ -282,7 +346,10 @@ class Broker:
                 expressions, or 65,536 of client identifiers and user names.
         """
         kind, value = target_of(client_id, client_id_regex, user, address)
-        return self._started().ban(kind, value, reason=reason, seconds=seconds)
+        engine = self._started()
+        details: dict[str, object] = {"reason": reason, "seconds": seconds}
+        change = Change(action="ban", target=f"{kind} {value}", details=details)
+        return self._change(change, lambda: engine.ban(kind, value, reason=reason, seconds=seconds))
 
     def unban(
         self,
@@ -298,7 +365,10 @@ class Broker:
             ValueError: not exactly one target is given, or ``address`` or ``client_id_regex`` is
                 none.
         """
-        return self._started().unban(*target_of(client_id, client_id_regex, user, address))
+        kind, value = target_of(client_id, client_id_regex, user, address)
+        engine = self._started()
+        change = Change(action="unban", target=f"{kind} {value}", details={})
+        return self._change(change, lambda: engine.unban(kind, value))
 
     def bans(self) -> list[Ban]:
         """The bans in force, those for flapping among them."""
@@ -386,6 +456,37 @@ class Broker:
             raise failure
         return self._engine
 
+    def _operate(self, action: str, argument: str) -> str:
+        """What the HTTP endpoint asks for, as JSON."""
+        with called_by(ENDPOINT):
+            return json.dumps(self._operations[action](argument))
+
+    @property
+    def _operations(self) -> dict[str, Callable[[str], object]]:
+        return {"config": self._config, "check": self._check_text, "reload": self._reload_all}
+
+    def _config(self, _: str) -> object:
+        return [asdict(key) for key in effective(self._loaded)]
+
+    def _check_text(self, text: str) -> object:
+        try:
+            loaded = self._known_origin().load(text or None)
+            warnings = Broker(loaded.settings).check()
+        except ConfigError as error:
+            return {"errors": list(error.faults), "warnings": []}
+        except MqttError as error:
+            return {"errors": [str(error)], "warnings": []}
+        return {"errors": [], "warnings": warnings}
+
+    def _reload_all(self, _: str) -> object:
+        found = self.reload_origin()
+        return {"changed": list(found.applied), "needs_restart": list(found.restart)}
+
+    def _change(self, change: Change, make: Callable[[], T]) -> T:
+        """Makes a change of an operator, which the audit log records."""
+        engine = self._started()
+        return change.record(make, engine.audit)
+
     def _open_control(self) -> Control | None:
         if not self._settings.data:
             return None
@@ -409,6 +510,22 @@ class Broker:
                 if use.on_error == "skip"
             ],
         )
+
+
+def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
+    """Where settings are read from; None: a program made them."""
+    if isinstance(settings, Settings):
+        return None
+    return Origin(path=pathlib.Path(settings) if settings else None)
+
+
+def loaded_of(
+    settings: Settings | Origin | pathlib.Path | str | None, origin: Origin | None
+) -> Loaded:
+    """Settings that are read from ``origin``, or that a program made."""
+    if origin is not None:
+        return origin.load()
+    return Loaded(settings=cast(Settings, settings), root=NOWHERE)
 
 
 def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:

@@ -10,11 +10,13 @@ import logging
 import os
 import pathlib
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mqttcore._socket_path import short
+from mqttcore.auditing import Caller, called_by
 from mqttcore.errors import MqttError, StoreError
 
 log = logging.getLogger("mqttcore")
@@ -95,7 +97,7 @@ class Control:
         except (KeyError, TypeError, ValueError, RecursionError):
             answer = {"error": "unknown request for this version"}
         else:
-            with beating(line):
+            with beating(line), called_by(peer_of(line)):
                 answer = self._do(action, argument)
         line.sendall(json.dumps(answer).encode() + b"\n")
 
@@ -105,6 +107,13 @@ class Control:
             return {"done": action(argument)}
         except (MqttError, OSError, ValueError) as error:
             return {"error": str(error)}
+
+
+def peer_of(line: socket.socket) -> Caller:
+    """The user at the other end."""
+    ids = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", ids)
+    return Caller(who=f"user {user}", how="control")
 
 
 @contextlib.contextmanager

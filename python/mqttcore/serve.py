@@ -7,17 +7,20 @@ SIGHUP reads the configuration anew; when anything in it is wrong, the old one s
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import pathlib
+import select
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from mqttcore import _core, config, damage, logs
+from mqttcore import _core, damage, logs
+from mqttcore.auditing import Caller, called_by
 from mqttcore.broker import Broker
-from mqttcore.config import Listener, Settings
+from mqttcore.config import Listener, Origin, Settings
 from mqttcore.errors import ConfigError, MqttError, StoppedError, StoreFailedError
 
 log = logging.getLogger("mqttcore")
@@ -36,14 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the broker until a signal ends it; returns the exit status."""
     options = parser().parse_args(arguments)
     try:
-        settings = read_settings(options)
+        broker = Broker(origin_of(options))
+        settings = broker.settings
         if options.check_config:
-            for warning in Broker(settings).check():
+            for warning in broker.check():
                 print(f"warning: {warning}", file=sys.stderr)
             print(f"{options.config or 'built-in profile'}: valid")
             print(memory(settings))
             return 0
-        return serve(settings, options)
+        return serve(broker, options)
     except ConfigError as error:
         print("\n".join(error.faults), file=sys.stderr)
         return 2
@@ -93,10 +97,10 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def read_settings(options: argparse.Namespace) -> Settings:
-    """Settings out of file, environment and flags."""
-    return config.load(
-        options.config,
+def origin_of(options: argparse.Namespace) -> Origin:
+    """File, environment and flags."""
+    return Origin(
+        path=options.config,
         environment=os.environ,
         listen=options.listen,
         log_level=options.log_level,
@@ -104,8 +108,9 @@ def read_settings(options: argparse.Namespace) -> Settings:
     )
 
 
-def serve(settings: Settings, options: argparse.Namespace) -> int:
+def serve(broker: Broker, options: argparse.Namespace) -> int:
     """Starts, says so, and waits for signals."""
+    settings = broker.settings
     try:
         logs.configure(settings.log_level, settings.log.format, settings.log.to)
     except OSError as error:
@@ -114,16 +119,17 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     if options.accept_loss and settings.data:
         damage.accept_loss(pathlib.Path(settings.data))
     signals = Signals()
-    broker = Broker(settings)
     broker.start(accept_clock=options.accept_clock)
     print(banner(broker, has_file=options.config is not None), flush=True)
     watch(broker, signals)
     while (number := signals.wait()) == signal.SIGHUP:
-        reload(broker, options)
+        reload(broker)
     if failure := broker.failure():
         log.critical("stopping, %s: %s", subject(failure), failure)
     else:
         log.info("stopping: %s", signal.Signals(number).name)
+        if number == signal.SIGTERM:
+            drain(broker, signals)
     signals.release()
     broker.stop()
     if not failure and (failure := broker.failure()):
@@ -153,6 +159,9 @@ def banner(broker: Broker, *, has_file: bool) -> str:
         )
     elif not settings.plugins and not any(entry.access for entry in settings.listeners):
         lines.append("no plugin and no anonymous access: every client is rejected")
+    if address := broker.http_address:
+        scheme = "https" if settings.http and settings.http.tls else "http"
+        lines.append(f"http: {scheme}://{authority(address)}")
     lines.append(memory(settings))
     return "\n".join(lines)
 
@@ -169,21 +178,38 @@ def place(listener: Listener, addresses: Iterator[tuple[str, int]]) -> str:
     """The address of a listener, as text; that of TCP is the next one of ``addresses``."""
     if listener.unix_socket:
         return listener.address
-    host, port = next(addresses)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = authority(next(addresses))
     if listener.transport == "websocket":
         return f"{'wss' if listener.tls else 'ws'}://{address}{listener.path}"
     return f"mqtts://{address}" if listener.tls else address
 
 
-def reload(broker: Broker, options: argparse.Namespace) -> None:
+def authority(address: tuple[str, int]) -> str:
+    """Host and port as URLs have them."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reload(broker: Broker) -> None:
     """Takes a new configuration into force, or none of it."""
     try:
-        broker.reload(read_settings(options))
+        with called_by(Caller(who="SIGHUP", how="signal")):
+            broker.reload_origin()
     except ConfigError as error:
         log.error("reload failed, the old configuration stays:\n%s", "\n".join(error.faults))
     except MqttError as error:
         log.error("reload failed, the old configuration stays: %s", error)
+
+
+def drain(broker: Broker, signals: "Signals") -> None:
+    """Lets load balancers see that the broker stops, for as long as [http] says."""
+    http = broker.settings.http
+    if http is None or not http.drain_s:
+        return
+    log.info("/readyz fails; stopping in %g s, or at the next signal", http.drain_s)
+    with contextlib.suppress(StoppedError):
+        broker.drain()
+    signals.wait_within(http.drain_s)
 
 
 class Signals:
@@ -212,6 +238,11 @@ class Signals:
         while (number := os.read(self._reader, 1)[0]) not in steering:
             pass
         return number
+
+    def wait_within(self, seconds: float) -> None:
+        """Blocks until one of them comes, for ``seconds`` at most."""
+        if select.select([self._reader], [], [], seconds)[0]:
+            os.read(self._reader, 1)
 
 
 def watch(broker: Broker, signals: Signals) -> None:

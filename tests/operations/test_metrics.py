@@ -229,6 +229,10 @@ def until(broker: Broker, family: str) -> None:
     raise AssertionError(f"{family} has not moved in 2,000 pages")
 
 
+def operator(scene: Scene) -> None:
+    scene.broker.ban(client_id="nobody")
+
+
 NEW_ONLY = replace(LISTENER, protocol_versions=("5.0",))
 NARROW = replace(LISTENER, max_connections=1)
 GUARDED = replace(LISTENER, anonymous=Access(publish=("a/#",)))
@@ -254,6 +258,8 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_takeovers": takeover,
     "mqttcore_violations": violation,
     "mqttcore_keep_alive_timeouts": silence,
+    "mqttcore_login_seconds": traffic,
+    "mqttcore_clients": traffic,
     "mqttcore_sessions": traffic,
     "mqttcore_sessions_expired": expiry,
     "mqttcore_subscriptions": traffic,
@@ -285,6 +291,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_stream_rows": traffic,
     "mqttcore_stream_unsealed_rows": traffic,
     "mqttcore_stream_tail_bytes": traffic,
+    "mqttcore_audit_entries": operator,
     "mqttcore_http_requests": traffic,
     "process_cpu_seconds": traffic,
     "process_open_fds": traffic,

@@ -221,13 +221,15 @@ def test_an_endpoint_needs_no_streams_and_no_token(write: Write) -> None:
         ('address = "127.0.0.1:0"', "open"),
         ('address = "127.0.0.1:0"\ntoken_file = "token"', "token"),
         ('address = "127.0.0.1:0"\ntoken_file = "token"\nmetrics = "open"', "open"),
+        ('address = "127.0.0.1:0"\nkeys_file = "keys.toml"', "token"),
+        ('address = "127.0.0.1:0"\nkeys_file = "keys.toml"\nmetrics = "token"', "token"),
         ('address = "127.0.0.1:0"\nmetrics = "off"', "off"),
         ('address = "192.0.2.1:8090"\ninsecure = true', "off"),
         ('address = "192.0.2.1:8090"\ninsecure = true\nmetrics = "open"', "open"),
         ("", "off"),
     ],
 )
-def test_metrics_are_open_without_a_token_on_this_machine_alone(
+def test_metrics_are_open_without_token_and_keys_on_this_machine_alone(
     write: Write, keys: str, access: str
 ) -> None:
     http = load(write(f'data = "data"\n[http]\n{keys}\n')).http
@@ -236,11 +238,12 @@ def test_metrics_are_open_without_a_token_on_this_machine_alone(
     assert http.metrics_access == access
 
 
-def test_metrics_for_a_token_need_one(write: Write) -> None:
+def test_metrics_for_a_token_need_a_token_or_keys(write: Write) -> None:
     path = write('[http]\naddress = "127.0.0.1:0"\nmetrics = "token"\n')
 
     assert faults(path) == [
-        "s.toml:3:11: http.metrics: 'token' needs http.token_file; allowed: open, off"
+        "s.toml:3:11: http.metrics: 'token' needs http.token_file or http.keys_file; allowed: open,"
+        " off"
     ]
 
 

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqttcore import Broker, BrokerFailedError, Settings, __version__
+from mqttcore import Broker, BrokerFailedError, Settings, __version__, _core, healthcheck
 from mqttcore import serve as serve_command
 from mqttcore.config import Listener
 
+from tests.eventually import eventually
 from tests.websocket import WebSocketWire
 from tests.wire import CONNACK, DISCONNECT, Wire, connect
 
@@ -191,6 +192,36 @@ def test_sighup_reads_the_file_anew_or_keeps_the_old_one(
     process.send_signal(signal.SIGHUP)
     said(process, "INFO mqttcore: reloaded")
     assert code() in (0, 0x10)
+
+
+@pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+def test_it_is_not_ready_while_it_drains_and_a_second_signal_ends_it(
+    serve: Serve, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mqttcore.toml"
+    file.write_text(
+        'data = "data"\npromise = "memory"\n[http]\naddress = "127.0.0.1:0"\ndrain_s = 600.0\n'
+        '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
+    )
+    process = serve("-c", str(file))
+    port = port_of(process)
+    assert process.stdout is not None
+    assert re.fullmatch(r"http: http://127\.0\.0\.1:\d+\n", process.stdout.readline())
+    with Wire(port) as wire:
+        wire.connect("c")
+    ready = ["--ready", "--data", str(tmp_path / "data")]
+    assert healthcheck.main(ready) == 0
+
+    process.send_signal(signal.SIGTERM)
+
+    said(process, "/readyz fails")
+    eventually(lambda: healthcheck.main(ready) == 1)
+    with Wire(port) as wire:
+        wire.connect("late")
+    process.send_signal(signal.SIGTERM)
+    status, _, _ = outcome(process)
+    assert status == 0
+    assert "listeners" in capsys.readouterr().out
 
 
 def test_a_wrong_configuration_ends_with_2_and_names_every_fault(

@@ -36,6 +36,7 @@ GROUPS: "Final" = {
         "retained": "list, print, remove, export and import retained messages",
         "topics": "print the tree of topics with retained messages",
         "streams": "list streams of rows",
+        "keys": "make, list and revoke keys of the HTTP API",
     },
     "Files and data": {
         "certs": "make certificates for trying TLS",
@@ -43,6 +44,7 @@ GROUPS: "Final" = {
         "plugins": "list plugins, write a new one, check one",
         "pipeline": "build tables and alerts from a stream",
         "store": "check, repair and copy a data folder",
+        "audit": "check and print the log of changes by operators",
     },
     "Shell": {
         "completion": "print the completion script of bash, zsh or fish",

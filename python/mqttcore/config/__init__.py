@@ -16,7 +16,7 @@ from mqttcore.config.parts import (
     Tls,
     TopicRule,
 )
-from mqttcore.config.reading import load
+from mqttcore.config.reading import Origin, load
 from mqttcore.config.settings import Settings
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "HttpListener",
     "Listener",
     "LogOutput",
+    "Origin",
     "PluginUse",
     "ServerLimits",
     "Settings",

@@ -49,8 +49,8 @@ def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults
             f"{http.address} can be reached by other machines, and tokens are not encrypted",
             "allowed: a loopback address, http.tls, or http.insecure = true",
         )
-    if http.metrics == "token" and http.token_file is None:
-        what = "'token' needs http.token_file"
+    if http.metrics == "token" and http.token_file is None and http.keys_file is None:
+        what = "'token' needs http.token_file or http.keys_file"
         faults.add(place("http.metrics"), "http.metrics", what, "allowed: open, off")
     if http.token_file is None:
         return

@@ -189,10 +189,14 @@ class HttpListener:
     token_file: pathlib.Path | None = None
     """A file with the token of the owner; None: over TCP only keys admit a request."""
     metrics: Literal["token", "open", "off"] | None = None
-    """Who may read metrics over TCP; None: those with the token, or without ``token_file``
-    everybody if only this machine reaches the address, else nobody."""
+    """Who may read metrics over TCP; None: those with the token or a key with the scope ``view``;
+    without ``token_file`` and ``keys_file`` everybody if only this machine reaches the address,
+    else nobody."""
     keys_file: pathlib.Path | None = None
     """A file with keys and their scopes, which need not be there yet; None: no keys."""
+    drain_s: Annotated[float, Range(0, 3_600)] = 0.0
+    """How long a broker that gets SIGTERM goes on while ``/readyz`` fails, so that load balancers
+    notice; a second signal ends it."""
     insecure: bool = False
     """Lets it stand without TLS on an address that other machines can reach."""
     tls: Tls | None = None
@@ -211,7 +215,7 @@ class HttpListener:
         """Who may read metrics over TCP."""
         if self.metrics is not None:
             return self.metrics
-        if self.token_file is not None:
+        if self.token_file is not None or self.keys_file is not None:
             return "token"
         return "open" if self.address and is_loopback(self.address) else "off"
 

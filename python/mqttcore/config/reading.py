@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -45,13 +45,52 @@ def load(
     Raises:
         ConfigError: with everything that is wrong.
     """
-    faults = Faults()
-    root = read_file(pathlib.Path(path), faults) if path else built_in_profile()
-    apply_environment(root, environment or {}, faults)
-    apply_flags(root, listen, {"log_level": log_level, "data": data})
-    settings = read_settings(root, faults)
-    raise_faults(faults)
-    return cast(Settings, settings)
+    origin = Origin(
+        path=pathlib.Path(path) if path else None,
+        environment=environment or {},
+        listen=listen,
+        log_level=log_level,
+        data=data,
+    )
+    return origin.load().settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Settings, and the values that they were read from, with their places."""
+
+    settings: Settings
+    root: Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where settings are read from, so that they can be read again; the arguments of `load`."""
+
+    path: pathlib.Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    listen: Sequence[str] = ()
+    log_level: str | None = None
+    data: str | None = None
+
+    def load(self, text: str | None = None) -> Loaded:
+        """Reads them; with ``text`` in place of the contents of the file.
+
+        Raises:
+            ConfigError: with everything that is wrong.
+        """
+        faults = Faults()
+        root = self._file(text, faults)
+        apply_environment(root, self.environment, faults)
+        apply_flags(root, self.listen, {"log_level": self.log_level, "data": self.data})
+        settings = read_settings(root, faults)
+        raise_faults(faults)
+        return Loaded(settings=cast(Settings, settings), root=root)
+
+    def _file(self, text: str | None, faults: Faults) -> Entry:
+        if text is not None:
+            return read_text(text, self.path or pathlib.Path("request"), faults)
+        return read_file(self.path, faults) if self.path else built_in_profile()
 
 
 def read_settings(root: Entry, faults: Faults) -> Settings | None:
@@ -99,6 +138,11 @@ def read_file(path: pathlib.Path, faults: Faults) -> Entry:
         line = error.object[: error.start].count(b"\n") + 1
         faults.add(Place(str(path), line, 1), "", "is not UTF-8")
         return entry_of({}, place)
+    return read_text(text, path, faults)
+
+
+def read_text(text: str, path: pathlib.Path, faults: Faults) -> Entry:
+    """The text of a file as entries; what cannot be read is in ``faults`` and left out."""
     root, errors = _core.parse_toml(text)
     for line, column, what in errors:
         faults.add_syntax(Place(str(path), line, column), what)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{BanTarget, Broker, BrokerFailure, ClientInfo, Config};
+use mqttcore_broker::{AuditEntry, BanTarget, Broker, BrokerFailure, ClientInfo, Config};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -15,6 +15,31 @@ use crate::hooks::PyHookQueues;
 use crate::rows::Rows;
 use crate::settings::engine_config;
 use crate::topics::qos_of;
+
+/// The fields of `mqttcore.auditing.Entry`.
+#[derive(FromPyObject)]
+struct AuditFields {
+    who: String,
+    how: String,
+    action: String,
+    target: String,
+    details: Vec<(String, String)>,
+    result: String,
+}
+
+impl From<AuditFields> for AuditEntry {
+    fn from(fields: AuditFields) -> Self {
+        Self {
+            who: fields.who,
+            how: fields.how,
+            action: fields.action,
+            target: fields.target,
+            details: fields.details,
+            result: fields.result,
+            ..Self::default()
+        }
+    }
+}
 
 /// Kind, value, reason and seconds that remain of a ban.
 type BanFields = (&'static str, String, String, Option<f64>);
@@ -59,18 +84,22 @@ pub(crate) struct PyEngine {
 impl PyEngine {
     /// Binds every listener and starts; clients can connect when it returns.
     #[new]
-    #[pyo3(signature = (settings, queues, /, *, accepts_clock = false))]
+    #[pyo3(signature = (settings, queues, /, *, accepts_clock = false, operate = None))]
     fn new(
         py: Python<'_>,
         settings: &Bound<'_, PyAny>,
         queues: &PyHookQueues,
         accepts_clock: bool,
+        operate: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let config = Config {
             accepts_clock,
             ..engine_config(settings)?
         };
         let rows = Rows::read(settings)?;
+        if let Some(operate) = operate {
+            rows.set_program(operate);
+        }
         let (hooks, extensions) = (queues.hooks(), rows.extensions());
         let broker = py.detach(|| Broker::start_with(config, &hooks, extensions));
         Ok(Self {
@@ -205,6 +234,15 @@ impl PyEngine {
         Ok(fields.collect())
     }
 
+    /// Appends to the audit log, if there is a data folder; returns when the entry is on the disk.
+    #[pyo3(signature = (entry, /))]
+    fn audit(&self, py: Python<'_>, entry: AuditFields) -> Result<(), CoreError> {
+        let broker = self.running()?;
+        let entry = AuditEntry::from(entry);
+        py.detach(|| broker.audit(&entry));
+        Ok(())
+    }
+
     /// Takes new limits, grants and plugins into force; sockets and shards stay. Answers which of
     /// the new listeners each bound one is now; None: it was taken out.
     #[pyo3(signature = (settings, queues, /))]
@@ -248,6 +286,12 @@ impl PyEngine {
     fn backup(&self, py: Python<'_>, to: PathBuf) -> Result<u64, CoreError> {
         let broker = self.running()?;
         Ok(py.detach(|| broker.backup(&to))?)
+    }
+
+    /// Has `/readyz` fail from now on; clients are served as before.
+    fn drain(&self) -> Result<(), CoreError> {
+        self.running()?.drain();
+        Ok(())
     }
 
     /// Disconnects every client, waits up to ``deadline`` seconds for their last bytes, and ends.

@@ -19,6 +19,7 @@ use crate::clients::bans::{Ban, BanTarget, TooManyBans};
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
+use crate::durability::audit::AuditEntry;
 use crate::figures;
 use crate::operations::publish::{self, PublishError};
 use crate::runtime::failure::BrokerFailure;
@@ -273,6 +274,11 @@ impl Broker {
         self.engine.bans.list(Instant::now())
     }
 
+    /// Appends to the audit log, if there is a data folder; blocks until the entry is on the disk.
+    pub fn audit(&self, entry: &AuditEntry) {
+        self.engine.audit(entry);
+    }
+
     /// The levels of acknowledgements that are in force, in one line for people.
     pub fn promises(&self) -> String {
         let promises = self.ask(0, |shard| figures::promises_in_force(shard));
@@ -307,6 +313,12 @@ impl Broker {
         let rules = (Arc::new(config), hooks, compiled.policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(places)
+    }
+
+    /// Has readiness fail from now on, before a stop. Clients are served as before, new ones too.
+    pub fn drain(&self) {
+        // ORDERING: a figure.
+        self.engine.is_listening.store(false, Ordering::Relaxed);
     }
 
     /// Disconnects every client with 0x8B, waits until their last bytes are sent, and ends.

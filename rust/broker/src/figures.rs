@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::durability::audit::AuditLog;
 use crate::routing::retain;
 use crate::runtime::metrics::Stats;
 use crate::runtime::tallies::Tallies;
@@ -14,6 +15,9 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
         stats.add(metrics);
         stats.packets_received += metrics.tallies.packets_received.sum();
         stats.packets_sent += metrics.tallies.packets_sent.sum();
+        stats.messages_received += metrics.tallies.messages_received.sum();
+        stats.messages_sent += metrics.tallies.messages_sent.sum();
+        stats.clients_connected += metrics.tallies.clients.sum();
     }
     stats.sessions_to_come = engine.loading.remaining().unwrap_or(1);
     let directory = engine.directory.stats();
@@ -22,6 +26,8 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     stats.directory_nodes = directory.nodes as u64;
     stats.directory_retired_bytes = directory.retired_bytes as u64;
     stats.directory_garbage_waits = directory.garbage_waits;
+    let audit = engine.audit.as_ref();
+    (stats.audit_entries, stats.audit_lost) = audit.map_or((0, 0), AuditLog::counts);
     stats.retained_messages = retain::count(engine) as u64;
     stats.uptime_s = engine.started.elapsed().as_secs();
     let (budget, used) = (engine.memory.budget(), engine.memory.used());

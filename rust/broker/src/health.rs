@@ -25,8 +25,10 @@ pub struct Health {
     pub stuck: Vec<usize>,
     /// The store or a thread of the broker has failed: the broker disconnects its clients and stops.
     pub has_failed: bool,
-    /// The broker accepts connections on all listeners.
+    /// The broker accepts connections on all listeners that are not paused.
     pub is_listening: bool,
+    /// An operator has paused a listener.
+    pub is_paused: bool,
     /// Sessions that are still being loaded after a start; `None` while nobody knows how many.
     pub sessions_to_come: Option<u64>,
     /// Space on the disk of the store.
@@ -49,6 +51,10 @@ pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
         has_failed: engine.failing.has_failed(),
         // ORDERING: a figure; nothing else is read because of it.
         is_listening: engine.is_listening.load(Ordering::Relaxed) && !is_stopping,
+        is_paused: engine
+            .paused
+            .iter()
+            .any(|paused| paused.load(Ordering::Relaxed)),
         sessions_to_come: engine.loading.remaining(),
         pressure: log.map_or(Pressure::None, |log| log.store.pressure()),
         is_memory_full: engine.memory.level() == MemoryLevel::Full,

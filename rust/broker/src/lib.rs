@@ -69,6 +69,7 @@ pub use config::{
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
     PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
+pub use durability::audit::AuditEntry;
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use health::Health;
@@ -83,7 +84,8 @@ pub use operations::explain::{
     AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, ExplainError, ExplainedDelivery,
     ExplainedReceiver, ExplainedStep, ReceiverPosition, Verdict,
 };
-pub use operations::one_client::ClientItems;
+pub use operations::listeners::ListenerStatus;
+pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
 pub use operations::publish::PublishError;
 pub use operations::retained::RetainedPage;
 pub use operations::steering::Subscribed;
@@ -91,7 +93,7 @@ pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Rece
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Stats};
-pub use runtime::tallies::{Tallies, Tally};
+pub use runtime::tallies::{Histogram, Tallies, Tally};
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
 pub use startup::StartError;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::config::hooks::{LogLevel, LogLine};
+use crate::durability::audit::AuditEntry;
 use crate::durability::row_log::RowLog;
 use crate::figures;
 use crate::health::{self, Health};
@@ -130,6 +132,17 @@ impl BrokerHandle {
         log.map_or(0, |log| log.clock.unix_ms(now))
     }
 
+    /// Like [`Broker::backup`](crate::Broker::backup): copies the data folder; blocks until the copy is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Missing`] without a data folder or after the end of the broker; those of the store and of the file
+    /// system.
+    pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+        let log = self.engine().and_then(|engine| engine.log.clone());
+        log.ok_or(StoreError::Missing)?.backup(to)
+    }
+
     /// Runs `remove`, which removes files that notes tell of, unless a backup needs them now.
     pub fn unless_copied(&self, remove: impl FnOnce()) {
         let engine = self.0.upgrade();
@@ -241,6 +254,13 @@ impl BrokerHandle {
     pub fn report(&self, panicked: Panicked) {
         if let Some(engine) = self.0.upgrade() {
             engine.report(panicked);
+        }
+    }
+
+    /// Appends to the audit log, if there is a data folder; blocks until the entry is on the disk.
+    pub fn audit(&self, entry: &AuditEntry) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.audit(entry);
         }
     }
 

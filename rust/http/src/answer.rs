@@ -11,6 +11,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::event_stream::EventStream;
 use super::files::FileRange;
 
 /// Media type of JSON.
@@ -24,6 +25,8 @@ pub(super) enum Content {
     Whole(Full<Bytes>),
     /// Produced in chunks, as fast as the peer reads them.
     BodyStream(Box<dyn BodyStream>),
+    /// Events, as they happen.
+    Events(EventStream),
     /// A byte range of a file, read from disk as fast as the peer reads it.
     File(FileRange),
 }
@@ -52,6 +55,9 @@ impl Body for Content {
             Self::BodyStream(pieces) => {
                 Poll::Ready(pieces.next().map(|piece| piece.map(Frame::data)))
             }
+            Self::Events(events) => Pin::new(events)
+                .poll_next(cx)
+                .map(|event| event.map(|event| Ok(Frame::data(event)))),
             Self::File(part) => part
                 .poll_next(cx)
                 .map(|read| read.map(|read| read.map(Frame::data))),
@@ -61,7 +67,7 @@ impl Body for Content {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(whole) => whole.is_end_stream(),
-            Self::BodyStream(_) => false,
+            Self::BodyStream(_) | Self::Events(_) => false,
             Self::File(part) => part.left() == 0,
         }
     }
@@ -69,7 +75,7 @@ impl Body for Content {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(whole) => whole.size_hint(),
-            Self::BodyStream(_) => SizeHint::default(),
+            Self::BodyStream(_) | Self::Events(_) => SizeHint::default(),
             Self::File(part) => SizeHint::with_exact(part.left()),
         }
     }

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use mqttcore_broker::{AddressKey, LogLevel};
+use mqttcore_broker::LogLevel;
 use mqttcore_panics::caught;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, watch};
@@ -109,7 +109,7 @@ impl HttpConnections {
         let connection = HttpConnection {
             all: Rc::clone(self),
             place: number,
-            address: peer.map(AddressKey::of),
+            address: peer,
             _alive: self.alive.clone(),
         };
         Some((connection, end))
@@ -157,7 +157,7 @@ struct HttpConnection {
     all: Rc<HttpConnections>,
     place: u64,
     /// `None` for a Unix socket.
-    address: Option<AddressKey>,
+    address: Option<IpAddr>,
     _alive: mpsc::Sender<Infallible>,
 }
 

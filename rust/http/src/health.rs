@@ -75,9 +75,7 @@ impl Probe {
             Self::Ready => vec![
                 shards(health),
                 store(health),
-                Check::new("listeners", health.is_listening, || {
-                    "the listeners do not accept connections".into()
-                }),
+                listeners(health),
                 sessions(health),
                 disk(health),
                 memory(health),
@@ -126,6 +124,18 @@ fn memory(health: &Health) -> Check {
             "the budget of memory is used up: new kept sessions and messages that would wait are refused".into()
         })
     }
+}
+
+fn listeners(health: &Health) -> Check {
+    let is_ok = health.is_listening && !health.is_paused;
+    Check::new("listeners", is_ok, || {
+        let detail = if health.is_listening {
+            "an operator has paused a listener"
+        } else {
+            "the listeners do not accept connections"
+        };
+        detail.into()
+    })
 }
 
 fn sessions(health: &Health) -> Check {

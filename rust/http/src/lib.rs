@@ -12,11 +12,13 @@ mod api;
 mod app;
 mod body;
 mod connection;
+mod event_stream;
 mod files;
 mod health;
 mod metrics;
 mod options;
 mod places;
+mod program;
 mod routes;
 mod rows;
 mod sink;
@@ -43,6 +45,7 @@ use tokio::sync::{mpsc, watch};
 use api::keys::Keys;
 use app::{App, HttpCounters};
 pub use options::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
+pub use program::Program;
 use routes::Routes;
 use socket::HttpSocket;
 
@@ -55,6 +58,7 @@ pub struct Endpoint {
     options: HttpOptions,
     figures: Arc<HttpCounters>,
     reports: Arc<QueryReports>,
+    program: OnceLock<Arc<dyn Program>>,
     serving: OnceLock<Serving>,
 }
 
@@ -99,8 +103,15 @@ impl Endpoint {
             options,
             figures: Arc::default(),
             reports: Arc::default(),
+            program: OnceLock::new(),
             serving: OnceLock::new(),
         }
+    }
+
+    /// Sets the program that reads and reloads the configuration for operators; before the start.
+    pub fn set_program(&self, program: Arc<dyn Program>) {
+        // There is one program.
+        let _ = self.program.set(program);
     }
 
     /// The TCP address, with the port that was bound.
@@ -180,7 +191,8 @@ impl Service for Endpoint {
         let figures = Arc::clone(&self.figures);
         let keys = Keys::open(self.options.keys_file.clone());
         let keys = Arc::new(keys.map_err(|error| error.to_string())?);
-        let routes = Routes::new(broker, config, streams, keys, figures);
+        let program = self.program.get().cloned();
+        let routes = Routes::new(broker, config, streams, keys, program, figures);
         // A service starts once.
         let _ = self.serving.set(self.serve(&unix, Arc::new(routes))?);
         Ok(())
@@ -325,20 +337,31 @@ fn run(
         };
         let _ = started.send(spawn_acceptors(sockets, broker, connections));
         drop(alive);
-        let watch = watch_keys(broker.clone(), routes.keys());
-        let watch = broker.critical("the watch over the endpoint's keys", watch);
-        tokio::task::spawn_local(watch);
-        if let Some(streams) = routes.streams() {
-            let upkeep = broker.critical("the endpoint's upkeep", streams.work());
-            tokio::task::spawn_local(upkeep);
-        }
+        spawn_upkeep(routes);
         let deadline = match stopping.wait_for(Option::is_some).await {
             Ok(deadline) => deadline.unwrap_or_default(),
             Err(_) => Duration::ZERO,
         };
+        routes.api().close();
         // Connections that are still open after that are closed.
         let _ = tokio::time::timeout(deadline, all_gone.recv()).await;
     });
+}
+
+/// Spawns the regular work of the endpoint.
+fn spawn_upkeep(routes: &Arc<Routes>) {
+    let broker = routes.broker();
+    let watch = watch_keys(broker.clone(), routes.keys());
+    let watch = broker.critical("the watch over the endpoint's keys", watch);
+    tokio::task::spawn_local(watch);
+    let sampling = Arc::clone(routes);
+    let sample = async move { sampling.api().sample().await };
+    let sample = broker.critical("the samples of the endpoint", sample);
+    tokio::task::spawn_local(sample);
+    if let Some(streams) = routes.streams() {
+        let upkeep = broker.critical("the endpoint's upkeep", streams.work());
+        tokio::task::spawn_local(upkeep);
+    }
 }
 
 /// Opens all sockets, then accepts connections on each and watches its certificates.

@@ -1,11 +1,12 @@
 //! Routes a request to health, metrics, API or streams, and checks access.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::{AddressKey, BrokerHandle, Config, names_an_address};
+use mqttcore_broker::{BrokerHandle, Config, names_an_address};
 
 use crate::{HttpLimits, MetricsAccess};
 
@@ -18,6 +19,7 @@ use super::api::{self, Api};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
+use super::program::Program;
 
 /// All routes of the endpoint.
 pub(crate) struct Routes {
@@ -35,11 +37,12 @@ impl Routes {
         config: &Config,
         streams: Option<App>,
         keys: Arc<Keys>,
+        program: Option<Arc<dyn Program>>,
         figures: Arc<HttpCounters>,
     ) -> Self {
         let rows = streams.as_ref().map(App::rows_of_streams);
         Self {
-            api: Api::new(broker, rows, keys),
+            api: Api::new(broker, rows, keys, program),
             broker: broker.clone(),
             metrics: Metrics::new(broker, config),
             streams,
@@ -49,6 +52,11 @@ impl Routes {
 
     pub(super) fn broker(&self) -> &BrokerHandle {
         &self.broker
+    }
+
+    /// The HTTP API.
+    pub(super) fn api(&self) -> &Api {
+        &self.api
     }
 
     pub(super) fn keys(&self) -> Arc<Keys> {
@@ -68,10 +76,10 @@ impl Routes {
         &self,
         headers: &HeaderMap,
         access: &'a Access,
-        address: Option<AddressKey>,
+        address: Option<IpAddr>,
     ) -> Caller<'a> {
         let identity = if access.admits(headers) {
-            Some(Identity::owner())
+            Some(Identity::of(access))
         } else {
             self.api.identify(headers)
         };

@@ -178,6 +178,11 @@ impl Queue {
         self.held.as_ref().is_some_and(|held| held.qos0 > 0)
     }
 
+    /// The messages that can be sent before the next page arrives, oldest first.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Outgoing> {
+        self.held.iter().flat_map(|held| &held.waiting)
+    }
+
     /// Returns the next message in memory.
     pub(crate) fn front(&self) -> Option<&Outgoing> {
         self.held.as_ref()?.waiting.front()

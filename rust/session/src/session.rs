@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_codec::{Disconnect, Packet, PacketType, ProtocolVersion, ReasonCode};
+use mqttcore_codec::{Disconnect, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 use mqttcore_topics::MountPoint;
 
 use crate::cause::Cause;
@@ -197,6 +197,13 @@ impl Session {
     /// Number of messages that wait for send quota or for the client to reconnect.
     pub fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// The queued messages in memory, oldest first, up to the first one that is in the store only; each with the QoS of
+    /// its delivery.
+    pub fn queued_messages(&self) -> impl Iterator<Item = (&Message, QoS)> {
+        let waiting = self.queue.waiting();
+        waiting.map(|outgoing| (&outgoing.message, outgoing.qos))
     }
 
     /// Whether a QoS 1 or 2 message would have to wait: a shared subscription then prefers other members.

@@ -33,6 +33,12 @@ impl Rows {
         Extensions::default()
     }
 
+    /// Does nothing: only the HTTP endpoint asks the program.
+    pub(crate) fn set_program(&self, operate: Py<PyAny>) {
+        let Self = self;
+        drop(operate);
+    }
+
     pub(crate) fn described(&self) -> Vec<String> {
         let Self = self;
         Vec::new()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::Extensions;
-use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions, MetricsAccess};
+use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions, MetricsAccess, Program};
 use mqttcore_streams::{ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -98,6 +98,11 @@ impl Rows {
         }
     }
 
+    /// Has the endpoint call `operate` with an action and its argument; it returns JSON.
+    pub(crate) fn set_program(&self, operate: Py<PyAny>) {
+        self.endpoint.set_program(Arc::new(PyProgram(operate)));
+    }
+
     /// The description of each stream for readers, as JSON.
     pub(crate) fn described(&self) -> Vec<String> {
         self.endpoint.streams()
@@ -106,6 +111,19 @@ impl Rows {
     /// The TCP address of the endpoint.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
+    }
+}
+
+/// A Python function as [`Program`].
+struct PyProgram(Py<PyAny>);
+
+impl Program for PyProgram {
+    fn call(&self, action: &str, argument: &str) -> Result<String, String> {
+        Python::attach(|py| {
+            let done = self.0.call1(py, (action, argument));
+            done.and_then(|done| done.extract(py))
+                .map_err(|error| error.value(py).to_string())
+        })
     }
 }
 

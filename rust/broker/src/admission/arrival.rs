@@ -209,8 +209,9 @@ fn attach(
     if let Some(will) = &mut request.will {
         will.message.charge(shard.account_of(&link));
     }
-    shard.metrics().clients_connected.add(1);
-    shard.metrics().tallies.connects.count(ReasonCode::SUCCESS);
+    let tallies = &shard.metrics().tallies;
+    tallies.clients.add(link.version);
+    tallies.connects.count(ReasonCode::SUCCESS);
     link
 }
 

@@ -193,7 +193,11 @@ impl Handshake<'_> {
         if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
             return Err(banned.into());
         }
-        let identified = self.authenticate(&mut request, &login).await?;
+        let asked_at = Instant::now();
+        let identified = self.authenticate(&mut request, &login).await;
+        let logins = &self.shard.metrics().tallies.logins;
+        logins.count(asked_at.elapsed());
+        let identified = identified?;
         let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;
         Ok(Box::new(Admitted {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -205,6 +206,12 @@ fn deliver_to_shards(
 /// Counts a connection of `peer`; if it is above a limit, counts and logs the rejection and returns `None`.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
+    // ORDERING: nothing else is read because of it.
+    if shard.engine.paused[listener].load(Ordering::Relaxed) {
+        shard.metrics().connections_refused.add(1);
+        shard.metrics().connections_refused_paused.add(1);
+        return None;
+    }
     if shard.engine.bans.covers_address(peer.ip(), now) {
         shard.metrics().connections_refused.add(1);
         shard.metrics().connections_refused_banned.add(1);

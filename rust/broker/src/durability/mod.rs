@@ -1,7 +1,8 @@
-//! Durability: the store of all shards, acknowledgement queues, kept time, the limit on queues on
+//! Durability: the store of all shards, the audit log, acknowledgement queues, kept time, the limit on queues on
 //! the disk; rows, and the external log.
 
 pub(crate) mod ack_queue;
+pub(crate) mod audit;
 pub(crate) mod clock;
 pub(crate) mod events;
 pub(crate) mod external;

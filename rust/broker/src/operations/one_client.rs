@@ -1,6 +1,7 @@
 //! Subscriptions and messages in flight of one client.
 
-use mqttcore_session::{InFlightMessage, Subscription};
+use mqttcore_codec::QoS;
+use mqttcore_session::{InFlightMessage, Message, Subscription};
 
 use crate::operations::asking::AskError;
 use crate::service::BrokerHandle;
@@ -15,7 +16,56 @@ pub struct ClientItems<T> {
     pub has_more: bool,
 }
 
+/// A message that waits for a client.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QueuedMessage {
+    /// The message.
+    pub message: Message,
+    /// The QoS of the delivery.
+    pub qos: QoS,
+}
+
+/// The queue of a client.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientQueue {
+    /// The oldest messages that are in memory.
+    pub items: Vec<QueuedMessage>,
+    /// Number of all queued messages.
+    pub messages: usize,
+    /// Number of messages that are on the disk only.
+    pub on_disk: usize,
+}
+
 impl BrokerHandle {
+    /// The queue of a client with its first messages; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client_queue(
+        &self,
+        client_id: &str,
+        limit: usize,
+    ) -> Result<Option<ClientQueue>, AskError> {
+        self.read_client(client_id, move |client, _| {
+            let session = client.session.borrow();
+            let waiting = session.queued_messages().take(limit);
+            ClientQueue {
+                items: waiting
+                    .map(|(message, qos)| QueuedMessage {
+                        message: message.clone(),
+                        qos,
+                    })
+                    .collect(),
+                messages: session.queued(),
+                on_disk: session.spilled(),
+            }
+        })
+        .await
+    }
+
     /// The subscriptions of a client after `after`, sorted by filter; `None` if it has no session.
     ///
     /// # Errors

@@ -130,8 +130,6 @@ counters! {
     connections_refused_address_pending,
     /// Those of them whose address had too many connections a second.
     connections_refused_address_rate,
-    /// Clients connected now.
-    clients_connected,
     /// Sessions held now, connected or not.
     sessions,
     /// Sessions that ended by expiry.
@@ -149,6 +147,8 @@ counters! {
     connects_refused_protocol_version,
     /// Sockets refused because their address is banned.
     connections_refused_banned,
+    /// Sockets refused because their listener is paused.
+    connections_refused_paused,
     /// CONNECT packets refused because the client is banned.
     connects_refused_banned,
     /// Client identifiers that were banned because their clients connected too often.
@@ -163,10 +163,6 @@ counters! {
     bytes_received,
     /// Bytes sent.
     bytes_sent,
-    /// PUBLISH packets received.
-    messages_received,
-    /// PUBLISH packets sent, retained ones and repeats among them.
-    messages_sent,
     /// Bytes of payloads received.
     payload_bytes_received,
     /// Bytes of payloads sent, those of retained messages and repeats among them.
@@ -247,6 +243,12 @@ counters! {
 
     of_broker:
 
+    /// Clients connected now.
+    clients_connected,
+    /// PUBLISH packets received.
+    messages_received,
+    /// PUBLISH packets sent, retained ones and repeats among them.
+    messages_sent,
     /// Packets received.
     packets_received,
     /// Packets sent.
@@ -266,6 +268,10 @@ counters! {
     directory_garbage_waits,
     /// Messages retained, without the broker's own below `$SYS`.
     retained_messages,
+    /// Entries written to the audit log.
+    audit_entries,
+    /// Entries of the audit log that could not be written.
+    audit_lost,
     /// Whole seconds since the broker started.
     uptime_s,
     /// Bytes of memory that the broker may use: `memory_bytes`.

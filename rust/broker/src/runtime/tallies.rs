@@ -1,6 +1,8 @@
-//! Counters by packet type and by reason code.
+//! Counters by packet type, QoS, protocol version and reason code, and a histogram.
 
-use mqttcore_codec::{PacketType, ReasonCode};
+use std::time::Duration;
+
+use mqttcore_codec::{PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::runtime::metrics::Counter;
 
@@ -38,6 +40,122 @@ impl PacketCounters {
     }
 }
 
+/// QoS values and their names in reports.
+const QOS: [(QoS, &str); 3] = [
+    (QoS::AtMostOnce, "0"),
+    (QoS::AtLeastOnce, "1"),
+    (QoS::ExactlyOnce, "2"),
+];
+
+/// PUBLISH packets of one direction, by QoS.
+#[derive(Debug, Default)]
+pub(crate) struct QosCounters([Counter; 3]);
+
+impl QosCounters {
+    /// Counts a packet. Only the shard's own thread may call this.
+    pub(crate) fn count(&self, qos: QoS) {
+        self.0[qos as usize].add(1);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(Counter::value).sum()
+    }
+}
+
+/// Protocol versions and their names in reports.
+const VERSIONS: [(ProtocolVersion, &str); 3] = [
+    (ProtocolVersion::V3_1, "3.1"),
+    (ProtocolVersion::V3_1_1, "3.1.1"),
+    (ProtocolVersion::V5, "5.0"),
+];
+
+/// Connected clients, by protocol version.
+#[derive(Debug, Default)]
+pub(crate) struct VersionCounters([Counter; 3]);
+
+impl VersionCounters {
+    fn of(&self, version: ProtocolVersion) -> &Counter {
+        &self.0[usize::from(version.level() - ProtocolVersion::V3_1.level())]
+    }
+
+    /// Counts a client that connects. Only the shard's own thread may call this.
+    pub(crate) fn add(&self, version: ProtocolVersion) {
+        self.of(version).add(1);
+    }
+
+    /// Counts a client that disconnects. Only the shard's own thread may call this.
+    pub(crate) fn sub(&self, version: ProtocolVersion) {
+        self.of(version).sub(1);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(Counter::value).sum()
+    }
+}
+
+/// Upper limits of a histogram's buckets in microseconds: 1-2-5 from 100 us to 10 s; the last bucket has no limit.
+const LIMITS_US: [u64; 17] = [
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    u64::MAX,
+];
+
+/// Durations by size.
+#[derive(Debug, Default)]
+pub(crate) struct DurationCounters {
+    buckets: [Counter; LIMITS_US.len()],
+    sum_us: Counter,
+}
+
+impl DurationCounters {
+    /// Counts a duration. Only the shard's own thread may call this.
+    pub(crate) fn count(&self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.buckets[LIMITS_US.partition_point(|limit| *limit < us)].add(1);
+        self.sum_us.add(us);
+    }
+}
+
+/// Durations by size, summed over all shards.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Histogram {
+    /// Sum of all durations in microseconds.
+    pub sum_us: u64,
+    /// Upper limits of the buckets in microseconds, and how many durations are in each; the last limit is `u64::MAX`.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl Histogram {
+    fn sum(shards: &[&TallyCounters], of: fn(&TallyCounters) -> &DurationCounters) -> Self {
+        let count = |bucket: usize| {
+            let counters = shards.iter().map(|shard| &of(shard).buckets[bucket]);
+            counters.map(Counter::value).sum()
+        };
+        let limits = LIMITS_US.iter().enumerate();
+        Self {
+            sum_us: shards.iter().map(|shard| of(shard).sum_us.value()).sum(),
+            buckets: limits
+                .map(|(bucket, limit)| (*limit, count(bucket)))
+                .collect(),
+        }
+    }
+}
+
 /// Connections that were rejected or ended, by reason code.
 #[derive(Debug)]
 pub(crate) struct ReasonCounters([Counter; 256]);
@@ -60,6 +178,14 @@ impl ReasonCounters {
 pub(crate) struct TallyCounters {
     pub(crate) packets_received: PacketCounters,
     pub(crate) packets_sent: PacketCounters,
+    /// PUBLISH packets received, by QoS.
+    pub(crate) messages_received: QosCounters,
+    /// PUBLISH packets sent, by QoS.
+    pub(crate) messages_sent: QosCounters,
+    /// Connected clients, by protocol version.
+    pub(crate) clients: VersionCounters,
+    /// Times from CONNECT to the decision about the login.
+    pub(crate) logins: DurationCounters,
     /// Answers to CONNECT.
     pub(crate) connects: ReasonCounters,
     /// Client connections that the broker closed.
@@ -80,6 +206,14 @@ pub struct Tallies {
     pub packets_received: Tally,
     /// Packets sent, by type.
     pub packets_sent: Tally,
+    /// PUBLISH packets received, by QoS.
+    pub messages_received: Tally,
+    /// PUBLISH packets sent, by QoS.
+    pub messages_sent: Tally,
+    /// Connected clients, by protocol version.
+    pub clients: Tally,
+    /// Times from CONNECT to the decision about the login, plugins included.
+    pub logins: Histogram,
     /// CONNECT packets that were answered, by the reason code of CONNACK.
     pub connects: Tally,
     /// Connections of clients that the broker closed, by the reason code of DISCONNECT; MQTT 3.x sends none.
@@ -93,42 +227,72 @@ impl Tallies {
     /// The sums over all shards.
     pub(crate) fn sum(shards: &[&TallyCounters]) -> Self {
         let packets = |of: fn(&TallyCounters) -> &PacketCounters| {
-            let count = |packet_type: PacketType| {
-                let counters = shards
-                    .iter()
-                    .map(|shard| &of(shard).0[packet_type as usize]);
-                counters.map(Counter::value).sum()
-            };
-            TYPES.iter().map(|(of, name)| (*name, count(*of))).collect()
+            tally(TYPES.iter().copied(), |packet_type| {
+                total(shards, |shard| &of(shard).0[packet_type as usize])
+            })
         };
-        let reasons = |of: fn(&TallyCounters) -> &ReasonCounters,
-                       known: &dyn Fn(ReasonCode) -> bool| {
-            let count = |reason: ReasonCode| -> u64 {
-                let place = usize::from(reason.value());
-                let counters = shards.iter().map(|shard| &of(shard).0[place]);
-                counters.map(Counter::value).sum()
-            };
-            let counted = ReasonCode::ALL
-                .iter()
-                .map(|reason| (*reason, count(*reason)));
-            counted
-                .filter(|(reason, count)| *count > 0 || known(*reason))
-                .map(|(reason, count)| (reason.name(), count))
-                .collect()
+        let messages = |of: fn(&TallyCounters) -> &QosCounters| {
+            tally(QOS.iter().copied(), |qos| {
+                total(shards, |shard| &of(shard).0[qos as usize])
+            })
         };
         let from_client = [ReasonCode::SUCCESS, ReasonCode::DISCONNECT_WITH_WILL];
         Self {
             packets_received: packets(|shard| &shard.packets_received),
             packets_sent: packets(|shard| &shard.packets_sent),
-            connects: reasons(|shard| &shard.connects, &|reason| {
-                reason.allowed_in(PacketType::ConnAck)
+            messages_received: messages(|shard| &shard.messages_received),
+            messages_sent: messages(|shard| &shard.messages_sent),
+            clients: tally(VERSIONS.iter().copied(), |version| {
+                total(shards, |shard| shard.clients.of(version))
             }),
-            closed: reasons(|shard| &shard.closed, &|reason| {
-                reason.is_error() && reason.allowed_in(PacketType::Disconnect)
-            }),
-            left: reasons(|shard| &shard.left, &|reason| from_client.contains(&reason)),
+            logins: Histogram::sum(shards, |shard| &shard.logins),
+            connects: reasons(
+                shards,
+                |shard| &shard.connects,
+                |reason| reason.allowed_in(PacketType::ConnAck),
+            ),
+            closed: reasons(
+                shards,
+                |shard| &shard.closed,
+                |reason| reason.is_error() && reason.allowed_in(PacketType::Disconnect),
+            ),
+            left: reasons(
+                shards,
+                |shard| &shard.left,
+                |reason| from_client.contains(&reason),
+            ),
         }
     }
+}
+
+/// The sum of one counter over all shards.
+fn total<'a>(
+    shards: &[&'a TallyCounters],
+    counter: impl Fn(&'a TallyCounters) -> &'a Counter,
+) -> u64 {
+    let counters = shards.iter().map(|shard| counter(shard));
+    counters.map(Counter::value).sum()
+}
+
+fn tally<T>(named: impl Iterator<Item = (T, &'static str)>, count: impl Fn(T) -> u64) -> Tally {
+    named.map(|(of, name)| (name, count(of))).collect()
+}
+
+/// Counts of the reasons that occurred or are `known`.
+fn reasons(
+    shards: &[&TallyCounters],
+    of: fn(&TallyCounters) -> &ReasonCounters,
+    known: impl Fn(ReasonCode) -> bool,
+) -> Tally {
+    let named = ReasonCode::ALL
+        .iter()
+        .map(|reason| (*reason, reason.name()));
+    let count = |reason: ReasonCode| {
+        let place = usize::from(reason.value());
+        total(shards, |shard| &of(shard).0[place])
+    };
+    let wanted = named.filter(|(reason, _)| count(*reason) > 0 || known(*reason));
+    tally(wanted, count)
 }
 
 #[cfg(test)]
@@ -143,6 +307,11 @@ mod tests {
             shard.connects.count(ReasonCode::BANNED);
         }
         shards[1].packets_sent.count(PacketType::Auth);
+        shards[0].messages_received.count(QoS::ExactlyOnce);
+        shards[1].messages_sent.count(QoS::AtMostOnce);
+        shards[0].clients.add(ProtocolVersion::V3_1_1);
+        shards[0].clients.add(ProtocolVersion::V5);
+        shards[0].clients.sub(ProtocolVersion::V5);
         shards[0].closed.count(ReasonCode::KEEP_ALIVE_TIMEOUT);
         shards[0].left.count(ReasonCode::DISCONNECT_WITH_WILL);
 
@@ -154,6 +323,9 @@ mod tests {
         };
         assert_eq!(nonzero(&tallies.packets_received), [("publish", 2)]);
         assert_eq!(nonzero(&tallies.packets_sent), [("auth", 1)]);
+        assert_eq!(nonzero(&tallies.messages_received), [("2", 1)]);
+        assert_eq!(nonzero(&tallies.messages_sent), [("0", 1)]);
+        assert_eq!(nonzero(&tallies.clients), [("3.1.1", 1)]);
         assert_eq!(nonzero(&tallies.connects), [("Banned", 2)]);
         assert_eq!(nonzero(&tallies.closed), [("Keep Alive timeout", 1)]);
         assert_eq!(
@@ -163,5 +335,24 @@ mod tests {
         assert_eq!(tallies.packets_received.len(), 15);
         assert_eq!(tallies.left.len(), 2);
         assert_eq!(shards[0].packets_received.sum(), 1);
+        assert_eq!(shards[0].messages_received.sum(), 1);
+        assert_eq!(shards[0].clients.sum(), 1);
+    }
+
+    #[test]
+    fn a_duration_is_in_the_first_bucket_whose_limit_it_does_not_exceed() {
+        let shards = [TallyCounters::default(), TallyCounters::default()];
+        for us in [0, 100, 101, 10_000_000] {
+            shards[0].logins.count(Duration::from_micros(us));
+        }
+        shards[1].logins.count(Duration::from_secs(11));
+
+        let logins = Tallies::sum(&shards.each_ref()).logins;
+
+        assert_eq!(logins.sum_us, 21_000_201);
+        assert_eq!(logins.buckets[0], (100, 2));
+        assert_eq!(logins.buckets[1], (200, 1));
+        assert_eq!(logins.buckets[15], (10_000_000, 1));
+        assert_eq!(logins.buckets[16], (u64::MAX, 1));
     }
 }

@@ -29,9 +29,11 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
 pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     session_records::write_disconnected(shard, client, departure.will.is_some());
+    let version = client.link_ref().as_ref().map(|link| link.version);
+    let version = version.unwrap_or_else(|| client.session.borrow().version());
     client.set_link(None);
     group::set_online(shard, client, false);
-    shard.metrics().clients_connected.sub(1);
+    shard.metrics().tallies.clients.sub(version);
     shard.send_event(EventKind::Disconnected, client, EventDetails::default());
     if let Some(will) = departure.will {
         wills::publish_or_queue(shard, client, will);

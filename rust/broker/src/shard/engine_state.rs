@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
@@ -23,7 +23,9 @@ use crate::clients::shares::{Owners, Shares};
 use crate::clients::sources::Sources;
 use crate::clients::target::Target;
 use crate::config::Config;
+use crate::config::hooks::{LogLevel, LogLine};
 use crate::durability::ack_queue::Awaited;
+use crate::durability::audit::{AuditEntry, AuditLog};
 use crate::durability::loading::Loading;
 use crate::durability::outcomes::RecordOutcomes;
 use crate::durability::row_log::RowLog;
@@ -56,6 +58,8 @@ pub(crate) struct EngineState {
     pub(crate) durable: DurableSessions,
     /// The store, if there is one.
     pub(crate) log: Option<Arc<store::DurableLog>>,
+    /// The audit log, if there is a data folder.
+    pub(crate) audit: Option<AuditLog>,
     /// The failure that stops the broker, if there is one.
     pub(crate) failing: FailureCell,
     /// The streams of rows, if there are any.
@@ -82,6 +86,8 @@ pub(crate) struct EngineState {
     pub(crate) figures: Vec<Arc<dyn Figures>>,
     /// When each shard ran its timers last.
     pub(crate) last_turns: LastTurns,
+    /// For each bound listener: whether it refuses new connections, because an operator wants so.
+    pub(crate) paused: Vec<AtomicBool>,
     /// All listeners accept connections.
     pub(crate) is_listening: AtomicBool,
     pub(crate) stopping: AtomicBool,
@@ -142,6 +148,7 @@ impl EngineState {
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),
             log,
+            audit: config.data.as_ref().map(|data| AuditLog::new(&data.folder)),
             failing: FailureCell::default(),
             rows,
             external,
@@ -157,6 +164,11 @@ impl EngineState {
             started,
             figures,
             last_turns: LastTurns::new(started, shards),
+            paused: config
+                .listeners
+                .iter()
+                .map(|_| AtomicBool::default())
+                .collect(),
             is_listening: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
@@ -250,6 +262,27 @@ impl EngineState {
             self.stopping.store(true, Ordering::Release);
             self.wake_all();
         }
+    }
+
+    /// Appends to the audit log; blocks until the entry is on the disk. A lost entry is logged.
+    pub(crate) fn audit(&self, entry: &AuditEntry) {
+        let Some(audit) = &self.audit else { return };
+        let Err(error) = audit.append(entry, SystemTime::now()) else {
+            return;
+        };
+        let AuditEntry {
+            who,
+            action,
+            target,
+            result,
+            ..
+        } = entry;
+        let text = format!("audit: cannot write {action} {target} by {who} ({result}): {error}");
+        let log = move |shard: &Rc<Shard>| {
+            let line = LogLine::new(LogLevel::Error, "broker", text);
+            shard.hooks().log(line);
+        };
+        self.run_on(0, Box::new(log));
     }
 
     /// Counts and logs a panic of another thread.

@@ -38,7 +38,7 @@ impl Link {
         match transmit {
             Transmit::Publish(publish) => {
                 metrics.tallies.packets_sent.count(PacketType::Publish);
-                metrics.messages_sent.add(1);
+                metrics.tallies.messages_sent.count(publish.qos());
                 let payload = publish.message().payload_range().len();
                 metrics.payload_bytes_sent.add(payload as u64);
                 let mut scratch = shard.properties.borrow_mut();

@@ -1,10 +1,10 @@
 //! Identity of a caller: the peer of a Unix socket, the token, or a key.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use mqttcore_broker::AddressKey;
 
 use crate::access::Access;
 use crate::answer::HttpError;
@@ -36,9 +36,13 @@ impl Identity {
         Self { streams, ..self }
     }
 
-    /// The broker's own user, root, or a client with the token.
-    pub(crate) fn owner() -> Self {
-        Self::new("the owner", Scopes::all())
+    /// The peer of a Unix socket, or a client with the token: each has full access.
+    pub(crate) fn of(access: &Access) -> Self {
+        let name = match access {
+            Access::Known => "the owner",
+            Access::Token { .. } => "the token",
+        };
+        Self::new(name, Scopes::all())
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -104,7 +108,7 @@ pub(crate) struct Caller<'a> {
     /// `None` if the sender is not authenticated.
     pub(crate) identity: Option<Identity>,
     /// `None` for a Unix socket.
-    pub(crate) address: Option<AddressKey>,
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl Caller<'_> {

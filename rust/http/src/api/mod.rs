@@ -6,12 +6,17 @@
     reason = "utoipa writes paths in full for query parameters"
 )]
 
+mod audit;
 mod bans;
 mod client_items;
+mod client_queue;
 mod clients;
+mod configuration;
+mod events;
 mod explain;
 mod failures;
 pub(crate) mod identity;
+mod jobs;
 mod key_file;
 mod key_routes;
 mod key_time;
@@ -21,6 +26,7 @@ mod parts;
 mod problem;
 mod publish;
 mod query;
+mod rates;
 mod retained;
 pub(crate) mod scope;
 mod subscriptions;
@@ -37,7 +43,7 @@ use axum::{Router, middleware};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
-use mqttcore_broker::BrokerHandle;
+use mqttcore_broker::{AddressKey, BrokerHandle};
 use mqttcore_streams::Rows;
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -48,11 +54,17 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::HttpLimits;
 use crate::answer::{Content, HttpResponse};
 use crate::body;
+use crate::program::Program;
 
+use audit::Source;
+use configuration::ProgramCalls;
+use events::{Events, Streamed};
 use failures::Failures;
 use identity::{Caller, Identity};
+use jobs::Jobs;
 use keys::Keys;
 use problem::Problem;
+use rates::Samples;
 use scope::RouteScopes;
 
 /// Path prefix of the API.
@@ -61,7 +73,7 @@ pub(crate) const PREFIX: &str = "/api/";
 /// Handles requests below [`PREFIX`].
 pub(crate) struct Api {
     router: Router,
-    keys: Arc<Keys>,
+    state: ApiState,
     failures: Failures,
     /// Seed of the request ids.
     seed: RandomState,
@@ -74,6 +86,10 @@ pub(crate) struct ApiState {
     broker: BrokerHandle,
     rows: Option<Rows>,
     keys: Arc<Keys>,
+    jobs: Arc<Jobs>,
+    samples: Arc<Samples>,
+    events: Arc<Events>,
+    program: Option<Arc<ProgramCalls>>,
     document: Arc<Value>,
 }
 
@@ -99,8 +115,12 @@ fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(system::routes())
         .merge(parts::routes())
+        .merge(events::routes())
+        .merge(jobs::routes())
+        .merge(configuration::routes())
         .merge(clients::routes())
         .merge(client_items::routes())
+        .merge(client_queue::routes())
         .merge(subscriptions::routes())
         .merge(retained::routes())
         .merge(publish::routes())
@@ -124,7 +144,12 @@ fn with_problems(mut document: Value) -> Value {
 }
 
 impl Api {
-    pub(crate) fn new(broker: &BrokerHandle, rows: Option<Rows>, keys: Arc<Keys>) -> Self {
+    pub(crate) fn new(
+        broker: &BrokerHandle,
+        rows: Option<Rows>,
+        keys: Arc<Keys>,
+        program: Option<Arc<dyn Program>>,
+    ) -> Self {
         let (router, mut document) = routes().split_for_parts();
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
         let scheme = SecurityScheme::Http(scheme.build());
@@ -135,33 +160,54 @@ impl Api {
         let state = ApiState {
             broker: broker.clone(),
             rows,
-            keys: Arc::clone(&keys),
+            keys,
+            jobs: Arc::default(),
+            samples: Arc::default(),
+            events: Arc::default(),
+            program: program.map(|program| Arc::new(ProgramCalls::new(program))),
             document: Arc::new(document),
         };
+        let recorded = (broker.clone(), Arc::clone(&scopes));
         let router = router
             .route_layer(middleware::from_fn_with_state(scopes, scope::check))
+            .route_layer(middleware::from_fn_with_state(recorded, audit::record))
             .fallback(async || {
                 Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
             })
-            .with_state(state);
+            .with_state(state.clone());
         Self {
             router,
-            keys,
+            state,
             failures: Failures::default(),
             seed: RandomState::new(),
             requests: AtomicU64::new(0),
         }
     }
 
+    /// Takes samples of the figures for rates and events, until it is dropped.
+    pub(crate) async fn sample(&self) {
+        loop {
+            let figures = self.state.broker.figures().into_iter().collect();
+            self.state.samples.add(Instant::now(), &figures);
+            self.state.events.send(&figures);
+            tokio::time::sleep(rates::SAMPLED_EVERY).await;
+        }
+    }
+
+    /// Ends responses that do not end by themselves.
+    pub(crate) fn close(&self) {
+        self.state.events.close();
+    }
+
     /// The keys in force.
     pub(crate) fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.keys)
+        Arc::clone(&self.state.keys)
     }
 
     /// The identity of the key in the request's headers, if there is one.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
         let secret = crate::access::bearer(headers)?;
-        self.keys.identify(secret, SystemTime::now())
+        self.state.keys.identify(secret, SystemTime::now())
     }
 
     /// Handles a request.
@@ -171,12 +217,19 @@ impl Api {
         limits: &HttpLimits,
         caller: &Caller<'_>,
     ) -> HttpResponse {
+        let id = self.request_id();
         let response = match &caller.identity {
-            Some(identity) => self.route(request, limits, identity.clone()).await,
+            Some(identity) => {
+                let source = Source {
+                    address: caller.address,
+                    request_id: id.clone(),
+                };
+                self.route(request, limits, identity.clone(), source).await
+            }
             None => self.refuse(request.headers(), caller),
         };
         let response = response.unwrap_or_else(IntoResponse::into_response);
-        finish(response, &self.request_id()).await
+        finish(response, &id).await
     }
 
     async fn route(
@@ -184,10 +237,12 @@ impl Api {
         request: Request<Incoming>,
         limits: &HttpLimits,
         identity: Identity,
+        source: Source,
     ) -> Result<axum::response::Response, Problem> {
         let (mut head, body) = request.into_parts();
         let body = body::bytes(body, limits).await?;
         head.extensions.insert(identity);
+        head.extensions.insert(source);
         let request = Request::from_parts(head, Body::from(body));
         let routed = self.router.clone().call(request).await;
         routed.map_err(|never| match never {})
@@ -195,7 +250,7 @@ impl Api {
 
     /// Refuses a caller that is not authenticated.
     fn refuse<T>(&self, headers: &HeaderMap, caller: &Caller<'_>) -> Result<T, Problem> {
-        if let Some(address) = caller.address {
+        if let Some(address) = caller.address.map(AddressKey::of) {
             let now = Instant::now();
             if let Some(seconds) = self.failures.refused_for_s(address, now) {
                 let text = "this address has sent 10 wrong keys";
@@ -207,7 +262,7 @@ impl Api {
             }
         }
         Err(identity::unknown(
-            caller.access.has_token() || self.keys.has_any(),
+            caller.access.has_token() || self.state.keys.has_any(),
         ))
     }
 
@@ -222,6 +277,7 @@ impl Api {
 /// Converts a response of the router to one of the endpoint; writes the body of a problem.
 async fn finish(response: axum::response::Response, request_id: &str) -> HttpResponse {
     let (mut head, body) = response.into_parts();
+    let streamed = head.extensions.remove::<Streamed>();
     // INVARIANT: bodies of handlers are in memory, so that reading them does not fail.
     let mut bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     if head.status.is_client_error() || head.status.is_server_error() {
@@ -240,5 +296,13 @@ async fn finish(response: axum::response::Response, request_id: &str) -> HttpRes
         head.headers
             .insert(HeaderName::from_static("x-request-id"), value);
     }
-    HttpResponse::from_parts(head, Content::Whole(bytes.into()))
+    let content = match streamed.and_then(|streamed| streamed.take()) {
+        Some(events) => {
+            // That of the empty body.
+            head.headers.remove(CONTENT_LENGTH);
+            Content::Events(events)
+        }
+        None => Content::Whole(bytes.into()),
+    };
+    HttpResponse::from_parts(head, content)
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
+use hyper::StatusCode;
 use mqttcore_broker::tls::ClientCertificates;
-use mqttcore_broker::{ListenAddress, Listener};
+use mqttcore_broker::{ListenAddress, Listener, ListenerStatus};
 use mqttcore_store::stream::Description;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,12 +16,14 @@ use utoipa_axum::routes;
 use super::ApiState;
 use super::page::List;
 use super::problem::Problem;
-use super::query::{ApiQuery, NoQuery};
+use super::query::{ApiPath, ApiQuery, NoQuery};
 use super::system::pressure_name;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(listeners))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
         .routes(routes!(streams))
         .routes(routes!(store))
 }
@@ -32,6 +35,10 @@ struct Listeners {
 }
 
 #[derive(Serialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the answer"
+)]
 struct ListenerInfo {
     name: String,
     /// As it is configured: a port of 0 is a free one.
@@ -47,6 +54,8 @@ struct ListenerInfo {
     /// Whether clients have to present a certificate.
     mtls: bool,
     allow_anonymous: bool,
+    /// Whether an operator has paused it: it closes new connections.
+    paused: bool,
     /// Connections now.
     connections: usize,
     /// Most connections; null: as many as the broker has.
@@ -54,7 +63,8 @@ struct ListenerInfo {
 }
 
 impl ListenerInfo {
-    fn new(listener: &Listener, connections: usize) -> Self {
+    /// `status` is `None` for a listener that a reload added: it is bound after a restart.
+    fn new(listener: &Listener, status: Option<&ListenerStatus>) -> Self {
         let (address, port, path) = match &listener.address {
             ListenAddress::Tcp(address) => (address.to_string(), Some(address.port()), None),
             ListenAddress::Unix(unix) => {
@@ -76,7 +86,8 @@ impl ListenerInfo {
             tls: listener.tls.is_some(),
             mtls: certificates == Some(ClientCertificates::Required),
             allow_anonymous: listener.anonymous.is_some(),
-            connections,
+            paused: status.is_some_and(|status| status.is_paused),
+            connections: status.map_or(0, |status| status.connections),
             max_connections: (listener.max_connections > 0).then_some(listener.max_connections),
         }
     }
@@ -90,13 +101,46 @@ async fn listeners(
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Listeners>, Problem> {
     let config = state.broker.config().await?;
-    let counts = state.broker.connections().into_iter();
-    let counts = counts.chain(std::iter::repeat(0));
-    let all = config.listeners.iter().zip(counts);
-    let listeners = all.map(|(listener, count)| ListenerInfo::new(listener, count));
+    let bound = state.broker.listeners().await?;
+    let listeners = config.listeners.iter().map(|listener| {
+        let status = bound.iter().find(|bound| *bound.name == *listener.name);
+        ListenerInfo::new(listener, status)
+    });
     Ok(Json(Listeners {
         listeners: listeners.collect(),
     }))
+}
+
+async fn set_paused(state: &ApiState, name: &str, is_paused: bool) -> Result<StatusCode, Problem> {
+    if state.broker.pause_listener(name, is_paused).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let problem = Problem::not_found(format!("there is no listener named {name:?}"));
+    Err(problem.hint("GET /api/v1/listeners lists them"))
+}
+
+/// Pauses a listener: it closes new connections, and `/readyz` fails. Its clients stay. A restart ends the pause.
+#[utoipa::path(post, path = "/api/v1/listeners/{name}/pause", tag = "broker", security(("key" = ["admin"])),
+    params(("name" = String, Path, description = "Name of the listener")),
+    responses((status = 204, description = "It closes new connections")))]
+async fn pause(
+    State(state): State<ApiState>,
+    ApiPath(name): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<StatusCode, Problem> {
+    set_paused(&state, &name, true).await
+}
+
+/// Ends the pause of a listener.
+#[utoipa::path(post, path = "/api/v1/listeners/{name}/resume", tag = "broker", security(("key" = ["admin"])),
+    params(("name" = String, Path, description = "Name of the listener")),
+    responses((status = 204, description = "It accepts new connections")))]
+async fn resume(
+    State(state): State<ApiState>,
+    ApiPath(name): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<StatusCode, Problem> {
+    set_paused(&state, &name, false).await
 }
 
 /// A stream of rows.

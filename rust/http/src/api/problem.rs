@@ -19,7 +19,7 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// Code for programs.
-    slug: &'static str,
+    pub(crate) slug: &'static str,
     detail: String,
     hint: Option<String>,
     retry_after_s: Option<u64>,

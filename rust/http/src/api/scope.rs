@@ -107,6 +107,13 @@ impl RouteScopes {
         )
     }
 
+    /// Whether a route only reads: it needs no scope but `view`.
+    pub(crate) fn only_reads(&self, path: &str, method: &Method) -> bool {
+        let needed = self.0.get(path).and_then(|item| item.get(method.as_str()));
+        let needed = needed.copied().flatten();
+        needed.is_some_and(|needed| needed.names() == [Scope::View])
+    }
+
     /// Checks that `identity` may call `method` on `path`.
     ///
     /// # Errors
@@ -194,6 +201,8 @@ mod tests {
         let all = Identity::new("test", Scopes::all());
         let check = |path, method| scopes.check(path, &method, &all).map_err(|why| why.status);
 
+        assert!(scopes.only_reads("/a", &Method::GET));
+        assert!(!scopes.only_reads("/a", &Method::POST));
         assert_eq!(check("/a", Method::GET), Ok(()));
         assert_eq!(check("/a", Method::HEAD), Ok(()));
         for (path, method) in [

@@ -17,6 +17,7 @@ use super::ApiState;
 use super::page::unix_ms;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
+use super::rates::Rates;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -40,6 +41,7 @@ struct Overview {
     /// PUBLISH packets.
     messages: InAndOut,
     bytes: InAndOut,
+    rates: Rates,
     /// Messages that did not reach a receiver, by reason.
     dropped: BTreeMap<String, u64>,
     /// Messages and clients that were refused, by reason.
@@ -170,6 +172,7 @@ async fn overview(
             received: figure("bytes_received"),
             sent: figure("bytes_sent"),
         },
+        rates: state.samples.rates(),
         dropped: reasons(&figures, "dropped_"),
         refused: reasons(&figures, "refused_"),
         memory: Memory {

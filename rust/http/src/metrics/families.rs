@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Gauge,
     /// An OpenMetrics info metric: its information is in the labels.
     Info,
+    /// Durations by size.
+    Histogram,
 }
 
 /// The values of a family. If the broker lacks their figures, the scrape lacks the family.
@@ -34,6 +36,8 @@ pub(super) enum Values {
     By(&'static str, &'static [Part]),
     /// One value for each combination of values of these labels, both from the scrape.
     Each(&'static [&'static str], fn(&Scrape) -> Labelled),
+    /// The durations of a histogram.
+    Durations(fn(&Scrape) -> &mqttcore_broker::Histogram),
 }
 
 /// Metric values with the values of their labels.
@@ -49,8 +53,8 @@ pub(super) struct Part {
     pub(super) less: &'static [&'static str],
 }
 
-use Kind::{Counter, Gauge, Info};
-use Values::{By, Each, Maybe, One};
+use Kind::{Counter, Gauge, Histogram, Info};
+use Values::{By, Durations, Each, Maybe, One};
 
 const fn family(name: &'static str, kind: Kind, help: &'static str, values: Values) -> Family {
     Family {
@@ -86,6 +90,7 @@ pub(super) const FAMILIES: &[Family] = &[
         part("address_pending", "connections_refused_address_pending"),
         part("address_rate", "connections_refused_address_rate"),
         part("banned", "connections_refused_banned"),
+        part("paused", "connections_refused_paused"),
     ])),
     family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
         Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
@@ -98,6 +103,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_login_seconds", Histogram, "Time from CONNECT until its login was decided, plugins included.", Durations(|s| &s.tallies.logins)),
     family("mqttcore_wills_delayed", Counter, "Wills that were published later, because too many were due at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
     family("mqttcore_disconnects", Counter, "Connections of clients that ended, by who ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
@@ -115,6 +121,7 @@ pub(super) const FAMILIES: &[Family] = &[
         less("away", "sessions", &["clients_connected"]),
         part("loading", "sessions_to_come"),
     ])),
+    family("mqttcore_clients", Gauge, "Clients connected now.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
     family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
     family("mqttcore_subscriptions", Gauge, "Subscriptions now, shared ones among them.", One("subscriptions")),
     family("mqttcore_shared_subscriptions", Gauge, "Shared subscriptions now.", One("shared_subscriptions")),
@@ -128,8 +135,10 @@ pub(super) const FAMILIES: &[Family] = &[
     })),
     family("mqttcore_bytes", Counter, "Bytes of MQTT packets.", By("direction", &[
         part("in", "bytes_received"), part("out", "bytes_sent")])),
-    family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", By("direction", &[
-        part("in", "messages_received"), part("out", "messages_sent")])),
+    family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", Each(&["direction", "qos"], |s| {
+        let received = by_name(&s.tallies.messages_received, &["in"]);
+        received.into_iter().chain(by_name(&s.tallies.messages_sent, &["out"])).collect()
+    })),
     family("mqttcore_payload_bytes", Counter, "Bytes of payloads of PUBLISH packets.", By("direction", &[
         part("in", "payload_bytes_received"), part("out", "payload_bytes_sent")])),
     family("mqttcore_session_messages", Gauge, "Messages that sessions have queued or in flight; a message for several sessions counts for each.", One("session_messages")),
@@ -207,6 +216,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[
         part("taken", "kafka_records"), part("lost", "kafka_lost")])),
 
+    family("mqttcore_audit_entries", Counter, "Changes by operators, by whether the audit log has them.", By("result", &[
+        part("written", "audit_entries"), part("lost", "audit_lost")])),
     family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
         part("answered", "http_answered"), part("refused", "http_refused")])),
     family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond a limit.", By("reason", &[
@@ -237,10 +248,12 @@ mod tests {
 
     /// Figures without a family: sums whose parts have families, the uptime (the start time has one), and figures of a
     /// tally.
-    const NOT_SHOWN: [&str; 7] = [
+    const NOT_SHOWN: [&str; 9] = [
         "connections_refused",
         "connects_refused",
         "connections_lost",
+        "messages_received",
+        "messages_sent",
         "packets_received",
         "packets_sent",
         "memory_used_bytes",
@@ -254,7 +267,7 @@ mod tests {
             let names = match family.values {
                 One(name) => vec![name],
                 By(_, parts) => parts.iter().map(|part| part.figure).collect(),
-                Maybe(_) | Each(..) => Vec::new(),
+                Maybe(_) | Each(..) | Durations(_) => Vec::new(),
             };
             for name in names {
                 *shown.entry(name).or_default() += 1;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::{BrokerHandle, Config, Health, Tallies};
+use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, Tallies};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -118,7 +118,12 @@ impl Family {
             Kind::Counter => MetricType::Counter,
             Kind::Gauge => MetricType::Gauge,
             Kind::Info => MetricType::Info,
+            Kind::Histogram => MetricType::Histogram,
         };
+        if let Values::Durations(read) = self.values {
+            let family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+            return encode_durations(family, read(scrape));
+        }
         let values = self.values(scrape);
         if values.is_empty() {
             return Ok(());
@@ -139,7 +144,7 @@ impl Family {
     fn encode_value(&self, encoder: &mut MetricEncoder<'_>, value: f64) -> fmt::Result {
         match self.kind {
             Kind::Counter => encoder.encode_counter::<[(&str, &str); 0], _, f64>(&value, None),
-            Kind::Gauge | Kind::Info => encoder.encode_gauge(&value),
+            Kind::Gauge | Kind::Info | Kind::Histogram => encoder.encode_gauge(&value),
         }
     }
 
@@ -156,6 +161,7 @@ impl Family {
                     .filter_map(|part| Some((labels(part), scrape.part(part)?)))
                     .collect()
             }
+            Values::Durations(_) => Vec::new(),
             Values::Each(names, read) => {
                 let values = read(scrape).into_iter();
                 values
@@ -164,6 +170,19 @@ impl Family {
             }
         }
     }
+}
+
+/// Writes durations in seconds.
+fn encode_durations(mut encoder: MetricEncoder<'_>, durations: &Histogram) -> fmt::Result {
+    let limit = |us| match us {
+        u64::MAX => f64::INFINITY,
+        _ => float(us) / 1e6,
+    };
+    let buckets = durations.buckets.iter();
+    let buckets: Vec<_> = buckets.map(|(us, count)| (limit(*us), *count)).collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let sum = float(durations.sum_us) / 1e6;
+    encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)
 }
 
 /// Converts a figure to the number type of OpenMetrics.

@@ -39,7 +39,7 @@ fn each_route_is_for_those_who_have_its_scope_and_for_nobody_else() {
             .is_some_and(|version| version.starts_with("3.1"))
     );
     let routes = routes(&document);
-    assert!(routes.len() >= 27, "{}", routes.len());
+    assert!(routes.len() >= 35, "{}", routes.len());
     let holders = SCOPES.map(|scope| vec![scope]);
     let holders = holders.into_iter().chain([vec!["payload", "operate"]]);
     let mut callers: Vec<_> = holders
@@ -65,9 +65,14 @@ fn each_route_is_for_those_who_have_its_scope_and_for_nobody_else() {
             ""
         };
         for (held, caller) in &mut callers {
-            let answer = caller.ask(method, &path, body);
             let lacks = |scope: &&String| !held.contains(&scope.as_str());
-            if scopes.iter().any(|scope| lacks(&scope)) {
+            let is_refused = scopes.iter().any(|scope| lacks(&scope));
+            if path == "/events" && !is_refused {
+                // The answer does not end.
+                continue;
+            }
+            let answer = caller.ask(method, &path, body);
+            if is_refused {
                 answer.is_problem(403, "lacks the scope");
                 continue;
             }

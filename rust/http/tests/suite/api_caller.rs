@@ -85,6 +85,14 @@ impl Caller {
         self.ask_with(method, path, kind, body)
     }
 
+    /// Sends a request of the owner; the answer is not read.
+    pub(crate) fn ask_only(mut self, method: &str, path: &str) -> Self {
+        self.http.send(&format!(
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: broker\r\nContent-Length: 0\r\n\r\n"
+        ));
+        self
+    }
+
     pub(crate) fn ask_with(
         &mut self,
         method: &str,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 
 use mqttcore_broker::Config;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::api_caller::{Caller, disconnect_code, key, setup};
 use crate::common::{DEADLINE, HOUR_S, Home, Plugin, eventually, many, v3, v5};
 use crate::served::Setup;
 
@@ -115,6 +115,72 @@ fn pages_have_each_session_once_whoever_comes_and_goes() {
     assert_eq!(once.len(), found.len(), "none comes twice");
     assert!(once.is_superset(&kept));
     assert!(found.is_sorted());
+}
+
+#[test]
+fn what_waits_for_a_client_is_listed_with_payloads_for_those_who_may_see_them() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut away = v5("away").keeping_session_s(HOUR_S).connect(&served);
+    away.subscribe("q/#", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = v5("publisher").connect(&served);
+    for number in 0..3 {
+        publisher.publish(&format!("q/{number}"), "x", QoS::AtLeastOnce);
+    }
+    eventually("all is queued", || {
+        owner.read("/clients/away/queue")["messages"] == 3
+    });
+
+    let queue = owner.read("/clients/away/queue?limit=2");
+
+    let item = |topic: &str| json!({"topic": topic, "qos": 1, "payload_bytes": 1, "expires_in_s": null, "payload_base64": "eA=="});
+    assert_eq!(
+        queue,
+        json!({"items": [item("q/0"), item("q/1")], "messages": 3, "on_disk": 0})
+    );
+    let secret = key(&mut owner, "viewer", &["view"]);
+    let seen = Caller::with(&served, Some(&secret)).read("/clients/away/queue");
+    assert_eq!(seen["items"][2]["topic"], "q/2");
+    assert!(!seen.to_string().contains("payload_base64"), "{seen}");
+    owner.get("/clients/nobody/queue").is_problem(404, "nobody");
+}
+
+/// Abuse H11. A shard looks at 256 clients for one question (`operations::clients`); between two questions it serves
+/// MQTT clients.
+#[test]
+fn a_list_of_many_clients_is_read_while_messages_are_delivered() {
+    let home = Home::new();
+    many::fill(&home.life(0), 20_000, |_| {});
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let mut client = v5("~traffic").connect(&served);
+    client.subscribe("t", QoS::AtLeastOnce);
+    let (stop, stopped) = channel::<()>();
+
+    let listed = std::thread::scope(|scope| {
+        let home = &home;
+        let lists = scope.spawn(move || {
+            let mut owner = Caller::owner(home);
+            let mut lists = 0;
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
+                let found = all(&mut owner, "/clients?limit=1000", |_| {});
+                assert_eq!(found.len(), 20_001);
+                lists += 1;
+            }
+            lists
+        });
+        for number in 0..300 {
+            client.publish("t", number.to_string(), QoS::AtMostOnce);
+            assert_eq!(client.take_message().text(), number.to_string());
+        }
+        drop(stop);
+        lists.join().expect("all lists are complete")
+    });
+
+    assert!(listed > 0);
 }
 
 #[test]

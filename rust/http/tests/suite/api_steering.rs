@@ -1,11 +1,15 @@
 //! What operators may change over the API, and what stays changed.
 
+use std::io::Read;
+use std::net::TcpStream;
+
 use mqttcore_broker::{Config, Grant, Listener};
 use mqttcore_codec::QoS;
 use mqttcore_topics::MountPoint;
 
 use crate::api_caller::{Caller, disconnect_code, key, setup};
-use crate::common::{HOUR_S, Home, eventually, v5};
+use crate::client::Http;
+use crate::common::{DEADLINE, HOUR_S, Home, eventually, v5};
 use crate::served::Setup;
 
 /// A subscription brings payloads to a client, which may be the operator's own.
@@ -90,6 +94,66 @@ fn nobody_publishes_or_removes_topics_of_the_broker_itself() {
     );
     let other = owner.ask("POST", "/publish", r#"{"topic": "$mine/a", "qos": 1}"#);
     assert_eq!(other.status, 200);
+}
+
+#[test]
+fn a_paused_listener_refuses_newcomers_and_keeps_its_clients() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let mut client = v5("c").connect(&served);
+    let ready = || {
+        let mut http = Http::unix(&home.life(0).join("http"));
+        http.get("/readyz").status
+    };
+    assert_eq!(ready(), 200);
+
+    assert_eq!(owner.ask("POST", "/listeners/test/pause", "").status, 204);
+
+    let mut newcomer = TcpStream::connect(served.broker.addresses()[0]).expect("connected");
+    newcomer
+        .set_read_timeout(Some(DEADLINE))
+        .expect("a timeout");
+    // The broker closes the socket, or resets it.
+    assert_eq!(newcomer.read(&mut [0]).unwrap_or(0), 0);
+    let stats = served.broker.stats();
+    assert_eq!(
+        (stats.connections_refused, stats.connections_refused_paused),
+        (1, 1)
+    );
+    client.ping();
+    assert_eq!(owner.read("/listeners")["listeners"][0]["paused"], true);
+    assert_eq!(ready(), 503);
+    assert_eq!(owner.ask("POST", "/listeners/test/resume", "").status, 204);
+    assert_eq!(ready(), 200);
+    let _newcomer = v5("new").connect(&served);
+    owner
+        .ask("POST", "/listeners/none/pause", "")
+        .is_problem(404, "none");
+}
+
+#[test]
+fn figures_are_streamed_and_a_stop_ends_the_stream() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut http = Http::unix(&home.life(0).join("http"));
+    http.send("GET /api/v1/events HTTP/1.1\r\nHost: t\r\n\r\n");
+
+    let first = http.until("\n\n\r\n");
+    assert!(first.contains("content-type: text/event-stream"), "{first}");
+    assert!(first.contains("\"clients_connected\":0"), "{first}");
+    let _client = v5("c").connect(&served);
+    let mut changed = String::new();
+    eventually("the connection is seen", || {
+        changed = http.until("\n\n\r\n");
+        changed.contains("\"clients_connected\":1")
+    });
+    assert!(!changed.contains("memory_budget_bytes"), "{changed}");
+
+    served.broker.stop(DEADLINE);
+
+    http.until_end();
 }
 
 #[test]

@@ -144,6 +144,20 @@ impl Http {
         }
     }
 
+    /// Reads up to and with `end`, in small letters.
+    pub(crate) fn until(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(end.as_bytes()) {
+            read.push(self.byte().expect("more"));
+        }
+        String::from_utf8(read).expect("text").to_lowercase()
+    }
+
+    /// Reads until the other side closes.
+    pub(crate) fn until_end(&mut self) {
+        while self.byte().is_some() {}
+    }
+
     /// Waits for the other side to close.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.byte().is_none()

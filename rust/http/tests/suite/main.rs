@@ -6,6 +6,7 @@
 mod common;
 
 mod api_access;
+mod api_audit;
 mod api_caller;
 mod api_clients;
 mod api_messages;

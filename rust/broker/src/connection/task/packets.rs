@@ -89,7 +89,7 @@ impl Connection {
             Request::None => Ok(()),
             Request::Publish(request) => {
                 let metrics = self.shard.metrics();
-                metrics.messages_received.add(1);
+                metrics.tallies.messages_received.count(request.qos());
                 let payload = request.payload().len();
                 metrics.payload_bytes_received.add(payload as u64);
                 self.publish(request, batch, frame);

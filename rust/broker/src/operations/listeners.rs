@@ -1,0 +1,65 @@
+//! Listeners: their connections, and pausing them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::operations::asking::AskError;
+use crate::service::{BrokerHandle, BrokerStopped};
+
+/// A bound listener.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Number of its connections.
+    pub connections: usize,
+    /// Whether it refuses new connections.
+    pub is_paused: bool,
+}
+
+impl BrokerHandle {
+    /// The listeners that are bound, by socket.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn listeners(&self) -> Result<Vec<ListenerStatus>, AskError> {
+        let names = self.read(0, |shard| {
+            let policies = shard.listener_policies();
+            let names = policies.iter().map(|policy| Arc::clone(&policy.name));
+            names.collect::<Vec<_>>()
+        });
+        let names = names.await?;
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        let counts = engine.connections.by_listener().into_iter();
+        let counts = counts.chain(std::iter::repeat(0));
+        let all = names.into_iter().zip(counts).zip(&engine.paused);
+        Ok(all
+            .map(|((name, connections), paused)| ListenerStatus {
+                name,
+                connections,
+                // ORDERING: nothing else is read because of it.
+                is_paused: paused.load(Ordering::Relaxed),
+            })
+            .collect())
+    }
+
+    /// Has a listener refuse new connections, or accept them again; its connections stay. Returns false if there is no
+    /// listener with this name. A restart ends the pause.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn pause_listener(&self, name: &str, is_paused: bool) -> Result<bool, AskError> {
+        let listeners = self.listeners().await?;
+        let is_named = |listener: &ListenerStatus| *listener.name == *name;
+        let Some(index) = listeners.iter().position(is_named) else {
+            return Ok(false);
+        };
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        // ORDERING: as above.
+        engine.paused[index].store(is_paused, Ordering::Relaxed);
+        Ok(true)
+    }
+}

@@ -1,0 +1,207 @@
+//! `GET /events`: figures of the broker as server-sent events, once a second.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::Response;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use tokio::sync::mpsc;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::event_stream::EventStream;
+
+use super::ApiState;
+use super::problem::Problem;
+use super::query::{ApiQuery, NoQuery};
+
+/// Maximum number of listeners.
+const LISTENERS: usize = 64;
+/// Events that wait for a listener; one that is further behind is cut off.
+const WAITING: usize = 16;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(events))
+}
+
+/// The listeners of `GET /events`.
+#[derive(Debug, Default)]
+pub(super) struct Events(Mutex<Audience>);
+
+#[derive(Debug, Default)]
+struct Audience {
+    listeners: Vec<Listener>,
+    /// The figures of the last event.
+    figures: BTreeMap<String, u64>,
+    events: u64,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Listener {
+    sender: mpsc::Sender<Bytes>,
+    /// Whether it got all figures; later events have those that changed.
+    is_informed: bool,
+}
+
+impl Events {
+    fn audience(&self) -> MutexGuard<'_, Audience> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a listener; `None` if there are too many, or the endpoint stops.
+    fn listen(&self) -> Option<EventStream> {
+        let mut audience = self.audience();
+        audience
+            .listeners
+            .retain(|listener| !listener.sender.is_closed());
+        if audience.is_closed || audience.listeners.len() >= LISTENERS {
+            return None;
+        }
+        let (sender, stream) = EventStream::new(WAITING);
+        audience.listeners.push(Listener {
+            sender,
+            is_informed: false,
+        });
+        Some(stream)
+    }
+
+    /// Sends figures to all listeners; ends the streams of those that do not read.
+    pub(super) fn send(&self, figures: &HashMap<String, u64>) {
+        let mut audience = self.audience();
+        if audience.listeners.is_empty() {
+            return;
+        }
+        let audience = &mut *audience;
+        let figures: BTreeMap<_, _> = figures.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let old = std::mem::replace(&mut audience.figures, figures);
+        let changed: BTreeMap<_, _> = audience
+            .figures
+            .iter()
+            .filter(|(name, value)| old.get(*name) != Some(*value))
+            .collect();
+        audience.events += 1;
+        let whole = stats_event(audience.events, &audience.figures);
+        let update = stats_event(audience.events, &changed);
+        audience.listeners.retain_mut(|listener| {
+            let event = if listener.is_informed {
+                &update
+            } else {
+                &whole
+            };
+            listener.is_informed = true;
+            listener.sender.try_send(event.clone()).is_ok()
+        });
+    }
+
+    /// Ends all streams, and refuses new ones.
+    pub(super) fn close(&self) {
+        let mut audience = self.audience();
+        audience.listeners.clear();
+        audience.is_closed = true;
+    }
+}
+
+/// Figures as a server-sent event (HTML Living Standard, section 9.2).
+fn stats_event(number: u64, figures: &impl serde::Serialize) -> Bytes {
+    let data = serde_json::to_string(figures).unwrap_or_default();
+    format!("id: {number}\nevent: stats\ndata: {data}\n\n").into()
+}
+
+/// The body of a response that does not end by itself; [`finish`](super::finish) takes it out of the extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Streamed(Arc<Mutex<Option<EventStream>>>);
+
+impl Streamed {
+    pub(super) fn take(&self) -> Option<EventStream> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Streams the figures of the broker as server-sent events: all at first, then each second those that have changed.
+#[utoipa::path(get, path = "/api/v1/events", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = String, content_type = "text/event-stream")))]
+async fn events(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Response, Problem> {
+    let stream = state.events.listen().ok_or_else(|| {
+        let text = format!("{LISTENERS} listeners read events, or the broker stops");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text).retry_after(1)
+    })?;
+    let mut response = Response::new(Body::empty());
+    let kind = HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    let streamed = Streamed(Arc::new(Mutex::new(Some(stream))));
+    response.extensions_mut().insert(streamed);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(messages: u64) -> HashMap<String, u64> {
+        [("messages".into(), messages), ("uptime".into(), 1)].into()
+    }
+
+    fn next(stream: &mut EventStream) -> Option<String> {
+        let bytes = stream.next()?;
+        Some(String::from_utf8(bytes.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn a_listener_gets_all_figures_and_then_those_that_change() {
+        let events = Events::default();
+        events.send(&figures(1));
+        let mut first = events.listen().expect("room");
+        events.send(&figures(2));
+        let mut second = events.listen().expect("room");
+        events.send(&figures(3));
+
+        let all = |id, messages| {
+            format!("id: {id}\nevent: stats\ndata: {{\"messages\":{messages},\"uptime\":1}}\n\n")
+        };
+        let changed = "id: 2\nevent: stats\ndata: {\"messages\":3}\n\n";
+        assert_eq!(next(&mut first), Some(all(1, 2)));
+        assert_eq!(next(&mut first).as_deref(), Some(changed));
+        assert_eq!(next(&mut second), Some(all(2, 3)));
+    }
+
+    #[test]
+    fn a_listener_that_does_not_read_is_cut_off_and_the_others_go_on() {
+        let events = Events::default();
+        let mut slow = events.listen().expect("room");
+        let mut reader = events.listen().expect("room");
+
+        for number in 0..20 {
+            events.send(&figures(number));
+            assert!(next(&mut reader).is_some());
+        }
+
+        let mut waiting = 0;
+        while next(&mut slow).is_some() {
+            waiting += 1;
+        }
+        assert_eq!(waiting, WAITING);
+        events.send(&figures(20));
+        assert!(next(&mut slow).is_none(), "its stream has ended");
+    }
+
+    #[test]
+    fn there_are_64_listeners_at_most_and_places_of_those_that_leave_are_free() {
+        let events = Events::default();
+        let mut all: Vec<_> = (0..LISTENERS).map(|_| events.listen()).collect();
+        assert!(all.iter().all(Option::is_some));
+        assert!(events.listen().is_none());
+
+        all.pop();
+
+        assert!(events.listen().is_some());
+        events.close();
+        assert!(events.listen().is_none());
+    }
+}

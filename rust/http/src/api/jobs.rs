@@ -1,0 +1,214 @@
+//! Jobs: work that takes longer than a request. A backup is one.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Json;
+use axum::extract::State;
+use hyper::StatusCode;
+use mqttcore_broker::BrokerHandle;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::{List, unix_ms};
+use super::problem::Problem;
+use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
+
+/// Maximum number of jobs that are remembered.
+const REMEMBERED: usize = 16;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(backup))
+        .routes(routes!(list))
+        .routes(routes!(one))
+}
+
+/// The latest jobs, oldest first; one runs at a time.
+#[derive(Debug, Default)]
+pub(super) struct Jobs(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    jobs: VecDeque<Job>,
+    started: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum JobState {
+    Running,
+    Done,
+    Failed,
+}
+
+/// A job that was started.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct Job {
+    id: u64,
+    /// What it does: `backup`.
+    kind: &'static str,
+    /// The folder that it writes.
+    #[schema(value_type = String)]
+    target: PathBuf,
+    state: JobState,
+    /// Bytes that it has written so far.
+    bytes: u64,
+    started_ms: u64,
+    ended_ms: Option<u64>,
+    /// Why it failed.
+    error: Option<String>,
+}
+
+impl Jobs {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a job that runs.
+    ///
+    /// # Errors
+    ///
+    /// Another one runs.
+    fn begin(&self, kind: &'static str, target: PathBuf) -> Result<Job, Problem> {
+        let mut known = self.known();
+        let is_running = |job: &&Job| job.state == JobState::Running;
+        if let Some(other) = known.jobs.iter().find(is_running) {
+            let text = format!("job {} is running", other.id);
+            let hint = format!("GET /api/v1/jobs/{} says how far it is", other.id);
+            return Err(Problem::conflict(text).hint(hint));
+        }
+        known.started += 1;
+        let job = Job {
+            id: known.started,
+            kind,
+            target,
+            state: JobState::Running,
+            bytes: 0,
+            started_ms: unix_ms(),
+            ended_ms: None,
+            error: None,
+        };
+        known.jobs.push_back(job.clone());
+        if known.jobs.len() > REMEMBERED {
+            known.jobs.pop_front();
+        }
+        Ok(job)
+    }
+
+    fn end(&self, id: u64, outcome: Result<u64, String>) {
+        let mut known = self.known();
+        let Some(job) = known.jobs.iter_mut().find(|job| job.id == id) else {
+            return;
+        };
+        job.ended_ms = Some(unix_ms());
+        match outcome {
+            Ok(bytes) => (job.state, job.bytes) = (JobState::Done, bytes),
+            Err(error) => (job.state, job.error) = (JobState::Failed, Some(error)),
+        }
+    }
+
+    fn list(&self) -> Vec<Job> {
+        self.known().jobs.iter().cloned().collect()
+    }
+}
+
+impl Job {
+    /// Adds the bytes that a running job has written so far.
+    fn measured(mut self) -> Self {
+        if self.state == JobState::Running {
+            self.bytes = bytes_below(&self.target);
+        }
+        self
+    }
+}
+
+/// Size of the files in a folder and below; a file that cannot be read counts as nothing.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+/// A backup to start.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewBackup {
+    /// A new or empty folder on the broker's machine, as an absolute path.
+    #[schema(value_type = String)]
+    to: PathBuf,
+}
+
+/// Starts a copy of the data folder; the broker goes on. All that was acknowledged before is in it.
+#[utoipa::path(post, path = "/api/v1/store/backup", tag = "broker", request_body = NewBackup, security(("key" = ["admin"])),
+    responses((status = 202, body = Job, description = "`GET /api/v1/jobs/{id}` says how far it is")))]
+async fn backup(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(NewBackup { to }): ApiJson<NewBackup>,
+) -> Result<(StatusCode, Json<Job>), Problem> {
+    if !to.is_absolute() {
+        let text = format!("to is not an absolute path: {:?}", to.display().to_string());
+        return Err(Problem::bad(text));
+    }
+    if state.broker.store_figures().is_empty() {
+        return Err(Problem::conflict("the broker has no data folder"));
+    }
+    let job = state.jobs.begin("backup", to)?;
+    if let Err(error) = copy(&state.broker, &state.jobs, &job) {
+        let text = format!("cannot start a thread: {error}");
+        state.jobs.end(job.id, Err(text.clone()));
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return Err(Problem::new(status, "busy", text));
+    }
+    Ok((StatusCode::ACCEPTED, Json(job)))
+}
+
+/// Makes the copy on a thread of its own, which a stop of the endpoint does not wait for.
+fn copy(broker: &BrokerHandle, jobs: &Arc<Jobs>, job: &Job) -> std::io::Result<()> {
+    let (broker, jobs, on_panic) = (broker.clone(), Arc::clone(jobs), Arc::clone(jobs));
+    let (id, to) = (job.id, job.target.clone());
+    let run = move || {
+        let copied = broker.backup(&to).map_err(|error| error.to_string());
+        jobs.end(id, copied);
+    };
+    let failed = move |panicked: mqttcore_panics::Panicked| {
+        on_panic.end(id, Err(panicked.text.to_string()));
+    };
+    mqttcore_panics::spawn("mqttcore-backup", failed, run).map(drop)
+}
+
+/// Lists the latest jobs, oldest first.
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = List<Job>)))]
+async fn list(State(state): State<ApiState>, ApiQuery(_): ApiQuery<NoQuery>) -> Json<List<Job>> {
+    let jobs = state.jobs.list().into_iter().map(Job::measured);
+    Json(List::new(jobs.collect(), None, &[]))
+}
+
+/// Describes a job.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "broker", security(("key" = ["view"])),
+    params(("id" = u64, Path, description = "Number of the job")),
+    responses((status = 200, body = Job)))]
+async fn one(
+    State(state): State<ApiState>,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<Job>, Problem> {
+    let is_named = |job: &Job| job.id.to_string() == id;
+    let job = state.jobs.list().into_iter().find(is_named);
+    let job = job.ok_or_else(|| {
+        Problem::not_found(format!("there is no job {id:?}"))
+            .hint("GET /api/v1/jobs lists the latest 16")
+    })?;
+    Ok(Json(job.measured()))
+}

@@ -1,0 +1,15 @@
+//! The program that runs the broker: it knows where the configuration comes from.
+
+/// What the program does for operators.
+pub trait Program: Send + Sync {
+    /// Does `action` and returns its result as JSON. Blocks until it is done.
+    ///
+    /// The actions: `config` lists the configuration in force as `[{"key", "value", "source"}]`; `check` reads the
+    /// configuration in the text `argument`, or the one that a reload would read if it is empty, and returns `{"errors",
+    /// "warnings"}`; `reload` returns `{"changed", "needs_restart"}`.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not done; nothing has changed then.
+    fn call(&self, action: &str, argument: &str) -> Result<String, String>;
+}

@@ -1,0 +1,181 @@
+//! The audit log of changes over the API.
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use mqttcore_broker::Config;
+use serde_json::{Value, json};
+
+use crate::api_caller::{Caller, key, setup};
+use crate::common::{DEADLINE, Home, Plugin, eventually, v5};
+use crate::served::Setup;
+
+/// The lines of the audit log.
+fn audit(home: &Home) -> Vec<Value> {
+    let Ok(files) = fs::read_dir(home.life(0).join("audit")) else {
+        return Vec::new();
+    };
+    let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    let texts = files
+        .iter()
+        .map(|file| fs::read_to_string(file).expect("text"));
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines
+        .map(|line| serde_json::from_str(&line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn each_change_and_each_refusal_is_in_the_audit_log_without_secrets_and_payloads() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let secret = key(&mut owner, "viewer", &["view"]);
+    let mut viewer = Caller::with(&served, Some(&secret));
+    let ban = r#"{"kind": "client_id", "value": "c", "why": "floods"}"#;
+    let message = r#"{"topic": "t", "payload": "a secret payload", "qos": 1}"#;
+
+    owner.read("/overview");
+    viewer.ask("POST", "/bans", ban).is_problem(403, "lacks");
+    let banned = owner.ask("POST", "/bans", ban);
+    owner
+        .ask("DELETE", "/clients/none?session=end", "")
+        .is_problem(404, "none");
+    owner.ask("POST", "/publish", message);
+    owner.ask("POST", "/publish", "{").is_problem(400, "");
+    Caller::with(&served, None).ask("POST", "/bans", ban);
+
+    let lines = audit(&home);
+    let rows: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            ["who", "how", "action", "target", "result"]
+                .map(|field| line[field].as_str().expect("text"))
+        })
+        .collect();
+    let viewer = "key \"viewer\"";
+    assert_eq!(
+        rows,
+        [
+            ["the owner", "unix", "POST /keys", "/keys", "201"],
+            [viewer, "http", "POST /bans", "/bans", "403 scope"],
+            ["the owner", "unix", "POST /bans", "/bans", "201"],
+            [
+                "the owner",
+                "unix",
+                "DELETE /clients/{id}",
+                "/clients/none?session=end",
+                "404 not_found"
+            ],
+            ["the owner", "unix", "POST /publish", "/publish", "200"],
+            [
+                "the owner",
+                "unix",
+                "POST /publish",
+                "/publish",
+                "400 bad_request"
+            ],
+        ]
+    );
+    assert_eq!(lines[0]["details"]["scopes"], r#"["view"]"#);
+    assert_eq!(lines[1]["ip"], "127.0.0.1");
+    assert_eq!(
+        lines[2]["details"],
+        json!({"kind": "client_id", "value": "c", "why": "floods"})
+    );
+    assert_eq!(
+        lines[2]["request_id"].as_str(),
+        banned.response.header("x-request-id")
+    );
+    assert_eq!(lines[4]["details"], json!({"topic": "t", "qos": "1"}));
+    let text = Value::from(lines).to_string();
+    assert!(!text.contains(&secret) && !text.contains("a secret payload"));
+    let stats = served.broker.stats();
+    assert_eq!((stats.audit_entries, stats.audit_lost), (6, 0));
+}
+
+/// Abuse F04: no rule of a plugin holds an operator back, so the audit log says who retained the message.
+#[test]
+fn an_operator_who_retains_a_message_is_in_the_audit_log() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let secret = key(&mut owner, "planter", &["operate"]);
+
+    let put = Caller::with(&served, Some(&secret)).ask(
+        "PUT",
+        "/retained/plant%2F2",
+        r#"{"payload": "planted", "qos": 1}"#,
+    );
+
+    assert_eq!(put.status, 200, "{}", put.json);
+    let lines = audit(&home);
+    let line = lines.last().expect("a line");
+    assert_eq!(line["who"], "key \"planter\"");
+    assert_eq!(line["ip"], "127.0.0.1");
+    assert_eq!(line["action"], "PUT /retained/{topic}");
+    assert_eq!(line["target"], "/retained/plant%2F2");
+    assert!(!line.to_string().contains("planted"));
+}
+
+/// The shard is held up until the caller has gone.
+#[test]
+fn a_change_of_a_caller_that_goes_away_is_recorded() {
+    let home = Home::new();
+    let (blocked, is_blocked) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let plugin = Plugin::default().log_lines(move |line| {
+        if line.contains("blocks") {
+            let _ = blocked.send(());
+            // The end of the test releases it, too.
+            let _ = released.lock().expect("one shard").recv();
+        }
+    });
+    let setup = setup(&home);
+    let config = Config {
+        shards: 1,
+        ..setup.config
+    };
+    let setup = Setup { config, ..setup };
+    let served = setup.try_start_with(plugin).expect("the broker starts");
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let mut client = v5("c").connect(&served);
+    v5("blocks").connect(&served).send_bytes(&[0, 0]);
+    is_blocked
+        .recv_timeout(DEADLINE)
+        .expect("a line of the log");
+
+    let caller = Caller::owner(&home).ask_only("DELETE", "/clients/c");
+    // The endpoint has one thread: the earlier request has begun, and then its end is seen.
+    owner.read("/version");
+    owner.read("/version");
+    drop(caller);
+    owner.read("/version");
+    drop(release);
+
+    client.until_closed();
+    eventually("it is recorded", || audit(&home).len() == 1);
+    assert_eq!(audit(&home)[0]["result"], "204");
+}
+
+#[test]
+fn a_change_is_made_even_if_the_audit_log_cannot_be_written() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let folder = home.life(0).join("audit");
+    fs::write(&folder, "in its place").expect("written");
+    let ban = |id: &str| format!(r#"{{"kind": "client_id", "value": "{id}"}}"#);
+
+    assert_eq!(owner.ask("POST", "/bans", &ban("a")).status, 201);
+
+    assert_eq!(served.broker.bans().len(), 1);
+    assert_eq!(served.broker.stats().audit_lost, 1);
+    fs::remove_file(&folder).expect("removed");
+    assert_eq!(owner.ask("POST", "/bans", &ban("b")).status, 201);
+    assert_eq!(audit(&home)[0]["lost"], 1);
+}

@@ -1,0 +1,105 @@
+"""`python -m tests.operations.list_bench [CLIENTS]`: lists clients by pages beside message traffic.
+
+Makes kept sessions, then measures round trips of QoS 0 messages: first alone, then while another
+process reads all pages of the list again and again. Prints milliseconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pathlib
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+
+from mqttcore import Broker, Settings
+from mqttcore.config import HttpListener, Listener, ServerLimits
+
+from tests.operations.api import Api
+from tests.wire import Wire, connect
+
+ROUNDS = 3_000
+AT_ONCE = 200
+
+
+def make_sessions(port: int, count: int) -> None:
+    """Connects clients with kept sessions, many at once, and closes them."""
+    for start in range(0, count, AT_ONCE):
+        wires = []
+        for number in range(start, min(start + AT_ONCE, count)):
+            wire = socket.create_connection(("127.0.0.1", port))
+            wire.sendall(
+                connect(f"client-{number:06}", version=5, props={"session_expiry_interval": 86_400})
+            )
+            wires.append(wire)
+        for wire in wires:
+            wire.recv(64)
+            wire.close()
+
+
+def pages(api: Api) -> Iterator[int]:
+    """Reads all pages; yields the number of clients on each."""
+    after = ""
+    while after is not None:
+        status, page = api.ask("GET", f"/clients?limit=1000{after and f'&after={after}'}")
+        assert (status, page["partial"]) == (200, [])
+        yield len(page["items"])
+        after = page["next"]
+
+
+def read_lists(folder: pathlib.Path, stop: Event) -> None:
+    """Reads all pages again and again, and prints how long a list takes."""
+    times = []
+    while not stop.is_set():
+        start = time.perf_counter()
+        count = sum(pages(Api(folder)))
+        times.append(time.perf_counter() - start)
+    print(f"lists: {len(times)} of {count} clients, {statistics.median(times):.2f} s each")
+
+
+def round_trips(port: int, name: str) -> None:
+    """Publishes and waits for the message, one at a time."""
+    with Wire(port) as wire:
+        wire.connect("traffic")
+        wire.subscribe(("t", 0))
+        times = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            wire.publish("t", b"x")
+            wire.receive_publish()
+            times.append((time.perf_counter() - start) * 1e3)
+    times.sort()
+    median, late = statistics.median(times), times[int(0.99 * ROUNDS)]
+    print(f"{name}: median {median:.3f} ms, 99 % {late:.3f} ms, worst {times[-1]:.3f} ms")
+
+
+def main() -> None:
+    """Runs it."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    with tempfile.TemporaryDirectory() as home:
+        folder = pathlib.Path(home) / "data"
+        settings = Settings(
+            listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
+            http=HttpListener(),
+            data=str(folder),
+            promise="memory",
+            limits=ServerLimits(sessions=2 * count, user_sessions=2 * count),
+        )
+        with Broker(settings) as broker:
+            make_sessions(broker.port, count)
+            round_trips(broker.port, "alone")
+            stop = multiprocessing.Event()
+            reader = multiprocessing.Process(target=read_lists, args=(folder, stop))
+            reader.start()
+            time.sleep(1.0)  # the first list has begun
+            round_trips(broker.port, "beside lists")
+            stop.set()
+            reader.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The configuration over the HTTP API: where each key comes from, check and reload."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mqttcore import Broker, Settings, _core
+from mqttcore.config import HttpListener, Listener, Origin
+
+from tests.eventually import eventually
+from tests.operations.api import Api
+
+pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+
+TEXT = """\
+data = "data"
+shards = 1
+sys_interval_s = 0
+[http]
+[limits]
+connections = 100
+[[listeners]]
+name = "main"
+address = "127.0.0.1:0"
+anonymous = true
+"""
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "mqttcore.toml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def api(file: pathlib.Path) -> Iterator[Api]:
+    environment = {"MQTTCORE__LIMITS__CONNECT_PACKET_BYTES": "4096"}
+    with Broker(Origin(path=file, environment=environment, log_level="warning")):
+        yield Api(file.parent / "data")
+
+
+def config(api: Api) -> dict[str, tuple[Any, str]]:
+    status, answer = api.ask("GET", "/config")
+    assert status == 200, answer
+    return {item["key"]: (item["value"], item["source"]) for item in answer["items"]}
+
+
+def test_each_key_has_a_value_and_a_source(api: Api, file: pathlib.Path) -> None:
+    found = config(api)
+
+    assert found["limits.connections"] == (100, f"{file}:6:15")
+    assert found["limits.connect_packet_bytes"] == (
+        4_096,
+        "MQTTCORE__LIMITS__CONNECT_PACKET_BYTES",
+    )
+    assert found["log_level"] == ("warning", "--log-level")
+    assert found["listeners[0].name"] == ("main", f"{file}:8:8")
+    assert found["listeners[0].max_connections"] == (0, "default")
+    assert found["http.token_file"] == (None, "default")
+
+
+def test_a_reload_takes_the_file_into_force_as_sighup_does(api: Api, file: pathlib.Path) -> None:
+    file.write_text(TEXT.replace("100", "50").replace("shards = 1", "shards = 2"))
+
+    answer = api.ask("POST", "/reload")
+
+    assert answer == (200, {"changed": ["limits.connections"], "needs_restart": ["shards"]})
+    assert config(api)["limits.connections"][0] == 50
+    [line] = (api.folder / "audit").glob("*")
+    assert [json.loads(text)["action"] for text in line.read_text().splitlines()] == [
+        "POST /reload"
+    ]
+
+
+def test_a_wrong_file_changes_nothing(api: Api, file: pathlib.Path) -> None:
+    file.write_text(TEXT.replace("100", "-1"))
+
+    status, problem = api.ask("POST", "/reload")
+
+    assert status == 409
+    assert f"{file}:6:15: limits.connections" in problem["detail"]
+    assert config(api)["limits.connections"][0] == 100
+
+
+def test_a_configuration_is_checked_and_nothing_changes(api: Api, file: pathlib.Path) -> None:
+    assert api.ask("POST", "/config/check", {}) == (200, {"errors": [], "warnings": []})
+    status, answer = api.ask("POST", "/config/check", {"text": 'shards = "x"\nlimit = 3\n'})
+
+    assert status == 200
+    assert [error.partition(": ")[0] for error in answer["errors"]] == [
+        f"{file}:1:10",
+        f"{file}:2:1",
+    ]
+    assert config(api)["shards"][0] == 1
+
+
+def test_settings_of_a_program_are_not_read_again(tmp_path: pathlib.Path) -> None:
+    listener = Listener(address="127.0.0.1:0", name="main", anonymous=True)
+    folder = tmp_path / "data"
+    settings = Settings(listeners=(listener,), http=HttpListener(), data=str(folder))
+    with Broker(settings):
+        api = Api(folder)
+
+        assert config(api)["listeners[0].name"] == ("main", "default")
+        status, problem = api.ask("POST", "/reload")
+
+    assert status == 409
+    assert "has to reload them" in problem["detail"]
+
+
+def test_a_backup_is_a_job(api: Api, tmp_path: pathlib.Path) -> None:
+    to = tmp_path / "copy"
+    status, job = api.ask("POST", "/store/backup", {"to": str(to)})
+    assert (status, job["state"], job["target"]) == (202, "running", str(to))
+
+    eventually(lambda: api.ask("GET", f"/jobs/{job['id']}")[1]["state"] == "done")
+
+    _, done = api.ask("GET", f"/jobs/{job['id']}")
+    assert done["bytes"] > 0
+    assert done["ended_ms"] >= done["started_ms"]
+    with Broker(Settings(listeners=(Listener(address="127.0.0.1:0"),), data=str(to))) as copy:
+        assert copy.clients() == []
+
+
+def test_a_backup_that_fails_says_why(api: Api, tmp_path: pathlib.Path) -> None:
+    to = tmp_path / "taken"
+    to.mkdir()
+    (to / "file").write_text("")
+
+    _, job = api.ask("POST", "/store/backup", {"to": str(to)})
+    eventually(lambda: api.ask("GET", f"/jobs/{job['id']}")[1]["state"] == "failed")
+
+    assert str(to) in api.ask("GET", f"/jobs/{job['id']}")[1]["error"]
+    assert api.ask("POST", "/store/backup", {"to": "relative"})[0] == 400
+    assert api.ask("GET", "/jobs/99")[0] == 404

@@ -1,0 +1,106 @@
+"""`mqttcore keys`: the file with the keys of the HTTP API."""
+
+from __future__ import annotations
+
+import http.client
+import pathlib
+import stat
+from contextlib import closing
+
+import pytest
+from mqttcore import Broker, Settings, _core
+from mqttcore.cli import keys
+from mqttcore.config import HttpListener, Listener
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "keys.toml"
+
+
+def made(file: pathlib.Path, name: str, *more: str) -> int:
+    return keys.main(["new", str(file), name, *more])
+
+
+def test_keys_are_added_listed_and_revoked(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made(file, "a", "--scope", "admin", "--scope", "view", "--expires", "2030-01-31") == 0
+    secret = capsys.readouterr().out.strip()
+    assert made(file, 'b "ü" 🎛', "--scope", "rows", "--stream", "plant") == 0
+    capsys.readouterr()
+
+    assert keys.main(["list", str(file)]) == 0
+    listed = capsys.readouterr().out
+    assert keys.main(["revoke", str(file), "a"]) == 0
+    assert keys.main(["list", str(file)]) == 0
+
+    assert len(secret) == 55
+    assert secret.startswith("mq_")
+    assert listed == 'a: view, admin, expires 2030-01-31\nb "ü" 🎛: rows, streams plant\n'
+    assert capsys.readouterr().out == 'b "ü" 🎛: rows, streams plant\n'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+def test_a_broker_knows_a_key_that_was_added(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made(file, 'a "b"', "--scope", "view", "--expires", "2999-12-31") == 0
+    secret = capsys.readouterr().out.strip()
+    endpoint = HttpListener(address="127.0.0.1:0", keys_file=file)
+    with Broker(Settings(listeners=(Listener(address="127.0.0.1:0"),), http=endpoint)) as broker:
+        assert broker.http_address is not None
+        with closing(http.client.HTTPConnection(*broker.http_address, timeout=30)) as connection:
+            headers = {"Authorization": f"Bearer {secret}"}
+            connection.request("GET", "/api/v1/version", headers=headers)
+
+            assert connection.getresponse().status == 200
+
+
+def test_what_cannot_be_done_is_told(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made(file, "a", "--scope", "view") == 0
+    for arguments, word in (
+        (["new", str(file), "a", "--scope", "view"], "exists"),
+        (["new", str(file), "", "--scope", "view"], "1 to 128"),
+        (["new", str(file), "\n", "--scope", "view"], "1 to 128"),
+        (["new", str(file), "ü" * 65, "--scope", "view"], "1 to 128"),
+        (["revoke", str(file), "b"], "no key named 'b'"),
+    ):
+        assert keys.main(arguments) == 1
+        assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "word"),
+    [
+        ("", 0o640, "chmod 600"),
+        ("[[keys]", 0o600, "Expected"),
+        ("[[keys]]\nname = 'a'\n", 0o600, "needs name, sha256 and scopes"),
+        ("other = 1\n", 0o600, "needs name, sha256 and scopes"),
+        ("[[keys]]\nname='a'\nsha256=''\nscopes=['all']\n", 0o600, "needs name"),
+    ],
+)
+def test_a_file_that_is_wrong_stays_as_it_is(
+    file: pathlib.Path, text: str, mode: int, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    file.chmod(mode)
+
+    assert made(file, "b", "--scope", "view") == 1
+
+    assert word in capsys.readouterr().err
+    assert file.read_text() == text
+
+
+def test_a_link_stays(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(file)
+
+    assert made(link, "a", "--scope", "view") == 0
+
+    assert link.is_symlink()
+    assert "[[keys]]" in file.read_text()

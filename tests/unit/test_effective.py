@@ -1,0 +1,35 @@
+"""The configuration in force, for people."""
+
+import pathlib
+
+from mqttcore.config import Origin
+from mqttcore.config.effective import effective
+
+TEXT = """\
+[[plugins]]
+use = "some.plugin"
+[plugins.config]
+password = "hidden"
+password_file = "shown"
+url = "db://user:hidden@host/x"
+level = 3
+peers = [{ api_key = "hidden", name = "shown" }]
+"""
+
+
+def test_secrets_of_plugins_are_masked(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mqttcore.toml"
+    file.write_text(TEXT)
+
+    found = effective(Origin(path=file).load())
+
+    plugin = {key.key: key.value for key in found if key.key.startswith("plugins[0].config")}
+    assert plugin == {
+        "plugins[0].config.password": "***",
+        "plugins[0].config.password_file": "shown",
+        "plugins[0].config.url": "db://***@host/x",
+        "plugins[0].config.level": 3,
+        "plugins[0].config.peers[0].api_key": "***",
+        "plugins[0].config.peers[0].name": "shown",
+    }
+    assert not any("hidden" in str(key.value) for key in found)
