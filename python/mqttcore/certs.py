@@ -4,6 +4,7 @@ They are for one machine and for trying: the key of the CA is thrown away, and n
 """
 
 import argparse
+import json
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -35,14 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"mqttcore certs: {error}", file=sys.stderr)
         return 1
+    if options.json:
+        print(json.dumps({"folder": str(folder), "files": FILES}))
+        return 0
     print(
-        f"{folder}: ca.pem, server.pem, server.key, client.pem, client.key, mqttcore.toml\n"
+        f"{folder}: {', '.join(FILES)}\n"
         f"start: python -m mqttcore.serve -c {folder}/mqttcore.toml\n"
         f"try: mosquitto_sub --cafile {folder}/ca.pem -h localhost -p 8883 -t '#' -v"
     )
     return 0
 
 
+FILES = ["ca.pem", "server.pem", "server.key", "client.pem", "client.key", "mqttcore.toml"]
+"""Files that `dev` writes."""
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 
 
@@ -68,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="host name or IP address of the server; may be repeated; without: this machine's own",
     )
+    dev.add_argument("--json", action="store_true", help="print the names of the files as JSON")
     dev.add_argument("--client", default="client", metavar="NAME", help="common name of the client")
     return made
 

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mqttcore: {error}", file=sys.stderr)
         return 2
     word, text = described(status, body)
-    print(text)
+    print(body.decode() if options.json and word else text)
     return 0 if status == OK and word in WORKS else 1
 
 
@@ -193,6 +193,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="ask whether clients should come: all sessions are loaded, the disk has space",
     )
+    made.add_argument("--json", action="store_true", help="print the answer of the broker")
     made.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -46,6 +47,18 @@ def test_the_payload_comes_from_a_file_or_is_empty(
     run("pub", "-p", broker.port, "-t", topic, "-n")
 
     assert [receiver.receive_publish().payload for _ in range(2)] == [b"\x00\xff", b""]
+
+
+def test_a_payload_of_other_bytes_than_utf_8_arrives(
+    client: Connect, broker: RunningBroker, topic: str
+) -> None:
+    receiver = client()
+    receiver.subscribe((topic, 0))
+
+    command = [sys.executable, "-m", "mqttcore", "pub", "-p", str(broker.port), "-t", topic]
+    subprocess.run([*command, "-m", os.fsdecode(b"\xff\xfe")], check=True)  # noqa: S603 -- our own program
+
+    assert receiver.receive_publish().payload == b"\xff\xfe"
 
 
 def test_a_url_says_where(run: Run, client: Connect, broker: RunningBroker, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 import socket
 import threading
@@ -38,6 +39,12 @@ def test_a_broker_that_works_is_healthy_over_tcp_and_over_its_socket(
     assert healthcheck.main(["--data", str(tmp_path / "data")]) == 0
 
     assert capsys.readouterr().out == "healthy\nhealthy\n"
+
+
+def test_the_answer_is_printed_as_json(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert healthcheck.main(["--url", url_of(broker), "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["status"] == "healthy"
 
 
 def test_a_broker_becomes_ready(

@@ -50,6 +50,15 @@ def test_a_short_command_loads_no_heavy_module(arguments: tuple[str, ...]) -> No
     assert len({name for name in found if name.startswith("mqttcore")}) <= 4
 
 
+def test_pub_loads_no_server() -> None:
+    """One message is to take less than 90 ms."""
+    found = loaded("pub", "-p", "1", "-t", "a", "-m", "x", "--quiet")
+
+    server = {"mqttcore.broker", "mqttcore.config", "mqttcore.plugin", "mqttcore._schema"}
+    slow = {"asyncio", "email", "http.client", "json", "logging", "ssl", "urllib.parse"}
+    assert found & (server | slow) == set()
+
+
 @pytest.mark.parametrize("module", ["mqttcore", "mqttcore.cli"])
 def test_the_command_is_a_module_too(module: str) -> None:
     done = subprocess.run(  # noqa: S603 -- our own program

@@ -19,6 +19,8 @@ GROUPS: "Final" = {
         "serve": "run the broker",
         "doctor": "print the risks of a configuration on this machine",
         "healthcheck": "ask a running broker whether it works",
+        "conf": "check a configuration, show that of a running broker",
+        "reload": "have a running broker read its configuration again",
     },
     "Send and receive messages": {
         "pub": "publish messages",

@@ -132,6 +132,8 @@ class Load:
             self._write()
             if now - told >= PROGRESS_NS:
                 told = now
+                for number, client in clients.values():
+                    self._receive(number, client)  # keep-alive
                 progress(self, (now - begun) / NS)
         self.elapsed_s = (time.monotonic_ns() - begun) / NS
         self.sending_s = max((self._sent_ns - begun) / NS, self._plan.seconds)
@@ -198,9 +200,9 @@ class Load:
                 self.refused += 1
 
     def _write(self) -> None:
-        for pair in self._pairs:
+        for number, pair in enumerate(self._pairs):
             if pair.publisher.unsent_bytes:
-                pair.publisher.poll(0)
+                self._receive(number, pair.publisher)
 
 
 def summary(times: Histogram, percents: Sequence[float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -34,13 +35,13 @@ class MessageFormat:
         self._parts: list[Part] = []
         place = 0
         for found in SEQUENCE.finditer(text):
-            self._add(constant(text[place : found.start()].encode()))
+            self._add(constant(os.fsencode(text[place : found.start()])))
             self._add(part_of(found, is_pretty=is_pretty))
             place = found.end()
         rest = text[place:]
         if rest.endswith(("%", "@", "\\")):
             raise CommandError(f"-F {text!r}: nothing follows the last {rest[-1]!r}", status=USAGE)
-        self._add(constant(rest.encode() + end))
+        self._add(constant(os.fsencode(rest) + end))
 
     def _add(self, part: Part) -> None:
         self._parts.append(part)

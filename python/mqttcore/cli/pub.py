@@ -1,9 +1,7 @@
 """`mqttcore pub`: publishes messages, with Mosquitto's letters."""
 
 import argparse
-import json
 import os
-import pathlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -72,7 +70,7 @@ def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
 def add_payload_options(source: argparse._MutuallyExclusiveGroup) -> None:
     """Adds where the payload comes from."""
     source.add_argument("-m", "--message", metavar="TEXT", help="payload of the message")
-    source.add_argument("-f", "--file", type=pathlib.Path, metavar="FILE", help="payload: a file")
+    source.add_argument("-f", "--file", metavar="FILE", help="payload: a file")
     source.add_argument("-n", "--null-message", action="store_true", help="empty payload")
     source.add_argument(
         "-s", "--stdin-file", action="store_true", help="payload: all of standard input"
@@ -86,7 +84,7 @@ def payload_of(options: argparse.Namespace) -> bytes:
         CommandError: it cannot be read, or no option names it.
     """
     if options.message is not None:
-        return str(options.message).encode()
+        return os.fsencode(options.message)
     if options.null_message:
         return b""
     if options.stdin_file:
@@ -94,10 +92,10 @@ def payload_of(options: argparse.Namespace) -> bytes:
     if options.file is None:
         raise CommandError("give a payload with -m, -f, -n, -s or -l", status=USAGE)
     try:
-        raw: bytes = options.file.read_bytes()
+        with open(options.file, "rb") as file:
+            return file.read()
     except OSError as error:
         raise CommandError(f"{options.file}: {error.strerror}", status=USAGE) from error
-    return raw
 
 
 def message_of(options: argparse.Namespace, topic: str | None, payload: bytes) -> Publish:
@@ -177,6 +175,8 @@ class Publisher:
     def report(self, *, is_json: bool) -> int:
         """Prints what became of the messages; returns the exit status."""
         if is_json:
+            import json
+
             print(
                 json.dumps(
                     {

@@ -1,0 +1,103 @@
+"""`mqttcore conf`: checks a configuration, and shows the one of a running broker."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mqttcore import config
+from mqttcore.broker import Broker
+from mqttcore.cli.api import Api, endpoint_options
+from mqttcore.cli.failure import OK, USAGE, reporting
+from mqttcore.cli.table import Column, Table
+from mqttcore.errors import ConfigError, MqttError
+
+COLUMNS: Final = (
+    Column("KEY", lambda key: key["key"]),
+    Column("VALUE", lambda key: json.dumps(key["value"], ensure_ascii=False)),
+    Column("SOURCE", lambda key: key["source"]),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Checks or shows; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return reporting("conf", lambda: int(options.run(options)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore conf", description="Checks and shows configurations."
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    words = "print all errors and warnings of a configuration; plugins are started and stopped"
+    check = commands.add_parser(
+        "check", help=words, description=words, parents=[endpoint_options()]
+    )
+    check.add_argument(
+        "-c",
+        "--config",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="TOML file to check; without: what a reload of the running broker would read",
+    )
+    check.set_defaults(run=check_configuration)
+    words = "print each key of a running broker with its value and where that comes from"
+    show = commands.add_parser("show", help=words, description=words, parents=[endpoint_options()])
+    show.add_argument("--find", default="", metavar="TEXT", help="only keys that contain it")
+    show.add_argument("--changed", action="store_true", help="only keys that are not the default")
+    show.set_defaults(run=show_configuration)
+    return made
+
+
+def check_configuration(options: argparse.Namespace) -> int:
+    """Prints errors and warnings; returns the exit status."""
+    if options.config:
+        errors, warnings = faults_of(options.config)
+    else:
+        with Api(options) as api:
+            found = api.call("POST", "/config/check", body={})
+        errors, warnings = found["errors"], found["warnings"]
+    if options.json:
+        print(json.dumps({"errors": errors, "warnings": warnings}, ensure_ascii=False))
+    else:
+        for line in (*errors, *(f"warning: {warning}" for warning in warnings)):
+            print(line, file=sys.stderr)
+        if not errors:
+            print(f"{options.config or 'configuration'}: valid")
+    return USAGE if errors else OK
+
+
+def faults_of(file: pathlib.Path) -> tuple[Sequence[str], Sequence[str]]:
+    """Errors and warnings of a file."""
+    try:
+        settings = config.load(file, environment=os.environ)
+        return (), Broker(settings).check()
+    except ConfigError as error:
+        return error.faults, ()
+    except MqttError as error:
+        return (str(error),), ()
+
+
+def show_configuration(options: argparse.Namespace) -> int:
+    """Prints the keys of a running broker."""
+    with Api(options) as api:
+        found = api.get("/config")["items"]
+    keys = [
+        key
+        for key in found
+        if options.find in key["key"] and not (options.changed and key["source"] == "default")
+    ]
+    if options.json:
+        print(json.dumps({"items": keys}, ensure_ascii=False))
+        return OK
+    print(*Table(COLUMNS).lines(keys), sep="\n")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
