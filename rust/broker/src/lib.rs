@@ -81,8 +81,9 @@ pub use operations::asking::{AskError, MissingPart};
 pub use operations::bans::BanError;
 pub use operations::clients::{ClientFilter, ClientOrder, ClientPage, ClientQuery, ClientSummary};
 pub use operations::explain::{
-    AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, ExplainError, ExplainedDelivery,
-    ExplainedReceiver, ExplainedStep, ReceiverPosition, Verdict,
+    AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
+    ExplainedDelivery, ExplainedReceiver, ExplainedStep, PastEvent, PastEvents, ReceiverPosition,
+    Verdict,
 };
 pub use operations::listeners::ListenerStatus;
 pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};

@@ -193,6 +193,7 @@ impl Service for Endpoint {
         let keys = Arc::new(keys.map_err(|error| error.to_string())?);
         let program = self.program.get().cloned();
         let routes = Routes::new(broker, config, streams, keys, program, figures);
+        broker.record_events();
         // A service starts once.
         let _ = self.serving.set(self.serve(&unix, Arc::new(routes))?);
         Ok(())

@@ -133,6 +133,7 @@ pub(super) fn report_denied(
     let details = EventDetails {
         topic: Some(topic),
         reason: Some(reason),
+        why: None,
     };
     shard.send_event(EventKind::Denied, client, details);
     shard.log.warn(LogCategory::Denied, shard.now(), || {

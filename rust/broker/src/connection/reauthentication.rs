@@ -264,6 +264,7 @@ fn failed(shard: &Shard, client: &Client, reason: ReasonCode, text: &str) -> Dis
     let details = EventDetails {
         topic: None,
         reason: Some(reason),
+        why: None,
     };
     shard.send_event(EventKind::AuthFailed, client, details);
     DisconnectCause::Refused {

@@ -189,6 +189,7 @@ pub(crate) fn notify_subscription(shard: &Shard, client: &Client, kind: EventKin
     let details = EventDetails {
         topic: Some(filter),
         reason: None,
+        why: None,
     };
     shard.send_event(kind, client, details);
 }

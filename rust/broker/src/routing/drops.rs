@@ -89,7 +89,12 @@ pub(super) fn count_drop(
         // QoS 0 for an offline session: counted, but not logged.
         return;
     }
-    shard.send_event(EventKind::Dropped, client, of_topic(message));
+    let details = EventDetails {
+        topic: Some(message.topic()),
+        reason: None,
+        why: Some(why),
+    };
+    shard.send_event(EventKind::Dropped, client, details);
     if matches!(reason, DropCause::Memory) {
         return memory::log_of(shard, Shortage::Delivery, Some(client));
     }
@@ -98,13 +103,6 @@ pub(super) fn count_drop(
         let text = format!("message for {who} on {topic} dropped: {why}");
         client.log_entry("dropped", text)
     });
-}
-
-fn of_topic(message: &Message) -> EventDetails<'_> {
-    EventDetails {
-        topic: Some(message.topic()),
-        reason: None,
-    }
 }
 
 fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {

@@ -206,6 +206,7 @@ fn tell_lost(shard: &Shard, client: &Client, lost: &LostRecord) {
     let details = EventDetails {
         topic: Some(&lost.topic),
         reason: Some(ReasonCode::SERVER_BUSY),
+        why: Some("Kafka did not accept it"),
     };
     shard.send_event(EventKind::Dropped, client, details);
 }

@@ -12,7 +12,7 @@ use crate::clients::client::Client;
 use crate::routing::memory::{self, Shortage};
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::runtime::metrics::Metrics;
-use crate::shard::{EngineState, Shard};
+use crate::shard::{EngineState, NewEvent, RecentKind, Shard};
 
 /// One message in the router.
 pub(crate) struct Publication<'a> {
@@ -120,6 +120,15 @@ impl Unroutable {
 /// Counts and logs a message that is not routed.
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
     why.count(shard.metrics());
+    if let Some(client) = publication.publisher {
+        shard.record_event(NewEvent {
+            kind: RecentKind::Refused,
+            client_id: &client.id,
+            topic: Some(publication.topic.as_str()),
+            why: Some(why.text()),
+            reason: None,
+        });
+    }
     if why == Unroutable::NoMemory {
         let publisher = publication.publisher.map(|client| &**client);
         return memory::log_of(shard, Shortage::Publish, publisher);

@@ -91,6 +91,7 @@ pub(crate) struct EngineState {
     /// All listeners accept connections.
     pub(crate) is_listening: AtomicBool,
     pub(crate) stopping: AtomicBool,
+    records_events: AtomicBool,
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
     /// `[to][from]`: messages between shards.
@@ -171,6 +172,7 @@ impl EngineState {
                 .collect(),
             is_listening: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            records_events: AtomicBool::new(false),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
             jobs: (0..shards).map(|_| Mutex::default()).collect(),
@@ -183,6 +185,17 @@ impl EngineState {
 
     pub(crate) fn shards(&self) -> usize {
         self.wakers.len()
+    }
+
+    /// Lets the shards record events of clients from now on.
+    pub(crate) fn record_events(&self) {
+        // ORDERING: a switch; an event more or less does not matter.
+        self.records_events.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn records_events(&self) -> bool {
+        // ORDERING: as in `record_events`.
+        self.records_events.load(Ordering::Relaxed)
     }
 
     /// The shard that holds the session of `client_id`.

@@ -37,6 +37,7 @@ use crate::runtime::wake_queue::WakeQueue;
 use crate::runtime::wheel::Wheel;
 use crate::shard::guard::contained;
 use crate::shard::handshakes::HandshakeSteps;
+use crate::shard::recent_events::{NewEvent, RecentEvents, RecentKind};
 use crate::shard::session_owners::SessionOwners;
 use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 
@@ -107,6 +108,7 @@ pub(crate) struct Shard {
     pub(super) weighed: RefCell<Vec<u32>>,
     /// Senders that are read slowly.
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
+    recent_events: RefCell<RecentEvents>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     is_stop_announced: Cell<bool>,
@@ -162,6 +164,7 @@ impl Shard {
             grown: Cell::new(0),
             weighed: RefCell::default(),
             slowed: RefCell::default(),
+            recent_events: RefCell::default(),
             tasks: Cell::new(0),
             is_stop_announced: Cell::new(false),
             knows_of_failure: Cell::new(false),
@@ -293,8 +296,28 @@ impl Shard {
         *self.hooks.borrow_mut() = hooks;
     }
 
-    /// Notifies the plugins of an event of `client`, if one of them observes its kind.
+    /// Records an event for explanations, if that is wanted.
+    pub(crate) fn record_event(&self, event: NewEvent<'_>) {
+        if self.engine.records_events() {
+            let mut events = self.recent_events.borrow_mut();
+            events.record(self.now(), event, self.engine.shards());
+        }
+    }
+
+    /// The recorded events.
+    pub(crate) fn recent_events(&self) -> Ref<'_, RecentEvents> {
+        self.recent_events.borrow()
+    }
+
+    /// Records an event of `client`, and notifies the plugins if one of them observes its kind.
     pub(crate) fn send_event(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
+        self.record_event(NewEvent {
+            kind: RecentKind::Client(kind),
+            client_id: &client.id,
+            topic: details.topic,
+            why: details.why,
+            reason: details.reason,
+        });
         if !self.interests.borrow().wants(kind) {
             return;
         }
@@ -416,4 +439,6 @@ impl Shard {
 pub(crate) struct EventDetails<'a> {
     pub(crate) topic: Option<&'a str>,
     pub(crate) reason: Option<mqttcore_codec::ReasonCode>,
+    /// The reason in words, for explanations.
+    pub(crate) why: Option<&'static str>,
 }

@@ -1,26 +1,29 @@
 //! `POST /explain/...`: what would become of a message or a request. Nothing is sent, and no plugin is asked.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use mqttcore_broker::{
-    AccessQuestion, DeliveryQuestion, ExplainError, ExplainedDelivery, ExplainedReceiver,
-    ExplainedStep, ReceiverPosition, Verdict,
+    AccessQuestion, DeliveryQuestion, EventQuery, ExplainError, ExplainedDelivery,
+    ExplainedReceiver, ExplainedStep, PastEvent, ReceiverPosition, Verdict,
 };
+use mqttcore_codec::ReasonCode;
 use mqttcore_topics::{SubscriptionFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
 use super::client_items::qos_of;
-use super::page::{Limit, List, behind, cursor};
+use super::page::{Limit, List, behind, cursor, unix_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiQuery, NoQuery};
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(delivery))
+        .routes(routes!(delivery, history))
         .routes(routes!(access))
 }
 
@@ -39,7 +42,7 @@ struct AskedMessage {
     retain: bool,
     /// Bytes of the payload.
     #[serde(default)]
-    #[schema(maximum = 8_388_608)]
+    #[schema(maximum = 1_048_576)]
     bytes: usize,
     /// The only receiver that is asked about. Default: all receivers.
     to: Option<String>,
@@ -168,6 +171,101 @@ async fn delivery(
     };
     let explained = state.broker.explain_delivery(question).await?;
     Ok(Json(explained.into()))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct HistoryQuery {
+    /// Client identifier. Default: all clients.
+    client: Option<String>,
+    /// The topic of the message. Events without a topic match; a subscription matches if its filter does.
+    topic: Option<String>,
+    /// Only events of the last seconds.
+    since_s: Option<u32>,
+    /// Most events: the newest ones.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+}
+
+/// Something that happened, or several equal events in a row.
+#[derive(Serialize, ToSchema)]
+struct Happened {
+    /// When it happened first, in unix milliseconds.
+    first_ms: u64,
+    /// When it happened last.
+    last_ms: u64,
+    /// How often.
+    count: u64,
+    /// `connected`, `disconnected`, `auth_failed`, `denied`, `subscribed`, `unsubscribed`, `dropped`, `publish_refused`,
+    /// `session_created`, `session_resumed`, `session_taken_over` or `session_expired`.
+    event: &'static str,
+    /// The publisher, if a publish was refused; else the client that the event is of.
+    client_id: String,
+    /// Topic or filter; null also if it has more than 1,024 bytes.
+    topic: Option<String>,
+    /// The reason code of MQTT 5.0.
+    reason_code: Option<u8>,
+    /// The reason in words.
+    why: Option<&'static str>,
+}
+
+impl Happened {
+    fn new(event: PastEvent, now_ms: u64) -> Self {
+        let at = |age| before(now_ms, age);
+        Self {
+            first_ms: at(event.first_age),
+            last_ms: at(event.last_age),
+            count: event.count,
+            event: event.kind,
+            client_id: event.client_id.to_string(),
+            topic: event.topic.map(String::from),
+            reason_code: event.reason.map(ReasonCode::value),
+            why: event.why,
+        }
+    }
+}
+
+/// The time `age` before `now_ms`, in unix milliseconds.
+fn before(now_ms: u64, age: Duration) -> u64 {
+    now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Recent events.
+#[derive(Serialize, ToSchema)]
+struct History {
+    #[serde(flatten)]
+    events: List<Happened>,
+    /// Whether older events match, too: ask for a larger `limit`.
+    has_more: bool,
+    /// Events before this time may be missing, in unix milliseconds; null: all since the start of the broker are kept.
+    complete_since_ms: Option<u64>,
+}
+
+/// Lists recent events that say why clients did not get messages, the newest first.
+#[utoipa::path(get, path = "/api/v1/explain/delivery", tag = "messages", params(HistoryQuery), security(("key" = ["view"])),
+    responses((status = 200, body = History)))]
+async fn history(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<HistoryQuery>,
+) -> Result<Json<History>, Problem> {
+    let asked = EventQuery {
+        client_id: query.client,
+        topic: query.topic,
+        since: query
+            .since_s
+            .map(|seconds| Duration::from_secs(seconds.into())),
+        limit: query.limit.0,
+    };
+    let past = state.broker.past_events(asked).await?;
+    let now_ms = unix_ms();
+    let events = past.events.into_iter();
+    let events = events.map(|event| Happened::new(event, now_ms)).collect();
+    Ok(Json(History {
+        events: List::new(events, None, &past.missing),
+        has_more: past.has_more,
+        complete_since_ms: past.complete_for.map(|age| before(now_ms, age)),
+    }))
 }
 
 /// What a client may do.

@@ -135,7 +135,7 @@ fn a_question_that_is_not_valid_is_refused() {
 
     for (path, body, word) in [
         ("delivery", r#"{"topic": "t", "qos": 3}"#, "qos must be"),
-        ("delivery", r#"{"topic": "t", "bytes": 8388609}"#, "8388608"),
+        ("delivery", r#"{"topic": "t", "bytes": 1048577}"#, "1048576"),
         ("delivery", r#"{"topic": "t", "limit": 0}"#, "1 to 1000"),
         ("delivery", r#"{"topic": "t", "after": "x"}"#, "position"),
         (
@@ -633,4 +633,110 @@ fn what_is_foreseen_happens() {
         "waiting:window",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
+}
+
+/// The events of a client, the newest first: their kind, topic and number.
+fn past(owner: &mut Caller, query: &str) -> Vec<(String, Value, u64)> {
+    let found = owner.read(&format!("/explain/delivery?{query}"));
+    assert_eq!(found["complete_since_ms"], json!(null), "all are kept");
+    let items = found["items"].as_array().expect("items").iter();
+    let event = |item: &Value| {
+        let kind = item["event"].as_str().expect("a kind").to_owned();
+        (
+            kind,
+            item["topic"].clone(),
+            item["count"].as_u64().expect("a count"),
+        )
+    };
+    items.map(event).collect()
+}
+
+#[test]
+fn events_of_the_past_say_why_a_client_did_not_get_a_message() {
+    let home = Home::new();
+    let served = limited(&home, |limits| limits.queue_disk_messages = 1).start();
+    let mut owner = Caller::owner(&home);
+    let away = kept(&served, "away");
+    see_off(&served, away, "away");
+    let mut writer = v5("writer").connect(&served);
+    for _ in 0..3 {
+        writer.publish_acknowledged("t", "x");
+    }
+    eventually("two are dropped", || served.stats().dropped_queue_full == 2);
+    let event = |kind: &str, topic: Value, count: u64| (kind.to_owned(), topic, count);
+
+    let all = past(&mut owner, "client=away&topic=t&since_s=3600");
+    assert_eq!(
+        all,
+        [
+            event("dropped", json!("t"), 2),
+            event("disconnected", json!(null), 1),
+            event("subscribed", json!("t"), 1),
+            event("connected", json!(null), 1),
+            event("session_created", json!(null), 1),
+        ]
+    );
+    let found = owner.read("/explain/delivery?client=away&limit=1");
+    assert_eq!(found["items"][0]["why"], "its queue is full");
+    assert_eq!(found["has_more"], true);
+    let (first, last) = (
+        &found["items"][0]["first_ms"],
+        &found["items"][0]["last_ms"],
+    );
+    assert!(first.as_u64() <= last.as_u64());
+    let other = past(&mut owner, "client=away&topic=other");
+    assert!(
+        other.iter().all(|(_, topic, _)| topic.is_null()),
+        "{other:?}"
+    );
+    assert_eq!(past(&mut owner, "client=nobody"), []);
+}
+
+#[test]
+fn denials_and_refused_publishes_are_remembered_with_their_publisher() {
+    let home = Home::new();
+    let grant = Grant {
+        publish: vec!["t".into()],
+        subscribe: vec!["#".into()],
+        ..Grant::default()
+    };
+    let setup = granting(&home, grant);
+    let limits = ServerLimits {
+        queue_disk_messages: 1,
+        ..ServerLimits::default()
+    };
+    let config = Config {
+        queue_policy: FullQueuePolicy::Refuse,
+        limits: limits.into(),
+        ..setup.config
+    };
+    let served = Setup { config, ..setup }.start();
+    let mut owner = Caller::owner(&home);
+    let away = kept(&served, "away");
+    see_off(&served, away, "away");
+    let mut writer = v5("writer").connect(&served);
+    assert_eq!(
+        writer.publish_acknowledged("x", "x"),
+        ReasonCode::NOT_AUTHORIZED
+    );
+    writer.publish_acknowledged("t", "x");
+    eventually("the queue is full", || queued(&served, "away") == 1);
+    assert_eq!(
+        writer.publish_acknowledged("t", "x"),
+        ReasonCode::QUOTA_EXCEEDED
+    );
+
+    let found = owner.read("/explain/delivery?client=writer&limit=2");
+
+    let items = &found["items"];
+    assert_eq!(
+        (&items[0]["event"], &items[0]["topic"]),
+        (&json!("publish_refused"), &json!("t"))
+    );
+    assert_eq!(items[0]["why"], "the queue of a subscriber is full");
+    assert_eq!(
+        (&items[1]["event"], &items[1]["topic"]),
+        (&json!("denied"), &json!("x"))
+    );
+    assert_eq!(items[1]["reason_code"], 0x87);
 }

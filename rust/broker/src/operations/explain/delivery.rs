@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_codec::{PropertiesBuf, QoS};
-use mqttcore_session::Message;
+use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::TopicName;
 
 use super::error::{EXPLAINED_BYTES_MAX, ExplainError};
@@ -83,23 +83,9 @@ impl BrokerHandle {
             return Err(ExplainError::TooLarge(question.bytes));
         }
         let config = self.config().await?;
-        let topic = match TopicName::parse(&question.topic, &config.limits.topic) {
-            Ok(topic) => topic,
-            Err(error) => {
-                let step = ExplainedStep::new("topic", Verdict::RefusedTopic);
-                return Ok(ExplainedDelivery::refused(step.detail(error.to_string())));
-            }
-        };
-        let (payload, properties) = (vec![0; question.bytes], PropertiesBuf::default());
-        let (properties, qos) = (properties.as_properties(), question.qos);
-        let retain = question.retain;
-        let message = Message::composed(topic, properties, &payload, qos, retain, &config.limits);
-        let message = match message {
-            Ok(message) => message.published_at(Instant::now()),
-            Err(error) => {
-                let step = ExplainedStep::new("limits", Verdict::RefusedLimit);
-                return Ok(ExplainedDelivery::refused(step.detail(error.to_string())));
-            }
+        let message = match message(&question, &config.limits) {
+            Ok(message) => message,
+            Err(step) => return Ok(ExplainedDelivery::refused(step)),
         };
         self.explain_message(question, &message).await
     }
@@ -233,5 +219,22 @@ impl BrokerHandle {
     async fn name_of(&self, handle: u64) -> Result<Option<Arc<str>>, BrokerStopped> {
         let (mut names, _) = self.names(vec![handle]).await?;
         Ok(names.remove(&handle))
+    }
+}
+
+/// The message of a question, with zeros as its payload.
+fn message(question: &DeliveryQuestion, limits: &ServerLimits) -> Result<Message, ExplainedStep> {
+    let refused = |step: &'static str, verdict, error: String| {
+        Err(ExplainedStep::new(step, verdict).detail(error))
+    };
+    let topic = match TopicName::parse(&question.topic, &limits.topic) {
+        Ok(topic) => topic,
+        Err(error) => return refused("topic", Verdict::RefusedTopic, error.to_string()),
+    };
+    let (payload, properties) = (vec![0; question.bytes], PropertiesBuf::default());
+    let (properties, retain) = (properties.as_properties(), question.retain);
+    match Message::composed(topic, properties, &payload, question.qos, retain, limits) {
+        Ok(message) => Ok(message.published_at(Instant::now())),
+        Err(error) => refused("limits", Verdict::RefusedLimit, error.to_string()),
     }
 }

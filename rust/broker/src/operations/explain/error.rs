@@ -30,4 +30,4 @@ impl From<BrokerStopped> for ExplainError {
 }
 
 /// Largest payload of a message that is asked about, in bytes: the question allocates it.
-pub const EXPLAINED_BYTES_MAX: usize = 8 << 20;
+pub const EXPLAINED_BYTES_MAX: usize = 1 << 20;

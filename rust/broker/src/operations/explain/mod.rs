@@ -5,6 +5,7 @@
 mod access;
 mod delivery;
 mod error;
+mod history;
 mod publisher;
 mod receiver;
 mod step;
@@ -13,6 +14,7 @@ mod verdict;
 pub use access::AccessQuestion;
 pub use delivery::{DeliveryQuestion, ExplainedDelivery};
 pub use error::{EXPLAINED_BYTES_MAX, ExplainError};
+pub use history::{EventQuery, PastEvent, PastEvents};
 pub use receiver::{ExplainedReceiver, ReceiverPosition};
 pub use step::ExplainedStep;
 pub use verdict::Verdict;

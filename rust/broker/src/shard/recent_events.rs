@@ -1,0 +1,193 @@
+//! Recent events of a shard's clients, in bounded memory, for explanations after the fact (ADR 0057).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mqttcore_codec::ReasonCode;
+
+use crate::config::hooks::EventKind;
+
+/// Bytes of the events of all shards together.
+const RECENT_BYTES: usize = 2 << 20;
+/// A longer topic is not kept.
+const TOPIC_BYTES: usize = 1_024;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RecentKind {
+    /// An event of a client.
+    Client(EventKind),
+    /// A publish of a client was refused: nobody, or not everybody, got the message.
+    Refused,
+}
+
+/// An event that just happened.
+#[derive(Clone, Copy)]
+pub(crate) struct NewEvent<'a> {
+    pub(crate) kind: RecentKind,
+    pub(crate) client_id: &'a Arc<str>,
+    /// Topic or filter.
+    pub(crate) topic: Option<&'a str>,
+    /// The reason, for people.
+    pub(crate) why: Option<&'static str>,
+    pub(crate) reason: Option<ReasonCode>,
+}
+
+/// An event, or several equal ones without another in between.
+#[derive(Clone, Debug)]
+pub(crate) struct RecentEvent {
+    pub(crate) first: Instant,
+    pub(crate) last: Instant,
+    pub(crate) count: u64,
+    pub(crate) kind: RecentKind,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) topic: Option<Box<str>>,
+    pub(crate) why: Option<&'static str>,
+    pub(crate) reason: Option<ReasonCode>,
+}
+
+impl RecentEvent {
+    fn new(now: Instant, new: NewEvent<'_>) -> Self {
+        Self {
+            first: now,
+            last: now,
+            count: 1,
+            kind: new.kind,
+            client_id: Arc::clone(new.client_id),
+            topic: kept_topic(new).map(Box::from),
+            why: new.why,
+            reason: new.reason,
+        }
+    }
+
+    fn is_same(&self, new: NewEvent<'_>) -> bool {
+        self.kind == new.kind
+            && self.client_id == *new.client_id
+            && self.topic.as_deref() == kept_topic(new)
+            && (self.why, self.reason) == (new.why, new.reason)
+    }
+
+    /// The place in the queue counts twice, since a queue grows to twice its length.
+    fn bytes(&self) -> usize {
+        let topic = self.topic.as_ref().map_or(0, |topic| topic.len());
+        2 * size_of::<Self>() + self.client_id.len() + topic
+    }
+}
+
+fn kept_topic(new: NewEvent<'_>) -> Option<&str> {
+    new.topic.filter(|topic| topic.len() <= TOPIC_BYTES)
+}
+
+/// The latest events of a shard. Without events it uses no memory.
+#[derive(Debug, Default)]
+pub(crate) struct RecentEvents {
+    events: VecDeque<RecentEvent>,
+    bytes: usize,
+    /// When the newest event happened that had to make room.
+    lost_until: Option<Instant>,
+}
+
+impl RecentEvents {
+    /// Adds an event, and removes the oldest ones beyond this shard's share of the memory.
+    pub(crate) fn record(&mut self, now: Instant, new: NewEvent<'_>, shards: usize) {
+        if let Some(newest) = self.events.back_mut().filter(|newest| newest.is_same(new)) {
+            (newest.last, newest.count) = (now, newest.count + 1);
+            return;
+        }
+        let event = RecentEvent::new(now, new);
+        self.bytes += event.bytes();
+        self.events.push_back(event);
+        while self.bytes > RECENT_BYTES / shards.max(1)
+            && let Some(oldest) = self.events.pop_front()
+        {
+            self.bytes -= oldest.bytes();
+            self.lost_until = Some(oldest.last);
+        }
+    }
+
+    /// The events, the newest first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &RecentEvent> {
+        self.events.iter().rev()
+    }
+
+    /// The time up to which events were removed; `None`: all are here.
+    pub(crate) fn lost_until(&self) -> Option<Instant> {
+        self.lost_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn event<'a>(client_id: &'a Arc<str>, topic: &'a str) -> NewEvent<'a> {
+        NewEvent {
+            kind: RecentKind::Client(EventKind::Dropped),
+            client_id,
+            topic: Some(topic),
+            why: Some("its queue is full"),
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn equal_events_in_a_row_are_one_with_a_count() {
+        let (mut events, start) = (RecentEvents::default(), Instant::now());
+        let client: Arc<str> = "c".into();
+        let at = |second| start + Duration::from_secs(second);
+
+        for (second, topic) in [(0, "a"), (1, "a"), (2, "b"), (3, "a")] {
+            events.record(at(second), event(&client, topic), 1);
+        }
+
+        let seen: Vec<_> = events
+            .newest_first()
+            .map(|event| (event.topic.as_deref(), event.count, event.first, event.last))
+            .collect();
+        let expected = [
+            (Some("a"), 1, at(3), at(3)),
+            (Some("b"), 1, at(2), at(2)),
+            (Some("a"), 2, at(0), at(1)),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(events.lost_until(), None);
+    }
+
+    #[test]
+    fn the_oldest_events_make_room_within_the_share_of_the_shard() {
+        let (mut events, start) = (RecentEvents::default(), Instant::now());
+        let client: Arc<str> = "c".into();
+        let count = 100_000;
+
+        for number in 0..count {
+            let now = start + Duration::from_millis(number);
+            events.record(now, event(&client, &format!("topic/{number}")), 4);
+        }
+
+        let heap = events.events.capacity() * size_of::<RecentEvent>();
+        let topics: usize = events
+            .events
+            .iter()
+            .filter_map(|event| Some(event.topic.as_ref()?.len()))
+            .sum();
+        assert!(heap + topics <= RECENT_BYTES / 4, "{heap} + {topics}");
+        assert!(events.events.len() > 1_000);
+        let newest = events.newest_first().next().expect("the newest");
+        assert_eq!(newest.topic.as_deref(), Some("topic/99999"));
+        let oldest = events.events.front().expect("the oldest");
+        assert!(events.lost_until().is_some_and(|lost| lost < oldest.first));
+    }
+
+    #[test]
+    fn a_long_topic_is_not_kept() {
+        let mut events = RecentEvents::default();
+        let (client, topic): (Arc<str>, _) = ("c".into(), "t".repeat(TOPIC_BYTES + 1));
+
+        events.record(Instant::now(), event(&client, &topic), 1);
+
+        assert_eq!(events.newest_first().next().expect("one").topic, None);
+    }
+}
