@@ -317,10 +317,8 @@ fn run(
     mut stopping: watch::Receiver<Option<Duration>>,
     started: &channel::SyncSender<io::Result<()>>,
 ) {
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default());
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -283,16 +283,11 @@ impl Handshake<'_> {
                     answer = next;
                 }
                 Some(ExchangeReply::End { verdict, data }) => {
-                    // The exchange verifies its own data, and not the user name of CONNECT.
-                    let unnamed = if login.is_certified {
-                        UserName::Sent
-                    } else {
-                        UserName::Anonymous
-                    };
                     let is_guess = is_challenged || !is_unreadable(&verdict);
                     if let Some(limited) = limited.as_mut().filter(|_| !is_guess) {
                         limited.forget_user();
                     }
+                    let unnamed = unnamed_user(login);
                     let mut identified = judge(login, to, verdict, unnamed, &self.policy.caps)?;
                     identified.greeting.authentication = Some(authentication);
                     identified.greeting.authentication_data = data;
@@ -402,6 +397,15 @@ impl Handshake<'_> {
             Poll::Pending
         })
         .await
+    }
+}
+
+/// The user name if the plugin names none: an exchange verifies its own data, and not the user name of CONNECT.
+fn unnamed_user(login: &Login) -> UserName {
+    if login.is_certified {
+        UserName::Sent
+    } else {
+        UserName::Anonymous
     }
 }
 

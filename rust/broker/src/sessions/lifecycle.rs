@@ -1,6 +1,7 @@
 //! Lifecycle of a session: acknowledgements, deadlines, disconnect, removal.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Expiry, SessionEvent};
@@ -141,26 +142,15 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
         session.handle_timeout(now).err()
     };
     if let Some(link) = client.link() {
-        let stalled = link
+        let is_stalled = link
             .blocked_since
             .get()
             .is_some_and(|since| now >= since + shard.config().stall_deadline);
         if let Some(violation) = violation {
             shard.metrics().keep_alive_timeouts.add(1);
             link.close(Cause::KeepAliveTimeout, violation.reason);
-        } else if stalled {
-            shard.metrics().stalled.add(1);
-            shard.log.warn(LogCategory::Stalled, now, || {
-                let (who, reason) = (client.named(), ReasonCode::QUOTA_EXCEEDED);
-                let code = reason.value();
-                let text = format!(
-                    "{who} disconnected: 0x{code:02X} {}: it does not read what the broker sends",
-                    reason.name()
-                );
-                client
-                    .log_entry("disconnected", text)
-                    .with_reason(Some(reason))
-            });
+        } else if is_stalled {
+            report_stalled(shard, &client, now);
             link.close(Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
         } else if link.grant_ends.get().is_some_and(|at| now >= at) {
             link.close(Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);
@@ -171,4 +161,20 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     fill::watch(shard, &client);
     paging::spill_if_due(shard, &client);
     arm(shard, &client);
+}
+
+/// Counts and logs a client that is disconnected because it does not read.
+fn report_stalled(shard: &Shard, client: &Client, now: Instant) {
+    shard.metrics().stalled.add(1);
+    shard.log.warn(LogCategory::Stalled, now, || {
+        let (who, reason) = (client.named(), ReasonCode::QUOTA_EXCEEDED);
+        let code = reason.value();
+        let text = format!(
+            "{who} disconnected: 0x{code:02X} {}: it does not read what the broker sends",
+            reason.name()
+        );
+        client
+            .log_entry("disconnected", text)
+            .with_reason(Some(reason))
+    });
 }

@@ -91,48 +91,47 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
 }
 
 fn warnings(health: &Health) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let mut warn = |is_so: bool, code, text: String, fix| {
-        if is_so {
-            warnings.push(Warning { code, text, fix });
-        }
-    };
     let stuck = format!("shards have not turned for 10 s: {:?}", health.stuck);
-    warn(
-        !health.stuck.is_empty(),
-        "stuck_shard",
-        stuck,
-        "see the log; report it with a stack of the process",
-    );
-    let failed = "the store or a thread of the broker has failed".into();
-    warn(
-        health.has_failed,
-        "failed",
-        failed,
-        "see the log, then restart the broker",
-    );
-    let disk = "the disk of the data folder has little room: stored publishes are refused".into();
-    warn(
-        health.pressure != Pressure::None,
-        "disk",
-        disk,
-        "make room on the disk of the data folder",
-    );
-    let memory = "the budget of memory is used up: new kept sessions are refused".into();
-    warn(
-        health.is_memory_full,
-        "memory",
-        memory,
-        "raise limits.memory_bytes, or disconnect the largest clients",
-    );
-    let rows = "Kafka does not take records".into();
-    warn(
-        !health.has_room_for_rows,
-        "kafka",
-        rows,
-        "see the log for its error",
-    );
-    warnings
+    let all = [
+        (
+            !health.stuck.is_empty(),
+            "stuck_shard",
+            stuck.as_str(),
+            "see the log; report it with a stack of the process",
+        ),
+        (
+            health.has_failed,
+            "failed",
+            "the store or a thread of the broker has failed",
+            "see the log, then restart the broker",
+        ),
+        (
+            health.pressure != Pressure::None,
+            "disk",
+            "the disk of the data folder has little room: stored publishes are refused",
+            "make room on the disk of the data folder",
+        ),
+        (
+            health.is_memory_full,
+            "memory",
+            "the budget of memory is used up: new kept sessions are refused",
+            "raise limits.memory_bytes, or disconnect the largest clients",
+        ),
+        (
+            !health.has_room_for_rows,
+            "kafka",
+            "Kafka does not take records",
+            "see the log for its error",
+        ),
+    ];
+    let in_force = all.into_iter().filter(|(is_so, ..)| *is_so);
+    in_force
+        .map(|(_, code, text, fix)| Warning {
+            code,
+            text: text.to_owned(),
+            fix,
+        })
+        .collect()
 }
 
 /// The figures whose names begin with `prefix`; the prefix is removed.
