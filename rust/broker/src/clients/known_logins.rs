@@ -35,6 +35,8 @@ impl KnownLogins {
     pub(super) fn note(&mut self, pair: Pair, now: Instant) {
         if self.0.is_full_for(&pair) {
             keep_few_of_each_user(&mut self.0);
+            // Also if that made room: many new pairs fit then, so that both walks over the table are seldom.
+            self.0.sweep(now);
         }
         self.0.entry(pair, now).until = Some(now + KNOWN_FOR);
     }
@@ -72,5 +74,30 @@ impl Remembered for KnownLogin {
 
     fn is_as_new(&self, now: Instant) -> bool {
         !self.is_known(now) && self.attempts.is_as_new(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// The table is walked under a lock of all shards.
+    #[test]
+    fn c16_new_addresses_of_one_account_do_not_each_walk_a_full_table() {
+        let (mut known, now) = (KnownLogins::default(), Instant::now());
+        let mut walks = 0;
+        let account = u64::MAX;
+        let many = KNOWN_WHEN_FULL as u64 + 1;
+        for number in 0..40_000_u32 {
+            let user = u64::from(number);
+            let user = if user < 32_768 - many { user } else { account };
+            let pair = (Some(AddressKey::of(IpAddr::from(number.to_be_bytes()))), user);
+            walks += usize::from(known.0.is_full_for(&pair));
+            known.note(pair, now);
+        }
+
+        assert_eq!(walks, 1);
     }
 }

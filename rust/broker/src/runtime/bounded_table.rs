@@ -73,7 +73,7 @@ impl<K: Eq + Hash, V: Remembered> BoundedTable<K, V> {
 
     /// Removes entries that equal new ones, then any others in excess: sorting by age would cost more than the limit
     /// saves.
-    fn sweep(&mut self, now: Instant) {
+    pub(crate) fn sweep(&mut self, now: Instant) {
         let mut remembered = 0;
         self.entries.retain(|_, value| {
             if value.is_in_use() {
