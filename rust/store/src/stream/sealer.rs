@@ -114,8 +114,9 @@ impl Running {
             let done = match next {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    let is_tidied = schedule.begin(now);
-                    self.look(is_tidied)
+                    let done = self.look(schedule.begin());
+                    schedule.end(Instant::now());
+                    done
                 }
                 Ok(Request(wanted, asked)) => {
                     let done = self.seal(&wanted);
@@ -168,7 +169,8 @@ impl Running {
     }
 }
 
-/// When the thread looks for rows to seal, however many requests there are.
+/// When the thread looks for rows to seal, however many requests there are. Between two looks it takes requests, however
+/// long a look takes.
 struct Schedule {
     look_at: Instant,
     /// Number of looks so far.
@@ -188,10 +190,14 @@ impl Schedule {
     }
 
     /// Begins a look; returns whether it includes merging and retention.
-    fn begin(&mut self, now: Instant) -> bool {
-        self.look_at = now + TICK;
+    fn begin(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
         self.looks.is_multiple_of(TICKS_TO_TIDY)
+    }
+
+    /// Ends a look at `now`.
+    fn end(&mut self, now: Instant) {
+        self.look_at = now + TICK;
     }
 }
 
@@ -211,11 +217,27 @@ mod tests {
         // The thread is asked to seal ten times a second.
         for tenths in 1..=620 {
             let now = begin + TICK / 10 * tenths;
-            if schedule.is_due(now) && schedule.begin(now) {
-                tidied.push(tenths);
+            if schedule.is_due(now) {
+                if schedule.begin() {
+                    tidied.push(tenths);
+                }
+                schedule.end(now);
             }
         }
 
         assert_eq!(tidied, [300, 600]);
+    }
+
+    #[test]
+    fn after_a_look_that_takes_long_requests_are_taken() {
+        let begin = Instant::now();
+        let mut schedule = Schedule::new(begin);
+        schedule.begin();
+        let end = begin + 10 * TICK;
+
+        schedule.end(end);
+
+        assert!(!schedule.is_due(end));
+        assert!(schedule.is_due(end + TICK));
     }
 }
