@@ -260,8 +260,9 @@ impl Broker {
         reason: String,
         duration: Option<Duration>,
     ) -> Result<usize, TooManyBans> {
-        self.engine.add_ban(target, reason, duration)?;
-        Ok(self.ask_all(listing::disconnect_banned).iter().sum())
+        self.engine.add_ban(target.clone(), reason, duration)?;
+        let disconnected = self.ask_all(move |shard| listing::disconnect_banned(shard, &target));
+        Ok(disconnected.iter().sum())
     }
 
     /// Lifts a ban. False if there is none of this target.

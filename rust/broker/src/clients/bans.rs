@@ -29,6 +29,18 @@ pub enum BanTarget {
     Network(Network),
 }
 
+impl BanTarget {
+    /// Whether a ban of this target covers a client.
+    pub(crate) fn covers(&self, login: &Login) -> bool {
+        match self {
+            Self::ClientId(id) => **id == *login.client_id,
+            Self::ClientIdPattern(pattern) => pattern.matches(&login.client_id),
+            Self::Username(name) => login.username.as_deref() == Some(name),
+            Self::Network(network) => login.peer.ip().is_some_and(|ip| network.contains(ip)),
+        }
+    }
+}
+
 /// A ban in force.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]

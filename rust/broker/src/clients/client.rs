@@ -208,31 +208,33 @@ impl Client {
 }
 
 #[cfg(test)]
+impl Client {
+    /// An offline client with an empty session, for tests.
+    pub(crate) fn offline(directory: &mqttcore_topics::Directory, handle: Handle, id: &str) -> Self {
+        let access = CompiledGrant::of(crate::config::grants::Permissions::default());
+        let identity = ClientIdentity {
+            who: KnownLogin::Kept(None),
+            access: Arc::new(access),
+        };
+        let session = Session::new(Arc::new(mqttcore_session::ServerLimits::default()));
+        Self::new(handle, directory.join(handle.word()), id.into(), identity, session)
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use mqttcore_session::ServerLimits;
     use mqttcore_topics::{Directory, Strategy};
 
     use super::*;
-    use crate::config::grants::Permissions;
 
     #[test]
     fn asking_for_the_rights_of_a_client_counts_nobody_in() {
         let directory = Directory::new(1, Strategy::default());
-        let (handle, access) = (
-            Handle::new(0, 1, 1),
-            Arc::new(CompiledGrant::of(Permissions::default())),
-        );
-        let identity = ClientIdentity {
-            who: KnownLogin::Kept(None),
-            access: Arc::clone(&access),
-        };
-        let subscriber = directory.join(handle.word());
-        let session = Session::new(Arc::new(ServerLimits::default()));
-        let client = Client::new(handle, subscriber, "one".into(), identity, session);
+        let client = Client::offline(&directory, Handle::new(0, 1, 1), "one");
 
         let asked = client.access();
 
         assert!(!asked.permissions.checks_deliveries());
-        assert_eq!(Arc::strong_count(&access), 2, "the test's and the client's");
+        assert_eq!(Arc::strong_count(&asked), 1, "the client's own");
     }
 }

@@ -141,23 +141,13 @@ pub(crate) const BURST: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use mqttcore_codec::{Properties, QoS};
-    use mqttcore_session::{ServerLimits, Session};
     use mqttcore_topics::{Directory, Strategy, TopicName};
 
     use super::*;
-    use crate::clients::client::{ClientIdentity, KnownLogin};
     use crate::clients::handle::Handle;
-    use crate::config::grants::{CompiledGrant, Permissions};
 
     fn will(directory: &Directory, number: u32) -> DueWill {
-        let handle = Handle::new(0, number, 1);
-        let identity = ClientIdentity {
-            who: KnownLogin::Kept(None),
-            access: Arc::new(CompiledGrant::of(Permissions::default())),
-        };
-        let session = Session::new(Arc::new(ServerLimits::default()));
-        let id: Arc<str> = number.to_string().into();
-        let client = Client::new(handle, directory.join(handle.word()), id, identity, session);
+        let client = Client::offline(directory, Handle::new(0, number, 1), &number.to_string());
         let topic = TopicName::from_checked("will");
         let (now, properties) = (Instant::now(), Properties::EMPTY);
         let message = Message::copied(now, topic, properties, b"lost", QoS::AtMostOnce, false);

@@ -1,11 +1,12 @@
 //! Bans by operators.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::clients::bans::{Ban, BanTarget, TooManyBans};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::sessions::listing;
-use crate::shard::EngineState;
+use crate::shard::{EngineState, Shard};
 
 /// Why a ban is not added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -72,12 +73,13 @@ impl BrokerHandle {
         duration: Option<Duration>,
     ) -> Result<usize, BanError> {
         let engine = self.engine().ok_or(BrokerStopped)?;
-        engine.add_ban(target, reason, duration)?;
+        engine.add_ban(target.clone(), reason, duration)?;
         drop(engine);
         let mut disconnected = 0;
         for shard in 0..self.shards() {
-            let asked = self.read(shard, listing::disconnect_banned).await;
-            disconnected += asked.unwrap_or(0);
+            let target = target.clone();
+            let disconnect = move |shard: &Rc<Shard>| listing::disconnect_banned(shard, &target);
+            disconnected += self.read(shard, disconnect).await.unwrap_or(0);
         }
         Ok(disconnected)
     }

@@ -138,11 +138,12 @@ impl BrokerHandle {
     ///
     /// [`BrokerStopped`]
     pub async fn list_clients(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
-        let query = Arc::new(query);
+        // One time for all parts: otherwise clients of later parts would seem to have connected earlier.
+        let (query, now) = (Arc::new(query), Instant::now());
         let mut page = BTreeMap::new();
         let mut missing = Vec::new();
         for shard in 0..self.shards() {
-            match self.list_shard(shard, &query, &mut page).await {
+            match self.list_shard(shard, &query, now, &mut page).await {
                 Ok(()) => {}
                 Err(AskError::Stopped(stopped)) => return Err(stopped),
                 Err(why) => missing.push(MissingPart { shard, why }),
@@ -161,6 +162,7 @@ impl BrokerHandle {
         &self,
         shard: usize,
         query: &Arc<ClientQuery>,
+        now: Instant,
         page: &mut BTreeMap<Position, ClientSummary>,
     ) -> Result<(), AskError> {
         let mut from = 0;
@@ -168,13 +170,8 @@ impl BrokerHandle {
             let last = page.keys().nth(query.limit).cloned();
             let own = Arc::clone(query);
             let ask = move |shard: &Rc<Shard>| {
-                let part = part(
-                    &shard.registry.borrow(),
-                    shard.now(),
-                    from,
-                    &own,
-                    last.as_ref(),
-                );
+                let registry = shard.registry.borrow();
+                let part = part(&registry, now, from, &own, last.as_ref());
                 (part, shard.held.is_loaded())
             };
             let (part, is_loaded) = self.read(shard, ask).await?;
@@ -243,7 +240,7 @@ fn part(
         if !query.filter.covers(&client) {
             continue;
         }
-        let position = (Reverse(query.order.rank(&client)), Arc::clone(&client.id));
+        let position = (Reverse(query.order.rank(&client, now)), Arc::clone(&client.id));
         let is_behind = query.after.as_ref().is_none_or(|after| client.id > *after);
         if is_behind && last.is_none_or(|last| position < *last) {
             found.push((position, summary(&client, now)));
@@ -292,7 +289,7 @@ impl ClientFilter {
 }
 
 impl ClientOrder {
-    fn rank(self, client: &Client) -> u64 {
+    fn rank(self, client: &Client, now: Instant) -> u64 {
         match self {
             Self::ClientId => 0,
             Self::Queued => client.session.borrow().queued() as u64,
@@ -300,8 +297,8 @@ impl ClientOrder {
             Self::Backlog => backlog_bytes(client) as u64,
             Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
                 // A smaller age is a higher rank: the latest connection comes first.
-                let age = link.connected_at.elapsed().as_micros();
-                u64::MAX - u64::try_from(age).unwrap_or(u64::MAX - 1)
+                let age = now.saturating_duration_since(link.connected_at);
+                u64::MAX - u64::try_from(age.as_micros()).unwrap_or(u64::MAX - 1)
             }),
         }
     }
@@ -339,12 +336,10 @@ fn summary(client: &Client, now: Instant) -> ClientSummary {
 
 #[cfg(test)]
 mod tests {
-    use mqttcore_session::{ServerLimits, Session};
     use mqttcore_topics::{Directory, Strategy};
 
     use super::*;
-    use crate::clients::client::{ClientIdentity, KnownLogin};
-    use crate::config::grants::{CompiledGrant, Permissions};
+    use crate::clients::link::Link;
 
     /// The shard does nothing else meanwhile.
     #[test]
@@ -353,15 +348,7 @@ mod tests {
         let mut registry = Registry::default();
         for number in 0..600 {
             registry.insert(0, |handle| {
-                let access = CompiledGrant::of(Permissions::default());
-                let identity = ClientIdentity {
-                    who: KnownLogin::Kept(None),
-                    access: Arc::new(access),
-                };
-                let subscriber = directory.join(handle.word());
-                let session = Session::new(Arc::new(ServerLimits::default()));
-                let id = format!("c{number}").into();
-                Client::new(handle, subscriber, id, identity, session)
+                Client::offline(&directory, handle, &format!("c{number}"))
             });
         }
         let (query, now) = (ClientQuery::default(), Instant::now());
@@ -373,5 +360,37 @@ mod tests {
         assert_eq!(ask(0), (256, 256));
         assert_eq!(ask(256), (256, 512));
         assert_eq!(ask(512), (88, 0));
+    }
+
+    #[test]
+    fn the_order_of_connections_does_not_depend_on_when_a_shard_is_asked() {
+        let directory = Directory::new(1, Strategy::default());
+        let (mut registry, start) = (Registry::default(), Instant::now());
+        let peer = Peer::Tcp(([192, 0, 2, 1], 1).into());
+        for second in 0..3 {
+            let client = registry.insert(0, |handle| {
+                Client::offline(&directory, handle, &format!("c{second}"))
+            });
+            let at = start + Duration::from_secs(second);
+            client.set_link(Some(Rc::new(Link::new(ProtocolVersion::V5, 1_000, peer, at))));
+        }
+        let query = ClientQuery {
+            order: ClientOrder::ConnectedAt,
+            ..ClientQuery::default()
+        };
+        let now = start + Duration::from_secs(9);
+        let ask = || {
+            let found = part(&registry, now, 0, &query, None).found;
+            let mut positions: Vec<_> = found.into_iter().map(|(position, _)| position).collect();
+            positions.sort();
+            positions
+        };
+
+        let [first, .., last] = &ask()[..] else {
+            panic!("three clients");
+        };
+
+        assert_eq!((&*first.1, &*last.1), ("c2", "c0"));
+        assert_eq!(ask(), ask());
     }
 }

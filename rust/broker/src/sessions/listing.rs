@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::Cause;
 
+use crate::clients::bans::BanTarget;
 use crate::clients::client::Client;
 use crate::config::Peer;
 use crate::shard::Shard;
@@ -71,13 +72,12 @@ fn info(client: &Client, now: Instant) -> ClientInfo {
     }
 }
 
-/// Disconnects every client that is banned; returns how many.
-pub(crate) fn disconnect_banned(shard: &Rc<Shard>) -> usize {
-    let now = shard.refresh_now();
+/// Disconnects the clients that a new ban covers; returns how many.
+pub(crate) fn disconnect_banned(shard: &Rc<Shard>, target: &BanTarget) -> usize {
     let clients = shard.registry.borrow().all();
     let banned = clients
         .iter()
-        .filter(|client| client.is_online() && shard.engine.bans.covers(&client.login(), now));
+        .filter(|client| client.is_online() && target.covers(&client.login()));
     let links = banned.filter_map(|client| client.link());
     links
         .map(|link| link.close(Cause::Administrative, ReasonCode::ADMINISTRATIVE_ACTION))

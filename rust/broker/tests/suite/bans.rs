@@ -143,6 +143,21 @@ fn a_ban_by_regular_expression_disconnects_replaces_and_is_lifted() {
     v5("bot-1").connect(&broker).ping();
 }
 
+/// The broker bans an identifier that connects too often, but the client that has it stays connected.
+#[test]
+fn a_ban_disconnects_no_client_that_only_another_ban_covers() {
+    let mut config = config();
+    config.address_limits.exempt = Vec::new();
+    config.flapping.connects_per_minute = 1;
+    let broker = start(config);
+    let mut client = v5("c").connect(&broker);
+    assert_eq!(v5("c").refused(&broker), 0x8A);
+
+    assert_eq!(broker.ban(id("other"), String::new(), None), Ok(0));
+
+    client.ping();
+}
+
 #[test]
 fn without_a_data_folder_bans_end_with_the_broker() {
     let first = start(config());
