@@ -210,14 +210,24 @@ impl Client {
 #[cfg(test)]
 impl Client {
     /// An offline client with an empty session, for tests.
-    pub(crate) fn offline(directory: &mqttcore_topics::Directory, handle: Handle, id: &str) -> Self {
+    pub(crate) fn offline(
+        directory: &mqttcore_topics::Directory,
+        handle: Handle,
+        id: &str,
+    ) -> Self {
         let access = CompiledGrant::of(crate::config::grants::Permissions::default());
         let identity = ClientIdentity {
             who: KnownLogin::Kept(None),
             access: Arc::new(access),
         };
         let session = Session::new(Arc::new(mqttcore_session::ServerLimits::default()));
-        Self::new(handle, directory.join(handle.word()), id.into(), identity, session)
+        Self::new(
+            handle,
+            directory.join(handle.word()),
+            id.into(),
+            identity,
+            session,
+        )
     }
 }
 

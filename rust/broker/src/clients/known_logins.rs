@@ -93,7 +93,10 @@ mod tests {
         for number in 0..40_000_u32 {
             let user = u64::from(number);
             let user = if user < 32_768 - many { user } else { account };
-            let pair = (Some(AddressKey::of(IpAddr::from(number.to_be_bytes()))), user);
+            let pair = (
+                Some(AddressKey::of(IpAddr::from(number.to_be_bytes()))),
+                user,
+            );
             walks += usize::from(known.0.is_full_for(&pair));
             known.note(pair, now);
         }

@@ -109,12 +109,20 @@ pub(crate) struct Slowed {
 }
 
 /// Why code outside of the connection's task ends it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Closing {
     /// The cause that the session gets.
     pub(crate) cause: Cause,
     /// The reason code for a client of MQTT 5.0.
     pub(crate) reason: ReasonCode,
+}
+
+impl Closing {
+    /// The client does not read what the broker sends.
+    pub(crate) const STALLED: Self = Self {
+        cause: Cause::ConnectionLost,
+        reason: ReasonCode::QUOTA_EXCEEDED,
+    };
 }
 
 impl Link {

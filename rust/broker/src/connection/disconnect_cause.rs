@@ -9,6 +9,7 @@ use crate::clients::client::Client;
 use crate::clients::link::{Closing, Link};
 use crate::connection::socket::FramingError;
 use crate::runtime::log::{Escaped, LogCategory};
+use crate::runtime::metrics::Metrics;
 use crate::shard::Shard;
 
 /// Why a connection ends.
@@ -38,44 +39,39 @@ pub(crate) enum DisconnectCause {
 pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 
 impl DisconnectCause {
-    /// Counts and logs the disconnect; returns the cause for the session and the reason for the client.
-    pub(crate) fn report_and_classify(
-        &self,
-        shard: &Shard,
-        client: &Client,
-        link: &Link,
-    ) -> (Cause, Option<DisconnectReason>) {
-        self.count(shard);
+    /// Counts the disconnect, and logs it unless the client or the network has ended the connection.
+    pub(crate) fn report(&self, shard: &Shard, client: &Client, link: &Link) {
+        self.count(shard.metrics());
+        let Some(reason) = self.reason() else { return };
+        shard.log.warn(self.category(), shard.now(), || {
+            let (id, peer) = (Escaped(&client.id), link.peer);
+            let (code, name) = (reason.value(), reason.name());
+            let text = format!("client {id} at {peer} disconnected: 0x{code:02X} {name}: {self}");
+            let text = text.trim_end_matches(": ").to_owned();
+            client
+                .log_entry("disconnected", text)
+                .with_reason(Some(reason))
+        });
+    }
+
+    /// The cause for the session, and the reason for the client.
+    pub(crate) fn classify(&self) -> (Cause, Option<DisconnectReason>) {
         match self {
             Self::Lost => (Cause::ConnectionLost, None),
             Self::Left(cause) => (*cause, None),
             Self::Closed(closing) => {
                 let text = reason_text(*closing);
-                let is_logged = closing.cause == Cause::ConnectionLost
-                    && closing.reason == ReasonCode::QUOTA_EXCEEDED;
-                if !is_logged {
-                    let class = LogCategory::Disconnected;
-                    report(shard, class, client, link, closing.reason, &text);
-                }
                 (closing.cause, Some((closing.reason, text.into())))
             }
             Self::Refused { reason, text } => {
-                let class = LogCategory::Refused;
-                report(shard, class, client, link, *reason, &Escaped(text));
                 (Cause::Administrative, Some((*reason, text.clone())))
             }
             Self::Malformed(error) => {
-                report_violation(shard, client, link, error.reason_code(), error);
                 let text = error.to_string();
                 (Cause::Violation, Some((error.reason_code(), text.into())))
             }
-            Self::Unframed(fault) => {
-                let reason = ReasonCode::MALFORMED_PACKET;
-                report_violation(shard, client, link, reason, fault);
-                (Cause::Violation, None)
-            }
+            Self::Unframed(_) => (Cause::Violation, None),
             Self::Violation(violation) => {
-                report_violation(shard, client, link, violation.reason, violation);
                 let text = violation.what;
                 (Cause::Violation, Some((violation.reason, text.into())))
             }
@@ -83,20 +79,56 @@ impl DisconnectCause {
     }
 
     /// Counts the disconnect by side and reason.
-    fn count(&self, shard: &Shard) {
-        let metrics = shard.metrics();
-        let closed = |reason| metrics.tallies.closed.count(reason);
+    fn count(&self, metrics: &Metrics) {
+        let tallies = &metrics.tallies;
         match self {
             Self::Lost => metrics.connections_lost.add(1),
             Self::Left(Cause::ClientDisconnectWithWill) => {
-                metrics.tallies.left.count(ReasonCode::DISCONNECT_WITH_WILL);
+                tallies.left.count(ReasonCode::DISCONNECT_WITH_WILL);
             }
-            Self::Left(_) => metrics.tallies.left.count(ReasonCode::NORMAL_DISCONNECTION),
-            Self::Closed(closing) => closed(closing.reason),
-            Self::Refused { reason, .. } => closed(*reason),
-            Self::Malformed(error) => closed(error.reason_code()),
-            Self::Unframed(_) => closed(ReasonCode::MALFORMED_PACKET),
-            Self::Violation(violation) => closed(violation.reason),
+            Self::Left(_) => tallies.left.count(ReasonCode::NORMAL_DISCONNECTION),
+            Self::Malformed(_) | Self::Unframed(_) | Self::Violation(_) => {
+                metrics.violations.add(1);
+            }
+            Self::Closed(_) | Self::Refused { .. } => {}
+        }
+        if let Some(reason) = self.reason() {
+            tallies.closed.count(reason);
+        }
+    }
+
+    /// The reason code of the broker; `None` if the client or the network has ended the connection.
+    fn reason(&self) -> Option<ReasonCode> {
+        match self {
+            Self::Lost | Self::Left(_) => None,
+            Self::Closed(closing) => Some(closing.reason),
+            Self::Refused { reason, .. } => Some(*reason),
+            Self::Malformed(error) => Some(error.reason_code()),
+            Self::Unframed(_) => Some(ReasonCode::MALFORMED_PACKET),
+            Self::Violation(violation) => Some(violation.reason),
+        }
+    }
+
+    fn category(&self) -> LogCategory {
+        match self {
+            Self::Closed(closing) if *closing == Closing::STALLED => LogCategory::Stalled,
+            Self::Lost | Self::Left(_) | Self::Closed(_) => LogCategory::Disconnected,
+            Self::Refused { .. } => LogCategory::Refused,
+            Self::Malformed(_) | Self::Unframed(_) | Self::Violation(_) => LogCategory::Violation,
+        }
+    }
+}
+
+/// What happened, for the log.
+impl fmt::Display for DisconnectCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost | Self::Left(_) => Ok(()),
+            Self::Closed(closing) => f.write_str(reason_text(*closing)),
+            Self::Refused { text, .. } => write!(f, "{}", Escaped(text)),
+            Self::Malformed(error) => write!(f, "{error}"),
+            Self::Unframed(error) => write!(f, "{error}"),
+            Self::Violation(violation) => write!(f, "{violation}"),
         }
     }
 }
@@ -108,42 +140,9 @@ pub(crate) fn reason_text(closing: Closing) -> &'static str {
         ReasonCode::KEEP_ALIVE_TIMEOUT => "no packet within 1.5 times the Keep Alive",
         ReasonCode::MAXIMUM_CONNECT_TIME => "the client's permissions have expired",
         ReasonCode::SERVER_SHUTTING_DOWN => "the broker is stopping",
-        ReasonCode::QUOTA_EXCEEDED if closing.cause == Cause::ConnectionLost => {
-            "the client does not read what the broker sends"
-        }
+        _ if closing == Closing::STALLED => "the client does not read what the broker sends",
         ReasonCode::QUOTA_EXCEEDED => "the queue of the session is full",
         ReasonCode::SERVER_BUSY => "Kafka did not accept a message",
         _ => "",
     }
-}
-
-fn report_violation(
-    shard: &Shard,
-    client: &Client,
-    link: &Link,
-    reason: ReasonCode,
-    what: &dyn fmt::Display,
-) {
-    shard.metrics().violations.add(1);
-    report(shard, LogCategory::Violation, client, link, reason, what);
-}
-
-/// Logs the disconnect: reason code, its name, and what happened.
-fn report(
-    shard: &Shard,
-    class: LogCategory,
-    client: &Client,
-    link: &Link,
-    reason: ReasonCode,
-    what: &dyn fmt::Display,
-) {
-    shard.log.warn(class, shard.now(), || {
-        let (id, peer) = (Escaped(&client.id), link.peer);
-        let (code, name) = (reason.value(), reason.name());
-        let text = format!("client {id} at {peer} disconnected: 0x{code:02X} {name}: {what}");
-        let text = text.trim_end_matches(": ").to_owned();
-        client
-            .log_entry("disconnected", text)
-            .with_reason(Some(reason))
-    });
 }

@@ -240,7 +240,10 @@ fn part(
         if !query.filter.covers(&client) {
             continue;
         }
-        let position = (Reverse(query.order.rank(&client, now)), Arc::clone(&client.id));
+        let position = (
+            Reverse(query.order.rank(&client, now)),
+            Arc::clone(&client.id),
+        );
         let is_behind = query.after.as_ref().is_none_or(|after| client.id > *after);
         if is_behind && last.is_none_or(|last| position < *last) {
             found.push((position, summary(&client, now)));
@@ -372,7 +375,12 @@ mod tests {
                 Client::offline(&directory, handle, &format!("c{second}"))
             });
             let at = start + Duration::from_secs(second);
-            client.set_link(Some(Rc::new(Link::new(ProtocolVersion::V5, 1_000, peer, at))));
+            client.set_link(Some(Rc::new(Link::new(
+                ProtocolVersion::V5,
+                1_000,
+                peer,
+                at,
+            ))));
         }
         let query = ClientQuery {
             order: ClientOrder::ConnectedAt,

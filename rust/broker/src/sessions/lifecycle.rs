@@ -1,12 +1,12 @@
 //! Lifecycle of a session: acknowledgements, deadlines, disconnect, removal.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Expiry, SessionEvent};
 
 use crate::clients::client::Client;
+use crate::clients::link::Closing;
 use crate::config::hooks::EventKind;
 use crate::routing::{delivery, external, fill, group, session_records};
 use crate::runtime::log::LogCategory;
@@ -150,8 +150,8 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
             shard.metrics().keep_alive_timeouts.add(1);
             link.close(Cause::KeepAliveTimeout, violation.reason);
         } else if is_stalled {
-            report_stalled(shard, &client, now);
-            link.close(Cause::ConnectionLost, ReasonCode::QUOTA_EXCEEDED);
+            shard.metrics().stalled.add(1);
+            link.close(Closing::STALLED.cause, Closing::STALLED.reason);
         } else if link.grant_ends.get().is_some_and(|at| now >= at) {
             link.close(Cause::Administrative, ReasonCode::MAXIMUM_CONNECT_TIME);
         }
@@ -161,20 +161,4 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     fill::watch(shard, &client);
     paging::spill_if_due(shard, &client);
     arm(shard, &client);
-}
-
-/// Counts and logs a client that is disconnected because it does not read.
-fn report_stalled(shard: &Shard, client: &Client, now: Instant) {
-    shard.metrics().stalled.add(1);
-    shard.log.warn(LogCategory::Stalled, now, || {
-        let (who, reason) = (client.named(), ReasonCode::QUOTA_EXCEEDED);
-        let code = reason.value();
-        let text = format!(
-            "{who} disconnected: 0x{code:02X} {}: it does not read what the broker sends",
-            reason.name()
-        );
-        client
-            .log_entry("disconnected", text)
-            .with_reason(Some(reason))
-    });
 }

@@ -2,6 +2,7 @@
 //! counted.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{Broker, Config};
@@ -9,7 +10,8 @@ use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 
 use crate::common::{
-    Client, DEADLINE, Received, config, config_with_limits, deep_queues, eventually, start, v3, v5,
+    Client, DEADLINE, Plugin, Received, config, config_with_limits, deep_queues, eventually, start,
+    start_with, v3, v5,
 };
 
 const BACKLOG: usize = 256 * 1024;
@@ -179,7 +181,9 @@ fn block(broker: &Broker) {
 #[test]
 fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
     const STALL: Duration = Duration::from_millis(500);
-    let broker = start(stalling_after(STALL));
+    let (sender, lines) = channel();
+    let plugin = Plugin::default().log_lines(move |line| drop(sender.send(line)));
+    let broker = start_with(stalling_after(STALL), plugin);
     let mut deaf = deaf(&broker, QoS::AtMostOnce);
 
     let start = Instant::now();
@@ -192,6 +196,10 @@ fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
     eventually("its session ends", || broker.stats().sessions == 0);
     assert_eq!(broker.stats().stalled, 1);
     assert!(deaf.is_closed_within(DEADLINE));
+    let mut lines = lines.try_iter().filter(|line| line.contains("deaf"));
+    let line = lines.rfind(|line| line.contains(" disconnected: "));
+    let text = " disconnected: 0x97 Quota exceeded: the client does not read what the broker sends";
+    assert!(line.is_some_and(|line| line.ends_with(text)));
 }
 
 /// Abuse H02 the other way round: progress is what counts, not speed. A client that reads nothing shows when the deadline

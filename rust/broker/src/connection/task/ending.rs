@@ -24,8 +24,8 @@ impl Connection {
             // The will may go to a session that is not loaded yet.
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }
-        let (cause, disconnect_reason) =
-            end.report_and_classify(&self.shard, &self.client, &self.link);
+        end.report(&self.shard, &self.client, &self.link);
+        let (cause, disconnect_reason) = end.classify();
         if self.client.has_link(&self.link) {
             let disconnect_reason = disconnect_reason
                 .as_ref()
