@@ -1,0 +1,173 @@
+//! Enhanced authentication: the exchange of AUTH packets between a client and a plugin before CONNACK.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode, decode};
+use mqttcore_session::{AuthStep, Authentication, ConnAckFormat, ConnectRequest, Details, Secret};
+use tokio::sync::oneshot;
+
+use crate::admission::handshake::Handshake;
+use crate::admission::identify::{Identified, UserName, judge, too_many_failed, unanswered};
+use crate::admission::rejection::{RejectReason, RejectedClient};
+use crate::clients::outbox::Outbox;
+use crate::config::hooks::{
+    AuthExchange, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply, refusing,
+};
+use crate::connection::login_limits::LimitedLogin;
+
+impl Handshake<'_> {
+    /// Exchanges AUTH packets until the plugin decides [MQTT-4.12.0-2, -4].
+    pub(super) async fn converse(
+        &mut self,
+        request: &mut ConnectRequest,
+        login: &Arc<Login>,
+        mut authentication: Authentication,
+        limited: &mut Option<LimitedLogin>,
+    ) -> Result<Identified, RejectReason> {
+        let to = request.recipient();
+        let data = request.authentication_data.take();
+        let mut is_challenged = false;
+        let (mut conversation, mut answer) =
+            self.begin_exchange(login, to, authentication.method(), data)?;
+        loop {
+            match self.while_connected(answer).await? {
+                Some(ExchangeReply::Challenge {
+                    data,
+                    text,
+                    username,
+                }) => {
+                    is_challenged = true;
+                    if let Some((limited, username)) = limited.as_mut().zip(username) {
+                        limited.set_user(self.shard, &username);
+                    }
+                    if limited.is_some_and(|limited| limited.is_paused(self.shard)) {
+                        // Counted where the answer is judged.
+                        return Err(too_many_failed(login, to));
+                    }
+                    let details = text.as_deref().map_or_else(Details::none, Details::reason);
+                    let data = data.as_ref().map(Secret::as_bytes);
+                    let step = authentication.continue_with(data, to.allowed(details));
+                    let mut packet = Vec::new();
+                    if !to.tell(&step, &mut packet) {
+                        return Err(auth_too_large(login, to));
+                    }
+                    self.send(&packet).await?;
+                    let data = self.receive_step(to, &mut authentication).await?;
+                    let (reply, next) = Reply::new();
+                    conversation.proceed(data, reply);
+                    answer = next;
+                }
+                Some(ExchangeReply::End { verdict, data }) => {
+                    let is_guess = is_challenged || !is_unreadable(&verdict);
+                    if let Some(limited) = limited.as_mut().filter(|_| !is_guess) {
+                        limited.forget_user();
+                    }
+                    let unnamed = unnamed_user(login);
+                    let mut identified = judge(login, to, verdict, unnamed, &self.policy.caps)?;
+                    identified.greeting.authentication = Some(authentication);
+                    identified.greeting.authentication_data = data;
+                    return Ok(identified);
+                }
+                None => {
+                    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                    return Err(unanswered(login, to, reason));
+                }
+            }
+        }
+    }
+
+    /// Starts an exchange with the plugin that offers `method`; the receiver gets its first reply.
+    fn begin_exchange(
+        &self,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+        method: &str,
+        data: Option<Secret>,
+    ) -> Result<(Box<dyn AuthExchange>, oneshot::Receiver<ExchangeReply>), RejectReason> {
+        if !self.shard.interests().offers(method) {
+            // [MQTT-4.12.0-1]
+            let denied = RejectedClient::new(login, to, ReasonCode::BAD_AUTHENTICATION_METHOD);
+            let text = "no plugin offers this authentication method";
+            return Err(denied.with_reason_string(text).into());
+        }
+        let opening = ExchangeStart {
+            login: Arc::clone(login),
+            method: method.into(),
+            data,
+            again: false,
+        };
+        let (reply, answer) = Reply::new();
+        Ok((self.shard.hooks().converse(opening, reply), answer))
+    }
+
+    /// Writes a packet, after bytes that the transport still has to write.
+    async fn send(&mut self, packet: &[u8]) -> Result<(), RejectReason> {
+        let metrics = self.shard.metrics();
+        let mut outbox = Outbox::default();
+        outbox.push_with(|out| out.extend_from_slice(packet));
+        while self.transport.has_output() || !outbox.is_empty() {
+            let written = poll_fn(|cx| self.transport.poll_write(cx, &outbox)).await;
+            let written = written.map_err(|_| {
+                RejectReason::Silent("the client disconnected during authentication")
+            })?;
+            metrics.bytes_sent.add(written.raw as u64);
+            outbox.advance(written.payload);
+        }
+        metrics.tallies.packets_sent.count(PacketType::Auth);
+        Ok(())
+    }
+
+    /// Reads the client's next step: AUTH, or DISCONNECT [MQTT-3.1.2-30].
+    async fn receive_step(
+        &mut self,
+        to: ConnAckFormat,
+        authentication: &mut Authentication,
+    ) -> Result<Option<Secret>, RejectReason> {
+        let limits = self.shard.config().limits.before_connect();
+        loop {
+            let decoded = decode(&self.buffer, ProtocolVersion::V5, &limits).map_err(|error| {
+                let mut reply = Vec::new();
+                to.refuse(error.reason_code(), Details::none(), &mut reply);
+                RejectReason::Malformed(error, reply)
+            })?;
+            let Some((packet, len)) = decoded else {
+                self.read().await?;
+                continue;
+            };
+            let packets = &self.shard.metrics().tallies.packets_received;
+            packets.count(packet.packet_type());
+            let step = authentication
+                .handle_packet(&packet)
+                .map_err(|violation| RejectReason::Violation(to, violation))?;
+            let AuthStep::Data(data) = step else {
+                return Err(RejectReason::Silent("the client aborted authentication"));
+            };
+            let data = data.map(Secret::from);
+            self.forget(len);
+            return Ok(data);
+        }
+    }
+}
+
+/// The user name if the plugin names none: an exchange verifies its own data, and not the user name of CONNECT.
+fn unnamed_user(login: &Login) -> UserName {
+    if login.is_certified {
+        UserName::Sent
+    } else {
+        UserName::Anonymous
+    }
+}
+
+/// Whether an exchange that ends so before the first challenge was about nobody: its first data may be no message of the
+/// method at all, and must not lock out the user of CONNECT.
+fn is_unreadable(verdict: &LoginDecision) -> bool {
+    matches!(verdict, LoginDecision::Deny { reason, .. } if refusing(*reason) == ReasonCode::NOT_AUTHORIZED)
+}
+
+fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
+    let denied = RejectedClient::new(login, to, ReasonCode::PACKET_TOO_LARGE);
+    denied
+        .with_reason_string("AUTH is too large for the client")
+        .into()
+}
