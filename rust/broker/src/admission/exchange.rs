@@ -27,9 +27,9 @@ impl Handshake<'_> {
     ) -> Result<Identified, RejectReason> {
         let to = request.recipient();
         let data = request.authentication_data.take();
+        let method = authentication.method();
+        let (mut exchange, mut answer) = self.begin_exchange(login, to, method, data)?;
         let mut is_challenged = false;
-        let (mut conversation, mut answer) =
-            self.begin_exchange(login, to, authentication.method(), data)?;
         loop {
             match self.while_connected(answer).await? {
                 Some(ExchangeReply::Challenge {
@@ -38,24 +38,12 @@ impl Handshake<'_> {
                     username,
                 }) => {
                     is_challenged = true;
-                    if let Some((limited, username)) = limited.as_mut().zip(username) {
-                        limited.set_user(self.shard, &username);
-                    }
-                    if limited.is_some_and(|limited| limited.is_paused(self.shard)) {
-                        // Counted where the answer is judged.
-                        return Err(too_many_failed(login, to));
-                    }
-                    let details = text.as_deref().map_or_else(Details::none, Details::reason);
-                    let data = data.as_ref().map(Secret::as_bytes);
-                    let step = authentication.continue_with(data, to.allowed(details));
-                    let mut packet = Vec::new();
-                    if !to.tell(&step, &mut packet) {
-                        return Err(auth_too_large(login, to));
-                    }
-                    self.send(&packet).await?;
-                    let data = self.receive_step(to, &mut authentication).await?;
+                    self.name_user(limited, username, login, to)?;
+                    let challenge = (data.as_ref(), text.as_deref());
+                    let data = self.challenge(login, to, &mut authentication, challenge);
+                    let data = data.await?;
                     let (reply, next) = Reply::new();
-                    conversation.proceed(data, reply);
+                    exchange.proceed(data, reply);
                     answer = next;
                 }
                 Some(ExchangeReply::End { verdict, data }) => {
@@ -63,18 +51,66 @@ impl Handshake<'_> {
                     if let Some(limited) = limited.as_mut().filter(|_| !is_guess) {
                         limited.forget_user();
                     }
-                    let unnamed = unnamed_user(login);
-                    let mut identified = judge(login, to, verdict, unnamed, &self.policy.caps)?;
-                    identified.greeting.authentication = Some(authentication);
-                    identified.greeting.authentication_data = data;
-                    return Ok(identified);
+                    return self.conclude(login, to, verdict, (authentication, data));
                 }
-                None => {
-                    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-                    return Err(unanswered(login, to, reason));
-                }
+                None => return Err(broken_off(login, to)),
             }
         }
+    }
+
+    /// Counts the login for the user whom a challenge names, if it names one.
+    ///
+    /// # Errors
+    ///
+    /// Too many logins of that user have failed.
+    fn name_user(
+        &self,
+        limited: &mut Option<LimitedLogin>,
+        username: Option<String>,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+    ) -> Result<(), RejectReason> {
+        if let Some((limited, username)) = limited.as_mut().zip(username) {
+            limited.set_user(self.shard, &username);
+        }
+        if limited.is_some_and(|limited| limited.is_paused(self.shard)) {
+            // Counted where the answer is judged.
+            return Err(too_many_failed(login, to));
+        }
+        Ok(())
+    }
+
+    /// Converts the decision of the plugin, which has sent its last data.
+    fn conclude(
+        &self,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+        verdict: LoginDecision,
+        (authentication, data): (Authentication, Option<Secret>),
+    ) -> Result<Identified, RejectReason> {
+        let mut identified = judge(login, to, verdict, unnamed_user(login), &self.policy.caps)?;
+        identified.greeting.authentication = Some(authentication);
+        identified.greeting.authentication_data = data;
+        Ok(identified)
+    }
+
+    /// Sends a challenge, data and reason string; returns the data of the client's response.
+    async fn challenge(
+        &mut self,
+        login: &Arc<Login>,
+        to: ConnAckFormat,
+        authentication: &mut Authentication,
+        (data, text): (Option<&Secret>, Option<&str>),
+    ) -> Result<Option<Secret>, RejectReason> {
+        let details = text.map_or_else(Details::none, Details::reason);
+        let data = data.map(Secret::as_bytes);
+        let step = authentication.continue_with(data, to.allowed(details));
+        let mut packet = Vec::new();
+        if !to.tell(&step, &mut packet) {
+            return Err(auth_too_large(login, to));
+        }
+        self.send(&packet).await?;
+        self.receive_step(to, authentication).await
     }
 
     /// Starts an exchange with the plugin that offers `method`; the receiver gets its first reply.
@@ -170,4 +206,9 @@ fn auth_too_large(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     denied
         .with_reason_string("AUTH is too large for the client")
         .into()
+}
+
+/// The rejection if the plugin breaks the exchange off.
+fn broken_off(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
+    unanswered(login, to, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR)
 }

@@ -310,7 +310,11 @@ pub(super) fn judge(
 }
 
 /// The rejection if no plugin answered: authentication fails closed.
-pub(super) fn unanswered(login: &Arc<Login>, to: ConnAckFormat, reason: ReasonCode) -> RejectReason {
+pub(super) fn unanswered(
+    login: &Arc<Login>,
+    to: ConnAckFormat,
+    reason: ReasonCode,
+) -> RejectReason {
     RejectReason::from(RejectedClient {
         fault: Some("no plugin answered".into()),
         ..RejectedClient::new(login, to, reason)
