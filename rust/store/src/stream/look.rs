@@ -9,8 +9,8 @@ use crate::index::Index;
 use crate::stats::StreamInfo;
 use crate::stream::file_index;
 use crate::stream::history::{self, Expected, History};
+use crate::stream::identity::wrong;
 use crate::stream::manifest::{self, STREAM, StreamIdentity};
-use crate::stream::open::wrong;
 
 /// Describes every stream in the folder; with `is_verified`, also reads all rows in files.
 ///

@@ -19,6 +19,7 @@ mod error;
 mod file_index;
 mod history;
 mod holds;
+mod identity;
 pub(crate) mod look;
 mod manifest;
 mod merging;
