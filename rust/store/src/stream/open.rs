@@ -256,10 +256,7 @@ impl Opening<'_, '_> {
             Mutex::new(partition_of(number, history, sealed))
         });
         let partitions: Vec<Mutex<Partition>> = partitions.collect();
-        let damaged = |what: &str| wrong(&identity.name, &format!("{STREAM} has no {what}"));
-        let key = PartitionKey::from_name(&identity.key).ok_or_else(|| damaged("valid key"))?;
-        let seed = identity.seed.parse();
-        let seed = seed.map_err(|_| damaged("valid seed"))?;
+        let (key, seed) = key_and_seed(&identity)?;
         let aliases = known_aliases(&*found.folder, &partitions)?;
         let typed = Typed::of(identity.schema.as_ref());
         let typed = typed.map_err(|error| wrong(&identity.name, &error.to_string()))?;
@@ -287,6 +284,13 @@ impl Opening<'_, '_> {
             identity,
         })
     }
+}
+
+fn key_and_seed(identity: &StreamIdentity) -> Result<(PartitionKey, u64), StoreError> {
+    let damaged = |what| wrong(&identity.name, &format!("{STREAM} has no valid {what}"));
+    let key = PartitionKey::from_name(&identity.key).ok_or_else(|| damaged("key"))?;
+    let seed = identity.seed.parse().map_err(|_| damaged("seed"))?;
+    Ok((key, seed))
 }
 
 /// A partition with rows sealed up to `sealed`; files below its earliest offset are marked for removal.
