@@ -7,12 +7,12 @@ use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::{Ban, BanError, BanTarget};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::page::{Limit, List, behind, cursor, unix_ms};
+use super::page::{List, PageQuery, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
 
@@ -75,14 +75,13 @@ fn target(kind: Kind, value: &str) -> Result<BanTarget, Problem> {
 impl From<Ban> for Banned {
     fn from(ban: Ban) -> Self {
         let (kind, value) = parts(&ban.target);
-        let rest_ms = ban.remaining.map(|rest| rest.as_millis());
-        let rest_ms = rest_ms.map(|rest| u64::try_from(rest).unwrap_or(u64::MAX));
+        let end_ms = |rest| unix_ms().saturating_add(whole_ms(rest));
         Self {
             id: cursor(&format!("{} {value}", name(kind))),
             kind,
             value,
             why: ban.reason,
-            until_ms: rest_ms.map(|rest| unix_ms().saturating_add(rest)),
+            until_ms: ban.remaining.map(end_ms),
         }
     }
 }
@@ -96,23 +95,12 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct ListQuery {
-    /// Most items of the page.
-    #[serde(default)]
-    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
-    limit: Limit,
-    /// The position of the page: `next` of the previous one.
-    after: Option<String>,
-}
-
 /// Lists the bans in force, by kind and value.
-#[utoipa::path(get, path = "/api/v1/bans", tag = "access", params(ListQuery), security(("key" = ["view"])),
+#[utoipa::path(get, path = "/api/v1/bans", tag = "access", params(PageQuery), security(("key" = ["view"])),
     responses((status = 200, body = List<Banned>)))]
 async fn list(
     State(state): State<ApiState>,
-    ApiQuery(query): ApiQuery<ListQuery>,
+    ApiQuery(query): ApiQuery<PageQuery>,
 ) -> Result<Json<List<Banned>>, Problem> {
     let after = behind(query.after.as_deref())?;
     let mut bans: Vec<Banned> = state.broker.bans().into_iter().map(Into::into).collect();

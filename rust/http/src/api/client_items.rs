@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::page::{Limit, List, behind, cursor};
+use super::page::{Limit, List, PageQuery, behind, cursor};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
 
@@ -70,17 +70,6 @@ impl From<Subscription> for ClientSubscription {
     }
 }
 
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct PageQuery {
-    /// Most items of the page.
-    #[serde(default)]
-    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
-    pub(super) limit: Limit,
-    /// The position of the page: `next` of the previous one.
-    pub(super) after: Option<String>,
-}
-
 /// Lists the subscriptions of a client, by filter.
 #[utoipa::path(get, path = "/api/v1/clients/{id}/subscriptions", tag = "clients", security(("key" = ["view"])),
     params(("id" = String, Path, description = "Client identifier"), PageQuery),
@@ -122,7 +111,11 @@ pub(super) fn qos_of(number: u8) -> Result<QoS, Problem> {
     QoS::try_from(number).map_err(|_| Problem::bad("qos must be 0, 1 or 2"))
 }
 
-fn filter_of(text: &str, limits: &TopicLimits) -> Result<SubscriptionFilter, Problem> {
+/// Parses the filter of a subscription.
+pub(super) fn parse_subscription(
+    text: &str,
+    limits: &TopicLimits,
+) -> Result<SubscriptionFilter, Problem> {
     let filter = SubscriptionFilter::parse(text, limits);
     filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
 }
@@ -158,7 +151,7 @@ async fn subscribe(
     ApiJson(new): ApiJson<NewSubscription>,
 ) -> Result<StatusCode, Problem> {
     let config = state.broker.config().await?;
-    let filter = filter_of(&new.filter, &config.limits.topic)?;
+    let filter = parse_subscription(&new.filter, &config.limits.topic)?;
     let options = new.options(&filter)?;
     match state.broker.subscribe_client(&id, filter, options).await? {
         Subscribed::Added => Ok(StatusCode::CREATED),
@@ -198,7 +191,7 @@ async fn unsubscribe(
     ApiPath((id, filter)): ApiPath<(String, String)>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
-    let parsed = filter_of(&filter, &TopicLimits::WIDEST)?;
+    let parsed = parse_subscription(&filter, &TopicLimits::WIDEST)?;
     if state.broker.unsubscribe_client(&id, parsed).await? {
         return Ok(StatusCode::NO_CONTENT);
     }

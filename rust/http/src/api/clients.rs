@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::page::{Limit, List, behind, cursor, unix_ms};
+use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
 
@@ -80,13 +80,12 @@ fn version_name(version: ProtocolVersion) -> &'static str {
 
 impl From<ClientSummary> for ClientInfo {
     fn from(client: ClientSummary) -> Self {
-        let age_ms = client.connected_for.map(|age| age.as_millis());
-        let age_ms = age_ms.map(|age| u64::try_from(age).unwrap_or(u64::MAX));
+        let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
         Self {
             client_id: client.client_id.to_string(),
             username: client.username.map(|name| name.to_string()),
             connected: client.connected_for.is_some(),
-            connected_at_ms: age_ms.map(|age| unix_ms().saturating_sub(age)),
+            connected_at_ms: client.connected_for.map(begin_ms),
             listener: (!client.listener.is_empty()).then(|| client.listener.to_string()),
             address: client.peer.map(|peer| peer.host_and_port().0),
             port: match client.peer {

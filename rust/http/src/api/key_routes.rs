@@ -137,12 +137,5 @@ async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeysError> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
-    let internal = |error: tokio::task::JoinError| {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            error.to_string(),
-        )
-    };
-    Ok(done.map_err(internal)??)
+    Ok(done.map_err(|error| Problem::internal(&error))??)
 }

@@ -1,12 +1,12 @@
 //! Pages of lists.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mqttcore_broker::MissingPart;
 use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
 
@@ -53,6 +53,18 @@ impl<'de> Deserialize<'de> for Limit {
     }
 }
 
+/// The query of a list that has no other parameters.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PageQuery {
+    /// Most items of the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    pub(super) limit: Limit,
+    /// The position of the page: `next` of the previous one.
+    pub(super) after: Option<String>,
+}
+
 impl<T> List<T> {
     /// A page; it is the last one if `next` is `None`.
     pub(crate) fn new(items: Vec<T>, next: Option<String>, missing: &[MissingPart]) -> Self {
@@ -96,7 +108,10 @@ pub(crate) fn behind(after: Option<&str>) -> Result<Option<String>, Problem> {
 /// The system's clock.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    since.map_or(0, whole_ms)
+}
+
+/// Whole milliseconds.
+pub(crate) fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -67,6 +67,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
+    pub(crate) fn internal(error: &dyn std::error::Error) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "internal", error.to_string())
+    }
+
     pub(crate) fn no_client(client_id: &str) -> Self {
         Self::not_found(format!("no client {client_id:?} has a session"))
             .hint("GET /api/v1/clients?q= finds clients by a part of their identifier")

@@ -104,7 +104,8 @@ async fn list(
     Ok(Json(List::new(items.collect(), next, &[])))
 }
 
-fn parse_topic(text: &str) -> Result<TopicName<'_>, Problem> {
+/// Parses a topic of a request.
+pub(super) fn parse_topic(text: &str) -> Result<TopicName<'_>, Problem> {
     let topic = TopicName::parse(text, &TopicLimits::WIDEST);
     topic.map_err(|error| Problem::bad(format!("topic: {error}: {text:?}")))
 }

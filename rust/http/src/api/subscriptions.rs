@@ -3,16 +3,18 @@
 use axum::Json;
 use axum::extract::State;
 use mqttcore_broker::{ListPosition, ListedSubscription, Receiver};
-use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
+use mqttcore_topics::TopicLimits;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::client_items::parse_subscription;
 use super::page::{Limit, List, behind, cursor};
 use super::problem::Problem;
 use super::query::ApiQuery;
+use super::retained::parse_topic;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list))
@@ -84,10 +86,7 @@ async fn list(
 }
 
 async fn all(state: &ApiState, query: &ListQuery) -> Result<List<Held>, Problem> {
-    let parse = |text: &String| {
-        let filter = SubscriptionFilter::parse(text, &TopicLimits::WIDEST);
-        filter.map_err(|error| Problem::bad(format!("filter: {error}: {text:?}")))
-    };
+    let parse = |text: &String| parse_subscription(text, &TopicLimits::WIDEST);
     let filter = query.filter.as_ref().map(parse).transpose()?;
     let after = behind(query.after.as_deref())?;
     let after = after.map(|text| position(&text)).transpose()?;
@@ -108,9 +107,7 @@ fn position(text: &str) -> Result<ListPosition, Problem> {
 }
 
 async fn receivers(state: &ApiState, topic: &str, limit: Limit) -> Result<List<Held>, Problem> {
-    let topic = TopicName::parse(topic, &TopicLimits::WIDEST);
-    let topic = topic.map_err(|error| Problem::bad(format!("topic: {error}")))?;
-    let page = state.broker.receivers(topic, limit.0).await?;
+    let page = state.broker.receivers(parse_topic(topic)?, limit.0).await?;
     let page = page.ok_or_else(|| {
         Problem::conflict(
             "too many filters with wildcards match parts of the topic: a message would be refused",

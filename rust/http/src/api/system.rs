@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
 use axum::extract::State;
-use hyper::StatusCode;
 use mqttcore_broker::{Health, Pressure};
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::Serialize;
@@ -201,13 +200,7 @@ async fn systree(
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<BTreeMap<String, Value>>, Problem> {
     let filter = TopicFilter::parse("$SYS/#", &TopicLimits::WIDEST);
-    let filter = filter.map_err(|error| {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            error.to_string(),
-        )
-    })?;
+    let filter = filter.map_err(|error| Problem::internal(&error))?;
     let page = state
         .broker
         .list_retained(&filter, None, SYS_TOPICS_MAX)
