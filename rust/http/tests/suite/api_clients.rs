@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::mpsc::{TryRecvError, channel};
 
-use mqttcore_broker::Config;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, key, setup};
 use crate::common::{DEADLINE, HOUR_S, Home, Plugin, eventually, many, v3, v5};
-use crate::served::Setup;
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().expect("items").iter();
@@ -91,12 +89,9 @@ fn a_client_is_described() {
 fn pages_have_each_session_once_whoever_comes_and_goes() {
     let home = Home::new();
     many::fill(&home.life(0), 3_000, |_| {});
-    let setup = setup(&home);
-    let config = Config {
-        shards: 2,
-        ..setup.config
-    };
-    let served = Setup { config, ..setup }.start();
+    let mut setup = setup(&home);
+    setup.config.shards = 2;
+    let served = setup.start();
     let mut owner = Caller::owner(&home);
     owner.until_loaded();
     let kept: BTreeSet<_> = all(&mut owner, "/clients?limit=1000", |_| {})
@@ -250,12 +245,8 @@ fn a_shard_that_does_not_answer_is_named_in_partial() {
             let _ = released.lock().expect("one shard").recv();
         }
     });
-    let setup = setup(&home);
-    let config = Config {
-        shards: 2,
-        ..setup.config
-    };
-    let setup = Setup { config, ..setup };
+    let mut setup = setup(&home);
+    setup.config.shards = 2;
     let served = setup.try_start_with(plugin).expect("the broker starts");
     let mut owner = Caller::owner(&home);
     owner.until_loaded();

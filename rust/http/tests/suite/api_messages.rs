@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
 use crate::common::{Home, eventually, v5};
-use crate::served::{Setup, stream};
+use crate::served::stream;
 
 fn topics(page: &Value) -> Vec<&str> {
     let items = page["items"].as_array().expect("items").iter();
@@ -281,16 +281,10 @@ fn the_overview_counts_and_says_what_is_promised() {
 #[test]
 fn listeners_streams_store_and_sys_topics_are_described() {
     let home = Home::new();
-    let setup = setup(&home);
-    let mut config = setup.config;
-    config.sys_interval = Some(std::time::Duration::from_secs(1));
-    let streams = vec![stream("plant", "plant/#")];
-    let served = Setup {
-        config,
-        streams,
-        ..setup
-    }
-    .start();
+    let mut setup = setup(&home);
+    setup.config.sys_interval = Some(std::time::Duration::from_secs(1));
+    setup.streams = vec![stream("plant", "plant/#")];
+    let served = setup.start();
     let mut owner = Caller::owner(&home);
     let _client = v5("c").connect(&served);
 

@@ -3,14 +3,13 @@
 use std::io::Read;
 use std::net::TcpStream;
 
-use mqttcore_broker::{Config, Grant, Listener};
+use mqttcore_broker::{Grant, Listener};
 use mqttcore_codec::QoS;
 use mqttcore_topics::MountPoint;
 
 use crate::api_caller::{Caller, disconnect_code, key, setup};
 use crate::client::Http;
 use crate::common::{DEADLINE, HOUR_S, Home, eventually, v5};
-use crate::served::Setup;
 
 /// A subscription brings payloads to a client, which may be the operator's own.
 #[test]
@@ -35,13 +34,10 @@ fn only_who_may_see_payloads_subscribes_clients() {
 fn a_session_that_is_ended_while_wills_wait_stays_ended_after_a_crash() {
     let home = Home::new();
     let slow = || {
-        let setup = setup(&home);
-        let config = Config {
-            wills_per_second: 1,
-            shards: 1,
-            ..setup.config
-        };
-        Setup { config, ..setup }
+        let mut setup = setup(&home);
+        setup.config.wills_per_second = 1;
+        setup.config.shards = 1;
+        setup
     };
     let served = slow().start();
     let mut owner = Caller::owner(&home);
