@@ -283,11 +283,11 @@ fn properties_are_found_by_name() {
     assert!(properties.contains(PropertyId::UserProperty));
     let names: Vec<_> = properties.user_properties().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b"]);
-    let ids: Vec<_> = properties
-        .subscription_identifiers()
-        .map(u32::from)
-        .collect();
-    assert_eq!(ids, [9, 8]);
+    let ids = properties.iter().filter_map(|property| match property {
+        Property::SubscriptionIdentifier(id) => Some(id.get()),
+        _ => None,
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), [9, 8]);
     let again = Properties::from_checked(properties.as_bytes());
     assert_eq!(again, properties);
 }

@@ -174,7 +174,7 @@ impl Session {
         self.version
     }
 
-    /// The client's Maximum Packet Size; `u32::MAX` means no limit.
+    /// The client's Maximum Packet Size, for [`Control::encode`](crate::Control::encode); `u32::MAX` means no limit.
     pub fn client_packet_bytes(&self) -> u32 {
         self.live.link.packet_bytes
     }

@@ -352,28 +352,6 @@ fn closing_keeps_what_waits() {
     assert!(dropped(&survived)[3].iter().copied().eq(0..100));
 }
 
-#[test]
-fn full_segments_go_when_nobody_needs_them() {
-    let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
-    let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
-    for delivery in 0..2_000 {
-        let ticket = wal
-            .append(
-                &mut batch(1, delivery),
-                Durability::Os,
-                SpacePolicy::Ordinary,
-            )
-            .unwrap();
-        wal.wait(ticket).unwrap();
-    }
-    let before = files.list().unwrap().len();
-
-    wal.drop_segments(3);
-    wal.close().unwrap();
-
-    assert_eq!(files.list().unwrap().len(), before - 3);
-}
-
 #[derive(Debug, Eq, PartialEq)]
 enum Word {
     Kept(Durability, u64),

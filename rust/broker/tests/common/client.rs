@@ -603,7 +603,13 @@ impl From<Packet<'_>> for Received {
 
 impl From<Publish<'_>> for Message {
     fn from(publish: Publish<'_>) -> Self {
-        let ids = publish.properties.subscription_identifiers();
+        let ids = publish
+            .properties
+            .iter()
+            .filter_map(|property| match property {
+                Property::SubscriptionIdentifier(id) => Some(id.get()),
+                _ => None,
+            });
         Self {
             topic: publish.topic.as_str().into(),
             payload: publish.payload.into(),
@@ -611,7 +617,7 @@ impl From<Publish<'_>> for Message {
             packet_id: publish.delivery.packet_id().map_or(0, PacketId::get),
             retain: publish.retain,
             dup: publish.delivery.dup(),
-            subscription_ids: ids.map(std::num::NonZeroU32::get).collect(),
+            subscription_ids: ids.collect(),
             expiry_s: publish.properties.message_expiry_interval(),
             properties: publish.properties.as_bytes().into(),
         }

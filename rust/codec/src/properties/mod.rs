@@ -7,7 +7,6 @@ mod property;
 mod value;
 
 use std::fmt;
-use std::num::NonZeroU32;
 
 pub use property::Property;
 
@@ -68,14 +67,6 @@ impl<'a> Properties<'a> {
     pub fn user_properties(self) -> impl Iterator<Item = (Text<'a>, Text<'a>)> {
         self.iter().filter_map(|property| match property {
             Property::UserProperty(name, value) => Some((name, value)),
-            _ => None,
-        })
-    }
-
-    /// All subscription identifiers, in the order of the packet.
-    pub fn subscription_identifiers(self) -> impl Iterator<Item = NonZeroU32> {
-        self.iter().filter_map(|property| match property {
-            Property::SubscriptionIdentifier(id) => Some(id),
             _ => None,
         })
     }

@@ -158,15 +158,6 @@ impl Wal {
         self.shared.observe(observer);
     }
 
-    /// Removes the full segments up to number `through`, asynchronously; their records must not
-    /// be needed any more.
-    pub fn drop_segments(&self, through: u64) {
-        self.shared.ask(Box::new(move |committer| {
-            committer.writer.drop_up_to(through)?;
-            committer.restore()
-        }));
-    }
-
     /// Counters and positions of the log.
     pub fn stats(&self) -> LogStats {
         self.shared.stats()

@@ -68,7 +68,7 @@ pub(crate) struct CommitGroup {
 impl CommitGroup {
     fn has_room(&self, batch: &Batch) -> bool {
         self.batches.is_empty()
-            || self.bytes.len() + batch.bytes.len() <= GROUP_BYTES
+            || self.bytes.len() + batch.len_bytes() <= GROUP_BYTES
                 && self.records.saturating_add(batch.records) <= GROUP_RECORDS
     }
 
@@ -80,7 +80,7 @@ impl CommitGroup {
         self.bytes.extend_from_slice(&batch.bytes);
         self.records += batch.records;
         self.last_ticket = ticket.number;
-        self.queued_bytes += batch.bytes.len();
+        self.queued_bytes += batch.len_bytes();
         let (end, records) = (self.bytes.len(), batch.records);
         self.batches.push(BatchMark {
             ticket,
@@ -164,7 +164,7 @@ impl LogQueue {
             number: self.last_ticket,
             durability,
         };
-        self.bytes += batch.bytes.len();
+        self.bytes += batch.len_bytes();
         if let Some(group) = self.groups.back_mut()
             && group.has_room(batch)
         {

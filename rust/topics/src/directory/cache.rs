@@ -154,11 +154,6 @@ impl MatchCache {
         Self::default()
     }
 
-    /// Whether the cache is disabled because its last window had too few hits.
-    pub fn is_aside(&self) -> bool {
-        self.pause > 0
-    }
-
     /// Counts a match; `false` while the cache is disabled.
     #[inline]
     fn takes_part(&mut self) -> bool {

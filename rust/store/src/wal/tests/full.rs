@@ -111,6 +111,23 @@ fn room_that_comes_back_is_used() {
 }
 
 #[test]
+fn full_segments_go_when_nobody_needs_them() {
+    let disk = Disk::new(1, Faults::default());
+    let mut committer = committer(&disk, 0);
+    let mut queue = LogQueue::default();
+    for number in 1..200 {
+        let mut group = group(&mut queue, &[(number, SpacePolicy::Ordinary)]);
+        committer.write(&mut group).unwrap();
+    }
+    let files: Arc<dyn Files> = Arc::new(disk);
+    let before = files.list().unwrap().len();
+
+    committer.writer.drop_up_to(3).unwrap();
+
+    assert_eq!(files.list().unwrap().len(), before - 3);
+}
+
+#[test]
 fn a_write_that_finds_no_room_is_taken_back() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
