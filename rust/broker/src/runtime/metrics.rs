@@ -114,159 +114,160 @@ macro_rules! counters {
 counters! {
     of_shards:
 
-    /// Sockets accepted.
+    /// Accepted connections.
     connections_accepted,
-    /// Sockets refused because of a limit.
+    /// Connections closed at once because of a limit or a ban.
     connections_refused,
-    /// Those of them that found the broker full: connections, or connections without CONNACK.
+    /// Connections refused because the broker had its maximum of connections, or of connections without CONNACK.
     connections_refused_full,
-    /// Those of them whose listener had too many connections.
+    /// Connections refused because their listener had its maximum of connections.
     connections_refused_listener,
-    /// Those of them whose listener had too many connections a second.
+    /// Connections refused because their listener had its maximum of new connections in this second.
     connections_refused_listener_rate,
-    /// Those of them whose address had too many connections.
+    /// Connections refused because their address had its maximum of connections.
     connections_refused_address,
-    /// Those of them whose address had too many connections without CONNACK.
+    /// Connections refused because their address had its maximum of connections without CONNACK.
     connections_refused_address_pending,
-    /// Those of them whose address had too many connections a second.
+    /// Connections refused because their address had its maximum of new connections in this second.
     connections_refused_address_rate,
-    /// Sessions held now, connected or not.
+    /// Sessions now, with or without a connection.
     sessions,
-    /// Sessions that ended by expiry.
+    /// Sessions that have expired.
     sessions_expired,
-    /// Connections taken over by another one with the same client identifier.
+    /// Connections that another connection with the same client identifier took over.
     takeovers,
-    /// Connections closed before CONNACK, without one.
+    /// Connections that ended before CONNACK, without a CONNACK.
     connects_unanswered,
-    /// Connections of clients that ended without DISCONNECT: the client closed, or the network failed.
+    /// Connections of clients that ended without DISCONNECT: the client closed the connection, or the network failed.
     connections_lost,
-    /// CONNECT packets refused.
+    /// Rejected CONNECT packets.
     connects_refused,
-    /// Those of them that asked for a protocol version that is unknown or that the listener does not
-    /// accept.
+    /// CONNECT packets rejected because of their protocol version: unknown, or not accepted by the listener.
     connects_refused_protocol_version,
-    /// Sockets refused because their address is banned.
+    /// Connections refused because their address is banned.
     connections_refused_banned,
-    /// Sockets refused because their listener is paused.
+    /// Connections refused because their listener is paused.
     connections_refused_paused,
-    /// CONNECT packets refused because the client is banned.
+    /// CONNECT packets rejected because the client is banned.
     connects_refused_banned,
-    /// Client identifiers that were banned because their clients connected too often.
+    /// Client identifiers that the broker banned because their clients connected too often.
     flapping_bans,
-    /// CONNECT packets refused because their user, or their address if they have no user name, has too many sessions.
+    /// CONNECT packets rejected because their user has the maximum of sessions, or their address if they have no user
+    /// name.
     connects_refused_user_sessions,
-    /// Logins that failed: a plugin knew no such user, or another password.
+    /// Failed logins: a plugin knows no such user, or another password.
     logins_failed,
-    /// CONNECT packets refused because too many logins of their address, or with their user name, had failed.
+    /// CONNECT packets rejected because too many logins from their address, or with their user name, had failed.
     connects_refused_failed_logins,
-    /// Bytes received.
+    /// Received bytes.
     bytes_received,
-    /// Bytes sent.
+    /// Sent bytes.
     bytes_sent,
-    /// Bytes of payloads received.
+    /// Payload bytes of received PUBLISH packets.
     payload_bytes_received,
-    /// Bytes of payloads sent, those of retained messages and repeats among them.
+    /// Payload bytes of sent PUBLISH packets, including retained messages and repeats.
     payload_bytes_sent,
-    /// Messages that sessions have queued or in flight now; a message for several sessions counts for each.
+    /// Queued and in-flight messages of all sessions now; a message for several sessions counts for each.
     session_messages,
-    /// Packets now that wait for their connection to take them.
+    /// Packets that wait for a socket now.
     waiting_packets,
-    /// Their bytes.
+    /// Bytes of the packets that wait for a socket now.
     waiting_bytes,
-    /// PUBLISH packets whose receivers a shard still knew from an earlier one.
+    /// PUBLISH packets whose subscribers were found in the cache of a shard.
     matches_cached,
-    /// Messages of shared subscriptions that a member could not take and another one was given.
+    /// Messages of shared subscriptions that went to another member because the first one could not take them.
     shared_handed_on,
-    /// Publishes and subscribes refused by permissions.
+    /// Publishes and subscriptions denied by permissions.
     denied,
-    /// Connections closed because of malformed or unexpected packets.
+    /// Connections closed because of malformed packets or violations of the protocol.
     violations,
-    /// Connections closed because the client was silent for too long.
+    /// Connections closed because the client sent nothing for 1.5 times its Keep Alive.
     keep_alive_timeouts,
-    /// Connections closed because the client took no bytes for too long.
+    /// Connections closed because the client did not read for too long.
     stalled,
-    /// Connection tasks that panicked; their connection was closed, nothing else.
+    /// Panics of the tasks of connections; only the connection was closed.
     panics,
-    /// QoS 0 messages dropped because the client was slow.
+    /// QoS 0 messages dropped because the client read too slowly.
     dropped_qos0_backlog,
-    /// Messages dropped because a session's queue was full.
+    /// Messages dropped because the queue of a session was full.
     dropped_queue_full,
-    /// Messages that were acknowledged to their publisher, dropped because the queue of a kept session was full.
+    /// Acknowledged messages dropped because the queue of a stored session was full.
     dropped_acknowledged,
-    /// Sessions whose queue takes more than 80 % of its limit now.
+    /// Sessions now whose queue is more than 80 % full.
     queues_nearly_full,
-    /// Messages dropped because they expired before they could be sent.
+    /// Messages dropped because they expired in a queue.
     dropped_expired,
-    /// Messages dropped because the client takes no packet that large.
+    /// Messages dropped because they exceed the Maximum Packet Size of the client.
     dropped_too_large,
     /// QoS 0 messages dropped because the session has no connection.
     dropped_offline,
-    /// Messages dropped because the receiver may not see the topic.
+    /// Messages dropped because the subscriber has no permission for the topic.
     dropped_denied,
-    /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not take them.
+    /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not accept records.
     refused_no_room,
-    /// QoS 1 and 2 publishes refused because the queue of a kept session is full, or left unacknowledged after a wait.
+    /// QoS 1 and 2 publishes refused, or left unacknowledged after a wait, because the queue of a stored session is
+    /// full.
     refused_queue_full,
-    /// Publishes refused because more filters with wildcards agree with parts of their topic than a match may visit.
+    /// Publishes refused because too many filters with wildcards match parts of the topic.
     refused_too_many_filters,
-    /// QoS 1 and 2 publishes refused because memory is short, and they would have waited for a subscriber.
+    /// QoS 1 and 2 publishes refused because memory is short and the message would be queued.
     refused_memory,
-    /// Sessions refused because memory is short, and they would have been kept, or their will is larger than 1 KiB.
+    /// Sessions refused because memory is short: they would be stored, or their will has more than 1 KiB.
     refused_memory_sessions,
     /// Retained messages refused because memory is short.
     refused_memory_retained,
-    /// Clients disconnected because memory is short, and they sent a packet of more than 64 KiB.
+    /// Clients disconnected because memory is short and they sent a packet of more than 64 KiB.
     refused_memory_packets,
-    /// QoS 0 messages dropped because memory is short, and the client did not take them at once.
+    /// QoS 0 messages dropped because memory is short and the client did not read them at once.
     dropped_memory,
-    /// Times that a client was read slowly because memory is short, and its messages took most of it.
+    /// Times that a client was read slowly because memory is short and its messages took most of it.
     slowed_memory,
-    /// Old segments of the store that were read again.
+    /// Old segments of the store whose checksums were verified.
     store_scrubbed,
-    /// Those of them that were damaged.
+    /// Old segments of the store that were found damaged.
     store_damaged,
-    /// Retained messages refused because the store is full.
+    /// Retained messages refused because there is the maximum number of them.
     dropped_retained_full,
-    /// Retained messages refused because their user, or their address if they have no user name, has too many.
+    /// Retained messages refused because their user has the maximum of them, or their address if they have no user
+    /// name.
     refused_user_retained,
-    /// Retained messages withheld from a new subscription: their publisher may not publish them any more.
+    /// Retained messages not sent to a new subscription because their publisher may not publish to the topic any more.
     retained_withheld,
-    /// Wills that were published later, because too many were due at once (`wills_per_second`).
+    /// Wills published later because more than `wills_per_second` were due at once.
     wills_delayed,
-    /// Wills that were not published because their client may not.
+    /// Wills not published because their client may not publish to the topic, or is banned.
     dropped_will,
-    /// QoS 0 messages that became no row because the disk was busy or nearly full, or Kafka behind.
+    /// QoS 0 messages that did not become rows of a stream because the disk or Kafka was too slow or nearly full.
     dropped_stream_overload,
-    /// QoS 1 and 2 messages that waited for a session, or were under way to it, when it ended; and those of shared
-    /// subscriptions that came too late for it and that no other member could take.
+    /// QoS 1 and 2 messages that were queued or in flight when their session ended, and those of shared subscriptions
+    /// that no other member could take.
     dropped_session_ended,
 
     of_broker:
 
-    /// Clients connected now.
+    /// Connected clients now.
     clients_connected,
-    /// PUBLISH packets received.
+    /// Received PUBLISH packets.
     messages_received,
-    /// PUBLISH packets sent, retained ones and repeats among them.
+    /// Sent PUBLISH packets, including retained messages and repeats.
     messages_sent,
-    /// Packets received.
+    /// Received packets.
     packets_received,
-    /// Packets sent.
+    /// Sent packets.
     packets_sent,
-    /// Sessions that were kept and are still being read, after a start; 1 while nobody knows
-    /// how many.
+    /// Stored sessions that are not loaded yet after a start; 1 while their number is unknown.
     sessions_to_come,
-    /// Subscriptions held, shared ones among them.
+    /// Subscriptions now, including shared ones.
     subscriptions,
-    /// Shared subscriptions held.
+    /// Shared subscriptions now.
     shared_subscriptions,
     /// Blocks of the subscription directory.
     directory_nodes,
-    /// Bytes that it replaced and that wait for readers.
+    /// Bytes of the subscription directory that wait for readers before they are freed.
     directory_retired_bytes,
-    /// Changes that gave way to readers because too many of these waited.
+    /// Changes of the subscription directory that waited because too many bytes waited to be freed.
     directory_garbage_waits,
-    /// Messages retained, without the broker's own below `$SYS`.
+    /// Retained messages now, without those of the broker below `$SYS`.
     retained_messages,
     /// Entries written to the audit log.
     audit_entries,
@@ -276,14 +277,14 @@ counters! {
     uptime_s,
     /// Bytes of memory that the broker may use: `memory_bytes`.
     memory_budget_bytes,
-    /// Bytes that are used of it.
+    /// Used bytes of the memory budget.
     memory_used_bytes,
-    /// Those of messages: queued, in flight, retained, being written.
+    /// Used bytes of the memory budget for messages: queued, in flight, retained, being written.
     memory_messages_bytes,
-    /// Those of sessions and connections.
+    /// Used bytes of the memory budget for sessions and connections.
     memory_sessions_bytes,
-    /// Those of connections whose client is not let in yet.
+    /// Used bytes of the memory budget for connections without CONNACK.
     memory_pending_bytes,
-    /// Those of subscriptions, streams and the store.
+    /// Used bytes of the memory budget for subscriptions, streams and the store.
     memory_tables_bytes,
 }

@@ -22,12 +22,12 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(lift))
 }
 
-/// What a ban looks at.
+/// What a ban compares.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
     ClientId,
-    /// A regular expression of the whole identifier.
+    /// A regular expression that matches whole client identifiers.
     ClientIdRegex,
     Username,
     /// An IP address or network, such as `10.0.0.0/8`.
@@ -37,13 +37,13 @@ enum Kind {
 /// A ban in force.
 #[derive(Serialize, ToSchema)]
 struct Banned {
-    /// Names it in `DELETE /api/v1/bans/{id}`.
+    /// Identifier for `DELETE /api/v1/bans/{id}`.
     id: String,
     kind: Kind,
     value: String,
-    /// Why, for operators.
+    /// The reason, for operators.
     why: String,
-    /// When it ends, in unix milliseconds; null: not before it is lifted.
+    /// End of the ban, in Unix milliseconds; null: when it is lifted.
     until_ms: Option<u64>,
 }
 
@@ -119,19 +119,19 @@ async fn list(
 struct NewBan {
     kind: Kind,
     value: String,
-    /// Why, for operators; clients are not told.
+    /// The reason, for operators; it is not sent to clients.
     #[serde(default)]
     why: String,
-    /// How long; null: until it is lifted.
+    /// Duration of the ban; null: until it is lifted.
     duration_s: Option<u64>,
 }
 
-/// What a ban did.
+/// An added ban.
 #[derive(Serialize, ToSchema)]
 struct Added {
-    /// Names it in `DELETE /api/v1/bans/{id}`.
+    /// Identifier for `DELETE /api/v1/bans/{id}`.
     id: String,
-    /// Clients that it disconnected, without those of shards that did not answer in time.
+    /// Number of disconnected clients, without those of shards that did not answer in time.
     disconnected: usize,
 }
 
@@ -148,7 +148,7 @@ impl From<BanError> for Problem {
 /// Bytes of the texts of a ban.
 const TEXT_BYTES: usize = 4_096;
 
-/// Bans clients, and disconnects those that are connected. With a data folder it outlives the broker.
+/// Bans clients, and disconnects those that are connected. With a data folder the ban survives a restart.
 #[utoipa::path(post, path = "/api/v1/bans", tag = "access", request_body = NewBan, security(("key" = ["operate"])),
     responses((status = 201, body = Added)))]
 async fn add(

@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// A subscription of one client.
 #[derive(Serialize, ToSchema)]
 struct ClientSubscription {
-    /// With the mount point of the client in front.
+    /// The topic filter; it begins with the client's mount point, if it has one.
     filter: String,
     /// The group of a shared subscription.
     share: Option<String>,
@@ -40,7 +40,7 @@ struct ClientSubscription {
 /// How messages of a subscription are delivered.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SubscriptionOptions {
-    /// Highest QoS of its deliveries.
+    /// Maximum QoS of delivered messages.
     qos: u8,
     no_local: bool,
     retain_as_published: bool,
@@ -93,7 +93,7 @@ async fn subscriptions(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSubscription {
-    /// With the mount point of the client in front, as in lists; with `$share/GROUP/` before that a shared one.
+    /// The topic filter with the client's mount point, as in lists; a shared subscription has `$share/GROUP/` in front.
     filter: String,
     #[serde(default)]
     #[schema(maximum = 2)]
@@ -204,10 +204,10 @@ async fn unsubscribe(
 #[derive(Serialize, ToSchema)]
 struct InFlight {
     packet_id: u16,
-    /// Null once the client has the message and only its release counts.
+    /// Null after PUBREC: the client has the message.
     topic: Option<String>,
     qos: u8,
-    /// `waiting`: not sent yet. `sent`: PUBACK or PUBREC is to come. `released`: PUBCOMP is to come.
+    /// `waiting`: not sent yet. `sent`: waits for PUBACK or PUBREC. `released`: waits for PUBCOMP.
     state: &'static str,
     payload_bytes: Option<usize>,
 }
@@ -232,7 +232,7 @@ impl From<InFlightMessage> for InFlight {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct InFlightQuery {
-    /// Most items.
+    /// Maximum number of items.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,

@@ -26,14 +26,14 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 #[schema(as = Client)]
 struct ClientInfo {
     client_id: String,
-    /// The user name in force.
+    /// The user name, which a plugin may have set.
     username: Option<String>,
     connected: bool,
-    /// When the connection began, in unix milliseconds.
+    /// Begin of the connection, in Unix milliseconds.
     connected_at_ms: Option<u64>,
-    /// The listener that it came through last.
+    /// Name of the listener of the last connection.
     listener: Option<String>,
-    /// The address of the last connection, or `uid:1000` of a Unix socket; null if there was none since the broker began.
+    /// Address of the last connection, or `uid:1000` for a Unix socket; null if there was none since the start.
     address: Option<String>,
     port: Option<u16>,
     /// `3.1`, `3.1.1` or `5.0`.
@@ -41,31 +41,31 @@ struct ClientInfo {
     keep_alive_s: u16,
     /// Whether the last CONNECT asked for a new session.
     clean_start: bool,
-    /// How long the session outlives the connection; 4294967295 is for ever.
+    /// Session Expiry Interval; 4294967295 means that the session does not expire.
     session_expiry_s: u32,
     /// Number of subscriptions.
     subscriptions: usize,
     queue: Queue,
-    inflight: Window,
-    /// Bytes that the socket has not taken yet.
+    inflight: InFlightCounts,
+    /// Bytes that wait for the socket.
     backlog_bytes: usize,
     will_topic: Option<String>,
 }
 
-/// Messages that wait for a client.
+/// Queued messages.
 #[derive(Serialize, ToSchema)]
 struct Queue {
     messages: usize,
-    /// As far as they are in memory.
+    /// Bytes of the messages that are in memory.
     bytes: usize,
 }
 
-/// Messages that are not acknowledged.
+/// Numbers of messages whose acknowledgement is not complete.
 #[derive(Serialize, ToSchema)]
-struct Window {
-    /// Sent to the client.
+struct InFlightCounts {
+    /// QoS 1 and 2 messages to the client.
     out: usize,
-    /// QoS 1 and 2 messages of the client.
+    /// QoS 2 messages of the client that it has not released.
     r#in: usize,
 }
 
@@ -101,7 +101,7 @@ impl From<ClientSummary> for ClientInfo {
                 messages: client.queued,
                 bytes: client.queued_bytes,
             },
-            inflight: Window {
+            inflight: InFlightCounts {
                 out: client.in_flight,
                 r#in: client.receiving,
             },
@@ -150,23 +150,23 @@ struct ListQuery {
     version: Option<Version>,
     /// The name of a listener.
     listener: Option<String>,
-    /// Least number of queued messages.
+    /// Minimum number of queued messages.
     #[serde(default)]
     #[param(required = false)]
     min_queue: usize,
-    /// Least number of messages in flight.
+    /// Minimum number of messages in flight.
     #[serde(default)]
     #[param(required = false)]
     min_inflight: usize,
-    /// The order. Only a list by `client_id` has more than one page; others have the first `limit`, the highest first.
+    /// The order. Only lists by `client_id` have several pages; the others have the `limit` highest items.
     #[serde(default)]
     #[param(inline, required = false)]
     sort: Sort,
-    /// Most items of the page.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// The position of the page: `next` of the previous one.
+    /// Position of the page: `next` of the previous page.
     after: Option<String>,
 }
 
@@ -245,7 +245,7 @@ async fn one(
     Ok(Json(client.into()))
 }
 
-/// What becomes of a session.
+/// Whether the session is kept or ended.
 #[derive(Clone, Copy, Default, Deserialize, Eq, PartialEq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Session {
@@ -257,7 +257,7 @@ enum Session {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct DisconnectQuery {
-    /// `keep`: only the connection ends. `end`: the session, too, and the queued messages are lost.
+    /// `keep`: only the connection ends. `end`: the session ends, too, and its queued messages are dropped.
     #[serde(default)]
     #[param(inline, required = false)]
     session: Session,

@@ -87,11 +87,11 @@ struct NewKey {
 #[derive(Serialize, ToSchema)]
 struct AddedKey {
     name: String,
-    /// Shown this once: the file has only its hash.
+    /// The secret. It is not sent again: the file has only its hash.
     secret: String,
 }
 
-/// Adds a key to the file of keys, which is written anew.
+/// Adds a key to the key file.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "access", request_body = NewKey, security(("key" = ["admin"])),
     responses((status = 201, body = AddedKey)))]
 async fn add(
@@ -116,10 +116,10 @@ async fn add(
     Ok((StatusCode::CREATED, Json(AddedKey { name, secret })))
 }
 
-/// Takes a key out of the file of keys, which is written anew.
+/// Removes a key from the key file.
 #[utoipa::path(delete, path = "/api/v1/keys/{name}", tag = "access", security(("key" = ["admin"])),
     params(("name" = String, Path, description = "Name of the key")),
-    responses((status = 204, description = "Nobody is admitted with it any more")))]
+    responses((status = 204, description = "The key is not valid any more")))]
 async fn revoke(
     State(state): State<ApiState>,
     ApiPath(name): ApiPath<String>,

@@ -133,7 +133,7 @@ fn routes() -> OpenApiRouter<ApiState> {
 fn with_problems(mut document: Value) -> Value {
     let schema = json!({"$ref": "#/components/schemas/Problem"});
     let content = json!({problem::PROBLEM_JSON: {"schema": schema}});
-    let problem = json!({"description": "Why the request is refused", "content": content});
+    let problem = json!({"description": "The request failed", "content": content});
     let paths = document["paths"].as_object_mut();
     let items = paths.into_iter().flat_map(|paths| paths.values_mut());
     let operations = items.filter_map(Value::as_object_mut).flatten();

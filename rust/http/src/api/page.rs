@@ -10,14 +10,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct List<T> {
     /// The items of this page.
     pub(crate) items: Vec<T>,
     /// The value of `after` for the next page; null on the last one.
     pub(crate) next: Option<String>,
-    /// When the list was made, in unix milliseconds.
+    /// Time of the list, in Unix milliseconds.
     pub(crate) as_of_ms: u64,
     /// Shards whose part is missing or incomplete; empty if the list is whole.
     pub(crate) partial: Vec<Partial>,
@@ -28,7 +28,7 @@ pub(crate) struct List<T> {
 pub(crate) struct Partial {
     /// Number of the shard.
     shard: usize,
-    /// Why.
+    /// The reason.
     why: String,
 }
 
@@ -57,11 +57,11 @@ impl<'de> Deserialize<'de> for Limit {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
-    /// Most items of the page.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     pub(super) limit: Limit,
-    /// The position of the page: `next` of the previous one.
+    /// Position of the page: `next` of the previous page.
     pub(super) after: Option<String>,
 }
 

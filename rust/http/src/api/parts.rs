@@ -28,7 +28,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(store))
 }
 
-/// Listeners, with the fields that Mosquitto has, and ours.
+/// Listeners: the fields of Mosquitto's API, and further ones.
 #[derive(Serialize, ToSchema)]
 struct Listeners {
     listeners: Vec<ListenerInfo>,
@@ -41,11 +41,11 @@ struct Listeners {
 )]
 struct ListenerInfo {
     name: String,
-    /// As it is configured: a port of 0 is a free one.
+    /// The configured address; port 0 stands for a free port.
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    /// Of a Unix socket.
+    /// The path of a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     /// `mqtt` or `websockets`.
@@ -58,7 +58,7 @@ struct ListenerInfo {
     paused: bool,
     /// Connections now.
     connections: usize,
-    /// Most connections; null: as many as the broker has.
+    /// Maximum number of connections; null: the listener has no limit of its own.
     max_connections: Option<usize>,
 }
 
@@ -156,10 +156,10 @@ struct StreamInfo {
 #[derive(Serialize, ToSchema)]
 struct Partition {
     earliest: u64,
-    /// Rows before it are in files.
+    /// The first offset whose row is not in a file.
     sealed_end: u64,
     end: u64,
-    /// Rows that are in no file yet.
+    /// Number of rows that are not in files yet.
     unsealed: u64,
 }
 
@@ -180,7 +180,7 @@ impl From<Description> for StreamInfo {
     }
 }
 
-/// Lists the streams of rows; their rows and files are below `/v1/streams`.
+/// Lists the streams; their rows and files are below `/v1/streams`.
 #[utoipa::path(get, path = "/api/v1/streams", tag = "broker", security(("key" = ["view"])),
     responses((status = 200, body = List<StreamInfo>)))]
 async fn streams(
@@ -201,9 +201,9 @@ async fn streams(
 struct Store {
     /// Whether the broker has a data folder.
     enabled: bool,
-    /// `none` is no pressure: there is room. `soft`, `hard`.
+    /// How short space is on the disk: `none`, `soft` or `hard`.
     pressure: &'static str,
-    /// As in `$SYS/broker/store`.
+    /// Figures by name, as in `$SYS/broker/store`.
     figures: BTreeMap<String, u64>,
 }
 

@@ -29,10 +29,10 @@ pub(crate) struct Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemText {
-    /// `/errors/` and a word for programs.
+    /// `/errors/` and the code of the error.
     #[schema(example = "/errors/not_found")]
     r#type: String,
-    /// The status in words.
+    /// Name of the HTTP status.
     title: String,
     /// The HTTP status.
     status: u16,

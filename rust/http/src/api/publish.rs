@@ -22,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(post))
 }
 
-/// What a message is made of, beside its topic. It has `payload` or `payload_base64`, or neither if it is empty.
+/// Contents of a message. It has `payload` or `payload_base64`, or neither if the payload is empty.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Content {
@@ -71,18 +71,18 @@ struct NewMessage {
     properties: MessageProperties,
 }
 
-/// A message was routed.
+/// A published message.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Published {
-    /// Subscriptions that it matched.
+    /// Number of matching subscriptions.
     matched: usize,
     #[serde(skip)]
-    is_promised: bool,
+    is_acknowledged: bool,
 }
 
 impl IntoResponse for Published {
     fn into_response(self) -> Response {
-        let status = if self.is_promised {
+        let status = if self.is_acknowledged {
             StatusCode::OK
         } else {
             StatusCode::ACCEPTED
@@ -187,7 +187,7 @@ pub(super) async fn publish(
     let matched = published.await?.map_err(|error| refusal(&error))?;
     Ok(Published {
         matched,
-        is_promised: qos > QoS::AtMostOnce,
+        is_acknowledged: qos > QoS::AtMostOnce,
     })
 }
 
@@ -205,10 +205,10 @@ fn refusal(error: &PublishError) -> Problem {
     Problem::new(status, slug, error.to_string())
 }
 
-/// Publishes a message as the broker itself: no permissions are asked.
+/// Publishes a message as the broker itself: permissions are not checked.
 #[utoipa::path(post, path = "/api/v1/publish", tag = "messages", request_body = NewMessage, security(("key" = ["operate"])),
-    responses((status = 200, body = Published, description = "It is as safe as promised"),
-        (status = 202, body = Published, description = "QoS 0: nothing is promised")))]
+    responses((status = 200, body = Published, description = "The configured durability is reached"),
+        (status = 202, body = Published, description = "QoS 0: the message may be lost")))]
 async fn post(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,

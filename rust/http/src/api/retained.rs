@@ -34,14 +34,14 @@ struct Retained {
     topic: String,
     qos: u8,
     payload_bytes: usize,
-    /// Null: it does not expire.
+    /// Remaining time; null: the message does not expire.
     expires_in_s: Option<u32>,
     content_type: Option<String>,
     response_topic: Option<String>,
-    /// With the scope `payload`, and for a single topic alone.
+    /// The payload in base64; only for a single topic, and only with the scope `payload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
-    /// The same as text, if it is UTF-8.
+    /// The payload as text, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
 }
@@ -67,13 +67,13 @@ impl Retained {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
-    /// Topics that match it; default `#`, which does not match topics that begin with `$`.
+    /// Only topics that match this filter; default `#`, which does not match topics that begin with `$`.
     filter: Option<String>,
-    /// Most items of the page.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// The position of the page: `next` of the previous one.
+    /// Position of the page: `next` of the previous page.
     after: Option<String>,
 }
 
@@ -133,7 +133,7 @@ async fn one(
 /// Publishes a retained message. Slashes of the topic are sent as `%2F`.
 #[utoipa::path(put, path = "/api/v1/retained/{topic}", tag = "messages", security(("key" = ["operate"])),
     params(("topic" = String, Path, description = "Topic, percent-encoded")), request_body = Content,
-    responses((status = 200, body = Published), (status = 202, body = Published, description = "QoS 0: nothing is promised")))]
+    responses((status = 200, body = Published), (status = 202, body = Published, description = "QoS 0: the message may be lost")))]
 async fn put(
     State(state): State<ApiState>,
     ApiPath(topic): ApiPath<String>,
@@ -166,9 +166,9 @@ async fn delete_one(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct DeleteQuery {
-    /// Topics that match it.
+    /// Only topics that match this filter.
     filter: String,
-    /// Only says what would be removed; default true.
+    /// true: only counts the messages that would be removed. Default true.
     dry_run: Option<bool>,
     /// With `dry_run=false`: the number of messages that the dry run found.
     count: Option<usize>,
@@ -177,7 +177,7 @@ struct DeleteQuery {
 /// Removed messages, or those that would be removed.
 #[derive(Serialize, ToSchema)]
 struct Deleted {
-    /// How many.
+    /// Number of messages.
     count: usize,
     dry_run: bool,
     /// Some of their topics.
@@ -187,7 +187,7 @@ struct Deleted {
 /// Maximum number of topics in the result of a dry run.
 const SAMPLE: usize = 20;
 
-/// Removes the retained messages that match a filter. First ask without `dry_run=false`, then send the count that it found.
+/// Removes the retained messages that match a filter. Send first a dry run, then `dry_run=false` with the count of the dry run.
 #[utoipa::path(delete, path = "/api/v1/retained", tag = "messages", params(DeleteQuery), security(("key" = ["operate"])),
     responses((status = 200, body = Deleted)))]
 async fn delete_many(

@@ -20,20 +20,20 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// A subscription, or a receiver of the topic that was asked for.
+/// A subscription; in the list for a topic, a client that would receive its messages.
 #[derive(Serialize, ToSchema)]
-struct Held {
+struct FoundSubscription {
     /// Null if the shard of the client did not answer.
     client_id: Option<String>,
-    /// What it is subscribed to; null for a receiver of a topic, whose matching subscriptions count as one.
+    /// The topic filter; null in the list for a topic, where the matching subscriptions of a client are one item.
     filter: Option<String>,
-    /// The shared subscription that the receiver may be chosen for; null: it gets every message.
+    /// The shared subscription, of whose members one receives each message; null: not shared.
     group: Option<String>,
-    /// Highest QoS of the deliveries.
+    /// Maximum QoS of delivered messages.
     qos: u8,
 }
 
-impl From<ListedSubscription> for Held {
+impl From<ListedSubscription> for FoundSubscription {
     fn from(held: ListedSubscription) -> Self {
         Self {
             client_id: held.client_id.map(|id| id.to_string()),
@@ -44,7 +44,7 @@ impl From<ListedSubscription> for Held {
     }
 }
 
-impl From<Receiver> for Held {
+impl From<Receiver> for FoundSubscription {
     fn from(receiver: Receiver) -> Self {
         Self {
             client_id: receiver.client_id.map(|id| id.to_string()),
@@ -58,25 +58,25 @@ impl From<Receiver> for Held {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
-    /// Subscriptions with this filter; a shared one with `$share/GROUP/` in front of it.
+    /// Only subscriptions with this filter; those of a shared subscription with `$share/GROUP/` in front.
     filter: Option<String>,
-    /// Who would get a message of this topic.
+    /// Lists the clients that would receive a message on this topic.
     topic: Option<String>,
-    /// Most items of the page.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// The position of the page: `next` of the previous one. Not with `topic`, which lists the first receivers.
+    /// Position of the page: `next` of the previous page. Not with `topic`, which lists the first receivers.
     after: Option<String>,
 }
 
-/// Lists subscriptions in a fixed order, or who would get a message of `topic`.
+/// Lists subscriptions in a fixed order, or the clients that would receive a message on `topic`.
 #[utoipa::path(get, path = "/api/v1/subscriptions", tag = "clients", params(ListQuery), security(("key" = ["view"])),
-    responses((status = 200, body = List<Held>)))]
+    responses((status = 200, body = List<FoundSubscription>)))]
 async fn list(
     State(state): State<ApiState>,
     ApiQuery(query): ApiQuery<ListQuery>,
-) -> Result<Json<List<Held>>, Problem> {
+) -> Result<Json<List<FoundSubscription>>, Problem> {
     match (&query.topic, &query.filter, &query.after) {
         (None, ..) => all(&state, &query).await,
         (Some(topic), None, None) => receivers(&state, topic, query.limit).await,
@@ -85,7 +85,7 @@ async fn list(
     .map(Json)
 }
 
-async fn all(state: &ApiState, query: &ListQuery) -> Result<List<Held>, Problem> {
+async fn all(state: &ApiState, query: &ListQuery) -> Result<List<FoundSubscription>, Problem> {
     let parse = |text: &String| parse_subscription(text, &TopicLimits::WIDEST);
     let filter = query.filter.as_ref().map(parse).transpose()?;
     let after = behind(query.after.as_deref())?;
@@ -96,7 +96,11 @@ async fn all(state: &ApiState, query: &ListQuery) -> Result<List<Held>, Problem>
     let page = page.await?;
     let last = page.items.last().filter(|_| page.has_more);
     let next = last.map(|held| cursor(&format!("{} {}", held.session, held.filter.as_str())));
-    let items = page.items.into_iter().map(Held::from).collect();
+    let items = page
+        .items
+        .into_iter()
+        .map(FoundSubscription::from)
+        .collect();
     Ok(List::new(items, next, &page.missing))
 }
 
@@ -106,13 +110,21 @@ fn position(text: &str) -> Result<ListPosition, Problem> {
     position.ok_or_else(|| Problem::bad("after is not the position of a page of this list"))
 }
 
-async fn receivers(state: &ApiState, topic: &str, limit: Limit) -> Result<List<Held>, Problem> {
+async fn receivers(
+    state: &ApiState,
+    topic: &str,
+    limit: Limit,
+) -> Result<List<FoundSubscription>, Problem> {
     let page = state.broker.receivers(parse_topic(topic)?, limit.0).await?;
     let page = page.ok_or_else(|| {
         Problem::conflict(
             "too many filters with wildcards match parts of the topic: a message would be refused",
         )
     })?;
-    let items = page.items.into_iter().map(Held::from).collect();
+    let items = page
+        .items
+        .into_iter()
+        .map(FoundSubscription::from)
+        .collect();
     Ok(List::new(items, None, &page.missing))
 }

@@ -26,13 +26,13 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(openapi))
 }
 
-/// The broker at a glance. Counts are those since its start.
+/// Overview of the broker. Counters begin at its start.
 #[derive(Serialize, ToSchema)]
 struct Overview {
     version: &'static str,
     uptime_s: u64,
     now_ms: u64,
-    /// The levels of acknowledgements in force, in words.
+    /// The configured durability of messages, as text.
     promise: String,
     clients: Clients,
     subscriptions: u64,
@@ -41,14 +41,14 @@ struct Overview {
     messages: InAndOut,
     bytes: InAndOut,
     rates: Rates,
-    /// Messages that did not reach a receiver, by reason.
+    /// Dropped messages, by reason.
     dropped: BTreeMap<String, u64>,
-    /// Messages and clients that were refused, by reason.
+    /// Refused messages and clients, by reason.
     refused: BTreeMap<String, u64>,
     memory: Memory,
-    /// Space on the disk of the data folder: `none` is no pressure, `soft`, `hard`.
+    /// How short space is on the disk of the data folder: `none`, `soft` or `hard`.
     disk_pressure: &'static str,
-    /// What an operator should do something about.
+    /// Conditions that an operator should mend.
     warnings: Vec<Warning>,
 }
 
@@ -57,7 +57,7 @@ struct Clients {
     connected: u64,
     /// Sessions, with or without a connection.
     sessions: u64,
-    /// Sessions that are still being loaded.
+    /// Stored sessions that are not loaded yet.
     to_come: u64,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
 }
 
 fn warnings(health: &Health) -> Vec<Warning> {
-    let stuck = format!("shards have not turned for 10 s: {:?}", health.stuck);
+    let stuck = format!("shards have not run for 10 s: {:?}", health.stuck);
     let all = [
         (
             !health.stuck.is_empty(),
@@ -113,13 +113,13 @@ fn warnings(health: &Health) -> Vec<Warning> {
         (
             health.is_memory_full,
             "memory",
-            "the budget of memory is used up: new kept sessions are refused",
+            "the memory budget is used up: new stored sessions are refused",
             "raise limits.memory_bytes, or disconnect the largest clients",
         ),
         (
             !health.has_room_for_rows,
             "kafka",
-            "Kafka does not take records",
+            "Kafka does not accept records",
             "see the log for its error",
         ),
     ];
@@ -140,7 +140,7 @@ fn reasons(figures: &HashMap<String, u64>, prefix: &str) -> BTreeMap<String, u64
         .collect()
 }
 
-/// Returns the broker at a glance.
+/// Returns an overview of the broker.
 #[utoipa::path(get, path = "/api/v1/overview", tag = "broker", security(("key" = ["view"])),
     responses((status = 200, body = Overview)))]
 async fn overview(
@@ -192,7 +192,7 @@ async fn version(ApiQuery(_): ApiQuery<NoQuery>) -> &'static str {
 /// Maximum number of `$SYS` topics in one response.
 const SYS_TOPICS_MAX: usize = 10_000;
 
-/// Returns the topics below `$SYS` and their values: numbers where they are numbers. Empty if `sys_interval` is 0.
+/// Returns the `$SYS` topics and their values, as numbers where possible. Empty if `sys_interval` is 0.
 #[utoipa::path(get, path = "/api/v1/systree", tag = "broker", security(("key" = ["view"])),
     responses((status = 200, body = BTreeMap<String, Value>)))]
 async fn systree(
