@@ -69,13 +69,13 @@ def test_a_broker_that_is_not_there_is_not_healthy(
 
 def test_what_fails_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     body = (
-        b'{"checks":[{"detail":"shard 1 has not turned for 12 s","name":"shards","ok":false},'
+        b'{"checks":[{"detail":"shard 1 has not run for 12 s","name":"shards","ok":false},'
         b'{"name":"broker","ok":true}],"status":"failed"}'
     )
     head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
     assert answered(head + body) == 1
-    assert capsys.readouterr().out == "failed; shards: shard 1 has not turned for 12 s\n"
+    assert capsys.readouterr().out == "failed; shards: shard 1 has not run for 12 s\n"
 
 
 @pytest.mark.parametrize("body", [b"[]", b"hello", b'{"status":"x"}'])

@@ -8,7 +8,7 @@ use mqttcore_store::Pressure;
 use crate::runtime::memory::MemoryLevel;
 use crate::shard::EngineState;
 
-/// A shard that has not turned for so long is stuck.
+/// A shard that has not run for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of a broker, for those who watch it from outside.
@@ -21,7 +21,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub struct Health {
     /// How long ago each shard had its last turn; a running shard turns each 100 ms.
     pub turns: Vec<Duration>,
-    /// The shards that have not turned for 10 s. None while the broker stops.
+    /// The shards that have not run for 10 s. None while the broker stops.
     pub stuck: Vec<usize>,
     /// The store or a thread of the broker has failed: the broker disconnects its clients and stops.
     pub has_failed: bool,

@@ -21,13 +21,21 @@ pub(super) enum Probe {
 
 /// One condition of a probe.
 #[derive(Debug)]
-struct Check {
-    name: &'static str,
+pub(super) struct Check {
+    pub(super) name: &'static str,
     is_ok: bool,
     /// The probe succeeds even if this check fails.
     is_bearable: bool,
-    /// What is wrong, for people.
-    detail: Option<String>,
+    /// What is wrong, for people; `None` if nothing is.
+    pub(super) detail: Option<String>,
+    /// What an operator can do then.
+    pub(super) fix: &'static str,
+}
+
+/// The failed checks, of those whose cause an operator can mend.
+pub(super) fn failed(health: &Health) -> impl Iterator<Item = Check> {
+    let checks = [shards, store, disk, memory, rows].map(|check| check(health));
+    checks.into_iter().filter(|check| !check.is_ok)
 }
 
 impl Probe {
@@ -79,27 +87,41 @@ impl Probe {
                 sessions(health),
                 disk(health),
                 memory(health),
-                Check::new("rows", health.has_room_for_rows, || {
-                    "Kafka does not take records".into()
-                }),
+                rows(health),
             ],
         }
     }
 }
 
 fn shards(health: &Health) -> Check {
-    Check::new("shards", health.stuck.is_empty(), || {
+    let fix = "see the log; report it with a stack of the process";
+    Check::new("shards", fix, health.stuck.is_empty(), || {
         let stuck = health.stuck.iter().map(|shard| {
             let age = health.turns.get(*shard).copied().unwrap_or_default();
-            format!("shard {shard} has not turned for {} s", age.as_secs())
+            format!("shard {shard} has not run for {} s", age.as_secs())
         });
         stuck.collect::<Vec<_>>().join("; ")
     })
 }
 
 fn store(health: &Health) -> Check {
-    Check::new("broker", !health.has_failed, || {
+    let fix = "see the log, then restart the broker";
+    Check::new("broker", fix, !health.has_failed, || {
         "the store or a thread of the broker has failed; the log says why".into()
+    })
+}
+
+fn listeners(health: &Health) -> Check {
+    let fix = "wait until the broker has started";
+    Check::new("listeners", fix, health.is_listening, || {
+        "the listeners do not accept connections".into()
+    })
+}
+
+fn rows(health: &Health) -> Check {
+    let fix = "see the log for the error of Kafka";
+    Check::new("rows", fix, health.has_room_for_rows, || {
+        "Kafka does not accept records".into()
     })
 }
 
@@ -111,17 +133,20 @@ fn disk(health: &Health) -> Check {
             "the disk of the data folder is nearly full: new kept sessions and stored publishes are refused"
         }
     };
+    let fix = "make room on the disk of the data folder";
+    let is_ok = health.pressure == Pressure::None;
     Check {
         is_bearable: health.pressure == Pressure::Soft,
-        ..Check::new("disk", health.pressure == Pressure::None, || detail.into())
+        ..Check::new("disk", fix, is_ok, || detail.into())
     }
 }
 
 fn memory(health: &Health) -> Check {
+    let fix = "raise limits.memory_bytes, or disconnect the largest clients";
     Check {
         is_bearable: true,
-        ..Check::new("memory", !health.is_memory_full, || {
-            "the budget of memory is used up: new kept sessions and messages that would wait are refused".into()
+        ..Check::new("memory", fix, !health.is_memory_full, || {
+            "the memory budget is used up: new kept sessions, and messages that would be queued, are refused".into()
         })
     }
 }
@@ -141,6 +166,7 @@ fn listeners(health: &Health) -> Check {
 fn sessions(health: &Health) -> Check {
     Check::new(
         "sessions",
+        "wait until the sessions are loaded",
         health.sessions_to_come == Some(0),
         || match health.sessions_to_come {
             Some(count) => format!("{count} sessions are still being loaded"),
@@ -150,9 +176,15 @@ fn sessions(health: &Health) -> Check {
 }
 
 impl Check {
-    fn new(name: &'static str, is_ok: bool, detail: impl FnOnce() -> String) -> Self {
+    fn new(
+        name: &'static str,
+        fix: &'static str,
+        is_ok: bool,
+        detail: impl FnOnce() -> String,
+    ) -> Self {
         Self {
             name,
+            fix,
             is_ok,
             is_bearable: false,
             detail: (!is_ok).then(detail),
@@ -199,6 +231,7 @@ mod tests {
         for probe in [Probe::Live, Probe::Healthy, Probe::Ready] {
             assert_eq!(probe.answer(Some(&well())).status(), StatusCode::OK);
         }
+        assert_eq!(failed(&well()).count(), 0);
     }
 
     #[test]
@@ -211,7 +244,7 @@ mod tests {
             let found = failing(probe, &health);
             assert_eq!(
                 found,
-                [("shards", "shard 1 has not turned for 12 s".to_owned())]
+                [("shards", "shard 1 has not run for 12 s".to_owned())]
             );
             let status = probe.answer(Some(&health)).status();
             assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -226,6 +259,27 @@ mod tests {
         assert!(failing(Probe::Live, &health).is_empty());
         assert_eq!(failing(Probe::Healthy, &health)[0].0, "broker");
         assert_eq!(failing(Probe::Ready, &health)[0].0, "broker");
+    }
+
+    #[test]
+    fn an_operator_is_told_what_to_do_about_each_failed_check() {
+        let mut health = well();
+        health.stuck = vec![0];
+        health.has_failed = true;
+        health.pressure = Pressure::Soft;
+        health.is_memory_full = true;
+        health.has_room_for_rows = false;
+        health.sessions_to_come = Some(1);
+
+        let found: Vec<_> = failed(&health).collect();
+
+        let names: Vec<_> = found.iter().map(|check| check.name).collect();
+        assert_eq!(names, ["shards", "broker", "disk", "memory", "rows"]);
+        assert!(
+            found
+                .iter()
+                .all(|check| check.detail.is_some() && !check.fix.is_empty())
+        );
     }
 
     #[test]

@@ -191,7 +191,7 @@ counters! {
     dropped_qos0_backlog,
     /// Messages dropped because the queue of a session was full.
     dropped_queue_full,
-    /// Acknowledged messages dropped because the queue of a stored session was full.
+    /// Acknowledged messages dropped because the queue of a kept session was full.
     dropped_acknowledged,
     /// Sessions now whose queue is more than 80 % full.
     queues_nearly_full,
@@ -205,14 +205,14 @@ counters! {
     dropped_denied,
     /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not accept records.
     refused_no_room,
-    /// QoS 1 and 2 publishes refused, or left unacknowledged after a wait, because the queue of a stored session is
+    /// QoS 1 and 2 publishes refused, or left unacknowledged after a wait, because the queue of a kept session is
     /// full.
     refused_queue_full,
     /// Publishes refused because too many filters with wildcards match parts of the topic.
     refused_too_many_filters,
     /// QoS 1 and 2 publishes refused because memory is short and the message would be queued.
     refused_memory,
-    /// Sessions refused because memory is short: they would be stored, or their will has more than 1 KiB.
+    /// Sessions refused because memory is short: they would be kept, or their will has more than 1 KiB.
     refused_memory_sessions,
     /// Retained messages refused because memory is short.
     refused_memory_retained,
@@ -255,7 +255,7 @@ counters! {
     packets_received,
     /// Sent packets.
     packets_sent,
-    /// Stored sessions that are not loaded yet after a start; 1 while their number is unknown.
+    /// Kept sessions that are not loaded yet after a start; 1 while their number is unknown.
     sessions_to_come,
     /// Subscriptions now, including shared ones.
     subscriptions,

@@ -17,6 +17,7 @@ use super::page::unix_ms;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
 use super::rates::Rates;
+use crate::health;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -57,7 +58,7 @@ struct Clients {
     connected: u64,
     /// Sessions, with or without a connection.
     sessions: u64,
-    /// Stored sessions that are not loaded yet.
+    /// Kept sessions that are not loaded yet.
     to_come: u64,
 }
 
@@ -75,6 +76,7 @@ struct Memory {
 
 #[derive(Serialize, ToSchema)]
 struct Warning {
+    /// The name of the check, as in the response of `/readyz`.
     code: &'static str,
     text: String,
     /// What to do.
@@ -90,45 +92,12 @@ pub(super) fn pressure_name(pressure: Pressure) -> &'static str {
 }
 
 fn warnings(health: &Health) -> Vec<Warning> {
-    let stuck = format!("shards have not run for 10 s: {:?}", health.stuck);
-    let all = [
-        (
-            !health.stuck.is_empty(),
-            "stuck_shard",
-            stuck.as_str(),
-            "see the log; report it with a stack of the process",
-        ),
-        (
-            health.has_failed,
-            "failed",
-            "the store or a thread of the broker has failed",
-            "see the log, then restart the broker",
-        ),
-        (
-            health.pressure != Pressure::None,
-            "disk",
-            "the disk of the data folder has little room: stored publishes are refused",
-            "make room on the disk of the data folder",
-        ),
-        (
-            health.is_memory_full,
-            "memory",
-            "the memory budget is used up: new stored sessions are refused",
-            "raise limits.memory_bytes, or disconnect the largest clients",
-        ),
-        (
-            !health.has_room_for_rows,
-            "kafka",
-            "Kafka does not accept records",
-            "see the log for its error",
-        ),
-    ];
-    let in_force = all.into_iter().filter(|(is_so, ..)| *is_so);
-    in_force
-        .map(|(_, code, text, fix)| Warning {
-            code,
-            text: text.to_owned(),
-            fix,
+    let failed = health::failed(health);
+    failed
+        .map(|check| Warning {
+            code: check.name,
+            text: check.detail.unwrap_or_default(),
+            fix: check.fix,
         })
         .collect()
 }
