@@ -56,7 +56,7 @@ fn general(bytes: usize) -> Piece {
 ///
 /// The piece came from [`general`] with the same size, and nobody uses it any more.
 unsafe fn release_general(piece: Piece, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { dealloc(piece.as_ptr(), layout(bytes)) };
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    AuthorizeDecision, FullQueuePolicy, Grant, GrantLimits, LoginDecision, Promise, Secret,
+    AuthorizeDecision, Durability, FullQueuePolicy, Grant, GrantLimits, LoginDecision, Secret,
     SessionPolicy, Takeover,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
@@ -56,14 +56,14 @@ struct GrantFields<'py> {
     deny: Vec<String>,
     limits: GrantLimitsFields,
     session: Option<SessionTerms>,
-    promise: Option<DurabilityWord>,
+    durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
 }
 
-/// One of the words of `mqttcore.sessions.policy.Promise`.
+/// One of the words of `mqttcore.sessions.policy.Durability`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DurabilityWord(pub(crate) Promise);
+pub(crate) struct DurabilityWord(pub(crate) Durability);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for DurabilityWord {
     type Error = PyErr;
@@ -71,10 +71,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DurabilityWord {
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let word: String = object.extract()?;
         match word.as_str() {
-            "memory" => Ok(Self(Promise::Memory)),
-            "os" => Ok(Self(Promise::Os)),
-            "fsync" => Ok(Self(Promise::Fsync)),
-            _ => Err(PyValueError::new_err(format!("unknown promise {word:?}"))),
+            "memory" => Ok(Self(Durability::Memory)),
+            "os" => Ok(Self(Durability::Os)),
+            "fsync" => Ok(Self(Durability::Fsync)),
+            _ => Err(PyValueError::new_err(format!(
+                "unknown durability {word:?}"
+            ))),
         }
     }
 }
@@ -153,7 +155,7 @@ fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<
             messages_per_second: fields.limits.messages_per_second,
             ..GrantLimits::default()
         },
-        promise: fields.promise.map(|level| level.0),
+        durability: fields.durability.map(|level| level.0),
         queue_policy: fields.queue_policy.map(|policy| policy.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
         ..Grant::default()

@@ -131,9 +131,9 @@ impl PyEngine {
     }
 
     /// The levels of acknowledgements that are in force, in one line.
-    fn promises(&self, py: Python<'_>) -> Result<String, CoreError> {
+    fn guarantees(&self, py: Python<'_>) -> Result<String, CoreError> {
         let broker = self.running()?;
-        Ok(py.detach(|| broker.promises()))
+        Ok(py.detach(|| broker.guarantees()))
     }
 
     /// Publishes as the broker; returns the number of matching subscriptions.

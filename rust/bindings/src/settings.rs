@@ -9,10 +9,10 @@ use mqttcore_broker::tls::{
     CertificateFiles, ClientCertificates, Identity, MinVersion, TlsSettings,
 };
 use mqttcore_broker::{
-    AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, FullQueuePolicy,
-    InvalidNetwork, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network,
-    PeerIdentity, Promise, ProxySource, ShareLimits, TopicPromise, TopicQueuePolicy, UnixAddress,
-    WebSocketRules,
+    AddressLimits, ClientRates, Config, Data, Durability, FailedLoginLimits, FlappingLimits,
+    FullQueuePolicy, InvalidNetwork, InvalidProxySource, ListenAddress, Listener, ListenerCaps,
+    Network, PeerIdentity, ProxySource, ShareLimits, TopicDurability, TopicQueuePolicy,
+    UnixAddress, WebSocketRules,
 };
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::{QueuePolicy, ServerLimits};
@@ -33,14 +33,14 @@ struct SettingsFields<'py> {
     limits: ServerLimitsFields,
     data: String,
     scrub_interval_s: f64,
-    promise: DurabilityWord,
+    durability: DurabilityWord,
     topics: Vec<TopicFields>,
 }
 
 #[derive(FromPyObject)]
 struct TopicFields {
     filter: String,
-    promise: Option<DurabilityWord>,
+    durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
 }
 
@@ -53,7 +53,7 @@ struct ListenerFields<'py> {
     identity: Option<String>,
     access: Option<Bound<'py, PyAny>>,
     session: SessionTerms,
-    promise: Option<DurabilityWord>,
+    durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     transport: String,
     path: String,
@@ -207,8 +207,8 @@ pub(crate) fn engine_config(settings: &Bound<'_, PyAny>) -> PyResult<Config> {
         memory_bytes: limits.memory_bytes,
         spill_after: Duration::try_from_secs_f64(limits.queue_memory_s)?,
         scrub_every: Duration::try_from_secs_f64(fields.scrub_interval_s)?,
-        data: data(fields.data, fields.promise.0),
-        topic_promises: topic_rules(&fields.topics, topic_promise)?,
+        data: data(fields.data, fields.durability.0),
+        topic_durability: topic_rules(&fields.topics, topic_durability)?,
         queues_disk_bytes: limits.queues_disk_bytes,
         queue_policy: full_queue_policy(&limits.queue_policy),
         topic_queue_policies: topic_rules(&fields.topics, topic_queue_policy)?,
@@ -240,9 +240,9 @@ fn address_limits(limits: &ServerLimitsFields) -> PyResult<AddressLimits> {
 }
 
 /// An empty folder name keeps everything in memory.
-fn data(folder: String, promise: Promise) -> Option<Data> {
+fn data(folder: String, durability: Durability) -> Option<Data> {
     let folder = PathBuf::from(folder);
-    (!folder.as_os_str().is_empty()).then_some(Data { folder, promise })
+    (!folder.as_os_str().is_empty()).then_some(Data { folder, durability })
 }
 
 /// Parses the filter of each rule; returns the values of the rules for which `said` has one.
@@ -255,9 +255,9 @@ fn topic_rules<T>(
     Ok(all.into_iter().flatten().collect())
 }
 
-fn topic_promise(filter: TopicFilter, rule: &TopicFields) -> Option<TopicPromise> {
-    let promise = rule.promise?.0;
-    Some(TopicPromise { filter, promise })
+fn topic_durability(filter: TopicFilter, rule: &TopicFields) -> Option<TopicDurability> {
+    let durability = rule.durability?.0;
+    Some(TopicDurability { filter, durability })
 }
 
 fn topic_queue_policy(filter: TopicFilter, rule: &TopicFields) -> Option<TopicQueuePolicy> {
@@ -285,7 +285,7 @@ fn listener(object: &Bound<'_, PyAny>) -> PyResult<Listener> {
         proxies: proxies(&fields.proxy_from)?,
         identity: fields.identity.as_deref().map(identity_named).transpose()?,
         anonymous: anonymous.transpose()?,
-        promise: fields.promise.map(|level| level.0),
+        durability: fields.durability.map(|level| level.0),
         protocol_versions: fields
             .protocol_versions
             .iter()

@@ -165,7 +165,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Why the broker cannot go on, if it cannot: nothing is promised any more, and clients are sent
+    /// Why the broker cannot go on, if it cannot: nothing is acknowledged any more, and clients are sent
     /// away. Stop the broker then.
     pub fn failure(&self) -> Option<BrokerFailure> {
         self.wait_for_failure(Duration::ZERO)
@@ -281,12 +281,12 @@ impl Broker {
     }
 
     /// The levels of acknowledgements that are in force, in one line for people.
-    pub fn promises(&self) -> String {
-        let promises = self.ask(0, |shard| figures::promises_in_force(shard));
-        promises.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
+    pub fn guarantees(&self) -> String {
+        let guarantees = self.ask(0, |shard| figures::guarantees_in_force(shard));
+        guarantees.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 
-    /// Takes new limits, grants, promises and plugins into force; sockets, shards and the folder of
+    /// Takes new limits, grants, levels of durability and plugins into force; sockets, shards and the folder of
     /// the store stay as they are. A client's own level is that of its CONNECT.
     ///
     /// Returns which of the new listeners each bound one is now: that of its address and name, else
@@ -430,6 +430,6 @@ type Answer<T> = Box<dyn FnOnce(T)>;
 fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
     folder.map(|folder| Data {
         folder: folder.to_owned(),
-        promise: new.map_or(Durability::Fsync, |data| data.promise),
+        durability: new.map_or(Durability::Fsync, |data| data.durability),
     })
 }

@@ -56,10 +56,12 @@ pub(crate) fn tallies(engine: &EngineState) -> Tallies {
     Tallies::sum(&shards.collect::<Vec<_>>())
 }
 
-/// What is in force on `shard`, what an external log promises included.
-pub(crate) fn promises_in_force(shard: &Shard) -> String {
-    let external = shard.engine.rows.iter().flat_map(|rows| rows.promises());
-    let all = [shard.config().promises()].into_iter().chain(external);
+/// The durability in force on `shard`, and the guarantees of an external log, as one line for people.
+pub(crate) fn guarantees_in_force(shard: &Shard) -> String {
+    let external = shard.engine.rows.iter().flat_map(|rows| rows.guarantees());
+    let all = [shard.config().durability_text()]
+        .into_iter()
+        .chain(external);
     all.collect::<Vec<_>>().join("; ")
 }
 

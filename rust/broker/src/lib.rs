@@ -53,6 +53,7 @@ pub use clients::address::{AddressKey, names_an_address};
 pub use clients::bans::{Ban, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
+pub use config::durability::TopicDurability;
 pub use config::grants::{
     Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
     check_grant_rule,
@@ -62,7 +63,6 @@ pub use config::hooks::{
     ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
     NoHooks, PluginEvent, Reply,
 };
-pub use config::promise::TopicPromise;
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
@@ -74,7 +74,7 @@ pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use health::Health;
 pub use mqttcore_session::Secret;
-pub use mqttcore_store::Durability as Promise;
+pub use mqttcore_store::Durability;
 pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};

@@ -99,8 +99,8 @@ fn publish(shard: &Rc<Shard>, known: &mut SysTopics) {
     let stats = figures::stats(&shard.engine);
     let version = concat!("mqttcore ", env!("CARGO_PKG_VERSION"));
     publish_figure(shard, "version", version);
-    let promises = figures::promises_in_force(shard);
-    publish_figure(shard, "promise", &promises);
+    let guarantees = figures::guarantees_in_force(shard);
+    publish_figure(shard, "durability", &guarantees);
     let uptime = format!("{} seconds", stats.uptime_s);
     publish_figure(shard, "uptime", &uptime);
     publish_load(shard, &stats, known);
@@ -259,7 +259,7 @@ fn publish_message(shard: &Rc<Shard>, topic: TopicName<'_>, text: &[u8]) {
         // Sessions that are not loaded yet do not receive it.
         message = of(QoS::AtMostOnce);
     }
-    router::publish_promised(shard, Publication::new(None, topic, &message, None));
+    router::publish_accepted(shard, Publication::new(None, topic, &message, None));
 }
 
 #[cfg(test)]

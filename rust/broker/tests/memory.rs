@@ -51,14 +51,14 @@ unsafe impl GlobalAlloc for Counting {
         counts::note_allocation();
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         CHECKPOINT_PAGES.fetch_add(usize::from(layout.size() == PAGE), Ordering::Relaxed);
-        // SAFETY: the caller's promise about `layout` is passed on.
+        // SAFETY: the caller's contract about `layout` is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         CHECKPOINT_PAGES.fetch_sub(usize::from(layout.size() == PAGE), Ordering::Relaxed);
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        // SAFETY: the caller's contract about `pointer` and `layout` is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -34,7 +34,7 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
             let is_wiped = bytes.iter().all(|byte| *byte == 0);
             let _ = NOT_WIPED.try_with(|count| count.set(count.get() + usize::from(!is_wiped)));
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

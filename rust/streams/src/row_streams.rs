@@ -132,10 +132,10 @@ impl RowLog for RowStreams {
         self.producer.get().and_then(KafkaProducer::warning)
     }
 
-    fn promises(&self) -> Vec<String> {
+    fn guarantees(&self) -> Vec<String> {
         self.producer
             .get()
-            .map_or_else(Vec::new, KafkaProducer::promises)
+            .map_or_else(Vec::new, KafkaProducer::guarantees)
     }
 
     fn partition(

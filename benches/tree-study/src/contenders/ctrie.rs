@@ -325,7 +325,7 @@ unsafe fn free(branch: Link<INode>) {
     let guard = pin();
     let mut doomed = vec![branch];
     while let Some(next) = doomed.pop() {
-        // SAFETY: the caller's promise; every node is in one list, and each list is walked once.
+        // SAFETY: the caller's contract; every node is in one list, and each list is walked once.
         let node = unsafe { next.take() };
         doomed.extend_from_slice(&node.0.load(&guard).children);
     }

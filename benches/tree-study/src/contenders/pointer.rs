@@ -109,7 +109,7 @@ impl<T: Send + Sync + 'static> Link<T> {
     /// The link was found in a node that was reachable after `guard` was pinned.
     #[inline]
     pub(super) unsafe fn read(self, _: &Guard) -> &T {
-        // SAFETY: the caller's promise; freed only through the epoch or under exclusive access.
+        // SAFETY: the caller's contract; freed only through the epoch or under exclusive access.
         unsafe { &*self.0 }
     }
 
@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> Link<T> {
     ///
     /// Nothing that readers or writers will reach holds this link any more, and it is retired once.
     pub(super) unsafe fn retire(self, guard: &Guard) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { guard.defer_destroy(Shared::from(self.0)) };
     }
 
@@ -129,7 +129,7 @@ impl<T: Send + Sync + 'static> Link<T> {
     ///
     /// Nobody else uses or frees the link, now or later.
     pub(super) unsafe fn take(self) -> T {
-        // SAFETY: made by `Box` in `new`; the caller's promise.
+        // SAFETY: made by `Box` in `new`; the caller's contract.
         *unsafe { Box::from_raw(self.0.cast_mut()) }
     }
 }

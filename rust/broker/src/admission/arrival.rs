@@ -41,7 +41,7 @@ pub(crate) struct AdmittedConnection {
     pub(crate) login: Arc<Login>,
     pub(crate) access: Arc<CompiledGrant>,
     /// Durability of its messages and its session.
-    pub(crate) promise: Durability,
+    pub(crate) durability: Durability,
     /// The policy of its grant or its listener for publishes to sessions whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     pub(crate) greeting: ConnAckFields,
@@ -75,18 +75,18 @@ pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let is_resumed = resumed.is_some();
     let expiry_s = terms.session_expiry_s(&request);
     terms.session_present = is_resumed;
-    terms.durable = is_durable(shard, resumed.as_ref(), arrival.promise, expiry_s);
+    terms.durable = is_durable(shard, resumed.as_ref(), arrival.durability, expiry_s);
     let owner = session_share::owner(shard, &login, expiry_s);
     let changes = StoreChanges {
         // A session that the client is told has ended must not be restored.
         ended_at: stored_at.filter(|_| !terms.durable),
         keeps_will: !terms.durable
-            && session_records::keeps_will(shard, arrival.promise, &access, &request),
+            && session_records::keeps_will(shard, arrival.durability, &access, &request),
     };
     terms.changes_kept = changes.ended_at.is_some() || changes.keeps_will;
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
-    client.promise.set(arrival.promise);
+    client.durability.set(arrival.durability);
     let link = attach(shard, &client, &mut request, login, access);
     link.queue_policy.set(arrival.queue_policy);
     if is_resumed {
@@ -262,7 +262,7 @@ fn session_denied(
 /// The reason why a new session is denied: disk or limit of sessions.
 fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
     let is_to_be_kept =
-        arrival.promise > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
+        arrival.durability > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
     if is_to_be_kept && shard.is_short_of_room() {
         return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
     }

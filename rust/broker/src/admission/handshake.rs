@@ -321,7 +321,9 @@ fn move_to_shard(
     };
     let home = shard.engine.shard_of(&admitted.login.client_id);
     let grant = &admitted.access.grant;
-    let promise = shard.config().promise_to(grant.promise, policy.promise);
+    let durability = shard
+        .config()
+        .client_durability(grant.durability, policy.durability);
     let queue_policy = grant.queue_policy.or(policy.queue_policy);
     let arrival = AdmittedConnection {
         transport,
@@ -330,7 +332,7 @@ fn move_to_shard(
         request: admitted.request,
         login: admitted.login,
         access: admitted.access,
-        promise,
+        durability,
         queue_policy,
         greeting: admitted.greeting,
     };

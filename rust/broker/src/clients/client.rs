@@ -54,7 +54,7 @@ pub(crate) struct Client {
     /// Where the store keeps its will.
     pub(crate) kept_will: Cell<KeptWill>,
     /// Durability of the client's messages and requests.
-    pub(crate) promise: Cell<Durability>,
+    pub(crate) durability: Cell<Durability>,
     /// Acknowledgements of this client that wait for the store.
     pub(crate) ack_order: AckOrder,
 }
@@ -91,14 +91,14 @@ impl Client {
             is_queue_judged: Cell::new(false),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
-            promise: Cell::new(Durability::Fsync),
+            durability: Cell::new(Durability::Fsync),
             ack_order: AckOrder::default(),
         }
     }
 
     /// Durability of the kept session.
     pub(crate) fn kept_at(&self) -> Durability {
-        self.promise.get().max(Durability::Os)
+        self.durability.get().max(Durability::Os)
     }
 
     /// Replaces the identity and the grant.

@@ -26,7 +26,7 @@ pub struct Grant {
     /// How its session may be kept, resumed and taken over.
     pub session: SessionPolicy,
     /// Durability of the client's messages and requests; `None`: the listener decides.
-    pub promise: Option<Durability>,
+    pub durability: Option<Durability>,
     /// Queue policy for its publishes to kept sessions with a full queue; `None`: the listener decides.
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.

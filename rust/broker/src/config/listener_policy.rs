@@ -44,7 +44,7 @@ pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<CompiledGrant>>,
     /// Durability of its clients' messages and requests.
-    pub(crate) promise: Option<Durability>,
+    pub(crate) durability: Option<Durability>,
     /// Versions of MQTT that it accepts.
     pub(crate) protocol_versions: Box<[ProtocolVersion]>,
     /// Maximum number of connections; 0 means no limit.
@@ -120,7 +120,7 @@ fn compile(
     Ok(ListenerPolicy {
         name: Arc::from(listener.name.as_str()),
         anonymous: anonymous.map(Arc::new),
-        promise: listener.promise,
+        durability: listener.durability,
         protocol_versions: listener.protocol_versions.as_slice().into(),
         max_connections: listener.max_connections,
         caps,
@@ -201,7 +201,7 @@ pub(crate) fn policies_of(
                 |policy| Arc::clone(&policy.name),
             ),
             anonymous: found.and_then(|policy| policy.anonymous.clone()),
-            promise: found.and_then(|policy| policy.promise),
+            durability: found.and_then(|policy| policy.durability),
             protocol_versions: found.map_or_else(
                 || bound.protocol_versions.as_slice().into(),
                 |policy| policy.protocol_versions.clone(),

@@ -5,11 +5,11 @@
 mod address;
 pub(crate) mod address_limits;
 pub(crate) mod client_rates;
+pub(crate) mod durability;
 pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod listener_policy;
 pub(crate) mod network;
-pub(crate) mod promise;
 mod proxy_source;
 pub(crate) mod queue_policy;
 mod settings;

@@ -14,8 +14,8 @@ use mqttcore_topics::{MountPoint, Strategy};
 use crate::config::address::ListenAddress;
 use crate::config::address_limits::{AddressLimits, FailedLoginLimits, FlappingLimits};
 use crate::config::client_rates::ClientRates;
+use crate::config::durability::TopicDurability;
 use crate::config::grants::{Grant, ListenerCaps};
-use crate::config::promise::TopicPromise;
 use crate::config::proxy_source::ProxySource;
 use crate::config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 use crate::config::share_limits::ShareLimits;
@@ -76,7 +76,7 @@ pub struct Config {
     /// The store of sessions and messages; `None` keeps them in memory only.
     pub data: Option<Data>,
     /// Durability of messages by topic; the first matching rule applies.
-    pub topic_promises: Vec<TopicPromise>,
+    pub topic_durability: Vec<TopicDurability>,
     /// Queue policy for publishes to kept sessions with a full queue, unless the topic, the grant of the publisher or
     /// its listener has one.
     pub queue_policy: FullQueuePolicy,
@@ -99,7 +99,7 @@ pub struct Data {
     /// The folder; created if missing.
     pub folder: PathBuf,
     /// The default durability of sessions and messages.
-    pub promise: Durability,
+    pub durability: Durability,
 }
 
 impl Default for Config {
@@ -132,7 +132,7 @@ impl Default for Config {
             data: None,
             system_time: SystemTime::now,
             accepts_clock: false,
-            topic_promises: Vec::new(),
+            topic_durability: Vec::new(),
             queues_disk_bytes: 0,
             queue_policy: FullQueuePolicy::default(),
             topic_queue_policies: Vec::new(),
@@ -159,7 +159,7 @@ pub struct Listener {
     /// Certificates and rules for client certificates; `None`: no encryption.
     pub tls: Option<TlsSettings>,
     /// Durability for clients whose grant has none; `None`: that of the broker.
-    pub promise: Option<Durability>,
+    pub durability: Option<Durability>,
     /// Accepted versions of MQTT.
     pub protocol_versions: Vec<ProtocolVersion>,
     /// Maximum number of connections, in addition to `Config::connections`; 0 means no limit.
@@ -183,7 +183,7 @@ impl Listener {
             anonymous: None,
             websocket: None,
             tls: None,
-            promise: None,
+            durability: None,
             protocol_versions: ProtocolVersion::ALL.to_vec(),
             max_connections: 0,
             caps: ListenerCaps::default(),

@@ -182,7 +182,7 @@ impl Connection {
             self.handle_batch(unread.batch())?;
             return Ok(Poll::Ready(()));
         }
-        let may_keep = self.shard.config().may_keep(self.client.promise.get());
+        let may_keep = self.shard.config().may_keep(self.client.durability.get());
         if self.link.pace.get() == Pace::Held
             || self.outbox_len() >= READ_BELOW_BYTES
             || self

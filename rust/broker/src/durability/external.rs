@@ -7,7 +7,7 @@
 //!   store has what it has to keep. A record that it did not take ends the publisher's connection
 //!   without an acknowledgement, so that it sends the message again.
 //! * **QoS 2** goes to the external log first. When that has it, the message is accepted: written to the
-//!   store, delivered, acknowledged. So a broker that dies between the two has promised nothing.
+//!   store, delivered, acknowledged. So a broker that dies between the two has acknowledged nothing.
 //!
 //! While more waits for the external log than should, publishers that wait for it are not read.
 
@@ -68,8 +68,8 @@ struct Pending {
 pub(crate) enum RecordOrigin {
     /// Nobody waits.
     None,
-    /// An acknowledgement on this connection waits.
-    Promised(Rc<Client>, Rc<Link>),
+    /// A publisher, whose acknowledgement waits.
+    Publisher(Rc<Client>, Rc<Link>),
     /// A step that waits for it.
     Asking(oneshot::Sender<Result<(), LostRecord>>),
 }

@@ -3,7 +3,7 @@
 //!
 //! A shard collects the records of a turn and hands them over at the turn's end, before its messages for other shards
 //! leave and before it writes to a socket. The store answers with a ticket; what depends on the records waits for it:
-//! acknowledgements, and the delivery of what was published at QoS 2 (decisions 2 and 19). `config/promise.rs` says how
+//! acknowledgements, and the delivery of what was published at QoS 2 (decisions 2 and 19). `config/durability.rs` says how
 //! safe is safe enough.
 
 use std::cell::{Cell, RefCell};
@@ -26,8 +26,8 @@ pub(crate) struct ShardLogWriter {
     batch: RefCell<Batch>,
     /// The highest durability that one of them needs.
     durability: Cell<Durability>,
-    /// Clients with acknowledgements that depend on them.
-    promising: RefCell<Vec<Rc<Client>>>,
+    /// Clients with held acknowledgements that depend on them.
+    held_clients: RefCell<Vec<Rc<Client>>>,
     /// Other continuations that depend on them.
     held: RefCell<Vec<(Durability, Continuation)>>,
     /// Continuations that wait for records of earlier turns.
@@ -44,7 +44,7 @@ impl ShardLogWriter {
             log,
             batch: RefCell::default(),
             durability: Cell::new(Durability::Memory),
-            promising: RefCell::default(),
+            held_clients: RefCell::default(),
             held: RefCell::default(),
             ack_queues: AckQueues::new(awaited),
             recipients: RefCell::default(),
@@ -77,7 +77,7 @@ impl ShardLogWriter {
     /// Holds acknowledgements to `client` until all records so far have reached `durability`.
     pub(crate) fn hold_acknowledgement(&self, client: &Rc<Client>, durability: Durability) {
         if client.ack_order.require(durability) {
-            self.promising.borrow_mut().push(Rc::clone(client));
+            self.held_clients.borrow_mut().push(Rc::clone(client));
         }
     }
 
@@ -107,13 +107,13 @@ impl ShardLogWriter {
 
     /// Appends the records of this turn to the log, and queues what depends on them.
     pub(crate) fn commit(&self) {
-        let mut promising = self.promising.borrow_mut();
+        let mut held_clients = self.held_clients.borrow_mut();
         let mut held = self.held.borrow_mut();
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
             // If an earlier acknowledgement of the client waits for a higher durability, this one
             // waits for it, too, so the records get that durability.
-            let clients = promising
+            let clients = held_clients
                 .iter()
                 .filter_map(|client| client.ack_order.durability());
             let others = held.iter().map(|(durability, _)| *durability);
@@ -122,7 +122,7 @@ impl ShardLogWriter {
             self.ack_queues
                 .advance_to(self.log.append(&mut batch, durability), durability);
         }
-        for client in promising.drain(..) {
+        for client in held_clients.drain(..) {
             let durability = client.ack_order.enqueue();
             let token = client.session.borrow().last_token();
             let record = client.external_record();

@@ -39,7 +39,7 @@ impl QueuePage {
     ///
     /// # Errors
     ///
-    /// Those of the store: what was promised cannot be read.
+    /// Those of the store: acknowledged messages cannot be read.
     pub(crate) fn read(
         store: &dyn Store,
         clock: KeptClock,

@@ -55,7 +55,7 @@ pub trait RowLog: Figures {
     fn warning(&self) -> Option<String>;
 
     /// What an acknowledgement of the external log means, for people.
-    fn promises(&self) -> Vec<String>;
+    fn guarantees(&self) -> Vec<String>;
 
     /// The partition of a row of `bytes`; `None` if the row is too large, which is counted.
     fn partition(

@@ -322,7 +322,7 @@ impl DurableLog {
         self.events.get().and_then(Weak::upgrade)
     }
 
-    /// Nothing can be kept any more: nothing is promised any more, and everybody is told so.
+    /// Nothing can be kept any more: nothing is acknowledged any more, and all shards are notified.
     pub(crate) fn fail(&self, error: &StoreError) {
         if self.failure.set(error.clone()).is_ok()
             && let Some(events) = self.events()
@@ -344,7 +344,7 @@ fn io_error(doing: &'static str, file: String) -> impl FnOnce(io::Error) -> Stor
     }
 }
 
-/// What opening the store had to put right, for people; nothing was promised of what is cut off.
+/// What opening the store had to put right, for people; nothing of what is cut off was acknowledged.
 fn mended(recovery: &Recovery) -> Option<String> {
     let torn = recovery.torn.as_ref().map(|torn| {
         let (bytes, file, offset) = (torn.bytes, &torn.file, torn.offset);

@@ -69,8 +69,8 @@ impl BrokerHandle {
     /// # Errors
     ///
     /// [`AskError`]
-    pub async fn promises(&self) -> Result<String, AskError> {
-        self.read(0, |shard| figures::promises_in_force(shard))
+    pub async fn guarantees(&self) -> Result<String, AskError> {
+        self.read(0, |shard| figures::guarantees_in_force(shard))
             .await
     }
 

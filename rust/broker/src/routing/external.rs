@@ -60,8 +60,8 @@ pub(crate) fn produce(shard: &Shard, publication: &Publication<'_>, targets: &[T
             queue.push(stream, message, source, RecordOrigin::None);
             continue;
         };
-        let promised = RecordOrigin::Promised(Rc::clone(client), Rc::clone(&connection));
-        let number = queue.push(stream, message, source, promised);
+        let origin = RecordOrigin::Publisher(Rc::clone(client), Rc::clone(&connection));
+        let number = queue.push(stream, message, source, origin);
         if connection.external_record.get() != LOST {
             connection.external_record.set(number);
         }
@@ -192,7 +192,7 @@ fn tell(shard: &Shard, publisher: RecordOrigin, lost: LostRecord) {
             // As in `settle`.
             let _ = asking.send(Err(lost));
         }
-        RecordOrigin::Promised(client, link) => {
+        RecordOrigin::Publisher(client, link) => {
             tell_lost(shard, &client, &lost);
             link.external_record.set(LOST);
             if client.has_link(&link) {

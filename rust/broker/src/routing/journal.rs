@@ -56,7 +56,7 @@ fn go_on(shard: &Rc<Shard>, journal: &ShardLogWriter, then: Continuation) {
 /// Writes a note together with the other records of this turn.
 pub(crate) fn write_note(shard: &Shard, key: &str, value: &[u8]) {
     if let Some(journal) = &shard.journal {
-        let durability = shard.config().promise().max(Durability::Os);
+        let durability = shard.config().durability().max(Durability::Os);
         journal.write(durability, &Record::Note { key, value });
     }
 }

@@ -44,8 +44,8 @@ pub(crate) fn write_published(
     let is_exact = publication.message.qos() == QoS::ExactlyOnce;
     let own = is_written.then_some(durability);
     let publisher = publication.publisher;
-    let promised = publisher.and_then(|client| client.ack_order.durability());
-    own.max(promised)
+    let acknowledging = publisher.and_then(|client| client.ack_order.durability());
+    own.max(acknowledging)
         .max(journal.ack_queues.durability_of_deliveries())
         .filter(|_| is_exact)
 }
@@ -53,8 +53,8 @@ pub(crate) fn write_published(
 /// The durability that a publish needs before it is acknowledged.
 pub(crate) fn durability_of(shard: &Shard, publication: &Publication<'_>) -> Durability {
     let (config, publisher) = (shard.config(), publication.publisher);
-    let publisher = publisher.map_or_else(|| config.promise(), |client| client.promise.get());
-    config.promise_on(publication.topic, publisher)
+    let publisher = publisher.map_or_else(|| config.durability(), |client| client.durability.get());
+    config.durability_on(publication.topic, publisher)
 }
 
 /// Whether a publish with these targets needs a record and the disk is too full for it.
@@ -251,7 +251,7 @@ fn number_deliveries(
 }
 
 /// The session that the store keeps a delivery for, if for one. A QoS 0 publish that was upgraded is not kept on a disk
-/// that is nearly full: nobody was promised anything.
+/// that is nearly full: nothing of it was acknowledged.
 fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
     let is_lossy = message.qos() == QoS::AtMostOnce && shard.is_short_of_room();
     let is_kept = outgoing_qos(shard, message, target.qos) > QoS::AtMostOnce && !is_lossy;

@@ -26,7 +26,7 @@ pub(crate) struct Publication<'a> {
     /// Kafka has it already.
     pub(crate) is_logged: bool,
     /// It was accepted before: it is recorded, and kept as the retained one, whatever becomes of it here.
-    pub(crate) is_promised: bool,
+    pub(crate) is_accepted: bool,
     /// What the router says of it.
     pub(crate) routed: Routed,
 }
@@ -59,7 +59,7 @@ impl<'a> Publication<'a> {
             packet_id,
             retaining: Retaining::default(),
             is_logged: false,
-            is_promised: false,
+            is_accepted: false,
             routed: Routed::default(),
         }
     }

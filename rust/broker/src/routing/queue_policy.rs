@@ -2,7 +2,7 @@
 //!
 //! A **message** has the policy of the first rule that matches its topic, whoever publishes it; else that of its
 //! publisher's grant; else that of the publisher's listener; else the broker's. It holds for deliveries that the store
-//! keeps, since an acknowledgement promises no others.
+//! keeps, since an acknowledgement covers no others.
 //!
 //! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher
 //! cannot be told: it waits, with its message, until there is room, and is disconnected without
@@ -38,7 +38,7 @@ pub(crate) fn is_refused_when_full(shard: &Shard, publication: &Publication<'_>)
             .publisher
             .and_then(|client| client.queue_policy())
     };
-    !publication.is_promised
+    !publication.is_accepted
         && publication.message.qos() > QoS::AtMostOnce
         && shard.config().queue_policy_on(publication.topic, said()) == FullQueuePolicy::Refuse
 }

@@ -59,7 +59,7 @@ pub(crate) fn route(
 
 /// Decides which of its targets get a message, and writes what it leaves behind.
 fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Target]) {
-    if publication.routed.refused.is_some() && !publication.is_promised {
+    if publication.routed.refused.is_some() && !publication.is_accepted {
         return;
     }
     let kept = leave_out_full(shard, publication, targets);
@@ -84,7 +84,7 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
 /// [`check_retained`] has looked, or which makes room.
 fn is_decided(publication: &Publication<'_>) -> bool {
     let outcome = publication.retaining.outcome;
-    publication.is_promised || matches!(outcome, Retention::Kept | Retention::Cleared)
+    publication.is_accepted || matches!(outcome, Retention::Kept | Retention::Cleared)
 }
 
 /// Why a message is refused that would go to `targets`: the disk or memory has no room for what it leaves behind.
@@ -190,16 +190,16 @@ fn ask_targets<T>(
     answer
 }
 
-/// Publishes as the broker itself what has been promised already.
+/// Publishes a message of the broker itself that was accepted before.
 pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) {
     let mut publication = Publication::new(None, message.topic_name(), message, None);
     retain::store(shard, &mut publication);
-    publish_promised(shard, publication);
+    publish_accepted(shard, publication);
 }
 
-/// Publishes what has been promised already; one that cannot be matched goes to nobody, is counted, and stands in the log.
-pub(crate) fn publish_promised(shard: &Rc<Shard>, mut publication: Publication<'_>) {
-    publication.is_promised = true;
+/// Publishes a message that was accepted before. If it cannot be matched, it goes to nobody, is counted and logged.
+pub(crate) fn publish_accepted(shard: &Rc<Shard>, mut publication: Publication<'_>) {
+    publication.is_accepted = true;
     route(shard, &mut [publication], |publication, routed| {
         if let Err(why) = routed {
             report_unroutable(shard, publication, why);

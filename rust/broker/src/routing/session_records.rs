@@ -51,12 +51,12 @@ pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
 /// lives in memory alone is not, nor is it while the disk is nearly full.
 pub(crate) fn keeps_will(
     shard: &Shard,
-    promise: Durability,
+    durability: Durability,
     access: &CompiledGrant,
     request: &ConnectRequest,
 ) -> bool {
     let has_room = shard.journal.is_some() && !shard.is_short_of_room();
-    has_room && promise > Durability::Memory && will_of(access, request).is_some()
+    has_room && durability > Durability::Memory && will_of(access, request).is_some()
 }
 
 /// The will that a client brings, if it may publish it.

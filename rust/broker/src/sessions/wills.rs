@@ -123,5 +123,5 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
     }
     let mut publication = Publication::new(Some(client), topic, message, None);
     retain::store(shard, &mut publication);
-    router::publish_promised(shard, publication);
+    router::publish_accepted(shard, publication);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_broker::{Broker, Config, Data, Durability};
 
 use super::{config, start, v5};
 
@@ -35,7 +35,7 @@ impl Home {
     pub fn data(&self, number: u32) -> Data {
         Data {
             folder: self.life(number),
-            promise: Promise::Os,
+            durability: Durability::Os,
         }
     }
 
@@ -46,13 +46,13 @@ impl Home {
 
     /// The same with a configuration; data are kept as it says.
     pub fn start_with(&self, number: u32, config: Config) -> Broker {
-        let promise = config
+        let durability = config
             .data
             .as_ref()
-            .map_or(Promise::Os, |data| data.promise);
+            .map_or(Durability::Os, |data| data.durability);
         let folder = self.life(number);
         start(Config {
-            data: Some(Data { folder, promise }),
+            data: Some(Data { folder, durability }),
             ..config
         })
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Grant, Listener, Promise, TopicPromise};
+use mqttcore_broker::{Broker, Config, Data, Durability, Grant, Listener, TopicDurability};
 use mqttcore_codec::QoS;
 
 use crate::common::{
@@ -26,16 +26,16 @@ fn started(data: Option<Data>) -> Broker {
         ..config()
     };
     config.listeners.push(Listener {
-        promise: Some(Promise::Memory),
+        durability: Some(Durability::Memory),
         ..config.listeners[0].clone()
     });
-    config.topic_promises = vec![TopicPromise {
+    config.topic_durability = vec![TopicDurability {
         filter: filter("lost/#"),
-        promise: Promise::Memory,
+        durability: Durability::Memory,
     }];
     let plugin = Plugin::default().authenticate(|_, reply| {
         reply.send(allow(Grant {
-            promise: Some(Promise::Memory),
+            durability: Some(Durability::Memory),
             ..Grant::everything()
         }));
     });
@@ -159,10 +159,11 @@ fn level_memory_pays_nothing_for_a_store_that_is_there() {
     drop(bare);
     let home = Home::new();
 
-    for promise in [Promise::Memory, Promise::Fsync] {
-        let folder = home.life(promise as u32);
-        let broker = started(Some(Data { folder, promise }));
-        let is_said = |says: Says| matches!(says, Says::Broker) == (promise == Promise::Memory);
+    for durability in [Durability::Memory, Durability::Fsync] {
+        let folder = home.life(durability as u32);
+        let broker = started(Some(Data { folder, durability }));
+        let is_said =
+            |says: Says| matches!(says, Says::Broker) == (durability == Durability::Memory);
         let said = all
             .into_iter()
             .zip(without)

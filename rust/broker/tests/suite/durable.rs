@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Promise};
+use mqttcore_broker::{Broker, Config, Durability};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS};
 use mqttcore_session::ServerLimits;
 use mqttcore_store::files::{Files, Folder};
@@ -184,7 +184,7 @@ fn a_will_of_a_client_of_level_memory_leaves_nothing_in_the_store() {
     let home = Home::new();
     let config = || {
         let mut config = config_with_limits(|_| ());
-        config.listeners[0].promise = Some(Promise::Memory);
+        config.listeners[0].durability = Some(Durability::Memory);
         config
     };
     let first = home.start_with(0, config());

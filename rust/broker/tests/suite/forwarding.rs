@@ -9,7 +9,7 @@ use mqttcore_codec::{
     SubscriptionOptions, Text,
 };
 
-use mqttcore_broker::{Action, AuthorizeDecision, Config, Data, Grant, Promise};
+use mqttcore_broker::{Action, AuthorizeDecision, Config, Data, Durability, Grant};
 
 use crate::common::{
     Client, Hello, Home, Plugin, Received, allow, bridge, config, start, start_with, v3, v5,
@@ -384,7 +384,7 @@ fn pubrec_leaves_before_the_own_copy_where_a_plugin_was_asked() {
 fn pubrec_leaves_before_the_own_copy_where_an_earlier_message_waits_for_the_disk() {
     let home = Home::new();
     let fsync = Data {
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
         ..home.data(0)
     };
     let broker = start(Config {

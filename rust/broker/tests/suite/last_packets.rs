@@ -1,6 +1,6 @@
 //! Acknowledgements that are due when the broker ends a connection: they leave before DISCONNECT.
 
-use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_broker::{Broker, Config, Data, Durability};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 
@@ -12,7 +12,7 @@ use crate::common::{
 fn on_disk(home: &Home) -> Config {
     Config {
         data: Some(Data {
-            promise: Promise::Fsync,
+            durability: Durability::Fsync,
             ..home.data(0)
         }),
         ..config()

@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, EventKind, Grant, Listener, Promise, TopicPromise};
+use mqttcore_broker::{
+    Broker, Config, Data, Durability, EventKind, Grant, Listener, TopicDurability,
+};
 use mqttcore_codec::{Properties, QoS};
 
 use crate::common::{
@@ -22,16 +24,16 @@ const MEMORY: usize = 1;
 fn leveled() -> Config {
     let mut config = config();
     config.listeners.push(Listener {
-        promise: Some(Promise::Memory),
+        durability: Some(Durability::Memory),
         ..config.listeners[0].clone()
     });
-    let rule = |text: &str, promise| TopicPromise {
+    let rule = |text: &str, durability| TopicDurability {
         filter: filter(text),
-        promise,
+        durability,
     };
-    config.topic_promises = vec![
-        rule("lost/#", Promise::Memory),
-        rule("kept/#", Promise::Fsync),
+    config.topic_durability = vec![
+        rule("lost/#", Durability::Memory),
+        rule("kept/#", Durability::Fsync),
     ];
     config
 }
@@ -139,26 +141,26 @@ fn what_lives_in_memory_is_delivered_like_everything_else() {
 fn a_grant_says_how_its_client_is_kept() {
     let plugin = || {
         Plugin::default().authenticate(|login, reply| {
-            let promise = match login.username.as_deref() {
-                Some("careless") => Some(Promise::Memory),
-                Some("careful") => Some(Promise::Os),
+            let durability = match login.username.as_deref() {
+                Some("careless") => Some(Durability::Memory),
+                Some("careful") => Some(Durability::Os),
                 _ => None,
             };
             reply.send(allow(Grant {
-                promise,
+                durability,
                 ..Grant::everything()
             }));
         })
     };
     let home = Home::new();
-    let data = |number: u32, promise| Config {
+    let data = |number: u32, durability| Config {
         data: Some(Data {
             folder: home.life(number),
-            promise,
+            durability,
         }),
         ..config()
     };
-    let first = start_with(data(0, Promise::Memory), plugin());
+    let first = start_with(data(0, Durability::Memory), plugin());
     for name in ["careless", "careful", "silent"] {
         let hello = resuming(name).username(name);
         hello.connect(&first).subscribe("t", QoS::AtLeastOnce);
@@ -167,7 +169,7 @@ fn a_grant_says_how_its_client_is_kept() {
     careful.publish_acknowledged("t", "!");
     first.stop(Duration::from_secs(5));
 
-    let second = start_with(data(0, Promise::Memory), plugin());
+    let second = start_with(data(0, Durability::Memory), plugin());
 
     for (name, is_kept) in [("careless", false), ("careful", true), ("silent", false)] {
         let hello = resuming(name).username(name);
@@ -396,7 +398,7 @@ fn the_figures_of_the_store_are_those_of_its_work() {
     let home = Home::new();
     let data = Data {
         folder: PathBuf::new(),
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
     };
     let durable = Config {
         data: Some(data),
@@ -429,16 +431,16 @@ fn the_levels_in_force_are_told() {
     let broker = home.start_with(0, leveled());
 
     let told = "os; memory at test; memory on lost/#; fsync on kept/#";
-    assert_eq!(broker.promises(), told);
+    assert_eq!(broker.guarantees(), told);
     let without_rules = Config {
         data: Some(Data {
             folder: PathBuf::from("elsewhere"),
-            promise: Promise::Fsync,
+            durability: Durability::Fsync,
         }),
         ..config()
     };
     let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());
     broker.reload(&without_rules, hooks).expect("a reload");
-    assert_eq!(broker.promises(), "fsync");
-    assert_eq!(start(config()).promises(), "memory");
+    assert_eq!(broker.guarantees(), "fsync");
+    assert_eq!(start(config()).guarantees(), "memory");
 }

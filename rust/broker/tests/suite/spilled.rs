@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, Promise};
+use mqttcore_broker::{Broker, Config, Data, Durability};
 use mqttcore_codec::{Packet, Properties, QoS};
 use mqttcore_session::{QueuePolicy, ServerLimits};
 
@@ -154,7 +154,7 @@ fn nothing_is_lost_or_doubled_while_a_reader_comes_and_goes() {
     let home = Home::new();
     let data = Data {
         folder: home.life(0),
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
     };
     let broker = Arc::new(home.start_with(
         0,

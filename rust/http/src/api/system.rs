@@ -34,7 +34,7 @@ struct Overview {
     uptime_s: u64,
     now_ms: u64,
     /// The configured durability of messages, as text.
-    promise: String,
+    durability: String,
     clients: Clients,
     subscriptions: u64,
     retained_messages: u64,
@@ -123,7 +123,7 @@ async fn overview(
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: figure("uptime_s"),
         now_ms: unix_ms(),
-        promise: state.broker.promises().await?,
+        durability: state.broker.guarantees().await?,
         clients: Clients {
             connected: figure("clients_connected"),
             sessions: figure("sessions"),

@@ -269,7 +269,7 @@ fn the_overview_counts_and_says_what_is_promised() {
     );
     assert!(found["dropped"]["queue_full"].is_u64() && found["refused"]["no_room"].is_u64());
     assert!(
-        found["promise"]
+        found["durability"]
             .as_str()
             .is_some_and(|text| !text.is_empty())
     );

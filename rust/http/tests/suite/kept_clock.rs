@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use mqttcore_broker::{Broker, Data, Promise};
+use mqttcore_broker::{Broker, Data, Durability};
 use mqttcore_codec::QoS;
 
 use crate::client::Http;
@@ -18,7 +18,7 @@ fn long_ago() -> SystemTime {
 fn with_stream(home: &Home, system_time: fn() -> SystemTime) -> Setup {
     let mut setup = Setup::new(home, vec![stream("plant", "plant/#")]);
     setup.config.data = Some(Data {
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
         ..home.data(0)
     });
     setup.config.system_time = system_time;

@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
-use mqttcore_broker::{Data, Promise};
+use mqttcore_broker::{Data, Durability};
 use mqttcore_codec::{Properties, PropertiesBuf, Property, QoS, ReasonCode, Text};
 
 use mqttcore_streams::Stream;
@@ -17,7 +17,7 @@ use crate::served::{Served, Setup, stream};
 fn with_streams(home: &Home, streams: Vec<Stream>) -> Setup {
     let mut setup = Setup::new(home, streams);
     setup.config.data = Some(Data {
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
         ..home.data(0)
     });
     setup
@@ -251,14 +251,14 @@ fn a_will_becomes_a_row_of_its_client() {
     );
 }
 
-/// Whatever the promise: the level decides when the publisher hears, not whether there is a row.
+/// Whatever the durability: the level decides when the publisher hears, not whether there is a row.
 #[test]
 fn rows_are_kept_at_every_promise() {
-    for promise in [Promise::Memory, Promise::Os, Promise::Fsync] {
+    for durability in [Durability::Memory, Durability::Os, Durability::Fsync] {
         let home = Home::new();
         let mut setup = plant(&home);
         setup.config.data = Some(Data {
-            promise,
+            durability,
             ..home.data(0)
         });
         let broker = start(setup);

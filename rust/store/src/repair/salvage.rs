@@ -11,7 +11,7 @@ use crate::index::{Index, bodies};
 use crate::record::Record;
 use crate::wal::frame::{self};
 use crate::wal::open::{LogPosition, Logged, read_record};
-use crate::wal::salvage::{frames, header_of, promised};
+use crate::wal::salvage::{frames, header_of, last_durable_lsn};
 use crate::wal::segment::{self, HEADER, SegmentHeader, StoreId};
 
 /// Saved and lost records of a damaged log.
@@ -58,7 +58,7 @@ pub(crate) fn segment(
     let header = header_of(files, store, (number, is_followed))?;
     salvaged.look_at(&bytes, &header, index.applied_lsn);
     if !is_followed {
-        salvaged.last_durable_lsn = promised(&bytes, &header);
+        salvaged.last_durable_lsn = last_durable_lsn(&bytes, &header);
     }
     for saved in frames(&bytes, &header) {
         let (frame, applied_lsn) = (saved.frame, index.applied_lsn);

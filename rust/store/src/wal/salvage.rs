@@ -35,7 +35,7 @@ pub(crate) struct Saved<'s> {
 /// All records of a segment whose checksums are correct, in LSN order, without torn groups at the
 /// end of the log, which were never acknowledged.
 pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'s>> {
-    let (seed, limit) = (header.seed(), promised(bytes, header));
+    let (seed, limit) = (header.seed(), last_durable_lsn(bytes, header));
     let mut saved: Vec<Saved<'s>> = Vec::new();
     let mut at = HEADER;
     while at < bytes.len() {
@@ -65,16 +65,16 @@ pub(crate) fn frames<'s>(bytes: &'s [u8], header: &SegmentHeader) -> Vec<Saved<'
 }
 
 /// The last durable LSN of a segment, as far as its readable markers tell.
-pub(crate) fn promised(bytes: &[u8], header: &SegmentHeader) -> u64 {
+pub(crate) fn last_durable_lsn(bytes: &[u8], header: &SegmentHeader) -> u64 {
     if header.is_followed {
         return u64::MAX;
     }
-    let (mut at, mut promised) = (HEADER, 0);
+    let (mut at, mut last_durable_lsn) = (HEADER, 0);
     while let Some((group, end)) = next_group(bytes, header.seed(), at) {
-        promised = promised.max(group.last_lsn).max(group.durable_lsn);
+        last_durable_lsn = last_durable_lsn.max(group.last_lsn).max(group.durable_lsn);
         at = end;
     }
-    promised
+    last_durable_lsn
 }
 
 /// The first complete group at or after `from`, and its end.

@@ -48,7 +48,7 @@ impl ProducedStream {
         self.topic.record_bytes
     }
 
-    fn promise(&self) -> String {
+    fn guarantee(&self) -> String {
         let filters: Vec<_> = self
             .filters
             .iter()
@@ -137,8 +137,8 @@ impl KafkaProducer {
     }
 
     /// Describes, for each stream, what an acknowledgement guarantees.
-    pub(crate) fn promises(&self) -> Vec<String> {
-        self.streams.iter().map(ProducedStream::promise).collect()
+    pub(crate) fn guarantees(&self) -> Vec<String> {
+        self.streams.iter().map(ProducedStream::guarantee).collect()
     }
 
     /// Sends the queued records and stops, after `limit` at the latest.

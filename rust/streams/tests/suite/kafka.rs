@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mqttcore_broker::{Broker, Config, Data, EventKind, FullQueuePolicy, Promise, PublishError};
+use mqttcore_broker::{Broker, Config, Data, Durability, EventKind, FullQueuePolicy, PublishError};
 use mqttcore_codec::{Packet, Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 use mqttcore_streams::kafka::{
@@ -302,7 +302,7 @@ fn an_acknowledgement_waits_for_the_store_and_for_kafka() {
     let (kafka, mut setup) = with_kafka();
     let home = Home::new();
     setup.config.data = Some(Data {
-        promise: Promise::Fsync,
+        durability: Durability::Fsync,
         ..home.data(0)
     });
     let broker = setup.start();
@@ -320,7 +320,10 @@ fn an_acknowledgement_waits_for_the_store_and_for_kafka() {
     kafka.keep(&record);
 
     acknowledged(&mut publisher, id);
-    assert_eq!(broker.promises(), "fsync; kafka on plant/# (2 of 3 copies)");
+    assert_eq!(
+        broker.guarantees(),
+        "fsync; kafka on plant/# (2 of 3 copies)"
+    );
 }
 
 #[test]

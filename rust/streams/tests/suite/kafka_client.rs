@@ -235,7 +235,7 @@ fn a_promise_says_what_kafka_does_not() {
     let broker = begin(&mock);
 
     assert_eq!(
-        broker.promises(),
+        broker.guarantees(),
         "memory; kafka on plant/# (unknown number of copies)"
     );
 }

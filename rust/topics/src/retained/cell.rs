@@ -88,7 +88,7 @@ impl<V> Drop for Cell<V> {
 ///
 /// The caller, and nobody else, unlinked `value`, which is not null.
 unsafe fn retire<'g, V>(value: Shared<'g, V>, guard: &'g Guard) -> &'g V {
-    // SAFETY: the caller's promise; the epoch keeps the value until the pin ends.
+    // SAFETY: the caller's contract; the epoch keeps the value until the pin ends.
     unsafe {
         guard.defer_destroy(value);
         value.deref()

@@ -42,7 +42,7 @@ impl<T> Pointer<T> for Owned<T> {
     }
 
     unsafe fn from_raw(raw: *mut T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { Box::from_raw(raw) }.into()
     }
 }
@@ -94,7 +94,7 @@ impl<T> Atomic<T> {
     /// Nobody else has the pointer.
     pub(crate) unsafe fn try_into_owned(self) -> Option<Owned<T>> {
         let raw = self.0.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise; what is stored comes from a box.
+        // SAFETY: the caller's contract; what is stored comes from a box.
         (!raw.is_null()).then(|| unsafe { Owned::from_raw(raw) })
     }
 }
@@ -206,7 +206,7 @@ impl Guard {
     pub(crate) unsafe fn defer_destroy<T>(&self, value: Shared<'_, T>) {
         let raw = value.as_raw().cast_mut().cast::<()>();
         let destroy: unsafe fn(*mut ()) = destroy::<T>;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         self.defer(move || unsafe { destroy(raw) });
     }
 }
@@ -215,7 +215,7 @@ impl Guard {
 ///
 /// `raw` comes from a box of `T`, and nobody else has it.
 unsafe fn destroy<T>(raw: *mut ()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     drop(unsafe { Box::from_raw(raw.cast::<T>()) });
 }
 

@@ -5,9 +5,9 @@ use super::{known, reopen, write};
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults, Random};
 
-/// What a run has been promised.
+/// What a run has been acknowledged.
 #[derive(Debug, Default)]
-struct Promised {
+struct Acknowledged {
     /// Groups that were written, as the log should have them.
     groups: Vec<Vec<u64>>,
     /// How many of them are safe from power cuts.
@@ -15,37 +15,41 @@ struct Promised {
 }
 
 /// One life: writes groups of random sizes until the power goes or the disk fails.
-fn live(disk: &Disk, random: &mut Random, promised: &mut Promised) -> Result<(), StoreError> {
+fn live(
+    disk: &Disk,
+    random: &mut Random,
+    acknowledged: &mut Acknowledged,
+) -> Result<(), StoreError> {
     let (mut writer, _, numbers) = reopen(disk, &known(2_048))?;
     let mut held = 0;
-    promised.groups.retain(|group| {
+    acknowledged.groups.retain(|group| {
         held += group.len();
         held <= numbers.len()
     });
-    promised.safe = promised.groups.len();
+    acknowledged.safe = acknowledged.groups.len();
     let mut next = numbers.len() as u64 + 1;
     for _ in 0..random.below(30) {
         let size = random.below(12) + 1;
         let group: Vec<u64> = (next..next + size).collect();
         next += size;
-        promised.groups.push(group.clone());
+        acknowledged.groups.push(group.clone());
         write(&mut writer, &group)?;
         if random.below(3) > 0 {
             writer.sync()?;
-            promised.safe = promised.groups.len();
+            acknowledged.safe = acknowledged.groups.len();
         }
     }
     Ok(())
 }
 
 /// What is read back must be a whole number of groups, at least the `safe` ones.
-fn check(disk: &Disk, promised: &Promised, seed: u64) {
+fn check(disk: &Disk, acknowledged: &Acknowledged, seed: u64) {
     // Opening must stand a power cut too: read what the next life will see.
     let (_, _, numbers) = reopen(disk, &known(2_048)).unwrap_or_else(|error| {
         panic!("seed {seed}: {error}");
     });
     let mut ends = vec![0];
-    for group in &promised.groups {
+    for group in &acknowledged.groups {
         ends.push(ends.last().unwrap() + group.len());
     }
     assert!(
@@ -55,26 +59,26 @@ fn check(disk: &Disk, promised: &Promised, seed: u64) {
     let whole = ends.iter().position(|&end| end == numbers.len());
     let whole = whole.unwrap_or_else(|| panic!("seed {seed}: a group came back in part"));
     assert!(
-        whole >= promised.safe,
+        whole >= acknowledged.safe,
         "seed {seed}: {whole} groups of {} safe",
-        promised.safe
+        acknowledged.safe
     );
 }
 
 fn run(seed: u64, faults: Faults) {
     let mut random = Random(seed);
     let mut disk = Disk::new(random.draw(), Faults::default());
-    let mut promised = Promised::default();
+    let mut acknowledged = Acknowledged::default();
     for _ in 0..6 {
         disk.set_faults(faults);
         disk.cut_after(random.below(120) + 1);
-        let _ = live(&disk, &mut random, &mut promised);
+        let _ = live(&disk, &mut random, &mut acknowledged);
         disk = match random.below(3) {
             0 => disk.after_kill(),
             _ => disk.after_power_cut(),
         };
         disk.set_faults(Faults::default());
-        check(&disk.clone(), &promised, seed);
+        check(&disk.clone(), &acknowledged, seed);
     }
 }
 

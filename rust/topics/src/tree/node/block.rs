@@ -43,7 +43,7 @@ impl<'g> Block<'g> {
 
     #[inline]
     fn header(self) -> &'g BlockHeader {
-        // SAFETY: `from_raw` promises a live block, and headers are never written again.
+        // SAFETY: `from_raw` requires a live block, and headers are never written again.
         unsafe { self.header.as_ref() }
     }
 
@@ -101,7 +101,7 @@ impl<'g> Branches<'g> {
     /// A bit a digit that has a slot.
     #[inline]
     pub(crate) fn bitmap(self) -> u64 {
-        // SAFETY: `from_raw` promises a live block, and bitmaps are never written again.
+        // SAFETY: `from_raw` requires a live block, and bitmaps are never written again.
         unsafe { self.bitmap.read() }
     }
 

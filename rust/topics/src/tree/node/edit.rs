@@ -235,7 +235,7 @@ impl Drop for Edit<'_> {
 /// There is memory for all of them from `target` on, which no part is in.
 unsafe fn write_parts<T: Copy>(mut target: NonNull<T>, parts: &[&[T]]) -> NonNull<T> {
     for part in parts {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe {
             target.copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
             target = target.add(part.len());

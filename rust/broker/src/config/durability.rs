@@ -14,59 +14,59 @@ use crate::config::Config;
 
 /// A rule of the configuration: durability of messages by topic.
 #[derive(Clone, Debug)]
-pub struct TopicPromise {
+pub struct TopicDurability {
     /// The topics.
     pub filter: TopicFilter,
     /// Their durability.
-    pub promise: Durability,
+    pub durability: Durability,
 }
 
 impl Config {
     /// The default durability.
-    pub(crate) fn promise(&self) -> Durability {
+    pub(crate) fn durability(&self) -> Durability {
         self.data
             .as_ref()
-            .map_or(Durability::Memory, |data| data.promise)
+            .map_or(Durability::Memory, |data| data.durability)
     }
 
     /// The durability of a client with this grant and listener.
-    pub(crate) fn promise_to(
+    pub(crate) fn client_durability(
         &self,
         grant: Option<Durability>,
         listener: Option<Durability>,
     ) -> Durability {
         let said = grant.or(listener).filter(|_| self.data.is_some());
-        said.unwrap_or_else(|| self.promise())
+        said.unwrap_or_else(|| self.durability())
     }
 
     /// The durability of a message on `topic` from a publisher with durability `publisher`.
-    pub(crate) fn promise_on(&self, topic: TopicName<'_>, publisher: Durability) -> Durability {
+    pub(crate) fn durability_on(&self, topic: TopicName<'_>, publisher: Durability) -> Durability {
         if self.data.is_none() {
             return Durability::Memory;
         }
-        let mut rules = self.topic_promises.iter();
+        let mut rules = self.topic_durability.iter();
         let rule = rules.find(|rule| rule.filter.matches(topic));
-        rule.map_or(publisher, |rule| rule.promise)
+        rule.map_or(publisher, |rule| rule.durability)
     }
 
     /// Whether a client of this durability may have data to store.
     pub(crate) fn may_keep(&self, client: Durability) -> bool {
-        client > Durability::Memory || !self.topic_promises.is_empty()
+        client > Durability::Memory || !self.topic_durability.is_empty()
     }
 
     /// The configured durability as one line for people: `fsync; os at door-2; memory on telemetry/#`.
-    pub(crate) fn promises(&self) -> String {
-        let base = name(self.promise()).to_owned();
+    pub(crate) fn durability_text(&self) -> String {
+        let base = name(self.durability()).to_owned();
         if self.data.is_none() {
             return base;
         }
         let listeners = self.listeners.iter().filter_map(|listener| {
-            let level = name(listener.promise?);
+            let level = name(listener.durability?);
             Some(format!("{level} at {}", listener.name))
         });
-        let rules = self.topic_promises.iter();
+        let rules = self.topic_durability.iter();
         let topics =
-            rules.map(|rule| format!("{} on {}", name(rule.promise), rule.filter.as_str()));
+            rules.map(|rule| format!("{} on {}", name(rule.durability), rule.filter.as_str()));
         let all: Vec<String> = [base].into_iter().chain(listeners).chain(topics).collect();
         all.join("; ")
     }
@@ -93,18 +93,18 @@ mod tests {
         TopicName::parse(text, &TopicLimits::default()).unwrap()
     }
 
-    fn rule(filter: &str, promise: Durability) -> TopicPromise {
-        TopicPromise {
+    fn rule(filter: &str, durability: Durability) -> TopicDurability {
+        TopicDurability {
             filter: TopicFilter::parse(filter, &TopicLimits::default()).unwrap(),
-            promise,
+            durability,
         }
     }
 
-    fn config(promise: Durability) -> Config {
+    fn config(durability: Durability) -> Config {
         Config {
             data: Some(Data {
                 folder: PathBuf::new(),
-                promise,
+                durability,
             }),
             ..Config::default()
         }
@@ -114,17 +114,17 @@ mod tests {
     fn a_grant_is_heard_before_a_listener_and_that_before_the_broker() {
         let config = config(Durability::Fsync);
 
-        assert_eq!(config.promise_to(None, None), Durability::Fsync);
+        assert_eq!(config.client_durability(None, None), Durability::Fsync);
         assert_eq!(
-            config.promise_to(None, Some(Durability::Os)),
+            config.client_durability(None, Some(Durability::Os)),
             Durability::Os
         );
         assert_eq!(
-            config.promise_to(Some(Durability::Memory), Some(Durability::Os)),
+            config.client_durability(Some(Durability::Memory), Some(Durability::Os)),
             Durability::Memory
         );
         assert_eq!(
-            config.promise_to(Some(Durability::Fsync), Some(Durability::Os)),
+            config.client_durability(Some(Durability::Fsync), Some(Durability::Os)),
             Durability::Fsync
         );
     }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_first_rule_of_a_topic_is_heard_before_its_publisher() {
         let config = Config {
-            topic_promises: vec![
+            topic_durability: vec![
                 rule("a/b", Durability::Fsync),
                 rule("a/#", Durability::Memory),
             ],
@@ -140,15 +140,15 @@ mod tests {
         };
 
         assert_eq!(
-            config.promise_on(topic("a/b"), Durability::Os),
+            config.durability_on(topic("a/b"), Durability::Os),
             Durability::Fsync
         );
         assert_eq!(
-            config.promise_on(topic("a/c"), Durability::Fsync),
+            config.durability_on(topic("a/c"), Durability::Fsync),
             Durability::Memory
         );
         assert_eq!(
-            config.promise_on(topic("b"), Durability::Fsync),
+            config.durability_on(topic("b"), Durability::Fsync),
             Durability::Fsync
         );
     }
@@ -156,35 +156,35 @@ mod tests {
     #[test]
     fn without_a_store_everything_lives_in_memory() {
         let config = Config {
-            topic_promises: vec![rule("#", Durability::Fsync)],
+            topic_durability: vec![rule("#", Durability::Fsync)],
             ..Config::default()
         };
 
         assert_eq!(
-            config.promise_to(Some(Durability::Fsync), None),
+            config.client_durability(Some(Durability::Fsync), None),
             Durability::Memory
         );
         assert_eq!(
-            config.promise_on(topic("a"), Durability::Fsync),
+            config.durability_on(topic("a"), Durability::Fsync),
             Durability::Memory
         );
-        assert_eq!(config.promises(), "memory");
+        assert_eq!(config.durability_text(), "memory");
     }
 
     #[test]
     fn what_is_in_force_is_said_in_one_line() {
         let listener = Listener {
-            promise: Some(Durability::Os),
+            durability: Some(Durability::Os),
             ..Listener::new("door-2", ([127, 0, 0, 1], 0).into())
         };
         let config = Config {
             listeners: vec![listener],
-            topic_promises: vec![rule("telemetry/#", Durability::Memory)],
+            topic_durability: vec![rule("telemetry/#", Durability::Memory)],
             ..config(Durability::Fsync)
         };
 
         assert_eq!(
-            config.promises(),
+            config.durability_text(),
             "fsync; os at door-2; memory on telemetry/#"
         );
     }
