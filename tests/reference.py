@@ -98,7 +98,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     yield "`$SYS/broker/heap/maximum`", "most `memory_used_bytes` that an interval has seen"
     yield "`$SYS/broker/uptime`", "`uptime_s`, followed by ` seconds`"
     yield "`$SYS/broker/version`", "name and version of the broker"
-    yield "`$SYS/broker/promise`", "levels of acknowledgements in force (docs/promise.md)"
+    yield "`$SYS/broker/durability`", "the configured durability of messages (docs/durability.md)"
     figures = source("rust/broker/src/durability/store.rs")
     figures = figures[figures.index("fn figures(") : figures.index("fn note_clock(")]
     for name in re.findall(r"\(\s*\"([a-z0-9_]+)\",", figures):

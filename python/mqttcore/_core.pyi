@@ -291,7 +291,7 @@ class Engine:
     def addresses(self) -> list[tuple[str, int]]:
         """Addresses of the TCP listeners as (host, port), in the order of the settings."""
 
-    def promises(self) -> str:
+    def guarantees(self) -> str:
         """The levels of acknowledgements that are in force, in one line."""
 
     def publish(

@@ -383,9 +383,9 @@ class Broker:
         return self._engine is not None and self.failure() is None
 
     @property
-    def promises(self) -> str:
-        """How safe something is before it is acknowledged, with all exceptions, in one line."""
-        return self._started().promises()
+    def guarantees(self) -> str:
+        """The durability of messages and sessions, with all exceptions, in one line."""
+        return self._started().guarantees()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

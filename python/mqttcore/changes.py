@@ -33,7 +33,7 @@ LISTENER = (
     "deny",
     "mount_point",
     "session",
-    "promise",
+    "durability",
     "queue_policy",
     "tls",
     "identity",

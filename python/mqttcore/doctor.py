@@ -215,7 +215,7 @@ def data_risks(folder: pathlib.Path) -> Iterator[Risk]:
         yield Risk("disk", what, "remove files, or use another disk")
     kind = file_system(there)
     if kind == "tmpfs":
-        what = f"data folder {folder}: it is in memory (tmpfs), whatever promise says"
+        what = f"data folder {folder}: it is in memory (tmpfs), whatever durability says"
         yield Risk("disk", what, "use a folder on a disk")
     elif kind in REMOTE:
         what = f"data folder {folder}: it is on another machine ({kind})"

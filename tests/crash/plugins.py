@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
-from mqttcore.sessions import FullQueuePolicy, Promise
+from mqttcore.sessions import Durability, FullQueuePolicy
 
 
 class Wishes(Plugin):
-    """Gives each client the promise, or the policy of full queues, that its user name names."""
+    """Gives each client the durability, or the policy of full queues, that its user name names."""
 
     @hook.authenticate()
     def login(self, ask: Login) -> Allow:
         """Lets everybody in."""
         wish = ask.username
-        promise = cast(Promise | None, wish if wish in get_args(Promise) else None)
+        durability = cast(Durability | None, wish if wish in get_args(Durability) else None)
         policy = cast(FullQueuePolicy | None, wish if wish in get_args(FullQueuePolicy) else None)
-        return Allow(Grant(publish=["#"], subscribe=["#"], promise=promise, queue_policy=policy))
+        return Allow(Grant(publish=["#"], subscribe=["#"], durability=durability, queue_policy=policy))

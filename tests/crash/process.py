@@ -28,8 +28,8 @@ class Life:
     environment: Mapping[str, str] | None = None
     log_path: Path | None = None
     ports: list[int] = field(default_factory=list)
-    promise: str = ""
-    """What the banner of this life promises."""
+    durability: str = ""
+    """That of the banner of this life."""
     lives: int = 0
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
@@ -71,7 +71,7 @@ class Life:
         if "listening on " not in banner:
             status = self.stop()
             raise NotUpError(f"exit status {status}: {banner}{self.log.read_text()[-2000:]}")
-        places, self.promise = banner.strip().split("listening on ")[1].split("; promise: ")
+        places, self.durability = banner.strip().split("listening on ")[1].split("; durability: ")
         self.ports = [int(place.rpartition(":")[2]) for place in places.split(", ")]
         self.lives += 1
 

@@ -37,7 +37,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path) 
 
 def test_nothing_acknowledged_is_lost_when_the_system_has_it(tmp_path: Path) -> None:
     config = tmp_path / "os.toml"
-    config.write_text('promise = "os"\n[[listeners]]\nanonymous = true\n')
+    config.write_text('durability = "os"\n[[listeners]]\nanonymous = true\n')
 
     outcome = crash(SMALL, Life(data=tmp_path / "data", options=("--config", str(config))))
 

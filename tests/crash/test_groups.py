@@ -19,7 +19,7 @@ SMALL = 6
 WIDE = 60_000
 CONFIG = """
 shards = 4
-promise = "os"
+durability = "os"
 [[listeners]]
 address = "127.0.0.1:0"
 anonymous = true

@@ -26,21 +26,21 @@ LISTENERS = """
     name = "os"
     address = "127.0.0.1:0"
     anonymous = true
-    promise = "os"
+    durability = "os"
 
     [[listeners]]
     name = "memory"
     address = "127.0.0.1:0"
     anonymous = true
-    promise = "memory"
+    durability = "memory"
 
     [[topics]]
     filter = "lost/#"
-    promise = "memory"
+    durability = "memory"
 
     [[topics]]
     filter = "kept/#"
-    promise = "fsync"
+    durability = "fsync"
 
     [[plugins]]
     use = "tests.crash.plugins:Wishes"
@@ -153,21 +153,21 @@ def test_a_grant_says_how_its_client_is_kept(life: Life) -> None:
 
 
 def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
-    assert life.promise == ("fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#")
+    assert life.durability == ("fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#")
     with Wire(life.port) as wire:
         wire.connect("restricted", username="memory", password=b"")
-        assert wire.subscribe(("$SYS/broker/promise", 0)).reasons == (0x87,)
+        assert wire.subscribe(("$SYS/broker/durability", 0)).reasons == (0x87,)
     with Wire(life.port) as wire:
         wire.connect("reader")
-        wire.subscribe(("$SYS/broker/promise", 0))
-        assert wire.receive_publish().payload.decode() == life.promise
+        wire.subscribe(("$SYS/broker/durability", 0))
+        assert wire.receive_publish().payload.decode() == life.durability
         wire.subscribe(("$SYS/broker/store/segments", 0))
         assert wire.receive_publish().payload.isdigit()
 
 
 def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None:
     text = """
-        promise = "memory"
+        durability = "memory"
 
         [[listeners]]
         name = "base"
@@ -178,11 +178,11 @@ def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None
         name = "os"
         address = "127.0.0.1:0"
         anonymous = true
-        promise = "os"
+        durability = "os"
 
         [[topics]]
         filter = "kept/#"
-        promise = "os"
+        durability = "os"
     """
     with living(tmp_path, text) as life:
         subscribe(life, BASE, "careless")
@@ -194,7 +194,7 @@ def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None
 
         life.crash()
 
-        assert life.promise == "memory; os at os; os on kept/#"
+        assert life.durability == "memory; os at os; os on kept/#"
         assert waiting_for(life, OS, "reader") == [b"kept"]
         wire, is_resumed = arrive(life, BASE, "careless")
         wire.close()

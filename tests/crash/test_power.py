@@ -92,7 +92,7 @@ def test_a_disk_that_forgets_some_of_what_it_synced_is_refused(tmp_path: Path) -
 
 def test_a_promise_of_the_system_ends_with_the_power(tmp_path: Path) -> None:
     config = tmp_path / "os.toml"
-    config.write_text('promise = "os"\n[[listeners]]\nanonymous = true\n')
+    config.write_text('durability = "os"\n[[listeners]]\nanonymous = true\n')
 
     outcome = run(TINY, PoweredLife(tmp_path / "disk", options=("--config", str(config))))
 

@@ -83,13 +83,13 @@ def test_spark_reads_from_kafka_what_the_broker_keeps_itself(
     broker: Broker, node: Node, tmp_path: pathlib.Path, how: str
 ) -> None:
     publish(broker)
-    topic, promise = tmp_path.name, broker.promises
+    topic, guarantees = tmp_path.name, broker.guarantees
     broker.stop()
 
     copied(node.servers, topic, tmp_path / "copy", how=how)
 
     own, copy = rows(tmp_path / "data" / "streams" / "own" / "data"), rows(tmp_path / "copy")
-    assert promise == "fsync; kafka on plant/# (1 copy)"
+    assert guarantees == "fsync; kafka on plant/# (1 copy)"
     assert own.num_rows == MESSAGES
     assert set(copy.column_names) == set(own.column_names)
     kept = comparable(copy.select(own.column_names).cast(own.schema))

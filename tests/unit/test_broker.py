@@ -336,7 +336,7 @@ def test_a_reload_of_moved_lines_says_that_nothing_changed(
 
         assert "reloaded; changed: nothing" in caplog.text
 
-        file.write_text(f"{file.read_text()}[[topics]]\nfilter = 'a'\npromise = 'memory'\n")
+        file.write_text(f"{file.read_text()}[[topics]]\nfilter = 'a'\ndurability = 'memory'\n")
         broker.reload(file)
 
         assert "reloaded; changed: topics" in caplog.text

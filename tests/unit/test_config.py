@@ -56,14 +56,14 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "mqttcore.toml:1:1: log_levle: unknown key; allowed: data, http, kafka, limits,"
-        " listeners, log, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
+        "mqttcore.toml:1:1: log_levle: unknown key; allowed: data, durability, http, kafka, limits,"
+        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy,"
         " streams, sys_interval_s, topics;"
         ' did you mean "log_level"?',
         "mqttcore.toml:2:10: shards: expected a whole number, found 'two'; allowed: 0 to 64",
         "mqttcore.toml:5:1: listeners[0].adress: unknown key; allowed: address, anonymous,"
-        " deny, group, identity, insecure, max_connections, maximum_packet_size, mode, mount_point,"
-        " name, origins, path, promise, protocol_versions, proxy_from, queue_policy,"
+        " deny, durability, group, identity, insecure, max_connections, maximum_packet_size, mode,"
+        " mount_point, name, origins, path, protocol_versions, proxy_from, queue_policy,"
         " receive_maximum, session, tls, transport;"
         ' did you mean "address"?',
         "mqttcore.toml:8:11: listeners[1].address: '127.0.0.1' has no port; allowed: IP address or"
@@ -77,8 +77,8 @@ def test_every_fault_is_named_with_its_place_and_a_remedy(write: Write) -> None:
         ' drop_oldest, disconnect, refuse; did you mean "drop_oldest"?',
         "mqttcore.toml:14:20: limits.keep_alive_max_s: expected a whole number, found 1.5; allowed:"
         " 0 to 65_535",
-        "mqttcore.toml:16:2: sessions: unknown key; allowed: data, http, kafka, limits,"
-        " listeners, log, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy,"
+        "mqttcore.toml:16:2: sessions: unknown key; allowed: data, durability, http, kafka, limits,"
+        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy,"
         " streams, sys_interval_s, topics",
     ]
 
@@ -500,30 +500,30 @@ def test_a_path_in_the_file_is_relative_to_the_file(write: Write, tmp_path: path
     assert config.path == tmp_path / "passwords"
 
 
-def test_a_promise_that_no_folder_keeps_is_refused(write: Write) -> None:
+def test_a_durability_that_needs_a_folder_is_refused_without_one(write: Write) -> None:
     text = """\
         [[listeners]]
-        promise = "os"
+        durability = "os"
 
         [[topics]]
         filter = "lost/#"
-        promise = "memory"
+        durability = "memory"
 
         [[topics]]
         filter = "kept/#"
-        promise = "fsync"
+        durability = "fsync"
     """
     path = write(text)
 
     assert faults(path) == [
-        "mqttcore.toml:2:11: listeners[0].promise: 'os' needs a data folder; allowed: memory",
-        "mqttcore.toml:10:11: topics[1].promise: 'fsync' needs a data folder; allowed: memory",
+        "mqttcore.toml:2:14: listeners[0].durability: 'os' needs a data folder; allowed: memory",
+        "mqttcore.toml:10:14: topics[1].durability: 'fsync' needs a data folder; allowed: memory",
     ]
     kept = load(path, data="folder")
-    assert kept.listeners[0].promise == "os"
-    assert [rule.promise for rule in kept.topics] == ["memory", "fsync"]
+    assert kept.listeners[0].durability == "os"
+    assert [rule.durability for rule in kept.topics] == ["memory", "fsync"]
     with pytest.raises(ConfigError, match="needs a data folder"):
-        Settings(listeners=(Listener(promise="fsync"),))
+        Settings(listeners=(Listener(durability="fsync"),))
 
 
 def test_a_policy_that_no_folder_gives_a_meaning_is_refused(write: Write) -> None:
@@ -578,22 +578,61 @@ def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
     """)
 
     assert faults(path) == [
-        "mqttcore.toml:1:1: topics[0]: has no effect without promise or queue_policy"
+        "mqttcore.toml:1:1: topics[0]: has no effect without durability or queue_policy"
     ]
 
 
-def test_a_promise_is_one_of_three_words_on_a_filter(write: Write) -> None:
+def test_a_durability_is_one_of_three_words_on_a_filter(write: Write) -> None:
     path = write("""\
-        promise = "sync"
+        durability = "sync"
 
         [[topics]]
         filter = "a/#/b"
-        promise = "memory"
+        durability = "memory"
     """)
 
     first, second = faults(path)
-    assert first.startswith("mqttcore.toml:1:11: promise: found 'sync'; allowed: memory, os, fsync")
+    assert first.startswith("mqttcore.toml:1:14: durability: found 'sync'; allowed: memory, os, fsync")
     assert second.startswith("mqttcore.toml:4:10: topics[0].filter:")
+
+
+def test_the_old_name_of_durability_is_accepted_with_one_warning(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write("""\
+        data = "folder"
+
+        [[listeners]]
+        promise = "fsync"
+
+        [[topics]]
+        filter = "a"
+        promise = "memory"
+    """)
+    caplog.set_level("WARNING")
+
+    settings = load(path, environment={"MQTTCORE__PROMISE": "os"})
+
+    assert settings.durability == "os"
+    assert [listener.durability for listener in settings.listeners] == ["fsync"]
+    assert [rule.durability for rule in settings.topics] == ["memory"]
+    [warning] = caplog.messages
+    places = ["MQTTCORE__PROMISE", f"{path}:4:1", f"{path}:8:1"]
+    assert warning == (
+        f"{', '.join(places)}: promise is the old name of the key durability: rename it"
+    )
+
+
+def test_the_old_and_the_new_name_of_durability_do_not_go_together(write: Write) -> None:
+    path = write("""\
+        durability = "os"
+        promise = "os"
+    """)
+
+    assert faults(path) == [
+        "mqttcore.toml:2:1: promise: is the old name of durability, which is set, too;"
+        " remove promise"
+    ]
 
 
 def test_python_code_names_plugins_without_a_file() -> None:

@@ -537,7 +537,7 @@ def test_threads_that_are_held_are_not_waited_for(monkeypatch: pytest.MonkeyPatc
         ({"subscribe": "a/#"}, "subscribe is a string, but must be a list: write ['a/#']"),
         ({"deny": "a/#"}, "deny is a string, but must be a list: write ['a/#']"),
         ({"expires_at": datetime(2030, 1, 1)}, "expires_at has no time zone"),
-        ({"promise": "disk"}, "promise is 'disk': one of memory, os, fsync"),
+        ({"durability": "disk"}, "durability is 'disk': one of memory, os, fsync"),
         ({"queue_policy": "keep"}, "queue_policy is 'keep': one of drop, refuse"),
     ],
 )
@@ -547,7 +547,7 @@ def test_a_grant_says_what_is_wrong_with_it(fields: dict[str, Any], why: str) ->
     assert str(caught.value) == why
 
 
-@pytest.mark.parametrize("fields", [{"promise": "os"}, {"queue_policy": "refuse"}])
+@pytest.mark.parametrize("fields", [{"durability": "os"}, {"queue_policy": "refuse"}])
 def test_a_grant_takes_the_words_that_it_knows(fields: dict[str, Any]) -> None:
     (name,) = fields
     assert getattr(Grant(**fields), name) == fields[name]

@@ -50,7 +50,7 @@ def port_of(process: "subprocess.Popen[str]") -> int:
     """The port in the banner; clients can connect once it is there."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.fullmatch(r"mqttcore \S+: listening on 127\.0\.0\.1:(\d+); promise: memory\n", line)
+    found = re.fullmatch(r"mqttcore \S+: listening on 127\.0\.0\.1:(\d+); durability: memory\n", line)
     assert found, line + (process.stderr.read() if not line and process.stderr else "")
     return int(found[1])
 
@@ -85,7 +85,7 @@ def test_its_banner_shows_every_transport(serve: Serve) -> None:
     process = serve("--listen", "127.0.0.1:0", "--listen", "ws://127.0.0.1:0/web")
 
     assert process.stdout is not None
-    places = r"listening on 127\.0\.0\.1:\d+, ws://127\.0\.0\.1:(\d+)/web; promise"
+    places = r"listening on 127\.0\.0\.1:\d+, ws://127\.0\.0\.1:(\d+)/web; durability"
     found = re.search(places, process.stdout.readline())
     assert found
     with WebSocketWire(int(found[1]), path="/web") as one:
@@ -98,7 +98,7 @@ def test_its_banner_shows_a_unix_socket(serve: Serve, tmp_path: pathlib.Path) ->
     process = serve("--listen", f"unix:{path}", "--listen", "127.0.0.1:0")
 
     assert process.stdout is not None
-    places = rf"listening on unix:{path}, 127\.0\.0\.1:(\d+); promise"
+    places = rf"listening on unix:{path}, 127\.0\.0\.1:(\d+); durability"
     found = re.search(places, process.stdout.readline())
     assert found
     with Wire(int(found[1])) as wire:
@@ -234,8 +234,8 @@ def test_a_wrong_configuration_ends_with_2_and_names_every_fault(
 
     assert (status, out) == (2, "")
     assert err.splitlines() == [
-        "mqttcore.toml:1:1: shads: unknown key; allowed: data, http, kafka, limits, listeners,"
-        " log, log_level, plugins, promise, scrub_interval_s, shards, shared_strategy, streams,"
+        "mqttcore.toml:1:1: shads: unknown key; allowed: data, durability, http, kafka, limits,"
+        " listeners, log, log_level, plugins, scrub_interval_s, shards, shared_strategy, streams,"
         " sys_interval_s, topics; did you mean"
         ' "shards"?',
         "mqttcore.toml:3:12: limits.sessions: 0 is out of range; allowed: 1 to 4_294_967_295",

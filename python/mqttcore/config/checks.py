@@ -19,7 +19,7 @@ def check_together(
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
     check_topics(values.get("topics", ()), place, faults)
     if not values.get("data"):
-        check_promises(values, place, faults)
+        check_durability(values, place, faults)
     streams = values.get("streams", ())
     check_streams(streams, values.get("data", ""), place, faults)
     check_kafka([stream.log for stream in streams], values.get("kafka"), place, faults)
@@ -93,18 +93,18 @@ def check_listeners(
             check_tls(listener.tls, f"{key}.tls", place, faults)
 
 
-def check_promises(
+def check_durability(
     values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Refuses what cannot be promised where everything lives in memory."""
+    """Refuses levels of durability that need a data folder if there is none."""
     limits = values.get("limits")
     if limits is not None and limits.queue_policy == "refuse":
         refuse_policy("limits.queue_policy", place, faults)
     for name in ("listeners", "topics"):
         for index, entry in enumerate(values.get(name, ())):
-            if entry.promise in ("os", "fsync"):
-                key = f"{name}[{index}].promise"
-                what = f"{entry.promise!r} needs a data folder"
+            if entry.durability in ("os", "fsync"):
+                key = f"{name}[{index}].durability"
+                what = f"{entry.durability!r} needs a data folder"
                 faults.add(place(key), key, what, "allowed: memory")
             if entry.queue_policy == "refuse":
                 refuse_policy(f"{name}[{index}].queue_policy", place, faults)
@@ -115,9 +115,9 @@ def check_topics(
 ) -> None:
     """Refuses rules that say nothing."""
     for index, rule in enumerate(topics):
-        if rule.promise is None and rule.queue_policy is None:
+        if rule.durability is None and rule.queue_policy is None:
             key = f"topics[{index}]"
-            faults.add(place(key), key, "has no effect without promise or queue_policy")
+            faults.add(place(key), key, "has no effect without durability or queue_policy")
 
 
 def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:

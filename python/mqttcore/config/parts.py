@@ -28,7 +28,7 @@ from mqttcore.config.values import (
     unix_path,
 )
 from mqttcore.errors import ConfigError
-from mqttcore.sessions.policy import Count, FullQueuePolicy, Promise, SessionPolicy
+from mqttcore.sessions.policy import Count, Durability, FullQueuePolicy, SessionPolicy
 from mqttcore.streams.settings import Group, group_id, read_token
 
 Rate = Annotated[int, Range(0, 1_000_000_000)]
@@ -143,9 +143,9 @@ class Listener:
     begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""
     session: SessionPolicy = SessionPolicy()
     """How sessions are kept for which no plugin says otherwise."""
-    promise: Promise | None = None
+    durability: Durability | None = None
     """How safe what its clients do is before it is acknowledged, where their grants do not say;
-    None: as ``promise`` of the broker."""
+    None: as ``durability`` of the broker."""
     queue_policy: FullQueuePolicy | None = None
     """What becomes of what its clients publish for a kept session whose queue is full, where their
     grants do not say; None: as ``limits.queue_policy``."""
@@ -385,7 +385,7 @@ class TopicRule:
 
     filter: Filter
     """The topics."""
-    promise: Promise | None = None
+    durability: Durability | None = None
     """How safe a message is before it is acknowledged; None: this rule does not say."""
     queue_policy: FullQueuePolicy | None = None
     """What becomes of a message for a kept session whose queue is full; None: this rule does not

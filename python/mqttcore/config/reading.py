@@ -1,10 +1,11 @@
 """Reads the configuration. Precedence: flags, then environment, then TOML file."""
 
+import logging
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from mqttcore import _core
 from mqttcore._schema import Entry, Faults, Place, beside, entry_of, read_fields
@@ -17,6 +18,10 @@ from mqttcore.config.values import (
     unix_path,
 )
 
+logger = logging.getLogger(__name__)
+
+OLD_NAMES: Final = {"promise": "durability"}
+"""Keys of earlier versions, in the file itself, its listeners and its topics."""
 ENVIRONMENT_PREFIX = "MQTTCORE__"
 CHECKPOINT = "checkpoint.redb"
 """A file that each data folder of a broker has."""
@@ -95,6 +100,7 @@ class Origin:
 
 def read_settings(root: Entry, faults: Faults) -> Settings | None:
     """Checks a whole tree; each fault has its place."""
+    rename_old_keys(root, faults)
     values = read_fields(Settings, root, key="", faults=faults)
     if values is None:
         return None
@@ -105,6 +111,34 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
         for index, use in enumerate(values.get("plugins", ()))
     )
     return None if faults else Settings(**values)
+
+
+def rename_old_keys(root: Entry, faults: Faults) -> None:
+    """Puts values of old keys under the new ones, with one warning for each old key."""
+    for old, new in OLD_NAMES.items():
+        places = []
+        for table in tables(root):
+            entry = table.pop(old, None)
+            if entry is not None and new in table:
+                what = f"is the old name of {new}, which is set, too"
+                faults.add(entry.key_place, old, what, f"remove {old}")
+            elif entry is not None:
+                table[new] = entry
+                places.append(str(entry.key_place))
+        if places:
+            where = ", ".join(places)
+            logger.warning("%s: %s is the old name of the key %s: rename it", where, old, new)
+
+
+def tables(root: Entry) -> Iterator[dict[str, Entry]]:
+    """The file itself, its listeners and its topics."""
+    table = cast(dict[str, Entry], root.value)
+    yield table
+    for name in ("listeners", "topics"):
+        array = table[name].value if name in table else ()
+        for entry in array if isinstance(array, list) else ():
+            if isinstance(entry.value, dict):
+                yield entry.value
 
 
 def data_folder(text: str, place: Place, faults: Faults) -> str:

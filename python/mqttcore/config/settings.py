@@ -13,7 +13,7 @@ from mqttcore.config.parts import (
     ServerLimits,
     TopicRule,
 )
-from mqttcore.sessions.policy import Promise
+from mqttcore.sessions.policy import Durability
 from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Stream
 
@@ -49,9 +49,9 @@ class Settings:
     everything lives in memory."""
     scrub_interval_s: Annotated[float, Range(0, 2**32 - 1)] = 604_800.0
     """Within so long, all that was kept long ago is read again, to find rot; 0: never."""
-    promise: Promise = "fsync"
+    durability: Durability = "fsync"
     """How safe something is before it is acknowledged: ``memory``, ``os`` or ``fsync``
-    (docs/promise.md), where neither a topic's rule, a client's grant nor its listener says
+    (docs/durability.md), where neither a topic's rule, a client's grant nor its listener says
     otherwise. Without ``data`` it is ``memory`` whatever this says."""
     topics: tuple[TopicRule, ...] = ()
     """The first one that matches and says something holds for a message, for each key."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from mqttcore._core import TopicFilter, check_grant_rule
 from mqttcore._schema import Faults, Range, check_record
-from mqttcore.sessions.policy import FullQueuePolicy, Promise, SessionPolicy
+from mqttcore.sessions.policy import Durability, FullQueuePolicy, SessionPolicy
 
 DenyReason = Literal[
     "unspecified_error",
@@ -54,7 +54,7 @@ class Grant:
 
     Raises:
         TopicFilterError: a rule is not a topic filter.
-        ValueError: ``expires_at`` has no time zone, or ``promise`` or ``queue_policy`` is none of
+        ValueError: ``expires_at`` has no time zone, or ``durability`` or ``queue_policy`` is none of
             its words.
     """
 
@@ -68,7 +68,7 @@ class Grant:
     """Caps for this client."""
     session: SessionPolicy | None = None
     """How its session is kept; None: as its listener says."""
-    promise: Promise | None = None
+    durability: Durability | None = None
     """How safe its session is, and what it publishes, before that is acknowledged; None: as its
     listener says. A rule of the configuration for a topic beats it."""
     queue_policy: FullQueuePolicy | None = None
@@ -88,7 +88,7 @@ class Grant:
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
         for name, words in (
-            ("promise", get_args(Promise)),
+            ("durability", get_args(Durability)),
             ("queue_policy", get_args(FullQueuePolicy)),
         ):
             word = getattr(self, name)

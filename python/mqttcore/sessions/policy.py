@@ -8,7 +8,7 @@ from mqttcore._schema import Range
 Count = Annotated[int, Range(0, 2**32 - 1)]
 """A number of things, or of bytes."""
 
-Promise = Literal["memory", "os", "fsync"]
+Durability = Literal["memory", "os", "fsync"]
 """How safe something is before it is acknowledged: it was taken in, the system has it, the disk has
 it. So it survives nothing, the end of the process, or the loss of power."""
 

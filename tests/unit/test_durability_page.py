@@ -1,11 +1,11 @@
-"""`docs/promise.md` names the test of each sentence: there is none that is not."""
+"""`docs/durability.md` names the test of each sentence: there is none that is not."""
 
 import itertools
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/promise.md").read_text()
+PAGE = (ROOT / "docs/durability.md").read_text()
 NAME = re.compile(r"`([a-z]+(?:_[a-z0-9]+){3,})`")
 """A test is a sentence: four words at least."""
 
@@ -18,7 +18,7 @@ def rust_tests(text: str) -> list[str]:
     return re.findall(r"#\[test\]\s+fn (\w+)\(", text)
 
 
-def test_every_test_that_the_promise_names_is_there() -> None:
+def test_every_test_that_the_page_names_is_there() -> None:
     named = set(NAME.findall(PAGE))
 
     known = {
@@ -30,7 +30,7 @@ def test_every_test_that_the_promise_names_is_there() -> None:
     assert named - known == set()
 
 
-def test_every_file_and_command_that_the_promise_names_is_there() -> None:
+def test_every_file_and_command_that_the_page_names_is_there() -> None:
     files = re.findall(r"`(\w+/[\w/]+\.\w+)`", PAGE)
     targets = re.findall(r"`make (\w+)", PAGE)
     makefile = (ROOT / "Makefile").read_text()
@@ -46,7 +46,7 @@ def is_held(text: str) -> bool:
     return bool(NAME.search(text) or re.search(r"`make \w+|\bsame\b", text))
 
 
-def test_every_row_of_the_promise_says_which_test_holds_it() -> None:
+def test_every_row_of_the_page_says_which_test_holds_it() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
     heads = {
         line for line, rule in itertools.pairwise(PAGE.splitlines()) if rule.startswith("| --")
@@ -58,7 +58,7 @@ def test_every_row_of_the_promise_says_which_test_holds_it() -> None:
     assert [row for row in left if not is_held(row.rsplit("|", 2)[1])] == []
 
 
-def test_every_paragraph_of_the_promise_says_which_test_holds_it() -> None:
+def test_every_paragraph_of_the_page_says_which_test_holds_it() -> None:
     blocks = [block.strip() for block in PAGE.split("\n\n")]
     prose = [block for block in blocks if block and block[0] not in "#|"]
     introductions = ("What an acknowledgement", "*Kept* on", "The level in force", "Not covered")
