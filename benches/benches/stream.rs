@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mqttcore_columnar::{
-    Aliases, Decoder, FilePart, Format, OnError, Origin, PartitionReader, ReadOptions, Row,
+    Decoder, FilePart, Format, MetricAliases, OnError, Origin, PartitionReader, ReadOptions, Row,
     RowBuilder, parse_payload_schema, write_parquet,
 };
 
@@ -135,8 +135,13 @@ impl Sealed {
         fs::create_dir_all(&folder).expect("a temporary folder");
         let path = folder.join("0.parquet");
         let file = File::create(&path).expect("a new file");
-        let meta = write_parquet(file, batches, &Origin::default(), &mut Aliases::default())
-            .expect("dense rows");
+        let meta = write_parquet(
+            file,
+            batches,
+            &Origin::default(),
+            &mut MetricAliases::default(),
+        )
+        .expect("dense rows");
         let (base, last) = (meta.base, meta.last);
         let part = FilePart { path, base, last };
         Self { folder, part }
@@ -167,7 +172,7 @@ fn write(c: &mut Criterion<CpuTime>) {
         &mut file,
         &batches,
         &Origin::default(),
-        &mut Aliases::default(),
+        &mut MetricAliases::default(),
     )
     .expect("dense rows");
     let texts =
@@ -193,7 +198,7 @@ fn write(c: &mut Criterion<CpuTime>) {
                 &mut file,
                 black_box(&batches),
                 &Origin::default(),
-                &mut Aliases::default(),
+                &mut MetricAliases::default(),
             )
             .expect("dense rows")
         });

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from mqttcore.pipeline.bars import Bars
+from mqttcore.pipeline.progress_bars import Bars
 from mqttcore.pipeline.progress import Progress, Told, behind
 from mqttcore.streams.client import Client
 from rich.console import Console

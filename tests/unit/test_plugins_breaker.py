@@ -1,7 +1,7 @@
 """When a hook is left alone, by a clock that the test turns."""
 
 import pytest
-from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, Breaker
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, CircuitBreaker
 
 from tests.clock import Clock
 
@@ -14,32 +14,32 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def breaker(clock: Clock) -> Breaker:
-    return Breaker(clock)
+def breaker(clock: Clock) -> CircuitBreaker:
+    return CircuitBreaker(clock)
 
 
-def opened(breaker: Breaker) -> Breaker:
+def opened(breaker: CircuitBreaker) -> CircuitBreaker:
     for _ in range(FAILURES):
         assert breaker.admit(timeout=TIMEOUT_S)
         breaker.fail()
     return breaker
 
 
-def on_trial(breaker: Breaker, clock: Clock) -> Breaker:
+def on_trial(breaker: CircuitBreaker, clock: Clock) -> CircuitBreaker:
     opened(breaker)
     clock.now += OPEN_S
     assert breaker.admit(timeout=TIMEOUT_S)
     return breaker
 
 
-def test_the_twentieth_failure_opens(breaker: Breaker) -> None:
+def test_the_twentieth_failure_opens(breaker: CircuitBreaker) -> None:
     assert [breaker.fail() for _ in range(20)] == [False] * 19 + [True]
 
     assert breaker.state == "open"
     assert not breaker.admit(timeout=TIMEOUT_S)
 
 
-def test_failures_that_are_further_apart_do_not_open(breaker: Breaker, clock: Clock) -> None:
+def test_failures_that_are_further_apart_do_not_open(breaker: CircuitBreaker, clock: Clock) -> None:
     for _ in range(3 * FAILURES):
         assert not breaker.fail()
         clock.now += WINDOW_S / (FAILURES - 1) + 0.001
@@ -47,21 +47,21 @@ def test_failures_that_are_further_apart_do_not_open(breaker: Breaker, clock: Cl
     assert breaker.state == "closed"
 
 
-def test_failures_that_just_fit_the_window_open(breaker: Breaker, clock: Clock) -> None:
+def test_failures_that_just_fit_the_window_open(breaker: CircuitBreaker, clock: Clock) -> None:
     assert not any(breaker.fail() for _ in range(FAILURES - 1))
     clock.now += WINDOW_S
 
     assert breaker.fail()
 
 
-def test_a_failure_of_long_ago_does_not_keep_it_closed(breaker: Breaker, clock: Clock) -> None:
+def test_a_failure_of_long_ago_does_not_keep_it_closed(breaker: CircuitBreaker, clock: Clock) -> None:
     breaker.fail()
     clock.now += 2 * WINDOW_S
 
     assert [breaker.fail() for _ in range(FAILURES)] == [False] * (FAILURES - 1) + [True]
 
 
-def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: Breaker) -> None:
+def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: CircuitBreaker) -> None:
     held = [breaker.hold() for _ in range(HELD_MAX)]
     assert held == list(range(1, HELD_MAX + 1))
     before = breaker.state
@@ -74,7 +74,7 @@ def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: Breaker) -
     assert breaker.hold() == HELD_MAX
 
 
-def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: Breaker, clock: Clock) -> None:
+def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: CircuitBreaker, clock: Clock) -> None:
     opened(breaker)
     clock.now += OPEN_S - 0.001
     assert not breaker.fail()
@@ -86,7 +86,7 @@ def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: Breaker, clo
     assert (before, breaker.state) == ("open", "half_open")
 
 
-def test_one_call_tries_and_closes(breaker: Breaker, clock: Clock) -> None:
+def test_one_call_tries_and_closes(breaker: CircuitBreaker, clock: Clock) -> None:
     on_trial(breaker, clock)
     before = breaker.state
     assert not breaker.admit(timeout=TIMEOUT_S)
@@ -98,7 +98,7 @@ def test_one_call_tries_and_closes(breaker: Breaker, clock: Clock) -> None:
     assert [breaker.fail() for _ in range(FAILURES)].index(True) == FAILURES - 1
 
 
-def test_a_trial_that_fails_opens_again_without_news(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_fails_opens_again_without_news(breaker: CircuitBreaker, clock: Clock) -> None:
     on_trial(breaker, clock)
 
     assert not breaker.fail()
@@ -109,7 +109,7 @@ def test_a_trial_that_fails_opens_again_without_news(breaker: Breaker, clock: Cl
     assert breaker.succeed()
 
 
-def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: CircuitBreaker, clock: Clock) -> None:
     on_trial(breaker, clock)
 
     breaker.release()
@@ -118,7 +118,7 @@ def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: Breaker, cl
     assert not breaker.admit(timeout=TIMEOUT_S)
 
 
-def test_a_trial_that_never_ends_is_not_waited_for(breaker: Breaker, clock: Clock) -> None:
+def test_a_trial_that_never_ends_is_not_waited_for(breaker: CircuitBreaker, clock: Clock) -> None:
     on_trial(breaker, clock)
     clock.now += TIMEOUT_S + OPEN_S - 0.001
     assert not breaker.admit(timeout=TIMEOUT_S)

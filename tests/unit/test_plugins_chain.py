@@ -9,7 +9,7 @@ import pytest
 from mqttcore._core import Client, Question
 from mqttcore.errors import OverloadedError, PluginError
 from mqttcore.plugin import Allow, Ask, Deny, Exchange, Grant, Login, Plugin, hook
-from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, Breaker
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, CircuitBreaker
 from mqttcore.plugin.chain import Chain, FailureLog, shown
 
 from tests.clock import Clock
@@ -206,7 +206,7 @@ def test_a_hook_that_was_left_alone_answers_again(caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.INFO)
     clock = Clock()
     chain = Chain([Plain()])
-    bound = dataclasses.replace(chain.logins[0], breaker=Breaker(clock))
+    bound = dataclasses.replace(chain.logins[0], breaker=CircuitBreaker(clock))
     for _ in range(FAILURES):
         bound.breaker.fail()
     clock.now += OPEN_S

@@ -160,7 +160,7 @@ def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
     if options.json or not sys.stderr.isatty():
         run(pipeline, once=options.once, reporter=JsonLines())
         return
-    from mqttcore.pipeline.bars import Bars
+    from mqttcore.pipeline.progress_bars import Bars
 
     with Bars() as bars:
         run(pipeline, once=options.once, reporter=bars)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 # How long the query is waited for at once.
 LOOK_S = 1
-# How long the batch under way may take when the query is to end; it comes again otherwise.
+# How long the running batch may take when the query is to end; it comes again otherwise.
 LAST_BATCH_S = 30
 PAUSE_S = 0.02
 # After so many batches the files of the tables are made fewer.

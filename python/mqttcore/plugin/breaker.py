@@ -16,7 +16,7 @@ BreakerState = Literal["closed", "open", "half_open"]
 """Closed: the hook is called. Open: it is not. Half open: one call decides."""
 
 
-class Breaker:
+class CircuitBreaker:
     """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one call tries. Thread-safe.
 
     It is open as well while `HELD_MAX` threads are held by calls that do not come back.

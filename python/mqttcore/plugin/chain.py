@@ -11,7 +11,7 @@ from mqttcore._core import Client, Login, Question
 from mqttcore.errors import OverloadedError, PluginError
 from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, Breaker
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, CircuitBreaker
 from mqttcore.plugin.hooks import Mark
 from mqttcore.plugin.stats import HookStats, Meter, Result
 
@@ -53,7 +53,7 @@ class BoundHook:
     title: str
     mark: Mark
     function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
-    breaker: Breaker
+    breaker: CircuitBreaker
     meter: Meter
     worker: int
     """Number of the queue of its questions: that of all `def` or `async def` hooks of a plugin."""
@@ -78,7 +78,7 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
             if mark.point != "events":
                 worker = workers.setdefault((index, mark.is_async), len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
-            bound[-1].append(BoundHook(plugin, title, mark, function, Breaker(), Meter(), worker))
+            bound[-1].append(BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker))
     return bound
 
 

@@ -13,8 +13,8 @@ use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{Schema, SchemaRef};
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
-    ReadOptions, TailReader, parse_payload_schema, read_ipc, write_parquet,
+    ColumnarError, Decoder, FileMeta, FilePart, Format, MetricAliases, OnError, Origin,
+    PartitionReader, ReadOptions, TailReader, parse_payload_schema, read_ipc, write_parquet,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -308,7 +308,7 @@ pub(crate) fn write_stream_file<'py>(
     schema: u32,
     aliases: Option<&str>,
 ) -> Result<Bound<'py, PyDict>, CoreError> {
-    let known = aliases.map(str::parse::<Aliases>).transpose()?;
+    let known = aliases.map(str::parse::<MetricAliases>).transpose()?;
     let origin = Origin {
         stream: stream.to_owned(),
         epoch: epoch.to_owned(),

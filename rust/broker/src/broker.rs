@@ -388,14 +388,14 @@ impl Broker {
             return None;
         }
         let (sender, receiver) = mpsc::sync_channel(1);
-        let errand = move |shard: &Rc<Shard>| {
+        let job = move |shard: &Rc<Shard>| {
             let answer = move |answer| {
                 // While the broker stops, the receiver may be gone.
                 let _ = sender.send(answer);
             };
             question(shard, Box::new(answer));
         };
-        self.engine.run_on(index, Box::new(errand));
+        self.engine.run_on(index, Box::new(job));
         // A shard that stops drops the job and its sender.
         loop {
             match receiver.recv_timeout(Duration::from_millis(200)) {

@@ -294,7 +294,7 @@ impl BrokerHandle {
         question: impl FnOnce(&Rc<Shard>, Answer<T>) + Send + 'static,
     ) -> Result<T, BrokerStopped> {
         let (sender, answer) = oneshot::channel();
-        let errand = move |shard: &Rc<Shard>| {
+        let job = move |shard: &Rc<Shard>| {
             let answer = move |value| {
                 // The receiver may be gone.
                 let _ = sender.send(value);
@@ -304,7 +304,7 @@ impl BrokerHandle {
         self.0
             .upgrade()
             .ok_or(BrokerStopped)?
-            .run_on(shard, Box::new(errand));
+            .run_on(shard, Box::new(job));
         answer.await.map_err(|_| BrokerStopped)
     }
 }

@@ -11,7 +11,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::Schema;
 
 use super::ColumnarError;
-use super::decode::{Aliases, Needed, is_sparkplug};
+use super::decode::{MetricAliases, Needed, is_sparkplug};
 use super::schema::{PAYLOAD, TOPIC};
 use super::topics::{Topics, column};
 
@@ -21,7 +21,7 @@ pub(crate) const ALIASES: &str = "mqttcore.aliases";
 /// Topic filters of the messages that define aliases.
 pub(crate) const BIRTHS: [&str; 2] = ["spBv1.0/+/NBIRTH/#", "spBv1.0/+/DBIRTH/#"];
 
-impl FromStr for Aliases {
+impl FromStr for MetricAliases {
     type Err = ColumnarError;
 
     fn from_str(text: &str) -> Result<Self, ColumnarError> {
@@ -32,7 +32,7 @@ impl FromStr for Aliases {
     }
 }
 
-impl Aliases {
+impl MetricAliases {
     /// Learns the aliases of the BIRTH messages in a batch.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Aliases {
 /// [`ColumnarError::Column`] for a batch without topics or payloads.
 pub fn telling(
     batches: Vec<RecordBatch>,
-    mut known: Aliases,
+    mut known: MetricAliases,
 ) -> Result<Vec<RecordBatch>, ColumnarError> {
     let mut needed = Needed::default();
     for batch in &batches {

@@ -30,7 +30,7 @@ mod wanted;
 mod write;
 
 pub use births::telling;
-pub use decode::{Aliases, CORRUPT, Decoder, Format, OnError, parse_payload_schema};
+pub use decode::{CORRUPT, Decoder, Format, MetricAliases, OnError, parse_payload_schema};
 pub use error::ColumnarError;
 pub use file::contained;
 pub use ipc::read_ipc;

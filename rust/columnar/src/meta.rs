@@ -41,7 +41,7 @@ pub struct FileMeta {
     /// Number of typed columns, after those of every row.
     pub typed: usize,
     /// The earlier Sparkplug aliases that the rows need, in the format of
-    /// [`Aliases::to_json`](super::Aliases::to_json); `None` in files of versions that did not store them.
+    /// [`MetricAliases::to_json`](super::MetricAliases::to_json); `None` in files of versions that did not store them.
     pub aliases: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use super::columns::OutputColumns;
 use super::cut::rows_within;
 use super::decode::filtered;
 use super::wanted::RowPredicate;
-use super::{Aliases, ColumnarError, Decoder, ReadOptions};
+use super::{ColumnarError, Decoder, MetricAliases, ReadOptions};
 
 /// Filters rows, decodes payloads, selects and orders columns, and splits batches.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl BatchShaper {
     ///
     /// [`ColumnarError::OtherFile`] if `text` is not a valid table of aliases.
     pub(crate) fn begin(&mut self, place: &Path, text: &str) -> Result<(), ColumnarError> {
-        let known = Aliases::parse(text);
+        let known = MetricAliases::parse(text);
         let known = known.ok_or_else(|| {
             ColumnarError::other_file(place, format!("{ALIASES} is not a valid table of aliases"))
         })?;

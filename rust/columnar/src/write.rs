@@ -14,7 +14,7 @@ use parquet::schema::types::ColumnPath;
 use super::cut::text_bytes;
 use super::decode::Needed;
 use super::schema::{OFFSET, PARTITION, PAYLOAD, TIMESTAMP, TOPIC, row_schema};
-use super::{Aliases, ColumnarError, FileMeta, Origin};
+use super::{ColumnarError, FileMeta, MetricAliases, Origin};
 
 /// Maximum number of rows in a row group.
 const GROUP_ROWS: usize = 128 * 1024;
@@ -41,7 +41,7 @@ pub fn write_parquet<W: Write + Send, B: Borrow<RecordBatch>>(
     out: W,
     batches: impl IntoIterator<Item = B>,
     origin: &Origin,
-    aliases: &mut Aliases,
+    aliases: &mut MetricAliases,
 ) -> Result<FileMeta, ColumnarError> {
     let mut needed = Needed::default();
     let batches = batches.into_iter();

@@ -13,8 +13,9 @@ use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMicrosecondTyp
 use arrow_array::{Array, ArrayRef, Int32Array, StringArray};
 use arrow_schema::Schema;
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
-    ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema, write_parquet,
+    ColumnarError, Decoder, FileMeta, FilePart, Format, MetricAliases, OnError, Origin,
+    PartitionReader, ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, row_schema,
+    write_parquet,
 };
 use mqttcore_topics::{TopicLimits, TopicName};
 use parquet::arrow::ArrowWriter;
@@ -196,8 +197,8 @@ impl Folder {
     fn write(&self, batches: &[RecordBatch]) -> FilePart {
         let path = self.0.join("new.parquet");
         let file = File::create(&path).expect("a new file");
-        let meta =
-            write_parquet(file, batches, &origin(), &mut Aliases::default()).expect("dense rows");
+        let meta = write_parquet(file, batches, &origin(), &mut MetricAliases::default())
+            .expect("dense rows");
         self.keep(&path, &meta)
     }
 
@@ -637,7 +638,12 @@ fn a_wrong_column_is_named() {
 #[test]
 fn rows_that_are_not_dense_are_no_file() {
     let refused = |batches: &[RecordBatch]| {
-        let written = write_parquet(Vec::new(), batches, &origin(), &mut Aliases::default());
+        let written = write_parquet(
+            Vec::new(),
+            batches,
+            &origin(),
+            &mut MetricAliases::default(),
+        );
         written.expect_err("refused").to_string()
     };
     let rows = plain_rows(3);

@@ -240,8 +240,9 @@ impl Figures for Endpoint {
     }
 
     fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
-        let news = self.reports.news(Instant::now()).into_iter();
-        news.map(|(query, report)| (format!("spark/{query}"), report.unwrap_or_default()))
+        let reports = self.reports.new_reports(Instant::now()).into_iter();
+        reports
+            .map(|(query, report)| (format!("spark/{query}"), report.unwrap_or_default()))
             .collect()
     }
 }

@@ -21,7 +21,7 @@ use crate::connection::HttpConnections;
 use crate::{BindError, HttpListener};
 
 /// Pause of the acceptor if the process has no file descriptors left.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound socket.
 pub(super) enum HttpSocket {
@@ -127,7 +127,7 @@ impl HttpAcceptor {
             {
                 None => return,
                 Some(Err(error)) if !is_one_sockets_fault(&error) => {
-                    tokio::time::sleep(REST).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
                 Some(_) => {}
             }

@@ -37,9 +37,9 @@
 mod columns;
 mod encoder;
 mod error;
+mod in_flight;
 mod publisher;
 mod server;
-mod window;
 
 pub use columns::{MessageColumns, PublishRow};
 pub use error::{ColumnError, PublisherFailure, RowError};

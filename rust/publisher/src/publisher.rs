@@ -11,8 +11,8 @@ use mqttcore_codec::{
 
 use crate::columns::MessageColumns;
 use crate::encoder::Encoder;
+use crate::in_flight::{AckOutcome, RowsInFlight};
 use crate::server::ServerCapabilities;
-use crate::window::{AckOutcome, Window};
 use crate::{ColumnError, PublisherFailure};
 
 /// Name of the user property that identifies a message over MQTT 5.0. Its value is the publisher's name and the row
@@ -80,7 +80,7 @@ impl ConnectOptions<'_> {
 /// Messages of QoS 0 are published at QoS 1, so that each one is acknowledged.
 pub struct Publisher {
     encoder: Encoder,
-    window: Window,
+    in_flight: RowsInFlight,
     phase: Phase,
     /// The configured window; the server may allow less.
     window_size: u16,
@@ -121,7 +121,7 @@ impl Publisher {
         };
         Ok(Self {
             encoder: Encoder::new(login.version, name),
-            window: Window::new(0),
+            in_flight: RowsInFlight::new(0),
             phase: Phase::Connecting,
             window_size: login.window.map_or(window, u16::from),
             keep_alive_s: login.keep_alive_s,
@@ -187,8 +187,8 @@ impl Publisher {
         columns: &MessageColumns,
         out: &mut Vec<u8>,
     ) -> Result<bool, PublisherFailure> {
-        let (place, window) = ((self.sent, self.next_row), &mut self.window);
-        let take = |qos| window.take(place.1, qos);
+        let (place, in_flight) = ((self.sent, self.next_row), &mut self.in_flight);
+        let take = |qos| in_flight.take(place.1, qos);
         let has_room = self.encoder.append(columns, place, take, out)?;
         if has_room {
             self.sent += 1;
@@ -239,7 +239,7 @@ impl Publisher {
             (Phase::Connecting, Packet::ConnAck(connack)) => {
                 self.encoder.server = ServerCapabilities::of(connack)?;
                 let most = self.encoder.server.receive_maximum;
-                self.window = Window::new(self.window_size.min(most));
+                self.in_flight = RowsInFlight::new(self.window_size.min(most));
                 self.phase = Phase::Connected;
                 Ok(())
             }
@@ -267,7 +267,7 @@ impl Publisher {
         ack: &Ack<'_>,
     ) -> Result<(), PublisherFailure> {
         let id = ack.packet_id;
-        match self.window.acknowledge(packet_type, id, ack.reason) {
+        match self.in_flight.acknowledge(packet_type, id, ack.reason) {
             Some(AckOutcome::Delivered) => Ok(()),
             Some(AckOutcome::Release(id)) => {
                 self.answer(&Packet::PubRel(Ack::success(id)));
@@ -313,7 +313,7 @@ impl Publisher {
 
     /// Number of sent messages that are not completely acknowledged.
     pub fn in_flight(&self) -> usize {
-        self.window.in_flight()
+        self.in_flight.in_flight()
     }
 
     /// The number of the next row to send; together with `in_flight` it tells the progress.

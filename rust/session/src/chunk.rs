@@ -56,16 +56,16 @@ impl ChunkAccount {
 
 /// Bytes behind one pointer and one reference count; a clone allocates nothing.
 #[derive(Clone)]
-pub struct Chunk(ThinArc<Bill, u8>);
+pub struct Chunk(ThinArc<Charge, u8>);
 
 /// The bytes to subtract from an account when the chunk is freed, and that account.
 #[derive(Default)]
-struct Bill {
+struct Charge {
     account: Option<Arc<ChunkAccount>>,
     bytes: usize,
 }
 
-impl Bill {
+impl Charge {
     fn new(account: Option<Arc<ChunkAccount>>, len: usize) -> Self {
         let bytes = allocated_bytes(len);
         if let Some(account) = &account {
@@ -75,7 +75,7 @@ impl Bill {
     }
 }
 
-impl Drop for Bill {
+impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
             account.sub(self.bytes);
@@ -86,8 +86,8 @@ impl Drop for Bill {
 impl Chunk {
     /// Copies `bytes`; `account` counts them until the last holder has dropped them.
     pub fn new(bytes: &[u8], account: Option<&Arc<ChunkAccount>>) -> Self {
-        let bill = Bill::new(account.cloned(), bytes.len());
-        Self(ThinArc::from_header_and_slice(bill, bytes))
+        let charge = Charge::new(account.cloned(), bytes.len());
+        Self(ThinArc::from_header_and_slice(charge, bytes))
     }
 
     /// The account that counts this chunk.
@@ -101,7 +101,7 @@ impl Chunk {
         self.0.with_arc_mut(|shared| {
             let own = triomphe::Arc::get_mut(shared);
             if let Some(own) = own.filter(|own| own.header().account.is_none()) {
-                *own.header_mut() = Bill::new(Some(Arc::clone(account)), len);
+                *own.header_mut() = Charge::new(Some(Arc::clone(account)), len);
             }
         });
     }
@@ -148,8 +148,8 @@ fn allocated_bytes(len: usize) -> usize {
     (HEAD_BYTES + len).next_multiple_of(STEP_BYTES)
 }
 
-/// Reference count, bill and length of the chunk, and the word in which allocators keep the block size.
-const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Bill>() + 2 * size_of::<usize>();
+/// Reference count, charge and length of the chunk, and the word in which allocators keep the block size.
+const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Charge>() + 2 * size_of::<usize>();
 const STEP_BYTES: usize = 16;
 
 #[cfg(test)]

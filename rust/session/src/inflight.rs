@@ -13,14 +13,14 @@ use crate::transmit::PublishTransmit;
 
 /// Limits of the messages in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct InFlightLimits {
     /// PUBLISHes and PUBRELs that wait for an answer.
     pub(crate) messages: u16,
     /// Bytes of PUBLISHes that wait for PUBACK or PUBREC; 0: no limit.
     pub(crate) bytes: usize,
 }
 
-impl Window {
+impl InFlightLimits {
     /// Whether a message of `message_bytes` may be sent while `bytes` are in flight. If nothing is in flight, any size
     /// may be sent.
     fn takes(self, bytes: usize, message_bytes: usize) -> bool {
@@ -120,9 +120,9 @@ impl InFlight {
         self.bytes
     }
 
-    /// Whether a message of `message_bytes` fits into `window`.
-    pub(crate) fn has_room(&self, window: Window, message_bytes: usize) -> bool {
-        self.len() < usize::from(window.messages) && window.takes(self.bytes, message_bytes)
+    /// Whether a message of `message_bytes` fits into `limits`.
+    pub(crate) fn has_room(&self, limits: InFlightLimits, message_bytes: usize) -> bool {
+        self.len() < usize::from(limits.messages) && limits.takes(self.bytes, message_bytes)
     }
 
     /// Returns an identifier that no unfinished exchange uses [MQTT-2.2.1-4].
@@ -156,12 +156,16 @@ impl InFlight {
     }
 
     /// Returns the next PUBLISH to send. PUBLISHes that an earlier connection left open come first.
-    pub(crate) fn poll(&mut self, window: Window, gate: &AckGate) -> Option<PublishTransmit> {
+    pub(crate) fn poll(
+        &mut self,
+        limits: InFlightLimits,
+        gate: &AckGate,
+    ) -> Option<PublishTransmit> {
         let place = usize::from(self.sent);
         let on_the_wire = place + self.releases.len();
         let entry = self.publishes.get_mut(place)?;
-        let has_room = on_the_wire < usize::from(window.messages)
-            && window.takes(self.sent_bytes, entry.bytes());
+        let has_room = on_the_wire < usize::from(limits.messages)
+            && limits.takes(self.sent_bytes, entry.bytes());
         if !has_room || !gate.is_open(entry.token) {
             return None;
         }

@@ -114,7 +114,7 @@ impl ActiveState {
             + incoming
     }
 
-    const REST: Self = Self {
+    const IDLE: Self = Self {
         link: ConnectionState::AWAY,
         held: HeldAcks::NONE,
         controls: VecDeque::new(),
@@ -173,26 +173,26 @@ pub(crate) struct OnDemand<T>(Option<Box<T>>);
 pub(crate) type OptionalState = OnDemand<ActiveState>;
 
 /// A type that has an idle state.
-pub(crate) trait Rest: Sized + 'static {
+pub(crate) trait Idle: Sized + 'static {
     /// The idle state.
-    const REST: Self;
+    const IDLE: Self;
 
     /// The idle state, shared by all.
-    fn rest() -> &'static Self;
+    fn idle() -> &'static Self;
 }
 
-impl Rest for ActiveState {
-    const REST: Self = Self::REST;
+impl Idle for ActiveState {
+    const IDLE: Self = Self::IDLE;
 
-    fn rest() -> &'static Self {
-        const { &Self::REST }
+    fn idle() -> &'static Self {
+        const { &Self::IDLE }
     }
 }
 
-impl Rest for InFlight {
-    const REST: Self = Self::NONE;
+impl Idle for InFlight {
+    const IDLE: Self = Self::NONE;
 
-    fn rest() -> &'static Self {
+    fn idle() -> &'static Self {
         const { &Self::NONE }
     }
 }
@@ -223,26 +223,26 @@ impl<T> OnDemand<T> {
 
 impl OptionalState {
     /// Frees the state if nothing in it outlives a connection. Call it without a connection only.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn free_if_over(&mut self) {
         if self.0.as_deref().is_some_and(ActiveState::is_over) {
             self.clear();
         }
     }
 }
 
-impl<T: Rest> Deref for OnDemand<T> {
+impl<T: Idle> Deref for OnDemand<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
         match &self.0 {
             Some(state) => state,
-            None => T::rest(),
+            None => T::idle(),
         }
     }
 }
 
-impl<T: Rest> DerefMut for OnDemand<T> {
+impl<T: Idle> DerefMut for OnDemand<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.get_or_insert_with(|| Box::new(T::REST))
+        self.0.get_or_insert_with(|| Box::new(T::IDLE))
     }
 }

@@ -8,7 +8,7 @@ use mqttcore_codec::{PacketId, ProtocolVersion, QoS};
 use crate::decision::DeliveryDecision;
 use crate::event::{DropReason, ExchangeRecord, SessionEvent};
 use crate::gate::AckToken;
-use crate::inflight::Window;
+use crate::inflight::InFlightLimits;
 use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
 use crate::live::ConnectionState;
 use crate::message::Message;
@@ -128,10 +128,10 @@ impl Session {
     }
 
     pub(crate) fn poll_publish(&mut self) -> Option<PublishTransmit> {
-        let window = self.window();
+        let limits = self.in_flight_limits();
         let live = self.live.get_mut()?;
         let in_flight = live.in_flight.get_mut();
-        let next = in_flight.and_then(|in_flight| in_flight.poll(window, &self.gate));
+        let next = in_flight.and_then(|in_flight| in_flight.poll(limits, &self.gate));
         let mut transmit = match next {
             Some(transmit) => transmit,
             None => self.poll_backlog()?,
@@ -231,11 +231,13 @@ impl Session {
 
     /// Whether the send quota allows a message of `message_bytes` now.
     pub(crate) fn has_room(&self, message_bytes: usize) -> bool {
-        self.live.in_flight.has_room(self.window(), message_bytes)
+        self.live
+            .in_flight
+            .has_room(self.in_flight_limits(), message_bytes)
     }
 
-    fn window(&self) -> Window {
-        Window {
+    fn in_flight_limits(&self) -> InFlightLimits {
+        InFlightLimits {
             messages: self.live.link.window,
             bytes: self.limits.max_inflight_bytes,
         }

@@ -132,7 +132,7 @@ impl Session {
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
         let event = self.live.get_mut().and_then(|live| live.events.pop_front());
         if event.is_none() && !self.is_connected() {
-            self.live.rest();
+            self.live.free_if_over();
         }
         event
     }

@@ -35,7 +35,7 @@ pub struct Info {
     pub subscriptions: u64,
     /// Messages that wait for them.
     pub queued: u64,
-    /// Messages under way to them.
+    /// Messages in flight to them.
     pub in_flight: u64,
     /// Topics with a retained message.
     pub retained: u64,

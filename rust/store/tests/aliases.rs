@@ -8,8 +8,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, RecordBatch};
 use mqttcore_columnar::{
-    Aliases, ColumnarError, Decoder, FileMeta, FilePart, Format, OnError, Origin, PartitionReader,
-    ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, write_parquet,
+    ColumnarError, Decoder, FileMeta, FilePart, Format, MetricAliases, OnError, Origin,
+    PartitionReader, ReadOptions, Row, RowBuilder, TailReader, parse_payload_schema, write_parquet,
 };
 use mqttcore_store::Store;
 use mqttcore_store::faults::{Disk, Faults};
@@ -102,7 +102,7 @@ fn read(parts: &[FilePart], from: i64, to: i64) -> Vec<Option<f64>> {
 #[test]
 fn a_range_that_begins_behind_its_birth_knows_the_names() {
     let files = Files::new("aliases-ranges");
-    let mut known = Aliases::default();
+    let mut known = MetricAliases::default();
     let all = [
         vec![("NBIRTH", birth("Speed", 1))],
         vec![("NDATA", data(1, 1.0)), ("NDATA", data(1, 2.0))],
@@ -144,7 +144,7 @@ fn a_range_that_begins_behind_its_birth_knows_the_names() {
 #[test]
 fn a_footer_tells_of_no_other_nodes_than_its_rows() {
     let files = Files::new("aliases-footer");
-    let mut known = Aliases::default();
+    let mut known = MetricAliases::default();
     known
         .follow(&batch(0, &[("NBIRTH", birth("Speed", 1))]))
         .expect("rows");
@@ -261,7 +261,7 @@ fn small_files_with_columns_of_metrics_are_merged_and_say_the_same() {
         log.store.seal().expect("sealed");
     }
 
-    log.store.tidy(log.now_us()).expect("merged");
+    log.store.maintain(log.now_us()).expect("merged");
 
     let (part, meta) = files.copy(&disk, 0);
     assert_eq!((meta.base, meta.last), (0, 16), "seventeen files are one");

@@ -37,7 +37,7 @@ fn disk() -> Disk {
 /// The offset of the first row that retention has left, at this kept time.
 fn earliest_at(log: &Log, now_us: u64) -> u64 {
     log.clock.set(now_us);
-    log.store.tidy(now_us).expect("tidied");
+    log.store.maintain(now_us).expect("tidied");
     log.bounds("plant")[0].earliest
 }
 
@@ -208,7 +208,7 @@ fn files_that_are_merged_go_nearly_as_soon_as_others() {
         let now_us = begin_us + hour * 60 * MINUTE_US;
         log.clock.set(now_us);
         sealed_row(&log, now_us);
-        log.store.tidy(now_us).expect("tidied");
+        log.store.maintain(now_us).expect("tidied");
 
         let bounds = log.bounds("plant")[0];
         let kept = bounds.end - bounds.earliest;

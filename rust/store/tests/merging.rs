@@ -92,7 +92,7 @@ fn the_number_of_files_levels_off_and_bytes_are_written_a_few_times() {
         let ticket = append_payload(&log.store, &noise(seal, FILE_BYTES));
         log.store.wait(ticket).unwrap();
         log.store.seal().unwrap();
-        log.store.tidy(log.now_us()).unwrap();
+        log.store.maintain(log.now_us()).unwrap();
         let content = |name: &str| size(&disk, &format!("streams/plant/data/{name}"));
         let now: Vec<_> = files(&disk)
             .into_iter()
@@ -171,7 +171,7 @@ fn files_of_the_log_of_the_index_are_known_in_the_next_life() {
 
     assert_eq!(indexed(&disk), files(&disk));
     assert!(disk.content(LOG).is_none(), "the index is whole");
-    log.store.tidy(begin_us + 61_000_000).unwrap();
+    log.store.maintain(begin_us + 61_000_000).unwrap();
     let bounds = log.bounds("plant")[0];
     assert_eq!(bounds.earliest, bounds.end, "all are as old as they were");
 }
@@ -264,7 +264,7 @@ impl Writer {
     fn merge_between_seals(&mut self, is_pressed: bool) -> Result<(), StoreError> {
         self.seal_one()?;
         self.append()?;
-        self.log.store.tidy(self.log.now_us())?;
+        self.log.store.maintain(self.log.now_us())?;
         let bounds = self.log.bounds("plant")[0];
         assert_eq!(bounds.sealed_end == bounds.end, is_pressed);
         self.seal_one()

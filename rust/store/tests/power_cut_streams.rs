@@ -133,7 +133,7 @@ impl Trial {
                 0..=4 => waiting.push(self.publish(store)?),
                 5..=7 => drop(store.step()?),
                 8 => goes_on(store.seal())?,
-                9 => goes_on(store.tidy(self.next * STEP_US))?,
+                9 => goes_on(store.maintain(self.next * STEP_US))?,
                 10 => store.checkpoint()?,
                 _ => self.look(store),
             }

@@ -230,7 +230,7 @@ fn rule_6_a_hold_keeps_rows_until_it_expires() {
     assert!(matches!(refused, Err(StreamError::Argument { .. })));
 
     let now_us = log.now_us();
-    log.store.tidy(now_us).unwrap();
+    log.store.maintain(now_us).unwrap();
     assert_eq!(
         log.bounds("plant")[0].earliest,
         0,
@@ -238,7 +238,7 @@ fn rule_6_a_hold_keeps_rows_until_it_expires() {
     );
     drop(log);
     let log = Log::open(&disk.after_kill(), &options).unwrap();
-    log.store.tidy(now_us).unwrap();
+    log.store.maintain(now_us).unwrap();
     assert_eq!(
         log.bounds("plant")[0].earliest,
         0,
@@ -246,9 +246,9 @@ fn rule_6_a_hold_keeps_rows_until_it_expires() {
     );
 
     log.streams().hold("plant", "spark", &[2]).unwrap();
-    log.store.tidy(now_us).unwrap();
+    log.store.maintain(now_us).unwrap();
     assert_eq!(log.bounds("plant")[0].earliest, 2);
-    log.store.tidy(now_us + 8 * 86_400 * SECOND_US).unwrap();
+    log.store.maintain(now_us + 8 * 86_400 * SECOND_US).unwrap();
     assert_eq!(log.bounds("plant")[0].earliest, 3, "seven days are over");
     assert!(log.streams().release("plant", "spark").unwrap());
     assert!(!log.streams().release("plant", "spark").unwrap());
@@ -267,9 +267,9 @@ fn rule_6_a_hold_lasts_as_long_as_the_stream_says() {
     log.streams().hold("plant", "spark", &[0]).unwrap();
     let minute_us = 60 * SECOND_US;
 
-    log.store.tidy(log.now_us() + 59 * minute_us).unwrap();
+    log.store.maintain(log.now_us() + 59 * minute_us).unwrap();
     assert_eq!(log.bounds("plant")[0].earliest, 0);
-    log.store.tidy(log.now_us() + 61 * minute_us).unwrap();
+    log.store.maintain(log.now_us() + 61 * minute_us).unwrap();
 
     assert_eq!(log.bounds("plant")[0].earliest, 1);
 }
@@ -288,9 +288,9 @@ fn rule_7_a_file_goes_an_hour_after_its_rows_were_given_up() {
     let file = "streams/plant/data/00000-00000000000000000000.parquet";
     let now_us = log.now_us();
 
-    log.store.tidy(now_us).unwrap();
+    log.store.maintain(now_us).unwrap();
     assert_eq!(log.bounds("plant")[0].earliest, 0);
-    log.store.tidy(now_us + 61 * SECOND_US).unwrap();
+    log.store.maintain(now_us + 61 * SECOND_US).unwrap();
 
     assert_eq!(
         log.bounds("plant")[0],
@@ -311,9 +311,9 @@ fn rule_7_a_file_goes_an_hour_after_its_rows_were_given_up() {
         })
     ));
     assert!(disk.content(file).is_some());
-    log.store.tidy(now_us + 3_660 * SECOND_US).unwrap();
+    log.store.maintain(now_us + 3_660 * SECOND_US).unwrap();
     assert!(disk.content(file).is_some());
-    log.store.tidy(now_us + 3_662 * SECOND_US).unwrap();
+    log.store.maintain(now_us + 3_662 * SECOND_US).unwrap();
     assert!(disk.content(file).is_none());
     drop(log);
     let log = Log::open(&disk.after_kill(), &options).unwrap();
@@ -338,7 +338,7 @@ fn small_neighbours_become_one_file_with_the_same_rows() {
     }
     let before = log.rows("plant", 0);
 
-    log.store.tidy(log.now_us()).unwrap();
+    log.store.maintain(log.now_us()).unwrap();
 
     let data = disk
         .folder("streams/plant/data", FolderAccess::Owner)
@@ -575,8 +575,8 @@ fn rule_4_a_copy_is_of_one_moment_whatever_is_sealed_merged_and_removed_meanwhil
             meddled.publish(&[("plant", 0); 20]);
             meddled.store.seal().unwrap();
             let now_us = meddled.now_us();
-            meddled.store.tidy(now_us).unwrap();
-            meddled.store.tidy(now_us + 4_000 * SECOND_US).unwrap();
+            meddled.store.maintain(now_us).unwrap();
+            meddled.store.maintain(now_us + 4_000 * SECOND_US).unwrap();
             meddled.store.checkpoint().unwrap();
         }))),
     };
@@ -734,7 +734,7 @@ fn rule_12_typed_columns_are_added_and_never_changed() {
     for _ in 0..14 {
         row(&log, b"{\"value\": 2.5, \"count\": 8}");
     }
-    log.store.tidy(log.now_us()).unwrap();
+    log.store.maintain(log.now_us()).unwrap();
 
     let merged = stream_support::column_f64_i64(&disk, "00000-00000000000000000000.parquet");
     assert_eq!(merged.len(), 16, "old rows and new ones are in one file");

@@ -27,7 +27,7 @@ pub struct QueryReports {
 struct Report {
     text: String,
     at: Instant,
-    /// Whether [`QueryReports::news`] has returned it.
+    /// Whether [`QueryReports::new_reports`] has returned it.
     is_told: bool,
 }
 
@@ -75,19 +75,19 @@ impl QueryReports {
     }
 
     /// Changes since the last call: each query with its new report, or `None` if it has ended.
-    pub fn news(&self, now: Instant) -> Vec<(String, Option<String>)> {
+    pub fn new_reports(&self, now: Instant) -> Vec<(String, Option<String>)> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut news = Vec::new();
+        let mut reports = Vec::new();
         queries.retain(|query, report| {
             let is_silent = now.saturating_duration_since(report.at) >= SILENCE;
             if is_silent {
-                news.push((query.clone(), None));
+                reports.push((query.clone(), None));
             } else if !std::mem::replace(&mut report.is_told, true) {
-                news.push((query.clone(), Some(report.text.clone())));
+                reports.push((query.clone(), Some(report.text.clone())));
             }
             !is_silent
         });
-        news
+        reports
     }
 }
 
@@ -105,8 +105,8 @@ mod tests {
         report(&reports, "a", now).expect("taken");
         reports.take("a", "{}".into(), now).expect("taken");
 
-        assert_eq!(reports.news(now), [("a".into(), Some("{}".into()))]);
-        assert_eq!(reports.news(now), []);
+        assert_eq!(reports.new_reports(now), [("a".into(), Some("{}".into()))]);
+        assert_eq!(reports.new_reports(now), []);
     }
 
     #[test]
@@ -119,12 +119,13 @@ mod tests {
         assert!(matches!(refused, ReportError::Many));
         report(&reports, "7", now + SILENCE / 2).expect("one that is known");
 
-        let news = reports.news(now + SILENCE);
+        let fresh = reports.new_reports(now + SILENCE);
 
-        let silent = news.iter().filter(|(_, text)| text.is_none());
+        let silent = fresh.iter().filter(|(_, text)| text.is_none());
         assert_eq!(silent.count(), QUERIES - 1);
         assert!(
-            news.iter()
+            fresh
+                .iter()
                 .any(|(query, text)| query == "7" && text.is_some())
         );
         report(&reports, "another", now + SILENCE).expect("there is room");
@@ -140,6 +141,6 @@ mod tests {
         }
         let refused = reports.take("a", "x".repeat(REPORT_BYTES + 1), now);
         assert!(matches!(refused, Err(ReportError::Large(_))));
-        assert_eq!(reports.news(now), []);
+        assert_eq!(reports.new_reports(now), []);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use self::asked::PyQuestion;
 use self::bounded_queue::{BoundedQueue, Overflow};
 use self::question::{Question, QuestionReply, Subject, TimedOut};
 use self::queue::{EventQueue, QuestionQueue};
-use self::watch::Watch;
+use self::watch::DeadlineWatch;
 use crate::answers::{AnswerClasses, SessionTerms};
 use crate::error::CoreError;
 use crate::plugin::{PyEvent, action_named, kind_bit};
@@ -64,7 +64,7 @@ struct Shared {
     /// One queue for each plugin with event hooks, so that plugins do not delay each other.
     observers: Vec<EventQueue>,
     notifications: Arc<BoundedQueue<Notification>>,
-    watch: Watch,
+    watch: DeadlineWatch,
     wanted: Wanted,
     sessions: HashMap<String, SessionTerms>,
 }
@@ -396,7 +396,7 @@ fn start(
             panicked.to_string(),
         )));
     });
-    let watch = Watch::start(on_late, on_panic)?;
+    let watch = DeadlineWatch::start(on_late, on_panic)?;
     Ok(Arc::new(Shared {
         queues,
         observers,

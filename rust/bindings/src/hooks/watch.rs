@@ -21,7 +21,7 @@ pub(super) type OnPanic = Box<dyn Fn(Panicked) + Send>;
 const NAME: &str = "mqttcore-watch";
 
 /// The deadlines of all open questions, and the deadline thread.
-pub(super) struct Watch {
+pub(super) struct DeadlineWatch {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -57,7 +57,7 @@ impl Ord for Entry {
     }
 }
 
-impl Watch {
+impl DeadlineWatch {
     pub(super) fn start(on_late: OnLate, on_panic: OnPanic) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
@@ -176,7 +176,7 @@ mod tests {
     fn a_panic_about_one_question_is_told_and_the_next_one_still_ends_in_time() {
         let (sender, told) = channel();
         let late = |_, _| panic!("on purpose");
-        let watch = Watch::start(
+        let watch = DeadlineWatch::start(
             Box::new(late),
             Box::new(move |panicked| sender.send(panicked).expect("the test waits")),
         )

@@ -23,7 +23,7 @@ const BACKLOG: i32 = 4_096;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 128 * 1024;
 /// Pause of the acceptor while the process has no free file descriptor (abuse H05).
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens at `address`, so that a second broker on the same port fails (decision 16).
 ///
@@ -160,7 +160,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
                     format!("listener {name}: cannot accept a connection: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
-                    tokio::time::sleep(REST).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }

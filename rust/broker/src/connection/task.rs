@@ -19,10 +19,10 @@ use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Input, PARTIAL_BYTES, ReadBatch};
+use crate::connection::rate_limit::{ControlPackets, RateLimit};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::ReadEnd;
 use crate::connection::task::future::ConnectionTask;
-use crate::connection::throttle::{ControlPackets, Throttle};
 use crate::connection::transport::Transport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, retain};
@@ -44,10 +44,10 @@ struct Connection {
     version: ProtocolVersion,
     /// A paused step; nothing is read from this client meanwhile.
     pause: Option<PendingRequest>,
-    throttle: Option<Box<Throttle>>,
+    throttle: Option<Box<RateLimit>>,
     /// The rate limit of retained messages, and its state, which is created with the first of them.
     retained_bytes_per_second: u32,
-    retained: Option<Box<Throttle>>,
+    retained: Option<Box<RateLimit>>,
     control_packets: ControlPackets,
     reauthentication: Option<Box<Reauthentication>>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn spawn(
         limits: client.session.borrow().limits().after_connect(),
         version: link.version,
         pause: None,
-        throttle: Throttle::new(rates, client, None),
+        throttle: RateLimit::new(rates, client, None),
         retained_bytes_per_second: rates.retained_bytes,
         retained: None,
         control_packets: ControlPackets::new(rates.control_packets),
@@ -153,14 +153,14 @@ impl Connection {
         let per_second = self.retained_bytes_per_second;
         if bytes > 0 && per_second > 0 {
             self.retained
-                .get_or_insert_with(|| Box::new(Throttle::of_retained(per_second)))
+                .get_or_insert_with(|| Box::new(RateLimit::of_retained(per_second)))
                 .spend_bytes(bytes);
         }
     }
 
     /// Pending until the rate limit allows retained messages again.
     fn poll_retained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        poll_allowance(&mut self.retained, cx, &self.shard)
+        poll_rate_limit(&mut self.retained, cx, &self.shard)
     }
 
     fn outbox_len(&self) -> usize {
@@ -213,7 +213,7 @@ impl Connection {
             result?;
             self.client.flush_session(&self.shard);
         }
-        Ok(poll_allowance(&mut self.throttle, cx, &self.shard))
+        Ok(poll_rate_limit(&mut self.throttle, cx, &self.shard))
     }
 
     /// Reads once, after the partial frame of the last read, and handles the complete frames.
@@ -285,7 +285,7 @@ impl Connection {
             end?;
             let before = self.throttle.take();
             let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
-            self.throttle = Throttle::new(rates, &self.client, before);
+            self.throttle = RateLimit::new(rates, &self.client, before);
             // The wait for the old rates is void.
             wake_after_others(cx);
         }
@@ -325,8 +325,8 @@ impl Connection {
 }
 
 /// Ready if `throttle` allows more, or if there is none.
-fn poll_allowance(
-    throttle: &mut Option<Box<Throttle>>,
+fn poll_rate_limit(
+    throttle: &mut Option<Box<RateLimit>>,
     cx: &mut Context<'_>,
     shard: &Shard,
 ) -> Poll<()> {

@@ -28,7 +28,7 @@ impl Loading {
 
     /// Sessions that the shards do not have yet; `None` while nobody knows how many.
     pub(crate) fn remaining(&self) -> Option<u64> {
-        // ORDERING: a figure; errands carry what it stands for.
+        // ORDERING: a figure; jobs carry what it stands for.
         Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)
     }
 

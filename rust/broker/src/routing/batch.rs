@@ -45,7 +45,7 @@ impl<'p> MessageBatch<'p> {
         alone > 0 || self.messages.len() >= MESSAGE_BATCH
     }
 
-    /// Routes what waits; see [`router::route`].
+    /// Routes the batched messages; see [`router::route`].
     pub(crate) fn route(
         &mut self,
         shard: &Rc<Shard>,

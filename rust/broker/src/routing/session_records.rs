@@ -132,8 +132,8 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
 }
 
 /// Writes that a kept session is without a connection: its time runs from now on, through any
-/// number of crashes. If nobody saw the end of the connection, what waits with a number below `maybe_sent_below` may
-/// have been sent.
+/// number of crashes. If nobody saw the end of the connection, queued messages with a number below
+/// `maybe_sent_below` may have been sent.
 pub(crate) fn write_detached(shard: &Shard, client: &Client, maybe_sent_below: u64) {
     if let Some((journal, session)) = kept(shard, client) {
         let away = Record::Away(Away {

@@ -8,7 +8,7 @@ const LOOKED_AT_A_TICK: usize = 256;
 /// Ticks that a whole count takes, at most: 10 s.
 const TICKS_MAX: usize = 100;
 
-/// A count that is under way.
+/// A count in progress.
 #[derive(Default)]
 pub(crate) struct Count {
     slot: usize,

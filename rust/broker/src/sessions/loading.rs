@@ -1,7 +1,7 @@
 //! Loads sessions from the store while clients connect.
 //!
 //! A thread reads what the store kept and deals it to the shards. Whoever connects meanwhile has
-//! its session brought back first; it is told CONNACK, sent what waits for it, and its
+//! its session brought back first; it is told CONNACK, sent its queued messages, and its
 //! acknowledgements count. But nothing is routed before every session is there, or it would miss
 //! one that is not: what a client publishes or subscribes to stays unread until then, and so does
 //! what could publish a will or end a session: a connection that ends, a takeover, a clean start,
@@ -303,11 +303,11 @@ impl Loader<'_> {
         self.install(UNDER_WAY - 1)?;
         self.under_way += 1;
         let done = Done(self.done.clone());
-        let errand = move |shard: &Rc<Shard>| {
+        let job = move |shard: &Rc<Shard>| {
             work(shard);
             drop(done);
         };
-        self.engine.run_on(index, Box::new(errand));
+        self.engine.run_on(index, Box::new(job));
         Ok(())
     }
 

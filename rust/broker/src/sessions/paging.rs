@@ -130,8 +130,8 @@ fn answer(shard: &Shard, asked: PagingBarrier) {
     shard.post_job(asked.home, move |shard| barrier_reached(shard, asked));
 }
 
-/// Whether the first page of a client that is back has still to leave: what waits for it goes in
-/// front of any answer, so nothing is read from it before.
+/// Whether the first page of the queue of a resumed session is not sent yet. Queued messages are sent before any
+/// response, so nothing is read from the client until then.
 pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
     let Some(link) = client.link() else {
         return false;

@@ -33,7 +33,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
             }
             _ => {
                 let value = cursor.value(1)?;
-                cursor.end()?;
+                cursor.end_of_input()?;
                 Ok(value)
             }
         };
@@ -59,7 +59,7 @@ impl<'a> DocumentNode<'a> for CborNode<'a> {
                 None => cursor.skip(1)?,
             }
         }
-        cursor.end()
+        cursor.end_of_input()
     }
 
     fn items(self, take: &mut dyn FnMut(CborValue<'a>)) -> Result<(), Malformed> {
@@ -68,7 +68,7 @@ impl<'a> DocumentNode<'a> for CborNode<'a> {
         while cursor.goes_on(&mut items)? {
             take(cursor.value(1)?);
         }
-        cursor.end()
+        cursor.end_of_input()
     }
 
     fn as_text(self) -> Option<&'a str> {
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
         bytes::take(&mut self.rest, len)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
+    fn end_of_input(&self) -> Result<(), Malformed> {
         bytes::end(self.rest)
     }
 

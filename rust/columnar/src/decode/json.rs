@@ -24,7 +24,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
         Some(b'[') => Ok(Value::Array(JsonNode(text))),
         Some(_) => {
             let value = cursor.value()?;
-            cursor.end()?;
+            cursor.end_of_input()?;
             Ok(value)
         }
     }
@@ -39,7 +39,7 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
         cursor.expect(b'{')?;
         if cursor.peek() == Some(b'}') {
             cursor.at += 1;
-            return cursor.end();
+            return cursor.end_of_input();
         }
         let mut number = 0;
         loop {
@@ -49,7 +49,7 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
             }
             number += 1;
             if !cursor.goes_on(b'}')? {
-                return cursor.end();
+                return cursor.end_of_input();
             }
         }
     }
@@ -62,12 +62,12 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
         cursor.expect(b'[')?;
         if cursor.peek() == Some(b']') {
             cursor.at += 1;
-            return cursor.end();
+            return cursor.end_of_input();
         }
         loop {
             take(cursor.value()?);
             if !cursor.goes_on(b']')? {
-                return cursor.end();
+                return cursor.end_of_input();
             }
         }
     }
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks that only white space is left.
-    fn end(&mut self) -> Result<(), Malformed> {
+    fn end_of_input(&mut self) -> Result<(), Malformed> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(Malformed),

@@ -30,7 +30,7 @@ use self::protobuf::Types;
 pub(crate) use self::rows::filtered;
 use self::rows::{corrupt, is_retained, rows, undecodable};
 pub use self::schema::parse_payload_schema;
-pub use self::sparkplug::Aliases;
+pub use self::sparkplug::MetricAliases;
 pub(crate) use self::sparkplug::{NAMESPACE, Needed, is_sparkplug};
 use self::value::{DocumentNode, Malformed, Value};
 use super::ColumnarError;
@@ -89,7 +89,7 @@ pub struct Decoder {
     on_error: OnError,
     /// Whether the output has the column `_corrupt`.
     tells_corrupt: bool,
-    aliases: Aliases,
+    aliases: MetricAliases,
     types: Option<Arc<Types>>,
 }
 
@@ -131,7 +131,7 @@ impl Decoder {
             fields,
             on_error,
             tells_corrupt: on_error == OnError::Null,
-            aliases: Aliases::default(),
+            aliases: MetricAliases::default(),
             types: None,
         })
     }
@@ -162,7 +162,7 @@ impl Decoder {
     ///
     /// [`ColumnarError::Option`] for a text that [`aliases`](Self::aliases) did not write.
     pub fn with_aliases(mut self, text: &str) -> Result<Self, ColumnarError> {
-        self.aliases = Aliases::from_str(text)?;
+        self.aliases = MetricAliases::from_str(text)?;
         Ok(self)
     }
 
@@ -173,7 +173,7 @@ impl Decoder {
     }
 
     /// Adopts the aliases at the start of the next rows; edge nodes that `begin` lacks keep theirs.
-    pub fn update_aliases(&mut self, begin: &Aliases) {
+    pub fn update_aliases(&mut self, begin: &MetricAliases) {
         self.aliases.update(begin);
     }
 

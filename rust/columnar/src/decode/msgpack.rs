@@ -26,7 +26,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
         Head::Map(_) => Ok(Value::Object(PackNode(payload))),
         Head::Array(_) => Ok(Value::Array(PackNode(payload))),
         Head::Scalar(value) => {
-            cursor.end()?;
+            cursor.end_of_input()?;
             Ok(value)
         }
     }
@@ -51,7 +51,7 @@ impl<'a> DocumentNode<'a> for PackNode<'a> {
                 likely = place + 1;
             }
         }
-        cursor.end()
+        cursor.end_of_input()
     }
 
     fn items(self, take: &mut dyn FnMut(PackValue<'a>)) -> Result<(), Malformed> {
@@ -62,7 +62,7 @@ impl<'a> DocumentNode<'a> for PackNode<'a> {
         for _ in 0..items {
             take(cursor.value(1)?);
         }
-        cursor.end()
+        cursor.end_of_input()
     }
 
     fn as_text(self) -> Option<&'a str> {
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         bytes::take(&mut self.rest, len)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
+    fn end_of_input(&self) -> Result<(), Malformed> {
         bytes::end(self.rest)
     }
 

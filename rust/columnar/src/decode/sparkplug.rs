@@ -14,7 +14,7 @@ use super::wire::{MessageFields, Wire, low_half, utf8};
 
 /// The metrics of each edge node that have an alias. A clone shares unchanged tables with its original.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Aliases(BTreeMap<String, Arc<Metrics>>);
+pub struct MetricAliases(BTreeMap<String, Arc<Metrics>>);
 
 /// The metrics of one edge node, by their aliases.
 type Metrics = BTreeMap<u64, Metric>;
@@ -26,7 +26,7 @@ struct Metric {
     datatype: u64,
 }
 
-impl Aliases {
+impl MetricAliases {
     /// Learns the aliases of a BIRTH. An NBIRTH first removes all aliases of its edge node.
     pub(crate) fn learn(&mut self, topic: &str, payload: &[u8]) {
         let Some(address) = Address::of(topic).filter(Address::is_birth) else {
@@ -112,7 +112,7 @@ pub(crate) struct Needed(BTreeMap<String, Option<Arc<Metrics>>>);
 
 impl Needed {
     /// Records the next row; `known` are the aliases of the rows before it.
-    pub(crate) fn note(&mut self, topic: &str, known: &Aliases) {
+    pub(crate) fn note(&mut self, topic: &str, known: &MetricAliases) {
         let Some(address) = Address::of(topic) else {
             return;
         };
@@ -123,9 +123,9 @@ impl Needed {
     }
 
     /// Returns the table; it has an empty entry for an edge node without known aliases.
-    pub(crate) fn into_aliases(self) -> Aliases {
+    pub(crate) fn into_aliases(self) -> MetricAliases {
         let nodes = self.0.into_iter();
-        Aliases(
+        MetricAliases(
             nodes
                 .filter_map(|(node, known)| Some((node, known?)))
                 .collect(),

@@ -246,9 +246,9 @@ impl IndexThread {
             return Ok(());
         };
         // INVARIANT: the guard turns a panic into an error.
-        let tidied = writing.thread.join().expect("the guard caught it");
-        let tidied = match tidied {
-            Ok(tidied) => tidied,
+        let compacted = writing.thread.join().expect("the guard caught it");
+        let compacted = match compacted {
+            Ok(compacted) => compacted,
             Err(error) => {
                 upkeep.asked.extend(writing.asked);
                 return Err(error);
@@ -256,13 +256,13 @@ impl IndexThread {
         };
         let mut index = self.index();
         index.thaw(&writing.frozen)?;
-        index.moved(tidied.moved);
-        if let Some(through) = tidied.droppable {
+        index.moved(compacted.moved);
+        if let Some(through) = compacted.droppable {
             index.close(through);
         }
         drop(index);
         self.checkpoints.add();
-        if let Some(through) = tidied.droppable {
+        if let Some(through) = compacted.droppable {
             self.shared.ask(Box::new(move |committer| {
                 committer.writer.drop_up_to(through)?;
                 committer.restore()

@@ -148,13 +148,13 @@ impl SimulatedStore {
     ///
     /// As [`SimulatedStore::seal`].
     #[cfg(feature = "columnar")]
-    pub fn tidy(&self, now_us: u64) -> Result<(), StoreError> {
+    pub fn maintain(&self, now_us: u64) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.check()?;
         let Some(streams) = inner.streams.clone() else {
             return Ok(());
         };
-        match streams.tidy(now_us, &mut |batch| inner.commit(batch)) {
+        match streams.maintain(now_us, &mut |batch| inner.commit(batch)) {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
             done => inner.note(done),
         }
@@ -311,10 +311,10 @@ impl Inner {
         let surplus = full.len().saturating_sub(kept);
         let moved = self.index.moved_through();
         let files = &*self.committer.writer.files;
-        let tidied = compact(&frozen, &database, files, (&full, surplus), moved)?;
+        let compacted = compact(&frozen, &database, files, (&full, surplus), moved)?;
         self.index.thaw(&frozen)?;
-        self.index.moved(tidied.moved);
-        if let Some(through) = tidied.droppable {
+        self.index.moved(compacted.moved);
+        if let Some(through) = compacted.droppable {
             self.index.close(through);
             self.committer.writer.drop_up_to(through)?;
         }

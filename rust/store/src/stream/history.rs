@@ -23,7 +23,9 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{FileReader, FileWriter};
-use mqttcore_columnar::{Aliases, FileMeta, Origin, contained, may_have_births, write_parquet};
+use mqttcore_columnar::{
+    FileMeta, MetricAliases, Origin, contained, may_have_births, write_parquet,
+};
 
 /// The files of one partition.
 #[derive(Clone, Debug)]
@@ -116,7 +118,7 @@ impl History {
     }
 
     /// The offset after the last row in a file; 0 without files.
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_offset(&self) -> u64 {
         self.files.last().map_or(0, |file| file.last + 1)
     }
 
@@ -153,7 +155,7 @@ impl History {
         base: u64,
         batches: impl IntoIterator<Item = Result<B, StoreError>>,
         origin: &Origin,
-        aliases: &mut Aliases,
+        aliases: &mut MetricAliases,
     ) -> Result<SealedFile, StoreError> {
         let name = name(self.partition, base);
         let temporary = format!("_{name}");
@@ -195,7 +197,7 @@ impl History {
     pub(super) fn follow(
         &self,
         sealed: &SealedFile,
-        aliases: &mut Aliases,
+        aliases: &mut MetricAliases,
     ) -> Result<(), StoreError> {
         let read = || self.read_births(sealed)?.collect::<Result<Vec<_>, _>>();
         let batches = contained(Path::new(&sealed.file), read);
@@ -220,11 +222,11 @@ impl History {
     }
 
     /// The Sparkplug aliases in the footer of a file; `None` if an older version wrote the file.
-    pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<Aliases>, StoreError> {
+    pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<MetricAliases>, StoreError> {
         let file = self.folder.open(&sealed.file).and_then(FileReader::new);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
         let told = footer(&sealed.file, &file).and_then(|meta| meta.aliases);
-        Ok(told.and_then(|text| Aliases::parse(&text)))
+        Ok(told.and_then(|text| MetricAliases::parse(&text)))
     }
 
     fn read_by(

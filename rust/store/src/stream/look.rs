@@ -78,7 +78,7 @@ fn describe_one(
         if is_verified {
             verify(identity, partition, &history, expected.sealed)?;
         }
-        let end = index.streams.numbering.next(key).max(history.end());
+        let end = index.streams.numbering.next(key).max(history.end_offset());
         info.add(&history, expected.sealed, end);
     }
     Ok(info)
@@ -87,7 +87,7 @@ fn describe_one(
 impl StreamInfo {
     /// Adds a partition with rows that are sealed up to `sealed` and end at `end`.
     fn add(&mut self, history: &History, sealed: u64, end: u64) {
-        let sealed_end = sealed.max(history.end());
+        let sealed_end = sealed.max(history.end_offset());
         self.rows += end.saturating_sub(history.earliest);
         self.unsealed_rows += end.saturating_sub(sealed_end);
         self.files += history.files.len() as u64;

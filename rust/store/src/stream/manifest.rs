@@ -106,7 +106,7 @@ pub(super) struct SealedFile {
 pub(super) struct KnownAliases {
     /// End of those files for each partition.
     pub(super) ends: Vec<u64>,
-    /// Aliases by edge node, encoded by [`Aliases`](mqttcore_columnar::Aliases).
+    /// MetricAliases by edge node, encoded by [`MetricAliases`](mqttcore_columnar::MetricAliases).
     pub(super) nodes: serde_json::Value,
 }
 

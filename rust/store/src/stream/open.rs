@@ -22,7 +22,7 @@ use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
 use crate::wal::batch::Batch;
 use crate::wal::commit::Committer;
-use mqttcore_columnar::Aliases;
+use mqttcore_columnar::MetricAliases;
 
 /// Opens the streams that are defined or have a folder; `None` if there are none.
 ///
@@ -207,7 +207,7 @@ impl Opening<'_, '_> {
         let mut held = holds
             .values()
             .flat_map(|hold| hold.offsets.iter().enumerate());
-        ahead.any(|(place, history)| history.end() > end(place))
+        ahead.any(|(place, history)| history.end_offset() > end(place))
             || held.any(|(place, offset)| *offset > end(place))
     }
 
@@ -229,7 +229,7 @@ impl Opening<'_, '_> {
             });
         }
         for (partition, history) in (0..).zip(histories) {
-            let end = history.end().max(history.earliest);
+            let end = history.end_offset().max(history.earliest);
             if end > self.index.streams.sealed((stream, partition)) {
                 batch.push(&Record::Sealed {
                     stream,
@@ -299,7 +299,7 @@ fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
     let old = history.files.extract_if(.., |file| file.last < earliest);
     // No reader can have begun to read them since the start of this process.
     let to_remove = old.map(|file| (file.file, 0)).collect();
-    let tail = Tail::new(number, sealed.max(history.end()));
+    let tail = Tail::new(number, sealed.max(history.end_offset()));
     Partition {
         tail,
         history,
@@ -312,9 +312,9 @@ fn partition_of(number: u16, mut history: History, sealed: u64) -> Partition {
 fn known_aliases(
     folder: &dyn Files,
     partitions: &[Mutex<Partition>],
-) -> Result<Aliases, StoreError> {
+) -> Result<MetricAliases, StoreError> {
     let noted: KnownAliases = manifest::read(folder, ALIASES)?.unwrap_or_default();
-    let mut aliases = Aliases::parse(&noted.nodes.to_string()).unwrap_or_default();
+    let mut aliases = MetricAliases::parse(&noted.nodes.to_string()).unwrap_or_default();
     for (place, partition) in partitions.iter().enumerate() {
         let end = noted.ends.get(place).copied().unwrap_or(0);
         let history = &crate::stream::streams::lock(partition).history;

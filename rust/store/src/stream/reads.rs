@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 
 use crate::stream::error::StreamError;
 use crate::stream::streams::{Partition, Stream, Streams, lock};
-use mqttcore_columnar::{Aliases, ColumnarError, telling};
+use mqttcore_columnar::{ColumnarError, MetricAliases, telling};
 
 /// The offsets at which a partition begins and ends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -228,7 +228,7 @@ fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_
     let mut partitions: Vec<_> = stream.partitions.iter().map(lock).collect();
     let safe_lsn = safe_lsn();
     for partition in &mut partitions {
-        partition.tail.settle(safe_lsn);
+        partition.tail.mark_safe(safe_lsn);
     }
     partitions
 }
@@ -237,7 +237,7 @@ fn settled(stream: &Stream, safe_lsn: impl FnOnce() -> u64) -> Vec<MutexGuard<'_
 fn describe(
     before: &[RecordBatch],
     batches: Vec<RecordBatch>,
-    mut aliases: Aliases,
+    mut aliases: MetricAliases,
 ) -> Result<Vec<RecordBatch>, ColumnarError> {
     for batch in before {
         aliases.follow(batch)?;

@@ -17,7 +17,7 @@ use crate::wal::{Durability, SpacePolicy};
 const TICK: Duration = Duration::from_secs(1);
 
 /// Number of such checks between two runs of merging and retention.
-const TICKS_TO_TIDY: u32 = 30;
+const LOOKS_TO_MAINTAIN: u32 = 30;
 
 /// Handle of the sealer's thread.
 pub(crate) struct Sealer {
@@ -140,7 +140,7 @@ impl Running {
         let _ = self.streams.settle_indexes();
     }
 
-    fn look(&self, is_tidied: bool) -> Result<(), StoreError> {
+    fn look(&self, is_maintaining: bool) -> Result<(), StoreError> {
         let now_us = now_us();
         let pinned_bytes = self.behind.pinned_bytes().unwrap_or_default();
         self.seal(&SealRequest::Due {
@@ -151,9 +151,9 @@ impl Running {
             self.behind.shrink();
         }
         match self.streams.kept_us() {
-            Some(kept_us) if is_tidied => {
-                self.streams.tidy(kept_us, &mut |batch| self.commit(batch))
-            }
+            Some(kept_us) if is_maintaining => self
+                .streams
+                .maintain(kept_us, &mut |batch| self.commit(batch)),
             _ => Ok(()),
         }
     }
@@ -192,7 +192,7 @@ impl Schedule {
     /// Begins a look; returns whether it includes merging and retention.
     fn begin(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        self.looks.is_multiple_of(TICKS_TO_TIDY)
+        self.looks.is_multiple_of(LOOKS_TO_MAINTAIN)
     }
 
     /// Ends a look at `now`.

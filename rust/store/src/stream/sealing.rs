@@ -12,7 +12,7 @@ use crate::stream::merging::{self, MergeLimits};
 use crate::stream::streams::{Stream, Streams, lock};
 use crate::stream::tail::{ClosedBatch, Tail};
 use crate::wal::batch::Batch;
-use mqttcore_columnar::Aliases;
+use mqttcore_columnar::MetricAliases;
 
 /// Files are merged if their rows lie within this fraction of the retention age: a merged file is as old as its
 /// youngest row, so its oldest rows stay longer by up to that time.
@@ -138,7 +138,7 @@ impl Streams {
         &self,
         stream: &Stream,
         is_due: &dyn Fn(&Tail) -> bool,
-        aliases: &mut Aliases,
+        aliases: &mut MetricAliases,
     ) -> Result<Vec<(u16, SealedFile)>, StoreError> {
         let mut written = Vec::new();
         for number in 0..stream.identity.partitions {
@@ -161,7 +161,7 @@ impl Streams {
         stream: &Stream,
         number: u16,
         run: &[ClosedBatch],
-        aliases: &mut Aliases,
+        aliases: &mut MetricAliases,
     ) -> Result<SealedFile, StoreError> {
         let base = run.first().map_or(0, |first| first.base);
         let mut add = stream.typed.adder(aliases);
@@ -187,7 +187,7 @@ impl Streams {
             .zip(&stream.partitions)
             .filter_map(|(number, partition)| {
                 let partition = lock(partition);
-                let end = partition.history.end();
+                let end = partition.history.end_offset();
                 (end > partition.tail.start()).then_some((number, end))
             })
             .collect();
@@ -212,7 +212,11 @@ impl Streams {
 
     /// Merges small neighbouring files, applies retention, and removes files whose grace period is over. `now_us` is
     /// kept time. A merge takes seconds: rows are sealed meanwhile if memory for them runs out.
-    pub(crate) fn tidy(&self, now_us: u64, commit: &mut CommitFn<'_>) -> Result<(), StoreError> {
+    pub(crate) fn maintain(
+        &self,
+        now_us: u64,
+        commit: &mut CommitFn<'_>,
+    ) -> Result<(), StoreError> {
         let _work = self.lock_work();
         for stream in &self.list {
             for number in 0..stream.identity.partitions {
@@ -241,7 +245,7 @@ impl Streams {
             return Ok(());
         };
         let parts = &history.files[range.clone()];
-        let mut begin = Aliases::default();
+        let mut begin = MetricAliases::default();
         for told in &told {
             begin.fill(told.clone());
         }
@@ -278,7 +282,7 @@ fn rows_of(
     stream: &Stream,
     history: &History,
     file: &SealedFile,
-    aliases: &Aliases,
+    aliases: &MetricAliases,
 ) -> impl Iterator<Item = Result<RecordBatch, StoreError>> {
     let mut add = stream.typed.adder(aliases);
     let (batches, unread) = match history.read(file) {
@@ -290,7 +294,7 @@ fn rows_of(
 }
 
 /// Positions of the files to merge, and the Sparkplug aliases in the footer of each.
-type ToMerge = (Range<usize>, Vec<Aliases>);
+type ToMerge = (Range<usize>, Vec<MetricAliases>);
 
 /// The next files to merge. If typed columns depend on aliases, a file of an older version without aliases in its
 /// footer is left out: decoding it again could lose values.

@@ -20,7 +20,7 @@ use crate::stream::tail::Tail;
 use crate::stream::typed::Typed;
 use crate::wal::frame;
 use crate::wal::writer::WrittenGroup;
-use mqttcore_columnar::{Aliases, MAX_ROW_BYTES, Origin};
+use mqttcore_columnar::{MAX_ROW_BYTES, MetricAliases, Origin};
 
 /// The streams of a store and their limits.
 #[derive(Clone, Debug, Default)]
@@ -137,10 +137,10 @@ pub(super) struct Partition {
 /// Sparkplug aliases. Lock order: before the partitions.
 #[derive(Debug, Default)]
 pub(super) struct KnownMetrics {
-    /// Aliases at the beginning of the tail.
-    pub(super) now: Aliases,
-    /// Aliases at the future beginning of the tail, when rows that are in files are removed from it.
-    pub(super) next: Option<Aliases>,
+    /// MetricAliases at the beginning of the tail.
+    pub(super) now: MetricAliases,
+    /// MetricAliases at the future beginning of the tail, when rows that are in files are removed from it.
+    pub(super) next: Option<MetricAliases>,
 }
 
 impl Streams {
@@ -332,7 +332,7 @@ impl Streams {
         number: u16,
     ) -> MutexGuard<'s, Partition> {
         let mut partition = lock(&stream.partitions[usize::from(number)]);
-        partition.tail.settle(self.safe_lsn());
+        partition.tail.mark_safe(self.safe_lsn());
         partition
     }
 
@@ -400,11 +400,11 @@ impl Stream {
     }
 
     /// Writes the Sparkplug aliases at the end of the rows in files.
-    pub(super) fn write_aliases(&self, aliases: &Aliases) -> Result<(), StoreError> {
+    pub(super) fn write_aliases(&self, aliases: &MetricAliases) -> Result<(), StoreError> {
         let ends = self.partitions.iter();
         let known = KnownAliases {
             ends: ends
-                .map(|partition| lock(partition).history.end())
+                .map(|partition| lock(partition).history.end_offset())
                 .collect(),
             // INVARIANT: `to_json` writes JSON.
             nodes: serde_json::from_str(&aliases.to_json()).expect("JSON"),

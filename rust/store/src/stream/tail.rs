@@ -43,12 +43,12 @@ pub(super) struct ClosedBatch {
 }
 
 impl ClosedBatch {
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_offset(&self) -> u64 {
         self.base + self.batch.num_rows() as u64
     }
 
     fn slice(&self, range: &Range<u64>) -> Option<RecordBatch> {
-        let (from, to) = (range.start.max(self.base), range.end.min(self.end()));
+        let (from, to) = (range.start.max(self.base), range.end.min(self.end_offset()));
         let (skip, rows) = (from.checked_sub(self.base)?, to.checked_sub(from)?);
         let is_whole = rows == self.batch.num_rows() as u64;
         (rows > 0).then(|| {
@@ -116,7 +116,7 @@ impl Tail {
     }
 
     /// Makes rows visible, now that the log is safe up to `safe_lsn`.
-    pub(super) fn settle(&mut self, safe_lsn: u64) {
+    pub(super) fn mark_safe(&mut self, safe_lsn: u64) {
         while let Some((lsn, end)) = self.marks.front()
             && *lsn <= safe_lsn
         {
@@ -154,7 +154,9 @@ impl Tail {
             self.freeze();
         }
         let (mut batches, mut next) = (Vec::new(), range.start);
-        let begin = self.frozen.partition_point(|frozen| frozen.end() <= next);
+        let begin = self
+            .frozen
+            .partition_point(|frozen| frozen.end_offset() <= next);
         for frozen in self.frozen.range(begin..) {
             if next >= range.end {
                 break;
@@ -163,7 +165,7 @@ impl Tail {
                 return Err(next..frozen.base.min(range.end));
             }
             batches.extend(frozen.slice(&(next..range.end)));
-            next = frozen.end();
+            next = frozen.end_offset();
         }
         if next < range.end {
             return Err(next..range.end);
@@ -187,7 +189,7 @@ impl Tail {
                 bytes: frozen.bytes,
             };
             let follows =
-                |run: &Vec<ClosedBatch>| run.last().is_some_and(|last| last.end() == base);
+                |run: &Vec<ClosedBatch>| run.last().is_some_and(|last| last.end_offset() == base);
             if bytes < run_bytes && runs.last().is_some_and(follows) {
                 // INVARIANT: `follows` has found a last run.
                 runs.last_mut().expect("a run").push(piece);
@@ -210,7 +212,7 @@ impl Tail {
         while let Some(oldest) = self.frozen.front_mut()
             && oldest.base < end
         {
-            if oldest.end() <= end {
+            if oldest.end_offset() <= end {
                 self.bytes -= oldest.bytes;
                 self.frozen.pop_front();
                 continue;
@@ -251,7 +253,7 @@ impl Tail {
         self.building = self.end;
         self.frozen.push_back(ClosedBatch { base, batch, bytes });
         while let [.., before, last] = &*self.frozen.make_contiguous()
-            && before.end() == last.base
+            && before.end_offset() == last.base
             && before.batch.num_rows() <= 2 * last.batch.num_rows()
             && before.batch.num_rows() + last.batch.num_rows() <= BATCH_ROWS
             && before.bytes + last.bytes <= BATCH_BYTES
@@ -337,9 +339,12 @@ mod tests {
         assert_eq!(tail.read(2..9), Err(4..7));
         assert_eq!(tail.read(5..6), Err(5..6));
         tail.mark(1);
-        tail.settle(1);
+        tail.mark_safe(1);
         let runs = tail.runs(usize::MAX);
-        let ends: Vec<_> = runs.iter().map(|run| (run[0].base, run[0].end())).collect();
+        let ends: Vec<_> = runs
+            .iter()
+            .map(|run| (run[0].base, run[0].end_offset()))
+            .collect();
         assert_eq!(ends, [(0, 4), (7, 9)]);
     }
 
@@ -351,12 +356,12 @@ mod tests {
         push(&mut tail, 2..5);
         tail.mark(20);
 
-        tail.settle(9);
+        tail.mark_safe(9);
         assert_eq!(tail.visible(), 0);
-        tail.settle(19);
+        tail.mark_safe(19);
         assert_eq!(tail.visible(), 2);
-        assert_eq!(tail.runs(usize::MAX)[0].last().unwrap().end(), 2);
-        tail.settle(20);
+        assert_eq!(tail.runs(usize::MAX)[0].last().unwrap().end_offset(), 2);
+        tail.mark_safe(20);
         assert_eq!(tail.visible(), 5);
     }
 
@@ -365,7 +370,7 @@ mod tests {
         let mut tail = Tail::new(0, 0);
         push(&mut tail, 0..20_000);
         tail.mark(1);
-        tail.settle(1);
+        tail.mark_safe(1);
         let before = tail.bytes();
 
         let freed = tail.seal(10_000);
@@ -422,7 +427,7 @@ mod tests {
         let mut tail = Tail::new(0, 10);
         push(&mut tail, 10..30);
         tail.mark(1);
-        tail.settle(1);
+        tail.mark_safe(1);
 
         assert_eq!(tail.at(0), Some(10));
         assert_eq!(tail.at(60), Some(12));

@@ -9,7 +9,8 @@ use base64::prelude::BASE64_STANDARD;
 use crate::stream::definition::Definition;
 use crate::stream::manifest::{ColumnDefinition, Schema};
 use mqttcore_columnar::{
-    Aliases, CORRUPT, ColumnarError, Decoder, Format, OnError, parse_payload_schema, row_schema,
+    CORRUPT, ColumnarError, Decoder, Format, MetricAliases, OnError, parse_payload_schema,
+    row_schema,
 };
 
 /// The decoder for typed columns, if the stream has any.
@@ -59,7 +60,7 @@ impl Typed {
     /// payload stays in the row.
     pub(super) fn adder(
         &self,
-        aliases: &Aliases,
+        aliases: &MetricAliases,
     ) -> impl FnMut(&RecordBatch) -> Result<RecordBatch, ColumnarError> + use<> {
         let mut decoder = self.0.clone();
         if let Some(decoder) = &mut decoder {

@@ -68,7 +68,7 @@ impl Writing {
                     is_settled = false;
                     self.commit(group)
                 }
-                Work::Commands(commands) => self.run_errands(commands),
+                Work::Commands(commands) => self.run_commands(commands),
                 Work::Rows => self.sync_written(),
                 Work::Idle if is_settled => self.look_for_room(),
                 Work::Idle => {
@@ -198,7 +198,7 @@ impl Writing {
         Ok(())
     }
 
-    fn run_errands(&mut self, commands: Vec<LogCommand>) -> Result<(), StoreError> {
+    fn run_commands(&mut self, commands: Vec<LogCommand>) -> Result<(), StoreError> {
         for command in commands {
             command(&mut self.committer)?;
         }

@@ -22,7 +22,7 @@ const PIECE_ROWS: usize = 512;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Pause before the next try while the disk is nearly full.
-const REST: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Writes `last` of a query to the log; returns once it is safe.
 pub(super) async fn note(sink: &Sink, query: &str, last: &LastCommit) -> Result<(), SinkError> {
@@ -81,7 +81,7 @@ async fn publish_rows(
     let reading = tokio::task::spawn_blocking(move || read_all(&read, skipped, &sender, held));
     while let Some(piece) = pieces.recv().await {
         while sink.check_room().is_err() {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         let rows = last.rows + piece.len() as u64;
         let before = last.clone();

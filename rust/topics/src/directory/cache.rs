@@ -270,7 +270,7 @@ fn places(hash: u64) -> [usize; 2] {
 impl Directory {
     /// As [`match_one`](crate::Snapshot::match_one) on the current version, with a worker's cache.
     ///
-    /// Every commit and leave that is over when this begins is seen; one that is under way may be. A hit
+    /// Every commit and leave that is over when this begins is seen; one that runs meanwhile may be. A hit
     /// takes no pin and reads one word that is shared. Results with No Local or shared groups are never
     /// cached. Returns whether the result came from the cache.
     #[inline]

@@ -125,7 +125,7 @@ impl Clients {
 
     /// Whether a subscriber of a version was removed.
     pub(crate) fn is_removed(&self, id: SubscriberId) -> bool {
-        // ORDERING: Relaxed: who left once is dead in every version that this pin can reach.
+        // ORDERING: Relaxed: a subscriber that left is removed in every version that this pin can reach.
         let word = self
             .alive_words
             .slot(TableIndex::of(id.0))
@@ -205,7 +205,7 @@ impl Clients {
     }
 
     /// Takes a removed subscriber out of the queue; the caller puts it back or recycles it.
-    pub(crate) fn next_departed(&self) -> Option<SubscriberId> {
+    pub(crate) fn next_removed(&self) -> Option<SubscriberId> {
         lock(&self.removed).pop_front()
     }
 

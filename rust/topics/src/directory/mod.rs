@@ -196,7 +196,7 @@ impl Directory {
     pub fn clean_with(&self, limit: usize, gone: &mut dyn FnMut(&SubscriptionFilter)) -> usize {
         let mut budget = limit;
         while budget > 0 {
-            let Some(id) = self.clients.next_departed() else {
+            let Some(id) = self.clients.next_removed() else {
                 break;
             };
             budget -= self.clean_one(id, budget.min(CLEANING_BATCH), gone);
@@ -240,7 +240,7 @@ impl Directory {
         taken.len()
     }
 
-    /// Whether so many subscriptions are dead that cleaning should not wait for a quiet moment.
+    /// Whether so many subscriptions of removed subscribers are left that cleaning should not wait for a quiet moment.
     pub fn is_sweep_due(&self) -> bool {
         // ORDERING: Relaxed: a count that orders nothing.
         let removed = self.clients.removed_subscriptions.load(Relaxed);

@@ -61,13 +61,13 @@ const KEPT: usize = 8;
 
 /// One level of a topic: where it starts and ends, and its hash.
 #[derive(Clone, Copy)]
-struct Level {
+struct TopicLevel {
     start: u32,
     end: u32,
     hash: u64,
 }
 
-impl Level {
+impl TopicLevel {
     const NONE: Self = Self {
         start: u32::MAX,
         end: 0,
@@ -79,7 +79,7 @@ impl Level {
 pub(crate) struct TopicWalk<'t, 'g> {
     topic: &'t [u8],
     /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
-    levels: [Level; KEPT],
+    levels: [TopicLevel; KEPT],
     pub(crate) found: SmallVec<[MatchedFilter<'g>; 12]>,
     /// Nodes visited.
     nodes: usize,
@@ -113,7 +113,7 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
     pub(crate) fn new(topic: &'t [u8]) -> Self {
         Self {
             topic,
-            levels: [Level::NONE; KEPT],
+            levels: [TopicLevel::NONE; KEPT],
             found: SmallVec::new(),
             nodes: 0,
             passed: 0,
@@ -146,14 +146,14 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
 
     /// Returns the level that starts at `at`, the place of a level.
     #[inline]
-    fn level(&mut self, at: usize, hasher: &Hasher) -> Level {
+    fn level(&mut self, at: usize, hasher: &Hasher) -> TopicLevel {
         let kept = &mut self.levels[at % KEPT];
         if kept.start as usize != at {
             let rest = &self.topic[at..];
             let len = level_len(rest);
             // INVARIANT: a topic has at most 65,535 bytes, so the casts cut nothing.
             #[expect(clippy::cast_possible_truncation, reason = "topics are short")]
-            let level = Level {
+            let level = TopicLevel {
                 start: at as u32,
                 end: (at + len) as u32,
                 hash: hasher.hash(&rest[..len]),
@@ -171,7 +171,7 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
     }
 
     #[inline]
-    fn name(&self, level: Level) -> &'t [u8] {
+    fn name(&self, level: TopicLevel) -> &'t [u8] {
         &self.topic[level.start as usize..level.end as usize]
     }
 }

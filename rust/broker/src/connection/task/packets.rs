@@ -10,9 +10,9 @@ use super::Connection;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::ReadBatch;
 use crate::connection::publish::{accept_batch, publish};
+use crate::connection::rate_limit::RateLimit;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::subscribe::{subscribe, unsubscribe};
-use crate::connection::throttle::Throttle;
 use crate::routing::batch::Incoming;
 use crate::sessions::lifecycle::{self, confirm};
 use crate::sessions::{loading, paging};
@@ -75,7 +75,7 @@ impl Connection {
 
     /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
     fn must_stop(&self) -> bool {
-        let is_spent = || self.throttle.as_deref().is_some_and(Throttle::is_spent);
+        let is_spent = || self.throttle.as_deref().is_some_and(RateLimit::is_spent);
         self.pause.is_some() || is_spent() || self.shard.is_turn_over()
     }
 

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::block::{BlockHeader, GroupCursor, HEADER_BYTES, Memory, WORD_BYTES};
-use super::garbage::{Bag, TreeVersion, bytes_of};
+use super::garbage::{GarbageList, TreeVersion, bytes_of};
 use super::word::{BlockKind, View, Word};
 use crate::SubscriptionFilter;
 use crate::sync::{AtomicU32, GarbageCounter, Guard, Root, ones, slab};
@@ -209,7 +209,7 @@ impl<'g> Edit<'g> {
         };
         self.fresh.clear();
         let bytes = (self.retired_bytes, size_of::<V>());
-        let bag = Bag::new(&self.retired, self.garbage, bytes);
+        let bag = GarbageList::new(&self.retired, self.garbage, bytes);
         unlinked.destroy_with(Some(bag.into_garbage()));
         true
     }
@@ -223,7 +223,7 @@ impl Drop for Edit<'_> {
         }
         // The blocks are in no version, and in no other bag.
         let bytes = self.fresh.iter().map(|word| bytes_of(*word)).sum();
-        let bag = Bag::new(&self.fresh, self.garbage, (bytes, 0));
+        let bag = GarbageList::new(&self.fresh, self.garbage, (bytes, 0));
         bag.into_garbage().defer(self.guard);
     }
 }

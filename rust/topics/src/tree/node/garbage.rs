@@ -15,15 +15,15 @@ use crate::sync::{CountedBytes, Garbage, GarbageCounter, Root, slab};
 const DEFERRAL_BYTES: usize = 72;
 
 /// Blocks that wait for their grace period: a small pointer.
-pub(super) struct Bag(NonNull<BagHead>);
+pub(super) struct GarbageList(NonNull<GarbageListHead>);
 
 /// In front of the words of a bag.
-struct BagHead {
+struct GarbageListHead {
     counted: CountedBytes,
     count: usize,
 }
 
-impl Bag {
+impl GarbageList {
     /// Takes blocks of `blocks` bytes that no later pin can reach, and counts all bytes that wait with them:
     /// the bag, a version of `version` bytes, and what the epoch adds.
     pub(super) fn new(
@@ -32,13 +32,13 @@ impl Bag {
         (blocks, version): (usize, usize),
     ) -> Self {
         let own = Self::bytes(words.len());
-        let head = slab::allocate(own).cast::<BagHead>();
+        let head = slab::allocate(own).cast::<GarbageListHead>();
         let rest = slab::rounded(version) + slab::rounded(own) + DEFERRAL_BYTES;
         let counted = garbage.charge(blocks + rest);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
         // the words changes; the bag frees the blocks when no pin needs them any more.
         unsafe {
-            head.write(BagHead {
+            head.write(GarbageListHead {
                 counted,
                 count: words.len(),
             });
@@ -49,7 +49,7 @@ impl Bag {
     }
 
     fn bytes(count: usize) -> usize {
-        size_of::<BagHead>() + count * WORD_BYTES
+        size_of::<GarbageListHead>() + count * WORD_BYTES
     }
 
     /// Turns the bag into garbage. Any thread may free it: blocks have no affinity, and only cursors have
@@ -63,9 +63,9 @@ impl Bag {
     ///
     /// `bag` is that of `into_garbage`, and the grace period of its blocks is over.
     unsafe fn free(bag: NonNull<()>) {
-        let head = bag.cast::<BagHead>();
+        let head = bag.cast::<GarbageListHead>();
         // SAFETY: written by `new`, and read out once.
-        let BagHead { counted, count } = unsafe { head.read() };
+        let GarbageListHead { counted, count } = unsafe { head.read() };
         // SAFETY: `new` wrote `count` words behind the head.
         let words =
             unsafe { slice::from_raw_parts(head.add(1).cast::<Word<'static>>().as_ptr(), count) };

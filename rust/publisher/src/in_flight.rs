@@ -7,7 +7,7 @@ use mqttcore_codec::{PacketId, PacketType, QoS, ReasonCode};
 /// Allocates packet identifiers. The identifier that has been free for longest comes first, so that a late
 /// acknowledgement rarely meets a newer message with the same identifier.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct RowsInFlight {
     free: VecDeque<PacketId>,
     /// The slots of the identifiers from 1 on.
     slots: Vec<Option<Slot>>,
@@ -30,7 +30,7 @@ pub(crate) enum AckOutcome {
     Refused(u64),
 }
 
-impl Window {
+impl RowsInFlight {
     pub(crate) fn new(size: u16) -> Self {
         Self {
             free: (1..=size).filter_map(PacketId::new).collect(),
@@ -87,8 +87,8 @@ mod tests {
 
     const OK: ReasonCode = ReasonCode::SUCCESS;
 
-    fn ids(window: &mut Window, qos: QoS) -> Vec<u16> {
-        std::iter::from_fn(|| window.take(0, qos))
+    fn ids(in_flight: &mut RowsInFlight, qos: QoS) -> Vec<u16> {
+        std::iter::from_fn(|| in_flight.take(0, qos))
             .map(PacketId::get)
             .collect()
     }
@@ -99,33 +99,33 @@ mod tests {
 
     #[test]
     fn an_identifier_is_used_again_when_it_is_acknowledged_and_not_before() {
-        let mut window = Window::new(3);
-        assert_eq!(ids(&mut window, QoS::AtLeastOnce), [1, 2, 3]);
-        assert_eq!(window.in_flight(), 3);
+        let mut in_flight = RowsInFlight::new(3);
+        assert_eq!(ids(&mut in_flight, QoS::AtLeastOnce), [1, 2, 3]);
+        assert_eq!(in_flight.in_flight(), 3);
 
         for acknowledged in [2, 1] {
-            let outcome = window.acknowledge(PacketType::PubAck, id(acknowledged), OK);
+            let outcome = in_flight.acknowledge(PacketType::PubAck, id(acknowledged), OK);
             assert_eq!(outcome, Some(AckOutcome::Delivered));
         }
 
-        assert_eq!(window.in_flight(), 1);
-        assert_eq!(ids(&mut window, QoS::AtLeastOnce), [2, 1]);
+        assert_eq!(in_flight.in_flight(), 1);
+        assert_eq!(ids(&mut in_flight, QoS::AtLeastOnce), [2, 1]);
     }
 
     #[test]
     fn a_message_of_qos_2_is_over_with_pubcomp() {
-        let mut window = Window::new(1);
-        let taken = window.take(9, QoS::ExactlyOnce).unwrap();
+        let mut in_flight = RowsInFlight::new(1);
+        let taken = in_flight.take(9, QoS::ExactlyOnce).unwrap();
 
-        assert_eq!(window.acknowledge(PacketType::PubAck, taken, OK), None);
-        assert_eq!(window.acknowledge(PacketType::PubComp, taken, OK), None);
-        let outcome = window.acknowledge(PacketType::PubRec, taken, OK);
+        assert_eq!(in_flight.acknowledge(PacketType::PubAck, taken, OK), None);
+        assert_eq!(in_flight.acknowledge(PacketType::PubComp, taken, OK), None);
+        let outcome = in_flight.acknowledge(PacketType::PubRec, taken, OK);
         assert_eq!(outcome, Some(AckOutcome::Release(taken)));
-        assert_eq!(window.acknowledge(PacketType::PubRec, taken, OK), None);
-        assert!(window.take(0, QoS::AtLeastOnce).is_none());
-        let outcome = window.acknowledge(PacketType::PubComp, taken, OK);
+        assert_eq!(in_flight.acknowledge(PacketType::PubRec, taken, OK), None);
+        assert!(in_flight.take(0, QoS::AtLeastOnce).is_none());
+        let outcome = in_flight.acknowledge(PacketType::PubComp, taken, OK);
         assert_eq!(outcome, Some(AckOutcome::Delivered));
-        assert_eq!(window.in_flight(), 0);
+        assert_eq!(in_flight.in_flight(), 0);
     }
 
     #[test]
@@ -134,23 +134,23 @@ mod tests {
             (QoS::AtLeastOnce, PacketType::PubAck),
             (QoS::ExactlyOnce, PacketType::PubRec),
         ] {
-            let mut window = Window::new(1);
-            let taken = window.take(9, qos).unwrap();
+            let mut in_flight = RowsInFlight::new(1);
+            let taken = in_flight.take(9, qos).unwrap();
 
-            let refused = window.acknowledge(packet_type, taken, ReasonCode::NOT_AUTHORIZED);
+            let refused = in_flight.acknowledge(packet_type, taken, ReasonCode::NOT_AUTHORIZED);
 
             assert_eq!(refused, Some(AckOutcome::Refused(9)));
-            assert_eq!(window.in_flight(), 0);
+            assert_eq!(in_flight.in_flight(), 0);
         }
     }
 
     #[test]
     fn the_largest_window_has_every_identifier() {
-        let mut window = Window::new(u16::MAX);
+        let mut in_flight = RowsInFlight::new(u16::MAX);
 
-        let taken = ids(&mut window, QoS::AtLeastOnce);
+        let taken = ids(&mut in_flight, QoS::AtLeastOnce);
 
         assert_eq!((taken.len(), taken.last()), (65_535, Some(&65_535)));
-        assert_eq!(window.acknowledge(PacketType::PubComp, id(1), OK), None);
+        assert_eq!(in_flight.acknowledge(PacketType::PubComp, id(1), OK), None);
     }
 }

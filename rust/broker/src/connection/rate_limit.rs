@@ -29,7 +29,7 @@ const FLOOD: Violation = Violation::limit(
 
 /// Token buckets of one client, and the timer until the next token.
 #[derive(Default)]
-pub(crate) struct Throttle {
+pub(crate) struct RateLimit {
     messages: Option<Allowance>,
     bytes: Option<Allowance>,
     /// End of a pause because of too many control packets.
@@ -84,7 +84,7 @@ fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-impl Throttle {
+impl RateLimit {
     /// The rate limits of `client`; `None` if it has none. Tokens that were spent `before` stay spent.
     pub(crate) fn new(
         rates: ClientRates,
@@ -222,7 +222,7 @@ impl ControlPackets {
         more: u32,
         connected_at: Instant,
         now: Instant,
-        throttle: &mut Option<Box<Throttle>>,
+        throttle: &mut Option<Box<RateLimit>>,
     ) -> Result<(), Violation> {
         if more == 0 || self.per_second == 0 {
             return Ok(());
@@ -256,12 +256,12 @@ mod tests {
     use super::*;
 
     /// Allowances of a client that was first looked at at `now`.
-    fn throttle(messages: u32, bytes: u32, now: Instant) -> Throttle {
-        Throttle {
+    fn throttle(messages: u32, bytes: u32, now: Instant) -> RateLimit {
+        RateLimit {
             messages: Allowance::new(messages, BURST, None),
             bytes: Allowance::new(bytes, BURST, None),
             now: Some(now),
-            ..Throttle::default()
+            ..RateLimit::default()
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn e16_retained_messages_of_four_seconds_come_at_once_and_more_of_them_wait() {
         let now = Instant::now();
-        let mut throttle = Throttle::of_retained(1_000);
+        let mut throttle = RateLimit::of_retained(1_000);
         throttle.grow(now);
         throttle.spend_bytes(3_999);
         assert!(!throttle.is_spent());
@@ -335,7 +335,7 @@ mod tests {
 
         let wait = throttle.ready_at().expect("a wait") - now;
         assert_eq!(wait.as_secs(), 3);
-        assert!(!Throttle::of_retained(0).is_spent(), "0 is no limit");
+        assert!(!RateLimit::of_retained(0).is_spent(), "0 is no limit");
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
             packets
                 .count(*sent, start, now, &mut throttle)
                 .map_err(|violation| (second, violation))?;
-            let wait = throttle.and_then(|throttle: Box<Throttle>| throttle.ready_at());
+            let wait = throttle.and_then(|throttle: Box<RateLimit>| throttle.ready_at());
             let wanted = (*sent > 5).then(|| now + Duration::from_millis(600));
             assert_eq!(wait, wanted, "{sent} packets in second {second}");
         }
