@@ -18,7 +18,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     let drain = async move {
         drain().await;
         publish_wills(&draining, deadline).await;
-        for client in draining.registry.borrow().all() {
+        for client in draining.clients() {
             if let Some(link) = client.link() {
                 link.close(Cause::ServerStop, ReasonCode::SERVER_SHUTTING_DOWN);
             }
@@ -44,7 +44,7 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
 async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
     shard.refresh_now();
     wills::publish_all_queued(shard);
-    let clients = shard.registry.borrow().all();
+    let clients = shard.clients();
     for client in clients.iter().filter(|client| client.is_online()) {
         wills::publish_before_stop(shard, client);
     }

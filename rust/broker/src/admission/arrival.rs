@@ -58,7 +58,7 @@ pub(crate) struct ConnAckFields {
 
 /// Takes over, resumes or creates the session of an admitted client, and starts the task of its connection.
 pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
-    let existing = shard.registry.borrow().find(&arrival.login.client_id);
+    let existing = shard.find_client(&arrival.login.client_id);
     if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {
         reject_on_shard(shard, (arrival.transport, arrival.slot), denied);
         return;
@@ -331,7 +331,7 @@ fn end_old_connection(
         shard.send_event(EventKind::SessionTakenOver, old, EventDetails::default());
         link.close(closing.cause, closing.reason);
     }
-    let alive = shard.registry.borrow().at(old.handle).is_some();
+    let alive = shard.client_at(old.handle).is_some();
     if alive && !resume {
         remove_session(shard, old);
     }

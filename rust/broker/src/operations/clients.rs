@@ -172,7 +172,7 @@ impl BrokerHandle {
             let ask = move |shard: &Rc<Shard>| {
                 let registry = shard.registry.borrow();
                 let part = part(&registry, now, from, &own, last.as_ref());
-                (part, shard.held.is_loaded())
+                (part, shard.is_loaded())
             };
             let (part, is_loaded) = self.read(shard, ask).await?;
             page.extend(part.found);
@@ -215,10 +215,10 @@ impl BrokerHandle {
         let (shard, id) = (engine.shard_of(client_id), client_id.to_owned());
         drop(engine);
         let ask = move |shard: &Rc<Shard>| {
-            let client = shard.registry.borrow().find(&id);
+            let client = shard.find_client(&id);
             match client {
                 Some(client) => Ok(Some(question(shard, &client))),
-                None if shard.held.is_loaded() => Ok(None),
+                None if shard.is_loaded() => Ok(None),
                 None => Err(AskError::Loading),
             }
         };

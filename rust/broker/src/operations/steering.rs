@@ -75,7 +75,7 @@ impl BrokerHandle {
         options: Options,
     ) -> Result<Subscribed, AskError> {
         let subscribe = move |shard: &Rc<Shard>, id: &str, answer: Answer<Subscribed>| {
-            let client = shard.registry.borrow().find(id);
+            let client = shard.find_client(id);
             let done = client.map_or(Subscribed::NoSession, |client| {
                 subscribe(shard, &client, &filter, options)
             });
@@ -95,7 +95,7 @@ impl BrokerHandle {
         filter: SubscriptionFilter,
     ) -> Result<bool, AskError> {
         let unsubscribe = move |shard: &Rc<Shard>, id: &str, answer: Answer<bool>| {
-            let client = shard.registry.borrow().find(id);
+            let client = shard.find_client(id);
             let had = client.is_some_and(|client| unsubscribe(shard, &client, &filter));
             when_safe(shard, answer, had);
         };
@@ -111,7 +111,7 @@ fn when_safe<T: 'static>(shard: &Rc<Shard>, answer: Answer<T>, value: T) {
 
 /// Ends a connection and its session; returns false if there is no session.
 fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
-    let client = shard.registry.borrow().find(id);
+    let client = shard.find_client(id);
     let Some(client) = client else { return false };
     if let Some(link) = client.link() {
         let cause = Cause::Administrative;

@@ -53,7 +53,7 @@ pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Tar
 fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
     loop {
         // The session may have ended meanwhile, and another one may have its slot.
-        let client = shard.registry.borrow().at(target.handle);
+        let client = shard.client_at(target.handle);
         let refusal = match &client {
             Some(client) => offer(shard, client, message, delivery_of(&target, shard)),
             None => Some(DropCause::Ended),

@@ -69,7 +69,7 @@ pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
 
 /// Removes a session and frees its slot.
 pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
-    if shard.registry.borrow().at(client.handle).is_none() {
+    if shard.client_at(client.handle).is_none() {
         return;
     }
     // A will whose delay is still running is published when its session ends [MQTT-3.1.3-9].
@@ -112,7 +112,7 @@ fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
 
 /// Makes the wheel call [`handle_timeout`] at the client's next deadline.
 pub(crate) fn arm(shard: &Shard, client: &Client) {
-    if shard.registry.borrow().at(client.handle).is_none() {
+    if shard.client_at(client.handle).is_none() {
         return;
     }
     let link = client.link();

@@ -43,7 +43,7 @@ pub struct ClientInfo {
 /// Lists the sessions of `shard`.
 pub(crate) fn list(shard: &Rc<Shard>) -> Vec<ClientInfo> {
     let now = shard.now();
-    let clients = shard.registry.borrow().all();
+    let clients = shard.clients();
     clients.iter().map(|client| info(client, now)).collect()
 }
 
@@ -74,7 +74,7 @@ fn info(client: &Client, now: Instant) -> ClientInfo {
 
 /// Disconnects the clients that a new ban covers; returns how many.
 pub(crate) fn disconnect_banned(shard: &Rc<Shard>, target: &BanTarget) -> usize {
-    let clients = shard.registry.borrow().all();
+    let clients = shard.clients();
     let banned = clients
         .iter()
         .filter(|client| client.is_online() && target.covers(&client.login()));
@@ -86,7 +86,7 @@ pub(crate) fn disconnect_banned(shard: &Rc<Shard>, target: &BanTarget) -> usize 
 
 /// Disconnects the client with this id; false when it has no connection.
 pub(crate) fn disconnect(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
-    let client = shard.registry.borrow().find(id);
+    let client = shard.find_client(id);
     let Some(link) = client.and_then(|client| client.link()) else {
         return false;
     };

@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs `then` when all sessions are loaded: usually at once.
 pub(crate) fn when_loaded(shard: &Rc<Shard>, then: impl FnOnce(&Rc<Shard>) + 'static) {
-    if shard.held.is_loaded() {
+    if shard.is_loaded() {
         then(shard);
     } else {
         shard.held.then.borrow_mut().push(Box::new(then));
@@ -63,10 +63,10 @@ pub(crate) fn when_there(
     resumes: bool,
     admit: impl FnOnce(&Rc<Shard>) + 'static,
 ) {
-    if shard.held.is_loaded() {
+    if shard.is_loaded() {
         return admit(shard);
     }
-    let is_known = shard.registry.borrow().find(client_id).is_some();
+    let is_known = shard.find_client(client_id).is_some();
     let is_first = !shard.held.arrivals.borrow().contains_key(client_id);
     if is_first && is_known && may_come(shard, client_id, resumes) {
         return admit(shard);
@@ -82,7 +82,7 @@ pub(crate) fn when_there(
 
 /// Whether letting the client in publishes nothing and ends nothing.
 fn may_come(shard: &Shard, client_id: &str, resumes: bool) -> bool {
-    let existing = shard.registry.borrow().find(client_id);
+    let existing = shard.find_client(client_id);
     existing.is_none_or(|old| {
         let due = old.session.borrow().poll_timeout();
         resumes && !old.is_online() && due.is_none_or(|at| at > shard.now())

@@ -146,7 +146,7 @@ pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
 
 /// A shard has reached the barrier.
 fn barrier_reached(shard: &Rc<Shard>, asked: PagingBarrier) {
-    let client = shard.registry.borrow().at(asked.handle);
+    let client = shard.client_at(asked.handle);
     let Some(client) = client else { return };
     if let Some(paging) = shard.pagings.borrow_mut().of_mut(&client)
         && paging.serial == asked.serial
@@ -197,7 +197,7 @@ pub(crate) fn read_on(shard: &Rc<Shard>, client: &Client) {
 
 /// A page is there.
 fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage) {
-    let client = shard.registry.borrow().at(handle);
+    let client = shard.client_at(handle);
     let Some(client) = client else { return };
     let is_first;
     {

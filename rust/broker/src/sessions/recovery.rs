@@ -221,7 +221,7 @@ fn access_of(will: Option<&WillMessage>) -> CompiledGrant {
 /// Makes those sessions that are not there yet; nobody is sent anything.
 pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = RestoredSession>) {
     for kept in sessions {
-        let is_there = shard.registry.borrow().find(&kept.client_id).is_some();
+        let is_there = shard.find_client(&kept.client_id).is_some();
         if !is_there {
             install_one(shard, &kept);
         }

@@ -21,6 +21,7 @@ use tokio::sync::futures::Notified;
 use crate::clients::client::Client;
 use crate::clients::due_wills::DueWills;
 use crate::clients::flapping::Flapping;
+use crate::clients::handle::Handle;
 use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
@@ -234,6 +235,26 @@ impl Shard {
         word ^= word << 17;
         self.random.set(word);
         word
+    }
+
+    /// The client with this identifier.
+    pub(crate) fn find_client(&self, id: &str) -> Option<Rc<Client>> {
+        self.registry.borrow().find(id)
+    }
+
+    /// The client of a handle, unless its session has ended.
+    pub(crate) fn client_at(&self, handle: Handle) -> Option<Rc<Client>> {
+        self.registry.borrow().at(handle)
+    }
+
+    /// All clients of this shard.
+    pub(crate) fn clients(&self) -> Vec<Rc<Client>> {
+        self.registry.borrow().all()
+    }
+
+    /// Whether all sessions of this shard are loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.held.is_loaded()
     }
 
     /// Counts the steps of a search for receivers.

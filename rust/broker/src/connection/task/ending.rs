@@ -20,7 +20,7 @@ impl Connection {
         if let Some(login) = LimitedLogin::of(&self.shard, &self.client.login()) {
             login.succeed(&self.shard);
         }
-        if !self.shard.held.is_loaded() {
+        if !self.shard.is_loaded() {
             // The will may go to a session that is not loaded yet.
             Box::pin(loading::loaded(Rc::clone(&self.shard))).await;
         }

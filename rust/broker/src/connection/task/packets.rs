@@ -45,7 +45,7 @@ impl Connection {
         let Some((packet, len)) = decoded else {
             return Ok(false);
         };
-        if !self.shard.held.is_loaded() && may_route(&packet) {
+        if !self.shard.is_loaded() && may_route(&packet) {
             let over = loading::loaded(Rc::clone(&self.shard));
             self.pause = Some(Box::pin(async {
                 over.await;
