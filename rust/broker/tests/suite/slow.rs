@@ -196,8 +196,8 @@ fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
     eventually("its session ends", || broker.stats().sessions == 0);
     assert_eq!(broker.stats().stalled, 1);
     assert!(deaf.is_closed_within(DEADLINE));
-    let mut lines = lines.try_iter().filter(|line| line.contains("deaf"));
-    let line = lines.rfind(|line| line.contains(" disconnected: "));
+    let is_of_it = |line: &String| line.contains("deaf") && line.contains(" disconnected: ");
+    let line = lines.try_iter().filter(is_of_it).last();
     let text = " disconnected: 0x97 Quota exceeded: the client does not read what the broker sends";
     assert!(line.is_some_and(|line| line.ends_with(text)));
 }
@@ -361,7 +361,7 @@ fn a_reload_does_not_lift_the_limits_of_a_session_that_is_there() {
     client.subscribe("flood", QoS::AtLeastOnce);
     let mut wider = config();
     wider.limits = Arc::new(ServerLimits::default());
-    let hooks: Arc<dyn mqttcore_broker::Hooks> = Arc::new(crate::common::Plugin::default());
+    let hooks: Arc<dyn mqttcore_broker::Hooks> = Arc::new(Plugin::default());
     broker.reload(&wider, hooks).expect("reloaded");
 
     let mut publisher = v3("publisher").connect(&broker);
