@@ -151,7 +151,9 @@ def banner(broker: Broker, *, has_file: bool) -> str:
     addresses = iter(broker.addresses)
     places = ", ".join(place(listener, addresses) for listener in settings.listeners)
     fate = "" if settings.data else "; all data is lost when the process ends"
-    lines = [f"mqttcore {_core.__version__}: listening on {places}; durability: {broker.guarantees}"]
+    lines = [
+        f"mqttcore {_core.__version__}: listening on {places}; durability: {broker.guarantees}"
+    ]
     if not has_file:
         lines.append(
             "no configuration file, so the built-in profile: anonymous clients may publish to # and"

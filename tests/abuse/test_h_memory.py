@@ -118,7 +118,11 @@ def end_sessions(life: Life) -> None:
 
 def made(path: Path, *, is_kept: bool) -> Life:
     """A broker with a small budget."""
-    environment = {**os.environ, **ENVIRONMENT, **({"MQTTCORE__DURABILITY": "os"} if is_kept else {})}
+    environment = {
+        **os.environ,
+        **ENVIRONMENT,
+        **({"MQTTCORE__DURABILITY": "os"} if is_kept else {}),
+    }
     return Life(data=path / "data", is_kept=is_kept, environment=environment)
 
 

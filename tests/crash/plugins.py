@@ -17,4 +17,6 @@ class Wishes(Plugin):
         wish = ask.username
         durability = cast(Durability | None, wish if wish in get_args(Durability) else None)
         policy = cast(FullQueuePolicy | None, wish if wish in get_args(FullQueuePolicy) else None)
-        return Allow(Grant(publish=["#"], subscribe=["#"], durability=durability, queue_policy=policy))
+        return Allow(
+            Grant(publish=["#"], subscribe=["#"], durability=durability, queue_policy=policy)
+        )

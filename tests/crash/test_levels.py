@@ -153,7 +153,9 @@ def test_a_grant_says_how_its_client_is_kept(life: Life) -> None:
 
 
 def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
-    assert life.durability == ("fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#")
+    assert life.durability == (
+        "fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#"
+    )
     with Wire(life.port) as wire:
         wire.connect("restricted", username="memory", password=b"")
         assert wire.subscribe(("$SYS/broker/durability", 0)).reasons == (0x87,)

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from mqttcore.pipeline.progress_bars import Bars
 from mqttcore.pipeline.progress import Progress, Told, behind
+from mqttcore.pipeline.progress_bars import Bars
 from mqttcore.streams.client import Client
 from rich.console import Console
 

@@ -592,7 +592,9 @@ def test_a_durability_is_one_of_three_words_on_a_filter(write: Write) -> None:
     """)
 
     first, second = faults(path)
-    assert first.startswith("mqttcore.toml:1:14: durability: found 'sync'; allowed: memory, os, fsync")
+    assert first.startswith(
+        "mqttcore.toml:1:14: durability: found 'sync'; allowed: memory, os, fsync"
+    )
     assert second.startswith("mqttcore.toml:4:10: topics[0].filter:")
 
 

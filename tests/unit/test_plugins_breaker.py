@@ -54,7 +54,9 @@ def test_failures_that_just_fit_the_window_open(breaker: CircuitBreaker, clock: 
     assert breaker.fail()
 
 
-def test_a_failure_of_long_ago_does_not_keep_it_closed(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_a_failure_of_long_ago_does_not_keep_it_closed(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     breaker.fail()
     clock.now += 2 * WINDOW_S
 
@@ -74,7 +76,9 @@ def test_it_is_open_while_as_many_threads_are_held_as_may_be(breaker: CircuitBre
     assert breaker.hold() == HELD_MAX
 
 
-def test_failures_of_calls_from_before_do_not_keep_it_open(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_failures_of_calls_from_before_do_not_keep_it_open(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     opened(breaker)
     clock.now += OPEN_S - 0.001
     assert not breaker.fail()
@@ -109,7 +113,9 @@ def test_a_trial_that_fails_opens_again_without_news(breaker: CircuitBreaker, cl
     assert breaker.succeed()
 
 
-def test_a_trial_that_tells_nothing_makes_room_for_the_next(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_a_trial_that_tells_nothing_makes_room_for_the_next(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     on_trial(breaker, clock)
 
     breaker.release()

@@ -50,7 +50,9 @@ def port_of(process: "subprocess.Popen[str]") -> int:
     """The port in the banner; clients can connect once it is there."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.fullmatch(r"mqttcore \S+: listening on 127\.0\.0\.1:(\d+); durability: memory\n", line)
+    found = re.fullmatch(
+        r"mqttcore \S+: listening on 127\.0\.0\.1:(\d+); durability: memory\n", line
+    )
     assert found, line + (process.stderr.read() if not line and process.stderr else "")
     return int(found[1])
 

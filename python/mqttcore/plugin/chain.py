@@ -78,7 +78,9 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
             if mark.point != "events":
                 worker = workers.setdefault((index, mark.is_async), len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
-            bound[-1].append(BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker))
+            bound[-1].append(
+                BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker)
+            )
     return bound
 
 
