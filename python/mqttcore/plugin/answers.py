@@ -54,8 +54,8 @@ class Grant:
 
     Raises:
         TopicFilterError: a rule is not a topic filter.
-        ValueError: ``expires_at`` has no time zone, or ``durability`` or ``queue_policy`` is not one
-            of its words.
+        ValueError: ``expires_at`` has no time zone, or ``durability`` or ``queue_policy`` is not
+            one of its words.
     """
 
     publish: Sequence[str] = ()
