@@ -31,7 +31,7 @@ def overview(*, now_ms: int, received: int, dropped: int) -> dict[str, object]:
         "version": "1.2.3",
         "uptime_s": 3_700,
         "now_ms": now_ms,
-        "promise": "fsync",
+        "durability": "fsync",
         "clients": {"connected": 2, "sessions": 3, "to_come": 0},
         "subscriptions": 4,
         "retained_messages": 5,

@@ -71,7 +71,7 @@ def summary(shown: Shown) -> list[str]:
     parts = [
         f"mqttcore {found['version']}  up {duration(found['uptime_s'])}"
         f"  {time.strftime('%H:%M:%S', time.localtime(found['now_ms'] / 1_000))}"
-        f"  promise: {found['promise']}",
+        f"  durability: {found['durability']}",
         f"clients    {clients['connected']} connected, {clients['sessions']} sessions{to_come};"
         f" {found['subscriptions']} subscriptions, {found['retained_messages']} retained",
         f"in         {short(now.received)} msg/s, {short(now.bytes_in)}B/s",

@@ -17,7 +17,7 @@ use crate::runtime::metrics::Figures;
 /// Keeps messages as rows of streams, beside their delivery.
 ///
 /// A stream is a subscriber of the directory. The rows of a stored stream stand in the record of the message in the
-/// broker's own store. An external stream is another log, which says later what became of each record; promises to
+/// broker's own store. An external stream is another log, which says later what became of each record; acknowledgements to
 /// publishers wait for it.
 pub trait RowLog: Figures {
     /// Opens the store in `files` with its streams, or begins one.

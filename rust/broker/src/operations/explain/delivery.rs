@@ -160,7 +160,7 @@ impl BrokerHandle {
                 return Err(ExplainError::Ask(AskError::Loading));
             }
             let find = |id: String| {
-                let client = shard.registry.borrow().find(&id);
+                let client = shard.find_client(&id);
                 client.ok_or(ExplainError::NoClient(id))
             };
             let client = from.map(find).transpose()?;

@@ -94,7 +94,7 @@ impl ExplainedReceiver {
 /// What becomes of `message` for a receiver on this shard.
 pub(super) fn judge(shard: &Shard, message: &Message, receiver: &ForeseenReceiver) -> Judged {
     let target = &receiver.target;
-    let Some(client) = shard.registry.borrow().at(target.handle) else {
+    let Some(client) = shard.client_at(target.handle) else {
         return Judged {
             client_id: None,
             verdict: Verdict::DroppedSessionEnded,
