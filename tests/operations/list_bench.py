@@ -86,7 +86,7 @@ def main() -> None:
             listeners=(Listener(address="127.0.0.1:0", anonymous=True),),
             http=HttpListener(),
             data=str(folder),
-            promise="memory",
+            durability="memory",
             limits=ServerLimits(sessions=2 * count, user_sessions=2 * count),
         )
         with Broker(settings) as broker:

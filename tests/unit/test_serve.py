@@ -202,7 +202,7 @@ def test_it_is_not_ready_while_it_drains_and_a_second_signal_ends_it(
 ) -> None:
     file = tmp_path / "mqttcore.toml"
     file.write_text(
-        'data = "data"\npromise = "memory"\n[http]\naddress = "127.0.0.1:0"\ndrain_s = 600.0\n'
+        'data = "data"\ndurability = "memory"\n[http]\naddress = "127.0.0.1:0"\ndrain_s = 600.0\n'
         '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
     )
     process = serve("-c", str(file))
