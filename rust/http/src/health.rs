@@ -111,13 +111,6 @@ fn store(health: &Health) -> Check {
     })
 }
 
-fn listeners(health: &Health) -> Check {
-    let fix = "wait until the broker has started";
-    Check::new("listeners", fix, health.is_listening, || {
-        "the listeners do not accept connections".into()
-    })
-}
-
 fn rows(health: &Health) -> Check {
     let fix = "see the log for the error of Kafka";
     Check::new("rows", fix, health.has_room_for_rows, || {
@@ -153,7 +146,8 @@ fn memory(health: &Health) -> Check {
 
 fn listeners(health: &Health) -> Check {
     let is_ok = health.is_listening && !health.is_paused;
-    Check::new("listeners", is_ok, || {
+    let fix = "resume the listener, or wait until the broker has started";
+    Check::new("listeners", fix, is_ok, || {
         let detail = if health.is_listening {
             "an operator has paused a listener"
         } else {
