@@ -1,0 +1,124 @@
+"""`mqttcore explain`: what would become of a message, and which rule decides about a client."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from mqttcore.cli.api import Api, Json, asking, endpoint_options, missing_parts
+from mqttcore.cli.failure import NOT_DONE, OK
+from mqttcore.cli.listing import natural
+from mqttcore.cli.table import Column, Table
+
+STEPS: Final = (
+    Column("STEP", lambda step: step["step"]),
+    Column("VERDICT", lambda step: step["verdict"]),
+    Column("BY", lambda step: step["by"]),
+    Column("DETAIL", lambda step: step["detail"]),
+)
+RECEIVERS: Final = (
+    Column("RECEIVER", lambda receiver: receiver["client_id"]),
+    Column("QOS", lambda receiver: receiver["qos"], is_number=True),
+    Column("VERDICT", lambda receiver: receiver["verdict"]),
+    Column("GROUP", lambda receiver: receiver["group"]),
+    Column("DETAIL", lambda receiver: receiver["detail"]),
+)
+PASSING: Final = frozenset({"ok", "delivered"})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Explains; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return asking("explain", options, options.run)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="mqttcore explain",
+        description="Explains what a running broker would do. Nothing is sent, and no plugin is"
+        " asked. Exit status 1: the message or the request would not pass now.",
+    )
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    words = "what would become of a message"
+    delivery = commands.add_parser(
+        "delivery", help=words, description=words, parents=[endpoint_options()]
+    )
+    delivery.add_argument("topic", metavar="TOPIC", help="with the mount point of the publisher")
+    delivery.add_argument("--from", dest="publisher", metavar="ID", help="without: the broker")
+    delivery.add_argument("--to", metavar="ID", help="explain this receiver only")
+    delivery.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
+    delivery.add_argument("-r", "--retain", action="store_true", help="with the RETAIN flag")
+    delivery.add_argument(
+        "--bytes", type=natural, default=0, metavar="COUNT", help="bytes of the payload: 0"
+    )
+    delivery.add_argument(
+        "--limit", type=natural, default=100, metavar="COUNT", help="most receivers: 100"
+    )
+    delivery.set_defaults(run=explain_delivery)
+    words = "which rule lets a client do something, or prevents it"
+    access = commands.add_parser(
+        "access", help=words, description=words, parents=[endpoint_options()]
+    )
+    access.add_argument("client", metavar="ID", help="client identifier")
+    access.add_argument("action", choices=("publish", "subscribe", "receive"), help="what it does")
+    access.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")
+    access.set_defaults(run=explain_access)
+    return made
+
+
+def explain_delivery(api: Api, options: argparse.Namespace) -> int:
+    """Prints the steps and the receivers of a message."""
+    body = {
+        "from": options.publisher,
+        "topic": options.topic,
+        "qos": options.qos,
+        "retain": options.retain,
+        "bytes": options.bytes,
+        "to": options.to,
+        "limit": options.limit,
+    }
+    found = api.call("POST", "/explain/delivery", body=body)
+    receivers = found["receivers"]["items"]
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print_steps(found)
+        if receivers:
+            print()
+            print(*Table(RECEIVERS).lines(receivers), sep="\n")
+        print_notes(found["receivers"])
+    verdicts = [found["verdict"], *(one["verdict"] for one in receivers if options.to)]
+    return OK if PASSING.issuperset(verdicts) else NOT_DONE
+
+
+def explain_access(api: Api, options: argparse.Namespace) -> int:
+    """Prints the steps of a permission."""
+    body = {"client": options.client, "action": options.action, "topic": options.topic}
+    found = api.call("POST", "/explain/access", body=body)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print_steps(found)
+    return OK if found["verdict"] in PASSING else NOT_DONE
+
+
+def print_steps(found: Json) -> None:
+    """Prints the verdict and the steps."""
+    print(found["verdict"])
+    print()
+    print(*Table(STEPS).lines(found["steps"]), sep="\n")
+
+
+def print_notes(receivers: Json) -> None:
+    """Says on standard error what the list of receivers lacks."""
+    sys.stdout.flush()
+    if receivers["next"]:
+        print("there are more receivers: --limit prints up to 1000", file=sys.stderr)
+    if receivers["partial"]:
+        print(missing_parts(receivers["partial"]), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
