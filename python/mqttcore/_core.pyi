@@ -9,6 +9,7 @@ from _typeshed import ReadableBuffer, StrPath
 from mqttcore.auditing import Entry
 from mqttcore.config import Settings
 from mqttcore.packets import Packet
+from mqttcore.plugin.answers import Grant
 from mqttcore.sessions.policy import SessionPolicy
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "check_password_hash",
     "decode_packet",
     "encode_packet",
+    "grant_allows",
     "has_kafka",
     "has_streams",
     "hash_password",
@@ -55,6 +57,7 @@ __all__ = [
     "memory_budget",
     "parse_toml",
     "read_stream_file_meta",
+    "reason_text",
     "store_backup",
     "store_dump",
     "store_info",
@@ -603,6 +606,20 @@ class Ask:
 class Event:
     """An event of the broker."""
 
+    def __new__(
+        cls,
+        kind: str,
+        /,
+        *,
+        client_id: str,
+        username: str | None = None,
+        peer: tuple[str, int] | None = None,
+        topic: str | None = None,
+        reason: int | None = None,
+        at: float = 0.0,
+    ) -> Event:
+        """Make one by hand, to try a plugin without a network."""
+
     @property
     def kind(self) -> str:
         """Kind of the event: `connected`, `disconnected`, `denied` and so on."""
@@ -824,6 +841,11 @@ def memory_budget(memory_bytes: int, /) -> int:
 
 def check_grant_rule(rule: str, /) -> None:
     """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""
+
+def grant_allows(
+    grant: Grant, /, *, action: Literal["publish", "subscribe", "receive"], topic: str
+) -> bool:
+    """Whether the rules of ``grant`` let its client do this; what they do not name is denied."""
 
 def check_mount_point(text: str, /) -> None:
     """Raise `TopicNameError` unless ``text`` may be a mount point.

@@ -13,6 +13,7 @@ from mqttcore._core import (
 )
 
 __all__ = [
+    "AclFileError",
     "BrokerFailedError",
     "ConfigError",
     "EndpointError",
@@ -121,6 +122,10 @@ class RangeBeyondError(EndpointError):
 
 class PluginError(MqttError):
     """A plugin cannot be loaded or did not start."""
+
+
+class AclFileError(MqttError):
+    """An ACL file cannot be used; the text names the file and the line."""
 
 
 class PasswordFileError(MqttError):

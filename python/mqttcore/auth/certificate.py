@@ -16,23 +16,17 @@ The broker has verified the certificate; no password is asked for. ``%u`` and ``
 """
 
 from mqttcore._core import Login
-from mqttcore.auth.rules import UserRules, grant_of
+from mqttcore.auth.rules import RulesPlugin
 from mqttcore.plugin.answers import Allow
-from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import hook
 
 
-class Certificate(Plugin):
+class Certificate(RulesPlugin):
     """Lets in clients with a certificate, where the listener takes the user name from it."""
-
-    class Config(UserRules):
-        """Keys of ``[plugins.config]``."""
-
-    config: Config
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | None:
         """Allows a user whom a certificate names; anybody else is the next plugin's."""
         if not login.is_certified or login.username is None:
             return None
-        return Allow(grant_of(self.config, user=login.username, client_id=login.client_id))
+        return Allow(self.grant_for(user=login.username, client_id=login.client_id))

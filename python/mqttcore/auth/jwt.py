@@ -25,6 +25,7 @@ import pathlib
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
 
@@ -39,10 +40,9 @@ from mqttcore.auth.jwt_keys import (
     read_key_file,
     secret_keys,
 )
-from mqttcore.auth.rules import UserRules, grant_of, marks_of
+from mqttcore.auth.rules import RulesPlugin, UserRules, marks_of
 from mqttcore.errors import MqttError
 from mqttcore.plugin.answers import Allow, Deny, Grant
-from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import Secret
 
@@ -81,7 +81,7 @@ class TokenError(ValueError):
     """A token that is refused; the text has nothing of it."""
 
 
-class Jwt(Plugin):
+class Jwt(RulesPlugin):
     """Lets in clients with a token, each with rules from its claims."""
 
     class Config(UserRules):
@@ -120,6 +120,8 @@ class Jwt(Plugin):
 
     def __init__(self, config: Config, /) -> None:
         super().__init__(config)
+        if config.acl_file is not None and (config.publish_claim or config.subscribe_claim):
+            raise ValueError("acl_file replaces publish_claim and subscribe_claim: leave them out")
         self._keys = key_source(config)
 
     async def start(self) -> None:
@@ -127,7 +129,9 @@ class Jwt(Plugin):
 
         Raises:
             JwtKeyError: there are none.
+            AclFileError: the ACL file cannot be used.
         """
+        await super().start()
         if self.config.key_file is not None:
             self._keys = read_key_file(self.config.key_file, self.config.algorithms)
         await self._keys.start()
@@ -178,11 +182,11 @@ class Jwt(Plugin):
         rules = self.config
         marks = marks_of([*rules.publish, *rules.subscribe, *rules.deny])
         values = {mark: text_of(claim(claims, mark[2:-1])) for mark in marks if mark[1] == "{"}
-        own = grant_of(rules, user=user, client_id=login.client_id, values=values)
-        return Grant(
+        own = self.grant_for(user=user, client_id=login.client_id, values=values)
+        return replace(
+            own,
             publish=[*own.publish, *filters_of(claims, rules.publish_claim)],
             subscribe=[*own.subscribe, *filters_of(claims, rules.subscribe_claim)],
-            deny=own.deny,
             expires_at=until,
         )
 

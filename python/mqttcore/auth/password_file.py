@@ -19,14 +19,13 @@ from collections.abc import Callable
 
 from mqttcore._core import Login, check_password_hash
 from mqttcore.auth.hashing import password_matches
-from mqttcore.auth.rules import UserRules, grant_of
+from mqttcore.auth.rules import RulesPlugin, UserRules
 from mqttcore.errors import PasswordFileError, PasswordHashError
 from mqttcore.plugin.answers import Allow, Deny
-from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import hook
 
 
-class PasswordFile(Plugin):
+class PasswordFile(RulesPlugin):
     """Lets in the users of a file, all with the same rules."""
 
     class Config(UserRules):
@@ -38,11 +37,13 @@ class PasswordFile(Plugin):
     config: Config
 
     async def start(self) -> None:
-        """Reads the file.
+        """Reads the files.
 
         Raises:
             PasswordFileError: it cannot be used; the text names the line.
+            AclFileError: as above.
         """
+        await super().start()
         self._hashes = read_password_file(self.config.path)
         self._stand_in = next(iter(self._hashes.values()))
 
@@ -59,7 +60,7 @@ class PasswordFile(Plugin):
             return None
         if not matches:
             return Deny("bad_credentials")
-        return Allow(grant_of(self.config, user=login.username, client_id=login.client_id))
+        return Allow(self.grant_for(user=login.username, client_id=login.client_id))
 
 
 def read_password_file(

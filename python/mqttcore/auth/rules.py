@@ -1,11 +1,15 @@
 """Grant rules that all users of a plugin share, with `%u` and `%c` replaced by their names."""
 
 import logging
+import pathlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from mqttcore.auth.acl_file import AclFile, read_acl_file
 from mqttcore.config.values import GrantRule
 from mqttcore.plugin.answers import Grant
+from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.options import PluginConfig
 
 log = logging.getLogger(__name__)
@@ -20,6 +24,43 @@ class UserRules(PluginConfig):
     """Topic filters that every user may subscribe to."""
     deny: tuple[GrantRule, ...] = ()
     """Topic filters that no user may touch."""
+    acl_file: pathlib.Path | None = None
+    """An access list as Mosquitto has it, in place of ``publish`` and ``subscribe``; relative to
+    the configuration file."""
+
+
+class RulesPlugin(Plugin):
+    """A plugin whose users all have the rules of its configuration, or of its ACL file."""
+
+    class Config(UserRules):
+        """The rules."""
+
+    config: UserRules
+
+    def __init__(self, config: UserRules, /) -> None:
+        super().__init__(config)
+        if config.acl_file is not None and (config.publish or config.subscribe):
+            raise ValueError("acl_file replaces publish and subscribe: leave them out")
+        self._acl: AclFile | None = None
+
+    async def start(self) -> None:
+        """Reads the ACL file.
+
+        Raises:
+            AclFileError: it cannot be used; the text names the line.
+        """
+        if self.config.acl_file is not None:
+            self._acl = read_acl_file(self.config.acl_file)
+
+    def grant_for(
+        self, *, user: str | None, client_id: str, values: Mapping[str, str] | None = None
+    ) -> Grant:
+        """The rights of one client, as `grant_of` or the ACL file has them."""
+        grant = grant_of(self.config, user=user or "", client_id=client_id, values=values)
+        if self._acl is None:
+            return grant
+        rules = self._acl.rules_of(user=user, client_id=client_id)
+        return replace(grant, access_list=rules)
 
 
 def grant_of(

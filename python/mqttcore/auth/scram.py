@@ -26,10 +26,9 @@ import unicodedata
 from dataclasses import dataclass
 
 from mqttcore.auth.password_file import read_password_file
-from mqttcore.auth.rules import UserRules, grant_of
+from mqttcore.auth.rules import RulesPlugin, UserRules
 from mqttcore.errors import PasswordHashError
 from mqttcore.plugin.answers import Allow, Deny
-from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import hook
 
@@ -45,7 +44,7 @@ class ScramError(ValueError):
     """A message that is not valid SCRAM, or not the expected one."""
 
 
-class Scram(Plugin):
+class Scram(RulesPlugin):
     """Lets in the users of a file, all with the same rules."""
 
     class Config(UserRules):
@@ -57,11 +56,13 @@ class Scram(Plugin):
     config: Config
 
     async def start(self) -> None:
-        """Reads the file.
+        """Reads the files.
 
         Raises:
             PasswordFileError: it cannot be used; the text names the line.
+            AclFileError: as above.
         """
+        await super().start()
         texts = read_password_file(self.config.path, check=Verifier.parse)
         self._verifiers = {user: Verifier.parse(text) for user, text in texts.items()}
         lines = "\n".join(sorted(texts.values()))
@@ -82,7 +83,7 @@ class Scram(Plugin):
         is_same = talk.login.username in (None, first.user)
         if signature is None or known is None or not is_same:
             return Deny("bad_credentials")
-        grant = grant_of(self.config, user=first.user, client_id=talk.login.client_id)
+        grant = self.grant_for(user=first.user, client_id=talk.login.client_id)
         return Allow(grant, username=first.user, data=signature)
 
     def _stand_in(self, user: str) -> "Verifier":

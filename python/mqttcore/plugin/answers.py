@@ -22,6 +22,9 @@ DenyReason = Literal[
 ]
 """Why something is refused; the engine knows the code of each version for it."""
 
+AccessWord = Literal["read", "write", "readwrite", "deny"]
+"""What a rule of an access list decides."""
+
 
 def refuse_faults(record: object) -> None:
     """Raises `ValueError` when a field does not fit its type."""
@@ -64,6 +67,11 @@ class Grant:
     """Topic filters that it may subscribe to, with all that they cover."""
     deny: Sequence[str] = ()
     """Topic filters that it may neither publish to nor receive from; they beat the others."""
+    access_list: Sequence[tuple[AccessWord, str]] | None = None
+    """Pairs of ``read``, ``write``, ``readwrite`` or ``deny`` and a topic filter: the first pair
+    that names the topic and what is done decides, and without one it is denied. In place of
+    ``publish`` and ``subscribe``: such a client may subscribe to everything, and a message that it
+    may not read does not reach it. ``deny`` comes before the list."""
     limits: Limits = field(default_factory=Limits)
     """Caps for this client."""
     session: SessionPolicy | None = None
@@ -85,6 +93,8 @@ class Grant:
             for rule in rules:
                 check_grant_rule(rule)
             object.__setattr__(self, name, tuple(rules))
+        if self.access_list is not None:
+            object.__setattr__(self, "access_list", checked_list(self))
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
         for name, words in (
@@ -94,6 +104,18 @@ class Grant:
             word = getattr(self, name)
             if word is not None and word not in words:
                 raise ValueError(f"{name} is {word!r}: one of {', '.join(words)}")
+
+
+def checked_list(grant: Grant) -> tuple[tuple[AccessWord, str], ...]:
+    """The access list of a grant, each rule checked."""
+    if grant.publish or grant.subscribe:
+        raise ValueError("access_list replaces publish and subscribe: leave them empty")
+    rules = tuple(grant.access_list or ())
+    for access, rule in rules:
+        if access not in get_args(AccessWord):
+            raise ValueError(f"access is {access!r}: one of {', '.join(get_args(AccessWord))}")
+        check_grant_rule(rule)
+    return rules
 
 
 @dataclass(frozen=True, slots=True)

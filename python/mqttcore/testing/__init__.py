@@ -21,8 +21,17 @@ from mqttcore.testing.plugin_harness import (
     Conversation,
     Harness,
     Respond,
+    allows,
     async_harness,
     harness,
 )
 
-__all__ = ["AsyncHarness", "Conversation", "Harness", "Respond", "async_harness", "harness"]
+__all__ = [
+    "AsyncHarness",
+    "Conversation",
+    "Harness",
+    "Respond",
+    "allows",
+    "async_harness",
+    "harness",
+]

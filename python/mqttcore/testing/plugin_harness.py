@@ -5,12 +5,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Self, TypeVar, cast
 
-from mqttcore._core import Ask, Event, Login, TopicFilter
+from mqttcore._core import Ask, Event, Login, TopicFilter, grant_allows
 from mqttcore._schema import Faults, Place, entry_of, read_record
 from mqttcore.config.checks import raise_faults
-from mqttcore.plugin.answers import Allow, Deny, Disconnect
+from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import AskAnswer, LoginAnswer, Mark, Point
@@ -231,6 +231,17 @@ def concerns(mark: Mark, ask: Ask) -> bool:
     if ask.action == "publish":
         return about.matches(ask.topic)
     return about.covers(TopicFilter(ask.topic))
+
+
+def allows(grant: Grant, action: Literal["publish", "subscribe", "receive"], topic: str, /) -> bool:
+    """Whether the rules of a grant allow this, as the broker decides it; no hook is asked.
+
+    Args:
+        grant: The grant of an `Allow`.
+        action: What the client does.
+        topic: A topic name; for `subscribe` a topic filter.
+    """
+    return grant_allows(grant, action=action, topic=topic)
 
 
 def harness(kind: type[P], config: Config = None, /) -> Harness[P]:

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    AuthorizeDecision, Durability, FullQueuePolicy, Grant, GrantLimits, LoginDecision, Secret,
-    SessionPolicy, Takeover,
+    Access, AccessRule, AuthorizeDecision, Durability, FullQueuePolicy, Grant, GrantLimits,
+    LoginDecision, RuleAnswer, Secret, SessionPolicy, Takeover,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::topics::{parse_filter, qos_of};
+use crate::topics::{parse_filter, parse_name, qos_of};
 
 /// The reason code of a name in the plugin API.
 fn reason_named(word: &str) -> PyResult<ReasonCode> {
@@ -54,11 +54,30 @@ struct GrantFields<'py> {
     publish: Vec<String>,
     subscribe: Vec<String>,
     deny: Vec<String>,
+    access_list: Option<Vec<(AccessWord, String)>>,
     limits: GrantLimitsFields,
     session: Option<SessionTerms>,
     durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
+}
+
+/// One of the words of `mqttcore.plugin.answers.AccessWord`.
+struct AccessWord(Access);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for AccessWord {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let word: String = object.extract()?;
+        match word.as_str() {
+            "read" => Ok(Self(Access::Read)),
+            "write" => Ok(Self(Access::Write)),
+            "readwrite" => Ok(Self(Access::ReadWrite)),
+            "deny" => Ok(Self(Access::Deny)),
+            _ => Err(PyValueError::new_err(format!("unknown access {word:?}"))),
+        }
+    }
 }
 
 /// One of the words of `mqttcore.sessions.policy.Durability`.
@@ -146,10 +165,16 @@ impl SessionTerms {
 
 fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<Grant> {
     let fields: GrantFields<'_> = object.extract()?;
+    let access_rule = |(access, filter): (AccessWord, String)| AccessRule {
+        access: access.0,
+        filter,
+    };
+    let access_list = fields.access_list;
     let mut grant = Grant {
         publish: fields.publish,
         subscribe: fields.subscribe,
         deny: fields.deny,
+        access_list: access_list.map(|rules| rules.into_iter().map(access_rule).collect()),
         limits: GrantLimits {
             max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
             messages_per_second: fields.limits.messages_per_second,
@@ -290,6 +315,21 @@ pub(crate) fn auth_data(data: Option<&[u8]>) -> PyResult<Option<Secret>> {
         return Err(PyValueError::new_err("data is longer than 65535 bytes"));
     }
     Ok(data.map(Secret::from))
+}
+
+/// Whether the rules of a `Grant` let its client publish to a topic, subscribe to a filter, or receive a message on a
+/// topic; a request that they do not name is denied.
+#[pyfunction]
+#[pyo3(signature = (grant, /, *, action, topic))]
+pub(crate) fn grant_allows(grant: &Bound<'_, PyAny>, action: &str, topic: &str) -> PyResult<bool> {
+    let rules = self::grant(grant, None)?.compile();
+    let rules = rules.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    match action {
+        "publish" => Ok(rules.publish(parse_name(topic)?) == RuleAnswer::Allowed),
+        "subscribe" => Ok(rules.subscribe(&parse_filter(topic)?) == RuleAnswer::Allowed),
+        "receive" => Ok(rules.receives(parse_name(topic)?)),
+        _ => Err(PyValueError::new_err(format!("unknown action {action:?}"))),
+    }
 }
 
 /// Converts `mqttcore.config.Access` to a grant.

@@ -40,6 +40,8 @@ mod _core {
     const has_kafka: bool = cfg!(feature = "kafka");
 
     #[pymodule_export]
+    use super::answers::grant_allows;
+    #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};
     #[pymodule_export]
     use super::certificates::make_certificates;

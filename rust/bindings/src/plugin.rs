@@ -2,11 +2,11 @@
 //! they are read.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
 use mqttcore_broker::{Action, AuthorizeRequest, EventKind, Login, Peer, PluginEvent};
-use mqttcore_codec::ProtocolVersion;
+use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes};
 
@@ -377,6 +377,43 @@ pub(crate) struct PyEvent(pub(crate) PluginEvent);
 
 #[pymethods]
 impl PyEvent {
+    /// Makes one by hand, to try a plugin without a network.
+    #[new]
+    #[pyo3(signature = (
+        kind, /, *, client_id, username = None, peer = None, topic = None, reason = None, at = 0.0
+    ))]
+    fn new(
+        kind: &str,
+        client_id: &str,
+        username: Option<&str>,
+        peer: Option<(&str, u16)>,
+        topic: Option<&str>,
+        reason: Option<u8>,
+        at: f64,
+    ) -> Result<Self, CoreError> {
+        let argument = |what: &str| CoreError::Argument(what.into());
+        let peer = peer.map(|(host, port)| Peer::parse(host, port));
+        let since = Duration::try_from_secs_f64(at).ok();
+        let at = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+        let known = ReasonCode::ALL.iter().copied();
+        let reason = reason.map(|value| known.clone().find(|reason| reason.value() == value));
+        Ok(Self(PluginEvent {
+            kind: kind_named(kind)?,
+            client_id: client_id.into(),
+            username: username.map(Into::into),
+            peer: peer
+                .transpose()
+                .map_err(|error| CoreError::Argument(error.to_string()))?,
+            topic: topic.map(Into::into),
+            reason: match reason {
+                Some(None) => return Err(argument("reason is not a reason code")),
+                Some(known) => known,
+                None => None,
+            },
+            at: at.ok_or_else(|| argument("at is out of range"))?,
+        }))
+    }
+
     /// Kind of the event: `connected`, `disconnected`, `denied` and so on.
     #[getter]
     fn kind(&self) -> &'static str {
@@ -410,7 +447,7 @@ impl PyEvent {
     /// Value of the reason code, if there is one.
     #[getter]
     fn reason(&self) -> Option<u8> {
-        self.0.reason.map(mqttcore_codec::ReasonCode::value)
+        self.0.reason.map(ReasonCode::value)
     }
 
     /// Time of the event, in seconds since 1970.
@@ -452,9 +489,13 @@ fn kind_name(kind: EventKind) -> &'static str {
     found.map_or("unknown", |(_, name)| name)
 }
 
-/// The bit of `HookInterests::events` for a kind.
-pub(crate) fn kind_bit(name: &str) -> Result<u32, CoreError> {
+fn kind_named(name: &str) -> Result<EventKind, CoreError> {
     let found = EVENT_KINDS.iter().find(|(_, known)| *known == name);
     let (kind, _) = found.ok_or_else(|| CoreError::Argument(format!("unknown event {name:?}")))?;
-    Ok(1 << *kind as u32)
+    Ok(*kind)
+}
+
+/// The bit of `HookInterests::events` for a kind.
+pub(crate) fn kind_bit(name: &str) -> Result<u32, CoreError> {
+    Ok(1 << kind_named(name)? as u32)
 }

@@ -55,8 +55,8 @@ pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use config::durability::TopicDurability;
 pub use config::grants::{
-    Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy, Takeover,
-    check_grant_rule,
+    Access, AccessRule, Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy,
+    Takeover, check_grant_rule,
 };
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, EventKind, ExchangeReply,

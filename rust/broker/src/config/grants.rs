@@ -1,6 +1,7 @@
 //! Compiled grants: plugins decide at CONNECT, the engine enforces the rules for every packet.
 //!
-//! Order of the rules: deny, allow, answers of plugins, then deny by default.
+//! Order of the rules: deny, allow, answers of plugins, then deny by default. A grant with an access list has the order
+//! of that list instead (ADR 0050).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,6 +22,10 @@ pub struct Grant {
     pub subscribe: Vec<String>,
     /// Topic filters that the client may neither publish to nor receive from, even if allowed otherwise.
     pub deny: Vec<String>,
+    /// Access list: the first rule that names the topic and the action decides, and without one they are denied. It
+    /// replaces `publish` and `subscribe`: the client may subscribe to every filter, and messages that it may not read
+    /// are dropped at delivery. `deny` comes before it.
+    pub access_list: Option<Vec<AccessRule>>,
     /// Limits for this client, at most those of the broker.
     pub limits: GrantLimits,
     /// How its session may be kept, resumed and taken over.
@@ -31,6 +36,39 @@ pub struct Grant {
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
+}
+
+/// A rule of an access list.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AccessRule {
+    /// The actions that it decides about, and how.
+    pub access: Access,
+    /// Topic filter of the topics.
+    pub filter: String,
+}
+
+/// The actions that a rule of an access list decides about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// Messages may be received.
+    Read,
+    /// Messages may be published.
+    Write,
+    /// Both.
+    ReadWrite,
+    /// Neither.
+    Deny,
+}
+
+impl Access {
+    /// The answer of the rule to `action`, which is `Read` or `Write`; `None`: the rule does not name it.
+    fn decides(self, action: Self) -> Option<bool> {
+        match self {
+            Self::Deny => Some(false),
+            Self::ReadWrite => Some(true),
+            _ => (self == action).then_some(true),
+        }
+    }
 }
 
 /// Limits of one client; `None` means the limit of the broker.
@@ -123,6 +161,7 @@ impl Grant {
             publish: compile(&self.publish)?,
             subscribe: compile(&self.subscribe)?,
             deny: compile(&self.deny)?,
+            access_list: self.access_list.as_deref().map(compile_list).transpose()?,
         })
     }
 }
@@ -168,13 +207,19 @@ pub struct GrantError {
 }
 
 fn compile(rules: &[String]) -> Result<Box<[Rule]>, GrantError> {
-    let parse = |rule: &String| {
-        Rule::parse(rule).map_err(|error| GrantError {
-            rule: rule.clone(),
-            error,
-        })
-    };
-    rules.iter().map(parse).collect()
+    rules.iter().map(|rule| compile_rule(rule)).collect()
+}
+
+fn compile_list(rules: &[AccessRule]) -> Result<Box<[(Access, Rule)]>, GrantError> {
+    let compiled = |rule: &AccessRule| Ok((rule.access, compile_rule(&rule.filter)?));
+    rules.iter().map(compiled).collect()
+}
+
+fn compile_rule(rule: &str) -> Result<Rule, GrantError> {
+    Rule::parse(rule).map_err(|error| GrantError {
+        rule: rule.into(),
+        error,
+    })
 }
 
 /// One rule of a grant.
@@ -221,6 +266,7 @@ pub struct Permissions {
     publish: Box<[Rule]>,
     subscribe: Box<[Rule]>,
     deny: Box<[Rule]>,
+    access_list: Option<Box<[(Access, Rule)]>>,
 }
 
 /// Checks one rule before it is added to a grant.
@@ -304,18 +350,23 @@ impl Permissions {
         if topic.is_dollar() && is_reserved(topic.as_str()) {
             return DecidingRule::Reserved;
         }
-        deciding(&self.deny, &self.publish, |rule| rule.matches(topic))
+        let ruled = deciding(&self.deny, &self.publish, |rule| rule.matches(topic));
+        self.unless_listed(ruled, Access::Write, topic)
     }
 
     /// Whether the client may subscribe to `filter`. A filter wider than every allow rule is denied (abuse G06). A
-    /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07).
+    /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07). An access list allows
+    /// every filter.
     pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
         self.subscribe_rule(filter).answer()
     }
 
     /// The rule that decides whether the client may subscribe to `filter`.
     pub(crate) fn subscribe_rule(&self, filter: &TopicFilter) -> DecidingRule<'_> {
-        deciding(&self.deny, &self.subscribe, |rule| rule.covers(filter))
+        match deciding(&self.deny, &self.subscribe, |rule| rule.covers(filter)) {
+            DecidingRule::None if self.access_list.is_some() => DecidingRule::Allow(ANY_FILTER),
+            rule => rule,
+        }
     }
 
     /// Whether a message on `topic` may reach the client.
@@ -325,15 +376,46 @@ impl Permissions {
 
     /// The deny rule that keeps messages on `topic` from the client.
     pub(crate) fn receive_denial(&self, topic: TopicName<'_>) -> Option<&str> {
-        let rule = self.deny.iter().find(|rule| rule.matches(topic));
-        rule.map(Rule::as_str)
+        let ruled = deciding(&self.deny, &[], |rule| rule.matches(topic));
+        match self.unless_listed(ruled, Access::Read, topic) {
+            DecidingRule::Deny(rule) => Some(rule),
+            _ => None,
+        }
     }
 
     /// Whether deliveries have to be checked at all.
     pub fn checks_deliveries(&self) -> bool {
-        !self.deny.is_empty()
+        !self.deny.is_empty() || self.access_list.is_some()
+    }
+
+    /// `ruled`, if a rule decides; else the rule of the access list, if there is one, for `action` on `topic`.
+    fn unless_listed<'a>(
+        &'a self,
+        ruled: DecidingRule<'a>,
+        action: Access,
+        topic: TopicName<'_>,
+    ) -> DecidingRule<'a> {
+        let (DecidingRule::None, Some(list)) = (ruled, &self.access_list) else {
+            return ruled;
+        };
+        let decided = list.iter().find_map(|(access, rule)| {
+            let is_allowed = access.decides(action)?;
+            rule.matches(topic).then(|| {
+                if is_allowed {
+                    DecidingRule::Allow(rule.as_str())
+                } else {
+                    DecidingRule::Deny(rule.as_str())
+                }
+            })
+        });
+        decided.unwrap_or(DecidingRule::Deny(UNLISTED))
     }
 }
+
+/// The rule that denies what an access list does not name.
+const UNLISTED: &str = "(not in the access list)";
+/// The rule that allows every filter.
+const ANY_FILTER: &str = "(any filter, with an access list)";
 
 /// Whether the topic is in a namespace reserved for broker functions: nobody may publish there.
 fn is_reserved(topic: &str) -> bool {
@@ -517,6 +599,79 @@ mod tests {
 
         assert_eq!(rules.publish(topic("$mine/x")), RuleAnswer::Silent);
         assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Silent);
+    }
+
+    fn listed(rules: &[(Access, &str)], deny: &[&str]) -> Permissions {
+        let rule = |&(access, filter): &(Access, &str)| AccessRule {
+            access,
+            filter: filter.into(),
+        };
+        Grant {
+            deny: deny.iter().map(ToString::to_string).collect(),
+            access_list: Some(rules.iter().map(rule).collect()),
+            ..Grant::default()
+        }
+        .compile()
+        .unwrap()
+    }
+
+    #[test]
+    fn the_first_rule_of_an_access_list_that_names_topic_and_action_decides() {
+        let rules = listed(
+            &[
+                (Access::Write, "a/b"),
+                (Access::Deny, "a/+"),
+                (Access::Read, "a/b"),
+                (Access::ReadWrite, "a/#"),
+            ],
+            &[],
+        );
+
+        assert_eq!(rules.publish(topic("a/b")), RuleAnswer::Allowed);
+        assert!(!rules.receives(topic("a/b")));
+        assert_eq!(rules.publish(topic("a/c")), RuleAnswer::Denied);
+        assert_eq!(rules.publish(topic("a/c/d")), RuleAnswer::Allowed);
+        assert!(rules.receives(topic("a/c/d")));
+    }
+
+    #[test]
+    fn an_access_list_denies_what_it_does_not_name_but_every_filter_may_be_subscribed() {
+        let (some, none) = (listed(&[(Access::Read, "a")], &[]), listed(&[], &[]));
+
+        for rules in [&some, &none] {
+            assert_eq!(rules.publish(topic("a")), RuleAnswer::Denied);
+            assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Allowed);
+            assert_eq!(rules.subscribe(&filter("$SYS/#")), RuleAnswer::Allowed);
+            assert!(rules.checks_deliveries() && !rules.receives(topic("b")));
+        }
+        assert!(some.receives(topic("a")) && !none.receives(topic("a")));
+    }
+
+    #[test]
+    fn deny_rules_and_reserved_namespaces_come_before_an_access_list() {
+        let rules = listed(
+            &[(Access::ReadWrite, "#"), (Access::ReadWrite, "$#")],
+            &["a"],
+        );
+
+        assert_eq!(rules.publish(topic("a")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("a")), RuleAnswer::Denied);
+        assert!(!rules.receives(topic("a")) && rules.receives(topic("b")));
+        assert_eq!(rules.publish(topic("$CONTROL/x")), RuleAnswer::Denied);
+    }
+
+    #[test]
+    fn an_access_list_with_a_wrong_filter_is_refused() {
+        let rule = AccessRule {
+            access: Access::Deny,
+            filter: "a/#/b".into(),
+        };
+        let grant = Grant {
+            access_list: Some(vec![rule]),
+            ..Grant::default()
+        };
+
+        assert_eq!(grant.compile().unwrap_err().rule, "a/#/b");
     }
 
     /// What a grant allows, one number for each question; a lower number allows less.

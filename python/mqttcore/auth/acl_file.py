@@ -1,0 +1,147 @@
+"""Access lists of Mosquitto's `acl_file`, evaluated as Mosquitto does.
+
+    topic read news/#               # before the first user: clients without user name
+    user joe
+    topic readwrite joe/#
+    topic deny joe/secret
+    pattern write device/%c/state   # all clients; %u is the user name, %c the client identifier
+
+Each plugin of this package with rules takes such a file as `acl_file`, in place of `publish` and
+`subscribe`. A client may subscribe to everything; a message that it may not read is dropped at
+delivery. Of the rules for its user, and then of the patterns, those that deny come first; the first
+rule that names topic and action decides, and without one it is denied. If a name has ``+`` or
+``#``, no pattern applies to its client.
+"""
+
+import logging
+import pathlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from mqttcore._core import TopicFilter, TopicFilterError
+from mqttcore.errors import AclFileError
+from mqttcore.plugin.answers import AccessWord
+
+log = logging.getLogger(__name__)
+
+Rule = tuple[AccessWord, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFile:
+    """The rules of a file."""
+
+    users: Mapping[str | None, tuple[Rule, ...]]
+    """Rules by user name, those that deny first; None: clients without user name."""
+    patterns: tuple[Rule, ...]
+    """Rules for all clients, with ``%u`` and ``%c`` in them; those that deny first."""
+
+    def rules_of(self, *, user: str | None, client_id: str) -> tuple[Rule, ...]:
+        """The access list of one client."""
+        own = self.users.get(user, ())
+        if self.patterns and any(set(name) & set("+#") for name in (user or "", client_id)):
+            log.warning("no pattern applies to client %a of user %a: + or # in it", client_id, user)
+            return own
+        marks = {"%c": client_id} if user is None else {"%c": client_id, "%u": user}
+        return (*own, *filled(self.patterns, marks))
+
+
+def filled(patterns: Iterable[Rule], marks: Mapping[str, str]) -> Iterable[Rule]:
+    """Patterns with names in them; without a user name, those with ``%u`` are left out."""
+    for access, pattern in patterns:
+        if "%u" in pattern and "%u" not in marks:
+            continue
+        text = substituted(pattern, marks)
+        # a pattern that does not begin with `$` is for no topic that does
+        if not text.startswith("$") or pattern.startswith("$"):
+            yield access, text
+
+
+def substituted(pattern: str, marks: Mapping[str, str]) -> str:
+    """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
+    first, *rest = pattern.split("%")
+    parts = [first]
+    for part in rest:
+        mark = f"%{part[:1]}"
+        parts.append(marks[mark] + part[1:] if mark in marks else f"%{part}")
+    return "".join(parts)
+
+
+def read_acl_file(path: pathlib.Path) -> AclFile:
+    """Reads a file.
+
+    Raises:
+        AclFileError: it cannot be read, it has no rules, or a line is wrong; with all such lines.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AclFileError(f"{path}: cannot be read: {error}") from error
+    reading = Reading()
+    faults = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            reading.take(line)
+        except (ValueError, TopicFilterError) as error:
+            faults.append(f"{path}:{number}: {error}")
+    if faults:
+        raise AclFileError("\n".join(faults))
+    if not reading.users and not reading.patterns:
+        raise AclFileError(f"{path}: it has no rules; a rule is: topic readwrite a/#")
+    return AclFile(
+        users={user: denials_first(rules) for user, rules in reading.users.items()},
+        patterns=denials_first(reading.patterns),
+    )
+
+
+class Reading:
+    """A file while it is read."""
+
+    def __init__(self) -> None:
+        self.users: dict[str | None, list[Rule]] = {}
+        self.patterns: list[Rule] = []
+        self._user: str | None = None
+
+    def take(self, line: str) -> None:
+        """Takes one line.
+
+        Raises:
+            ValueError: what is wrong with it.
+            TopicFilterError: its topic is not a topic filter.
+        """
+        if line.startswith("#") or not line.strip():
+            return
+        word, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if word == "user":
+            if not rest:
+                raise ValueError("the user name is missing")
+            self._user = rest
+        elif word == "topic":
+            self.users.setdefault(self._user, []).append(rule_of(rest))
+        elif word == "pattern":
+            self.patterns.append(rule_of(rest))
+        else:
+            raise ValueError(f"unknown word {word[:40]!r}; allowed: topic, user, pattern")
+
+
+def rule_of(text: str) -> Rule:
+    """A rule: an access word and a topic, or a topic alone, which may be read and written."""
+    word, space, topic = text.partition(" ")
+    if not space:
+        word, topic = "readwrite", text
+    if not topic:
+        raise ValueError("the topic is missing")
+    if word not in get_args(AccessWord):
+        raise ValueError(
+            f"unknown access {word[:40]!r}; allowed: {', '.join(get_args(AccessWord))}"
+        )
+    topic = topic.strip()
+    TopicFilter(topic)
+    return cast(AccessWord, word), topic
+
+
+def denials_first(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules in the order in which they are asked."""
+    return tuple(sorted(rules, key=lambda rule: rule[0] != "deny"))
