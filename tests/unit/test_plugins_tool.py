@@ -99,7 +99,7 @@ def test_the_list_has_each_built_in_plugin(capsys: pytest.CaptureFixture[str]) -
 
 def test_each_module_of_the_built_in_plugins_is_listed() -> None:
     auth = Path(plugins.__file__).parents[1] / "auth"
-    with_plugin = {path.stem for path in auth.glob("*.py") if "(RulesPlugin):" in path.read_text()}
+    with_plugin = {path.stem for path in auth.glob("*.py") if "    @hook." in path.read_text()}
 
     assert with_plugin == set(BUILT_IN)
 

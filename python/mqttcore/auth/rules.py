@@ -15,8 +15,8 @@ from mqttcore.plugin.options import PluginConfig
 log = logging.getLogger(__name__)
 
 
-class UserRules(PluginConfig):
-    """Keys of ``[plugins.config]``: ``%u`` is the user name, ``%c`` the client identifier."""
+class Rules(PluginConfig):
+    """Rules with marks in them: ``%u`` is the user name, ``%c`` the client identifier."""
 
     publish: tuple[GrantRule, ...] = ()
     """Topic filters that every user may publish to."""
@@ -24,6 +24,11 @@ class UserRules(PluginConfig):
     """Topic filters that every user may subscribe to."""
     deny: tuple[GrantRule, ...] = ()
     """Topic filters that no user may touch."""
+
+
+class UserRules(Rules):
+    """Keys of ``[plugins.config]`` of a plugin whose users all have the same rules."""
+
     acl_file: pathlib.Path | None = None
     """An access list as Mosquitto has it, in place of ``publish`` and ``subscribe``; relative to
     the configuration file."""
@@ -64,7 +69,7 @@ class RulesPlugin(Plugin):
 
 
 def grant_of(
-    rules: UserRules, *, user: str, client_id: str, values: Mapping[str, str] | None = None
+    rules: Rules, *, user: str, client_id: str, values: Mapping[str, str] | None = None
 ) -> Grant:
     """The rules for one client; ``values`` are those of other marks: ``{"%{tenant}": "a"}``."""
     names = {"%u": user, "%c": client_id, **(values or {})}

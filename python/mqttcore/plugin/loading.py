@@ -10,7 +10,7 @@ from mqttcore.config.checks import raise_faults
 from mqttcore.plugin.base import Plugin
 
 ENTRY_POINTS = "mqttcore.plugins"
-BUILT_IN = ("anonymous", "certificate", "jwt", "password_file", "scram")
+BUILT_IN = ("anonymous", "certificate", "jwt", "password_file", "scram", "users")
 """Modules of `mqttcore.auth` with a plugin."""
 
 
