@@ -13,8 +13,11 @@ from collections.abc import Sequence
 
 from mqttcore._core import check_password_hash, hash_password
 from mqttcore.auth.password_file import read_password_file
-from mqttcore.auth.scram import Verifier
+from mqttcore.auth.scram import ITERATIONS, ITERATIONS_MIN, Verifier
 from mqttcore.errors import PasswordFileError
+
+ITERATIONS_MAX = 10_000_000
+"""Clients compute them too, at each login."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise PasswordFileError(f"{options.file}: has no user {options.user!r}")
         else:
             user, password = checked_user(options.user), ask()
-            users[user] = hashed(password, is_scram=options.scram)
+            iterations = options.iterations if options.scram else None
+            users[user] = hashed(password, scram_iterations=iterations)
         write(options.file, users)
     except (PasswordFileError, ValueError, OSError) as error:
         print(f"mqttcore passwd: {error}", file=sys.stderr)
@@ -52,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--scram", action="store_true", help="write for mqttcore.auth.scram, not for password_file"
     )
+    made.add_argument(
+        "--iterations",
+        type=int,
+        default=ITERATIONS,
+        metavar="N",
+        help=f"cost of a verifier of --scram: {ITERATIONS_MIN} or more, by default {ITERATIONS}",
+    )
     return made
 
 
@@ -61,12 +72,14 @@ def check_folder(folder: pathlib.Path) -> None:
         raise PasswordFileError(f"{folder}: no such folder; create it first")
 
 
-def hashed(password: bytes, *, is_scram: bool) -> str:
-    """What goes into the file."""
+def hashed(password: bytes, *, scram_iterations: int | None) -> str:
+    """What goes into the file: a hash, or a verifier of SCRAM."""
     salt = os.urandom(16)
-    if is_scram:
-        return str(Verifier.of(password.decode(), salt=salt))
-    return hash_password(password, salt=salt)
+    if scram_iterations is None:
+        return hash_password(password, salt=salt)
+    if not ITERATIONS_MIN <= scram_iterations <= ITERATIONS_MAX:
+        raise ValueError(f"--iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return str(Verifier.of(password.decode(), salt=salt, iterations=scram_iterations))
 
 
 def checked_user(user: str) -> str:

@@ -366,6 +366,21 @@ def test_passwd_writes_it(
     assert "pencil" not in path.read_text()
 
 
+def test_the_tool_writes_as_many_iterations_as_it_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "users"
+    monkeypatch.setattr(passwd, "ask", lambda: b"pencil")
+
+    assert passwd.main(["--scram", str(path), "joe"]) == 0
+    assert passwd.main(["--scram", "--iterations", "4096", str(path), "ann"]) == 0
+    assert passwd.main(["--scram", "--iterations", "4095", str(path), "jim"]) == 1
+
+    lines = path.read_text().splitlines()
+    assert [line.split("$")[1].split(":")[0] for line in lines] == ["100000", "4096"]
+    assert "--iterations must be 4096 to 10000000" in capsys.readouterr().err
+
+
 def test_the_plugin_is_found_by_its_module() -> None:
     assert find_class("mqttcore.auth.scram") is Scram
 

@@ -33,7 +33,7 @@ from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import hook
 
 METHOD = "SCRAM-SHA-256"
-ITERATIONS = 15_000
+ITERATIONS = 100_000
 ITERATIONS_MIN = 4_096
 NONCE_BYTES = 18
 MESSAGE_BYTES_MAX = 4_096
