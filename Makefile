@@ -237,6 +237,9 @@ abuse: build .make/dev ## every row of docs/abuse.md: tested, waiting for what, 
 storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits (ARGS="--only group --json")
 	@$(BIN)/python -m tests.storm $(ARGS)
 
+hooks-matrix: build .make/dev ## each plugin hook with each fault (raise, hang, block, flood, ...): what was let through
+	@$(BIN)/python -m tests.hooks_matrix
+
 sys-diff: build .make/dev ## $SYS topics of Mosquitto, if it is installed, beside those of mqttcore: names, payloads, flags
 	@$(BIN)/python -m tests.operations.sys_diff
 
@@ -352,4 +355,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak abuse storm sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -23,6 +23,7 @@ __all__ = [
     "Login",
     "Match",
     "Matches",
+    "Message",
     "MessageProperties",
     "MqttError",
     "Notifications",
@@ -343,6 +344,16 @@ class Engine:
     def audit(self, entry: Entry, /) -> None:
         """Append to the audit log, if there is a data folder; return when the entry is on disk."""
 
+    def invalidate(self, kind: str, value: str, /) -> int:
+        """Have the plugins asked again what clients may do; return how many are connected.
+
+        Raises:
+            ValueError: ``kind`` is none of client_id, username and everything.
+        """
+
+    def set_degraded_plugins(self, reasons: Sequence[str], /) -> None:
+        """Replace what plugins say about themselves if they are degraded."""
+
     def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.
 
@@ -603,6 +614,65 @@ class Ask:
         """The group of a shared subscription."""
 
 @final
+class Message:
+    """A message that a client publishes, for a `publish` hook to decide about."""
+
+    def __new__(
+        cls,
+        login: Login,
+        /,
+        *,
+        topic: str,
+        payload: bytes = ...,
+        qos: int = 0,
+        retain: bool = False,
+        message_expiry_interval: int | None = None,
+        content_type: str | None = None,
+        user_properties: Sequence[tuple[str, str]] = ...,
+    ) -> Message:
+        """Make one by hand, to try a plugin without a network."""
+
+    @property
+    def client(self) -> Client:
+        """The client that publishes it."""
+
+    @property
+    def topic(self) -> str:
+        """The topic name."""
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; copied when it is read."""
+
+    @property
+    def qos(self) -> int:
+        """The QoS that it is published with: 0, 1 or 2."""
+
+    @property
+    def retain(self) -> bool:
+        """The RETAIN flag."""
+
+    @property
+    def message_expiry_interval(self) -> int | None:
+        """Seconds until it expires; None: it does not."""
+
+    @property
+    def content_type(self) -> str | None:
+        """The Content Type."""
+
+    @property
+    def response_topic(self) -> str | None:
+        """The Response Topic."""
+
+    @property
+    def correlation_data(self) -> bytes | None:
+        """The Correlation Data."""
+
+    @property
+    def user_properties(self) -> list[tuple[str, str]]:
+        """The User Properties, in their order."""
+
+@final
 class Event:
     """An event of the broker."""
 
@@ -657,8 +727,10 @@ class HookQueues:
         *,
         workers: Sequence[bool],
         logins: int | None,
+        grants: int | None,
         methods: Sequence[tuple[str, int]],
         rules: Sequence[tuple[str, str, int]],
+        publishes: Sequence[tuple[str, int]],
         events: Sequence[Sequence[str]],
         sessions: Mapping[str, SessionPolicy],
     ) -> HookQueues:
@@ -667,8 +739,10 @@ class HookQueues:
         Args:
             workers: Of each worker, whether its hooks are `async def`.
             logins: The worker of the first `authenticate` hook; None: there is none.
+            grants: The worker of the first `grant` hook; None: there is none.
             methods: What the `enhanced_auth` hooks offer, and their workers.
             rules: Action, filter and worker of each `authorize` hook, in order.
+            publishes: Filter and worker of each `publish` hook, in order.
             events: Of each observer the kinds that it wants.
             sessions: Each listener's policy for sessions of which no plugin speaks.
         """
@@ -717,12 +791,12 @@ class Question:
     """A question on its way through the hooks."""
 
     @property
-    def point(self) -> Literal["authenticate", "enhanced_auth", "authorize"]:
+    def point(self) -> Literal["authenticate", "grant", "enhanced_auth", "authorize", "publish"]:
         """Which hooks are asked."""
 
     @property
     def subject(self) -> Login | Ask:
-        """What the hook is called with; of an exchange, the `Login` behind it."""
+        """What the hook is called with; of an exchange or of messages, the `Login` behind it."""
 
     @property
     def key(self) -> int:
@@ -771,6 +845,10 @@ class Question:
         """Pass the question on to the next hook; return False if the question is over."""
 
     @property
+    def age(self) -> float:
+        """Seconds since the engine asked."""
+
+    @property
     def waited(self) -> float:
         """Seconds since the question arrived or the previous hook passed."""
 
@@ -791,13 +869,33 @@ class Question:
             ValueError: a value in it is not allowed.
         """
 
+    def messages(self, hook: int, /) -> list[tuple[int, Message]]:
+        """The messages that a publish hook decides about, with their positions."""
+
+    def restart(self) -> bool:
+        """Give the hook its full time for the next message; False: the question is over."""
+
+    def answer_message(self, index: int, answer: object, /) -> None:
+        """Take a publish hook's answer about one message.
+
+        Raises:
+            TypeError: an answer that the hook must not give; the message stays as it was.
+            ValueError: a value in it is not allowed.
+        """
+
+    def refuse_message(self, index: int, /) -> None:
+        """Refuse one message as a fault of the plugin."""
+
+    def publish(self) -> bool:
+        """Publish the messages that no hook has refused; False: it was too late."""
+
     def leave_undecided(self) -> bool:
         """Leave a login to the engine after all hooks have passed; False: it is too late."""
 
     def refuse(self) -> bool:
         """Refuse as a fault of the plugin.
 
-        0x88 for a login, 0x83 for an exchange, "not authorized" for an ask.
+        0x88 for a login, 0x83 for an exchange and for messages, "not authorized" for an ask.
         """
 
     @property

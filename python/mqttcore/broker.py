@@ -226,6 +226,7 @@ class Broker:
             log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
         if old is not None:
             old.close()
+            self._tell_health([])
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
             self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
             leaving.start()
@@ -377,6 +378,39 @@ class Broker:
             for kind, value, reason, remaining_s in self._started().bans()
         ]
 
+    def invalidate(
+        self,
+        *,
+        client_id: str | None = None,
+        username: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Has the plugins asked again what clients may do: one client, those of a user, or all.
+
+        Cached answers of plugins about them are dropped. In the background, the hook `grant` is
+        asked for their present grant, and `authorize` hooks about the subscriptions that the grant
+        is silent about; a subscription that is not allowed any more ends, and what it has queued is
+        dropped. Without a `grant` hook the clients are disconnected with 0x98 and log in again. A
+        client that gets no grant is disconnected, and its will is not published. A client that no
+        plugin let in keeps the grant of its listener.
+
+        Returns:
+            How many of them are connected.
+
+        Raises:
+            ValueError: not exactly one of the arguments is given.
+            StoppedError: the broker does not run.
+        """
+        given = {"client_id": client_id, "username": username, "everything": everything or None}
+        chosen = [(kind, value) for kind, value in given.items() if value is not None]
+        if len(chosen) != 1:
+            raise ValueError("give exactly one of client_id, username and everything=True")
+        engine, plugin_host = self._started(), self._plugin_host
+        if plugin_host is not None:
+            plugin_host.forget()
+        kind, value = chosen[0]
+        return engine.invalidate(kind, value if isinstance(value, str) else "")
+
     @property
     def is_running(self) -> bool:
         """Whether it was started, was not stopped, and can keep what it has to keep."""
@@ -509,7 +543,24 @@ class Broker:
                 for plugin, use in zip(named, settings.plugins, strict=True)
                 if use.on_error == "skip"
             ],
+            invalidate=self._invalidate_if_running,
+            tell_health=self._tell_health,
         )
+
+    def _tell_health(self, reasons: Sequence[str]) -> None:
+        if (engine := self._engine) is not None:
+            engine.set_degraded_plugins(reasons)
+
+    def _invalidate_if_running(
+        self,
+        *,
+        client_id: str | None = None,
+        username: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        if self._engine is None:
+            return 0  # plugins start before the engine, and stop after it
+        return self.invalidate(client_id=client_id, username=username, everything=everything)
 
 
 def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:

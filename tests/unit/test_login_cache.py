@@ -114,3 +114,19 @@ def test_an_answer_that_is_remembered_again_is_the_newest(cache: LoginCache) -> 
 
 def test_no_password_is_kept(cache: LoginCache) -> None:
     assert b"pw" not in repr(vars(cache)).encode()
+
+
+def test_nothing_is_recalled_of_what_was_asked_before_it_was_forgotten() -> None:
+    clock = Clock()
+    cache = LoginCache(clock)
+    cache.remember("hook", Login(**HOME), ANSWER, 60)
+    clock.now += 5
+
+    cache.forget()
+
+    assert cache.recall("hook", Login(**HOME)) is None
+    clock.now += 1
+    cache.remember("hook", Login(**HOME), ANSWER, 60, age=2)
+    assert cache.recall("hook", Login(**HOME)) is None
+    cache.remember("hook", Login(**HOME), ANSWER, 60, age=0.5)
+    assert cache.recall("hook", Login(**HOME)) is ANSWER

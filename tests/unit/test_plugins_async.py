@@ -22,7 +22,7 @@ class Asked:
     """A question that notes what becomes of it."""
 
     client = Login(client_id="c")
-    again, waited = True, 0.0
+    again, waited, age = True, 0.0, 0.0
 
     def __init__(self, key: int, *, method: str | None = None, is_there: bool = True) -> None:
         self.key = key

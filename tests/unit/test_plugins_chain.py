@@ -26,6 +26,7 @@ class Asked:
     method: str | None = None
     rules: tuple[int, ...] = ()
     position: int = 0
+    age: float = 0.0
     is_in_time: bool = True
     fate: list[object] = field(default_factory=list)
 

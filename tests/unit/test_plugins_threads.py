@@ -201,7 +201,7 @@ def test_a_thread_that_was_held_gives_back_what_it_did_not_ask(
 class Asking:
     """A question about one login, which notes what becomes of it."""
 
-    point, method, position, waited = "authenticate", None, 0, 0.0
+    point, method, position, waited, age = "authenticate", None, 0, 0.0, 0.0
     client = subject = Login(client_id="c", username="u", password=b"p")
 
     def __init__(self) -> None:

@@ -20,13 +20,13 @@ answer.
 
 Each plugin has threads of its own: one for `def` hooks, one with an event loop for `async def`
 hooks, others for hooks of events. No message waits for them but a CONNECT, and what
-`@hook.authorize` was asked about. A hook that holds its thread beyond its timeout (`time.sleep`, an
-endless loop) is left alone on it, and another thread takes over; a `def` hook may then run in both.
-While a hook holds four threads it is not called.
+`@hook.authorize` and `@hook.publish` are asked about. A hook that holds its thread beyond its
+timeout (`time.sleep`, an endless loop) is left alone on it, and another thread takes over; a `def`
+hook may then run in both. While a hook holds four threads it is not called.
 """
 
-from mqttcore._core import Ask, Client, ClientCertificate, Event, Login
-from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant, Limits
+from mqttcore._core import Ask, Client, ClientCertificate, Event, Login, Message
+from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Grant, Limits, Replace
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import hook
@@ -39,16 +39,20 @@ __all__ = [
     "Ask",
     "Client",
     "ClientCertificate",
+    "Degraded",
     "Deny",
     "Disconnect",
+    "Drop",
     "Event",
     "Exchange",
     "Grant",
     "HookStats",
     "Limits",
     "Login",
+    "Message",
     "Plugin",
     "PluginConfig",
+    "Replace",
     "Secret",
     "SessionLimits",
     "SessionPolicy",

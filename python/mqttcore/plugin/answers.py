@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from mqttcore._core import TopicFilter, check_grant_rule
+from mqttcore._core import TopicFilter, TopicName, check_grant_rule
 from mqttcore._schema import Faults, Range, check_record
 from mqttcore.sessions.policy import Durability, FullQueuePolicy, SessionPolicy
 
@@ -19,6 +19,7 @@ DenyReason = Literal[
     "banned",
     "topic_name_invalid",
     "quota_exceeded",
+    "payload_format_invalid",
 ]
 """Why something is refused; the engine knows the code of each version for it."""
 
@@ -164,6 +165,53 @@ class Disconnect:
 
     reason: DenyReason = "not_authorized"
     text: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replace:
+    """Publish the message with these changes; None leaves a part as it is.
+
+    A new topic is authorized again. The QoS of a message cannot be changed: it decides how the
+    message is acknowledged.
+    """
+
+    topic: str | None = None
+    payload: bytes | bytearray | str | None = field(default=None, repr=False)
+    """Text is sent as UTF-8."""
+    retain: bool | None = None
+    message_expiry_interval: Annotated[int, Range(0, 2**32 - 1)] | None = None
+    """Seconds from now on."""
+    content_type: str | None = None
+    user_properties: Sequence[tuple[str, str]] | None = None
+    """All of them: those of the message are in `Message.user_properties`."""
+
+    def __post_init__(self) -> None:
+        if self.topic is not None:
+            TopicName(self.topic)
+        if isinstance(self.payload, str | bytearray):
+            text = self.payload
+            payload = text.encode() if isinstance(text, str) else bytes(text)
+            object.__setattr__(self, "payload", payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Do not route the message; a publisher that awaits an acknowledgement gets ``reason``."""
+
+    reason: Literal["success", "no_matching_subscribers"] = "success"
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """The plugin cannot do all that it should; ``text`` says why, and never holds a secret."""
+
+    text: str
 
     def __post_init__(self) -> None:
         refuse_faults(self)

@@ -1,9 +1,22 @@
 """`Plugin`, the base class of plugins."""
 
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from mqttcore.plugin.hooks import MARK, Mark
 from mqttcore.plugin.options import PluginConfig
+
+
+class Invalidate(Protocol):
+    """Invalidates the rights of clients; see `mqttcore.Broker.invalidate`."""
+
+    def __call__(
+        self,
+        *,
+        client_id: str | None = None,
+        username: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Returns how many of them are connected."""
 
 
 class Plugin:
@@ -35,6 +48,24 @@ class Plugin:
 
     def __init__(self, config: PluginConfig | None = None, /) -> None:
         self.config = self.Config() if config is None else config
+
+    _invalidate: Invalidate | None = None
+
+    def invalidate(
+        self,
+        *,
+        client_id: str | None = None,
+        username: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """As `mqttcore.Broker.invalidate`: call it when the rights of clients have changed.
+
+        It may be called from any thread, and by hooks. Until the broker has started, there is
+        nothing to invalidate.
+        """
+        if self._invalidate is None:
+            return 0
+        return self._invalidate(client_id=client_id, username=username, everything=everything)
 
     @property
     def name(self) -> str:

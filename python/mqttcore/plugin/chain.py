@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mqttcore._core import Client, Login, Question
+from mqttcore._core import Client, Login, Message, Question
 from mqttcore.errors import OverloadedError, PluginError
-from mqttcore.plugin.answers import Allow, Deny
+from mqttcore.plugin.answers import Allow, Deny, Replace
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, CircuitBreaker
-from mqttcore.plugin.hooks import Mark
+from mqttcore.plugin.hooks import Mark, MessageAnswer
 from mqttcore.plugin.stats import HookStats, Meter, Result
 
 if TYPE_CHECKING:
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqttcore.plugins")
 
 LOG_INTERVAL_S = 1.0
+TIMED = {"every", "health"}
+"""Hook points of the timer."""
+UNASKED = {"events", *TIMED}
+"""Hook points without questions."""
 NO_WORKER = -1
-"""The worker of an events hook: it gets no questions."""
+"""The worker of their hooks."""
 
 
 class FailureLog:
@@ -52,7 +56,7 @@ class BoundHook:
     plugin: Plugin
     title: str
     mark: Mark
-    function: Callable[[Any], Any]  # Any: each hook point has its own argument and answer
+    function: Callable[..., Any]  # Any: each hook point has its own arguments and answer
     breaker: CircuitBreaker
     meter: Meter
     worker: int
@@ -75,7 +79,7 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
         bound.append([])
         for name, mark in plugin.hooks.items():
             worker = NO_WORKER
-            if mark.point != "events":
+            if mark.point not in UNASKED:
                 worker = workers.setdefault((index, mark.is_async), len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
             bound[-1].append(
@@ -95,11 +99,21 @@ class Chain:
         self.of_plugins = bind(plugins)
         hooks = [hook for owned in self.of_plugins for hook in owned]
         self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
+        self.grants = [hook for hook in hooks if hook.mark.point == "grant"]
         self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
+        self.publishes = [hook for hook in hooks if hook.mark.point == "publish"]
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
+        self.timed = [hook for hook in hooks if hook.mark.point in TIMED]
         self.exchanges = by_method(hook for hook in hooks if hook.mark.point == "enhanced_auth")
         self._asked = {
-            hook.title: hook for hook in [*self.logins, *self.exchanges.values(), *self.asks]
+            hook.title: hook
+            for hook in [
+                *self.logins,
+                *self.grants,
+                *self.exchanges.values(),
+                *self.asks,
+                *self.publishes,
+            ]
         }
         self.failures = FailureLog()
         self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
@@ -113,21 +127,27 @@ class Chain:
     def leave_out(self, observer: Plugin) -> None:
         """Tells a plugin nothing; one that is asked something cannot be left out."""
         self.events = [hook for hook in self.events if hook.plugin is not observer]
+        self.timed = [hook for hook in self.timed if hook.plugin is not observer]
 
     @property
     def is_deciding(self) -> bool:
-        """Whether a hook runs that a login or an ask waits for."""
-        return any(hook.meter.is_running for hook in [*self.logins, *self.asks])
+        """Whether a hook runs that a client waits for, beside exchanges."""
+        asked = [*self.logins, *self.grants, *self.asks, *self.publishes]
+        return any(hook.meter.is_running for hook in asked)
 
     def stats(self) -> list[HookStats]:
         """What became of the calls of each hook."""
-        return [hook.stats() for hook in [*self._asked.values(), *self.events]]
+        return [hook.stats() for hook in [*self._asked.values(), *self.events, *self.timed]]
 
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook that is asked now; None when all have passed."""
         hooks = self.logins
         if question.method is not None:
             hooks = [self.exchanges[question.method]]
+        elif question.point == "grant":
+            hooks = self.grants
+        elif question.point == "publish":
+            hooks = self.publishes
         elif question.point == "authorize":
             hooks = [self.asks[rule] for rule in question.rules]
         return hooks[question.position] if question.position < len(hooks) else None
@@ -141,6 +161,11 @@ class Chain:
             return False
         question.answer(answer)  # not remembered again: its time began when the hook said it
         return True
+
+    def forget(self) -> None:
+        """Forgets what hooks said: rights were invalidated."""
+        if self._cache is not None:
+            self._cache.forget()
 
     def shut_out(self, question: Question, hook: BoundHook) -> bool:
         """Refuses without a call while the hook keeps failing; False: it is called now."""
@@ -165,10 +190,54 @@ class Chain:
             self._count(hook, result, is_in_time=is_in_time)
         return True
 
+    def open_messages(self, question: Question, hook: BoundHook) -> list[tuple[int, Message]]:
+        """The messages that a publish hook decides about, with their positions.
+
+        While the hook keeps failing, they are refused, and none are left.
+        """
+        messages = question.messages(question.position)
+        if not messages or hook.breaker.admit(timeout=hook.mark.timeout):
+            return messages
+        for index, _ in messages:
+            question.refuse_message(index)
+            hook.meter.count("shut_out")
+        return []
+
+    def settle_message(
+        self, question: Question, hook: BoundHook, index: int, answer: MessageAnswer
+    ) -> None:
+        """Takes the answer of a publish hook about one message."""
+        try:
+            question.answer_message(index, answer)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            what = f"answered with {type(answer).__name__}: {error}"
+            self.fail_message(question, hook, index, what)
+            return
+        is_changed = isinstance(answer, Replace)
+        result: Result = "passed" if answer is None else "allowed" if is_changed else "denied"
+        self._count(hook, result, is_in_time=True)
+
+    def fail_message(
+        self,
+        question: Question,
+        hook: BoundHook,
+        index: int,
+        what: str,
+        error: BaseException | None = None,
+    ) -> None:
+        """Says why in the log, and refuses one message."""
+        self.failures.warn(hook.title, shown(question.client), what, error)
+        question.refuse_message(index)
+        if isinstance(error, OverloadedError):
+            hook.breaker.release()
+            hook.meter.count("denied")
+        else:
+            self._count_failure(hook, "failed")
+
     def _remember(self, question: Question, hook: BoundHook, answer: object) -> None:
         login, seconds = question.subject, hook.mark.cache
         if self._cache and seconds and isinstance(answer, Allow) and isinstance(login, Login):
-            self._cache.remember(hook.title, login, answer, seconds)
+            self._cache.remember(hook.title, login, answer, seconds, age=question.age)
 
     def fail(
         self, question: Question, hook: BoundHook, what: str, error: BaseException | None = None
@@ -257,7 +326,9 @@ class Chain:
 
     def exhaust(self, question: Question) -> None:
         """Refuses a question that no hook decided; a login goes to the listener's policy."""
-        if question.point == "authenticate":
+        if question.point == "publish":
+            question.publish()
+        elif question.point in {"authenticate", "grant"}:
             question.leave_undecided()
         else:
             question.answer(Deny("not_authorized"))

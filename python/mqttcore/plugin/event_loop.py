@@ -138,6 +138,10 @@ class AsyncHookWorker:
             if hook.worker != self._number:
                 question.hand_over(hook.worker)
                 return
+            if question.point == "publish":
+                if await self._call_each(question, hook):
+                    return
+                continue
             if not question.start(hook.title, hook.mark.timeout):
                 return
             if self._chain.recall(question, hook) or self._chain.shut_out(question, hook):
@@ -207,3 +211,26 @@ class AsyncHookWorker:
             self._chain.fail(question, hook, "raised", error)
             return True
         return self._chain.settle(question, hook, answer)
+
+    async def _call_each(self, question: Question, hook: BoundHook) -> bool:
+        """Asks a publish hook about each message. True: the question is over."""
+        messages = self._chain.open_messages(question, hook)
+        if not messages:
+            return not question.advance()
+        if not question.start(hook.title, hook.mark.timeout):
+            hook.breaker.release()
+            return True
+        with hook.meter.call(waited=question.waited, count=len(messages)):
+            for index, message in messages:
+                if not question.restart():
+                    return True
+                try:
+                    answer = await hook.function(message)
+                except asyncio.CancelledError:
+                    self._chain.abandon(question, hook)
+                    raise
+                except BaseException as error:
+                    self._chain.fail_message(question, hook, index, "raised", error)
+                else:
+                    self._chain.settle_message(question, hook, index, answer)
+        return not question.advance()

@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
-from mqttcore._core import Ask, Event, Login, TopicFilter
-from mqttcore.plugin.answers import Allow, Deny, Disconnect
+from mqttcore._core import Ask, Event, Login, Message, TopicFilter
+from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Replace
 from mqttcore.plugin.exchange import Exchange
 
-Point = Literal["authenticate", "enhanced_auth", "authorize", "events"]
+Point = Literal[
+    "authenticate", "grant", "enhanced_auth", "authorize", "publish", "events", "every", "health"
+]
 Action = Literal["publish", "subscribe"]
 EventKind = Literal[
     "connected",
@@ -27,6 +29,7 @@ EventKind = Literal[
 
 MARK = "__mqttcore_hook__"
 METHOD_BYTES_MAX = 65_535
+EVERY_MIN_S, EVERY_MAX_S = 0.01, 86_400
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -35,12 +38,23 @@ AskAnswer = bool | Allow | Deny | Disconnect | None
 LoginHook = Callable[[S, Login], LoginAnswer] | Callable[[S, Login], Awaitable[LoginAnswer]]
 ExchangeHook = Callable[[S, Exchange], Awaitable[Allow | Deny]]
 AskHook = Callable[[S, Ask], AskAnswer] | Callable[[S, Ask], Awaitable[AskAnswer]]
+MessageAnswer = Replace | Drop | Deny | Disconnect | None
+PublishHook = (
+    Callable[[S, Message], MessageAnswer] | Callable[[S, Message], Awaitable[MessageAnswer]]
+)
 EventsHook = Callable[[S, Sequence[Event]], None] | Callable[[S, Sequence[Event]], Awaitable[None]]
+
+HealthAnswer = Degraded | None
+HealthHook = Callable[[S], HealthAnswer] | Callable[[S], Awaitable[HealthAnswer]]
+EveryHook = Callable[[S], None] | Callable[[S], Awaitable[None]]
 
 LoginHookT = TypeVar("LoginHookT", bound=LoginHook[Any])  # Any: the plugin class of each hook
 ExchangeHookT = TypeVar("ExchangeHookT", bound=ExchangeHook[Any])  # Any: as above
 AskHookT = TypeVar("AskHookT", bound=AskHook[Any])  # Any: as above
+PublishHookT = TypeVar("PublishHookT", bound=PublishHook[Any])  # Any: as above
 EventsHookT = TypeVar("EventsHookT", bound=EventsHook[Any])  # Any: as above
+HealthHookT = TypeVar("HealthHookT", bound=HealthHook[Any])  # Any: as above
+EveryHookT = TypeVar("EveryHookT", bound=EveryHook[Any])  # Any: as above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +107,38 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             is_async = inspect.iscoroutinefunction(function)
             note = Mark(point="authenticate", is_async=is_async, timeout=timeout, cache=cache)
             setattr(function, MARK, note)
+            return function
+
+        return mark if function is None else mark(function)
+
+    @overload
+    @staticmethod
+    def grant(function: LoginHookT, /) -> LoginHookT: ...
+
+    @overload
+    @staticmethod
+    def grant(*, timeout: float = 1.0) -> Callable[[LoginHookT], LoginHookT]: ...
+
+    @staticmethod
+    def grant(
+        function: LoginHookT | None = None, /, *, timeout: float = 1.0
+    ) -> LoginHookT | Callable[[LoginHookT], LoginHookT]:
+        """Asks for the present grant of a client that has logged in before, after `invalidate`.
+
+        The `Login` is that of its last CONNECT, without the password. The first plugin that answers
+        decides: an `Allow` replaces the grant, a `Deny` disconnects the client, and so do all
+        plugins together when they answer None. Without such a hook the client is disconnected and
+        logs in again.
+
+        Args:
+            function: The hook, where the decorator is written without parentheses.
+            timeout: Seconds until the client is disconnected.
+        """
+        check_times(timeout, 0.0)
+
+        def mark(function: LoginHookT) -> LoginHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            setattr(function, MARK, Mark(point="grant", is_async=is_async, timeout=timeout))
             return function
 
         return mark if function is None else mark(function)
@@ -172,6 +218,42 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         return mark
 
     @staticmethod
+    def publish(
+        filter: str,  # noqa: A002 - the word of the contract
+        /,
+        *,
+        timeout: float = 0.25,
+    ) -> Callable[[PublishHookT], PublishHookT]:
+        """Decides about messages that clients may publish, before they are retained and routed.
+
+        `Replace` changes the message, `Drop` acknowledges it and does not route it, `Deny` refuses
+        it, `Disconnect` sends its client away, too; None leaves it as it is. Hooks are asked in the
+        order of their plugins, each about the message that the one before it left.
+
+        Only messages on topics of ``filter`` reach Python, up to 64 of one client at once. That
+        client is not read meanwhile, and its messages keep their order; other clients do not wait.
+        Wills and messages of the broker itself are not asked about.
+
+        Args:
+            filter: Topics to be asked about.
+            timeout: Seconds for each message. If the hook takes longer, or raises, the message is
+                not routed: a client of MQTT 5.0 gets 0x83, a client of MQTT 3.x that awaits an
+                acknowledgement is disconnected.
+        """
+        if not isinstance(filter, str):
+            raise TypeError('name the topics: @hook.publish("door/+/open")')
+        check_times(timeout, 0.0)
+        TopicFilter(filter)
+
+        def mark(function: PublishHookT) -> PublishHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            note = Mark(point="publish", is_async=is_async, timeout=timeout, filter=filter)
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+    @staticmethod
     def events(
         *kinds: EventKind, batch: int = 256, every: float = 0.05
     ) -> Callable[[EventsHookT], EventsHookT]:
@@ -206,6 +288,69 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             return function
 
         return mark
+
+    @staticmethod
+    def every(seconds: float, /, *, timeout: float = 5.0) -> Callable[[EveryHookT], EveryHookT]:
+        """Calls the hook again and again, for the first time after ``seconds``.
+
+        Nothing waits for it. An `async def` hook runs on the event loop of `Plugin.start`; a `def`
+        hook on a thread that it shares with those of its plugin only. A call that takes longer
+        than ``seconds`` delays the next one.
+
+        Args:
+            seconds: From the beginning of one call to that of the next one.
+            timeout: Seconds until the call counts as late; an `async def` hook is cancelled then.
+        """
+        if not isinstance(seconds, int | float):
+            raise TypeError("name the seconds: @hook.every(60)")
+        if not EVERY_MIN_S <= seconds <= EVERY_MAX_S:
+            raise ValueError(f"seconds must be {EVERY_MIN_S} to {EVERY_MAX_S}")
+        check_times(timeout, 0.0)
+
+        def mark(function: EveryHookT) -> EveryHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            note = Mark(point="every", is_async=is_async, timeout=timeout, every=seconds)
+            setattr(function, MARK, note)
+            return function
+
+        return mark
+
+    @overload
+    @staticmethod
+    def health(function: HealthHookT, /) -> HealthHookT: ...
+
+    @overload
+    @staticmethod
+    def health(
+        *, every: float = 10.0, timeout: float = 1.0
+    ) -> Callable[[HealthHookT], HealthHookT]: ...
+
+    @staticmethod
+    def health(
+        function: HealthHookT | None = None, /, *, every: float = 10.0, timeout: float = 1.0
+    ) -> HealthHookT | Callable[[HealthHookT], HealthHookT]:
+        """Asks whether the plugin can do its work: None if it can, else `Degraded`.
+
+        `/readyz` then says ``degraded``, with status 200, and names the hook and its text; so it
+        does while the hook raises, is late or answers with something else. It is called as a hook
+        of `every` is, for the first time after ``every`` seconds.
+
+        Args:
+            function: The hook, where the decorator is written without parentheses.
+            every: Seconds from one call to the next one.
+            timeout: Seconds until the plugin counts as degraded.
+        """
+        if not EVERY_MIN_S <= every <= EVERY_MAX_S:
+            raise ValueError(f"every must be {EVERY_MIN_S} to {EVERY_MAX_S} seconds")
+        check_times(timeout, 0.0)
+
+        def mark(function: HealthHookT) -> HealthHookT:
+            is_async = inspect.iscoroutinefunction(function)
+            note = Mark(point="health", is_async=is_async, timeout=timeout, every=every)
+            setattr(function, MARK, note)
+            return function
+
+        return mark if function is None else mark(function)
 
 
 def check_times(timeout: float, cache: float) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
 from mqttcore.logs import FIELDS
-from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import Chain
+from mqttcore.plugin.base import Invalidate, Plugin
+from mqttcore.plugin.chain import BoundHook, Chain
 from mqttcore.plugin.plugin_workers import PluginWorkers
 from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionPolicy
@@ -35,6 +35,8 @@ class PluginHost:
         plugins: All plugins, in the order in which their hooks are asked.
         sessions: The default session policy of each listener.
         observers: Plugins that are skipped if they do not start.
+        invalidate: What `Plugin.invalidate` calls.
+        tell_health: Takes what degraded plugins say about themselves, whenever one was asked.
 
     Raises:
         PluginError: a plugin did not start; the plugins before it are stopped.
@@ -46,13 +48,21 @@ class PluginHost:
         sessions: Mapping[str, SessionPolicy],
         *,
         observers: Sequence[Plugin] = (),
+        invalidate: Invalidate | None = None,
+        tell_health: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
+        self._tell_health = tell_health
+        self._health_lock = threading.Lock()
+        self._degraded: dict[str, str] = {}
+        self._is_closed = False
+        for plugin in plugins:
+            plugin._invalidate = invalidate
         self._chain = Chain(plugins)
         owned = zip(plugins, self._chain.of_plugins, strict=True)
         self._plugin_workers: list[PluginWorkers] = []
         try:
             for plugin, hooks in owned:
-                workers = PluginWorkers(plugin, hooks, self._chain)
+                workers = PluginWorkers(plugin, hooks, self._chain, report=self._report)
                 self._start(workers, may_skip=any(plugin is observer for observer in observers))
             self.queues = self._make_queues(sessions)
         except BaseException:
@@ -68,9 +78,26 @@ class PluginHost:
         """Counters of each hook: logins first, then requests, then events."""
         return self._chain.stats()
 
+    def forget(self) -> None:
+        """Drops the cached answers to logins."""
+        self._chain.forget()
+
     def close(self) -> None:
         """Refuses all queued questions; running hooks may still answer."""
+        with self._health_lock:
+            self._is_closed = True
         self.queues.close()
+
+    def _report(self, hook: BoundHook, reason: str | None) -> None:
+        with self._health_lock:
+            if reason is None:
+                self._degraded.pop(hook.title, None)
+            else:
+                self._degraded[hook.title] = reason
+            reasons = [f"{title}: {why}" for title, why in sorted(self._degraded.items())]
+            # the plugins that replaced these speak for themselves
+            if not self._is_closed:
+                self._tell_health(reasons)
 
     def drain(self) -> None:
         """Stops as soon as the running hooks have returned, or after `DRAIN_S`."""
@@ -102,8 +129,10 @@ class PluginHost:
         return HookQueues(
             workers=chain.workers,
             logins=chain.logins[0].worker if chain.logins else None,
+            grants=chain.grants[0].worker if chain.grants else None,
             methods=[(method, hook.worker) for method, hook in chain.exchanges.items()],
             rules=[(hook.mark.action, hook.mark.filter, hook.worker) for hook in chain.asks],
+            publishes=[(hook.mark.filter, hook.worker) for hook in chain.publishes],
             events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
             sessions=dict(sessions),
         )

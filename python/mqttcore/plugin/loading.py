@@ -8,6 +8,7 @@ from mqttcore._schema import Faults, did_you_mean, read_record
 from mqttcore.config import PluginUse, Settings
 from mqttcore.config.checks import raise_faults
 from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.chain import UNASKED
 
 ENTRY_POINTS = "mqttcore.plugins"
 BUILT_IN = ("anonymous", "certificate", "jwt", "password_file", "scram", "users")
@@ -35,7 +36,8 @@ def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
     except Exception as error:  # a module that is imported may raise anything
         faults.add(place, f"{key}.use", f"{use.use!r}: {error_text(error)}", hint(use.use))
         return None
-    if use.on_error == "skip" and any(mark.point != "events" for mark in kind.hooks.values()):
+    points = {mark.point for mark in kind.hooks.values()}
+    if use.on_error == "skip" and not points <= UNASKED:
         faults.add(
             place,
             f"{key}.on_error",

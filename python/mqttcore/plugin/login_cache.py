@@ -1,6 +1,7 @@
 """The cache of allowed logins, for hooks with ``cache=``."""
 
 import hashlib
+import math
 import os
 import random
 import threading
@@ -22,6 +23,7 @@ class LoginCache:
         self._key = os.urandom(32)
         self._lock = threading.Lock()
         self._answers: dict[bytes, tuple[float, Allow]] = {}
+        self._forgot_at = -math.inf
 
     def recall(self, hook: str, login: Login) -> Allow | None:
         """What the hook said about the same login, while that still counts."""
@@ -29,11 +31,24 @@ class LoginCache:
             until, answer = self._answers.get(self._name(hook, login), (0.0, None))
         return answer if self._clock() < until else None
 
-    def remember(self, hook: str, login: Login, answer: Allow, seconds: float) -> None:
-        """Keeps an answer for ``seconds``, give or take a tenth; the oldest makes room."""
+    def forget(self) -> None:
+        """Forgets all answers, those that hooks are about to give included."""
+        with self._lock:
+            self._answers.clear()
+            self._forgot_at = self._clock()
+
+    def remember(
+        self, hook: str, login: Login, answer: Allow, seconds: float, *, age: float = 0.0
+    ) -> None:
+        """Keeps an answer for ``seconds``, give or take a tenth; the oldest makes room.
+
+        ``age``: seconds since the question. What was asked before `forget` is not kept.
+        """
         lasting = seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - only spreads load
         name = self._name(hook, login)
         with self._lock:
+            if self._clock() - age <= self._forgot_at:
+                return
             self._answers.pop(name, None)
             if len(self._answers) >= ENTRIES_MAX:
                 del self._answers[next(iter(self._answers))]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.chain import TIMED, UNASKED, BoundHook, Chain
+from mqttcore.plugin.timers import Report, TimerWorker
 from mqttcore.plugin.workers import EventWorker, SyncHookWorker
 
 if TYPE_CHECKING:
@@ -30,15 +31,25 @@ class PluginWorkers:
     events do not delay clients. Start and stop run on the first of these that exists.
     """
 
-    def __init__(self, plugin: Plugin, hooks: Sequence[BoundHook], chain: Chain) -> None:
+    def __init__(
+        self,
+        plugin: Plugin,
+        hooks: Sequence[BoundHook],
+        chain: Chain,
+        *,
+        report: Report = lambda _hook, _reason: None,
+    ) -> None:
         self.plugin = plugin
+        self._report = report
         self.hooks = hooks
         self._chain = chain
-        self._asked = [hook for hook in hooks if hook.mark.point != "events"]
+        self._asked = [hook for hook in hooks if hook.mark.point not in UNASKED]
+        self._timed = [hook for hook in hooks if hook.mark.point in TIMED]
         self._told = [hook for hook in hooks if hook.mark.point == "events"]
         self._sync: SyncHookWorker | None = None
         self._async: AsyncHookWorker | None = None
         self._events: EventWorker | None = None
+        self._timer: TimerWorker | None = None
         self._held: list[AsyncHookWorker] = []
         self._home: LoopThread | None = None
         self._loop_of_events: LoopThread | None = None
@@ -72,6 +83,12 @@ class PluginWorkers:
             self._sync = SyncHookWorker(queues, number, self._chain)
         if (number := self._worker_number(is_async=True)) is not None:
             self._async = async_worker(self._at_home(), queues, number, self._chain)
+        if self._timed:
+            if any(hook.mark.is_async for hook in self._timed):
+                self._at_home()
+            self._timer = TimerWorker(
+                self._timed, self._chain, home=self._at_home, report=self._report
+            )
         if observer is not None:
             self._events = EventWorker(
                 queues, observer, self._told, self._chain, new_loop=self._new_loop_of_events
@@ -110,7 +127,7 @@ class PluginWorkers:
 
     def stop(self) -> None:
         """Stops the plugin and ends its threads; threads that a hook blocks are abandoned."""
-        for worker in (self._sync, self._events):
+        for worker in (self._timer, self._sync, self._events):
             if worker is not None:
                 worker.join()
         try:

@@ -63,10 +63,10 @@ class Meter:
         self._wait_s = 0.0
 
     @contextmanager
-    def call(self, *, waited: float = 0.0) -> Iterator[None]:
-        """Stands around a call for which a question ``waited`` so many seconds."""
+    def call(self, *, waited: float = 0.0, count: int = 1) -> Iterator[None]:
+        """Stands around ``count`` calls for which a question ``waited`` so many seconds."""
         with self._lock:
-            self._calls += 1
+            self._calls += count
             self._in_flight += 1
             self._wait_s += waited
         began = time.perf_counter()

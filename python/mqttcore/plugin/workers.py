@@ -7,15 +7,17 @@ locked, refuses its client in time; a thread that it holds is replaced, up to a 
 
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from mqttcore._core import Event, HookQueues, Question
+from mqttcore._core import Event, HookQueues, Message, Question
 from mqttcore.plugin.chain import BoundHook, Chain
 
 BATCH = 64
 JOIN_S = 0.3
+
+T = TypeVar("T")
 
 
 class SyncHookWorker:
@@ -57,6 +59,10 @@ class SyncHookWorker:
             if hook.worker != self._number:
                 question.hand_over(hook.worker)
                 return
+            if question.point == "publish":
+                if self._call_each(question, hook):
+                    return
+                continue
             if not question.start(hook.title, hook.mark.timeout):
                 return
             if self._chain.recall(question, hook) or self._chain.shut_out(question, hook):
@@ -78,6 +84,35 @@ class SyncHookWorker:
             with self._lock:
                 self._current = None
         return self._chain.settle(question, hook, answer)
+
+    def _call_each(self, question: Question, hook: BoundHook) -> bool:
+        """Asks a publish hook about each message. True: the question is over."""
+        messages = self._chain.open_messages(question, hook)
+        if not messages:
+            return not question.advance()
+        if not question.start(hook.title, hook.mark.timeout):
+            hook.breaker.release()
+            return True
+        with self._lock:
+            self._current = question
+        try:
+            with hook.meter.call(waited=question.waited, count=len(messages)):
+                for index, message in messages:
+                    if not question.restart():
+                        return True
+                    self._call_one(question, hook, index, message)
+        finally:
+            with self._lock:
+                self._current = None
+        return not question.advance()
+
+    def _call_one(self, question: Question, hook: BoundHook, index: int, message: Message) -> None:
+        try:
+            answer = hook.function(message)
+        except BaseException as error:
+            self._chain.fail_message(question, hook, index, "raised", error)
+        else:
+            self._chain.settle_message(question, hook, index, answer)
 
 
 class Caller(Protocol):
@@ -140,6 +175,14 @@ class CallThread:
             else:
                 future.set_result(None)
         self._at_end()
+
+
+async def contained(call: Awaitable[T]) -> T:
+    """Waits for a hook; an exit that it raises does not end its event loop."""
+    try:
+        return await call
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the hook raised {type(error).__name__}") from error
 
 
 class EventWorker:
@@ -210,7 +253,7 @@ class EventWorker:
     def _call(self, hook: BoundHook, events: list[Event]) -> None:
         async def tell_loop() -> None:
             with hook.meter.call():
-                await hook.function(events)
+                await contained(hook.function(events))
 
         def tell() -> None:
             with hook.meter.call():

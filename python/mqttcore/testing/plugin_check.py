@@ -15,6 +15,7 @@ from mqttcore._core import Ask, Login
 from mqttcore._schema import Entry, Faults, read_record
 from mqttcore.plugin.answers import Allow
 from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.chain import TIMED
 from mqttcore.plugin.hooks import Mark
 from mqttcore.testing.plugin_harness import AsyncHarness
 
@@ -79,10 +80,13 @@ def check_hooks(kind: type[Plugin]) -> Iterator[Line]:
         yield Fault(f"{kind.__name__} has no hooks: mark its methods with @hook...")
     for name, mark in kind.hooks.items():
         signature = inspect.signature(getattr(kind, name))
+        is_timed = mark.point in TIMED
+        arguments = [None] if is_timed else [None, None]
         try:
-            signature.bind(None, None)
+            signature.bind(*arguments)
         except TypeError:
-            yield Fault(f"{name}{signature} must take self and one argument")
+            wanted = "self alone" if is_timed else "self and one argument"
+            yield Fault(f"{name}{signature} must take {wanted}")
         else:
             lane = "async, " if mark.is_async else ""
             yield Passed(f"{name}: {mark.point} ({lane}timeout {mark.timeout:g} s)")

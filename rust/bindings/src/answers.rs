@@ -4,9 +4,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
     Access, AccessRule, AuthorizeDecision, Durability, FullQueuePolicy, Grant, GrantLimits,
-    LoginDecision, RuleAnswer, Secret, SessionPolicy, Takeover,
+    LoginDecision, PublishDecision, RuleAnswer, Secret, SessionPolicy, Takeover,
 };
 use mqttcore_codec::{PacketType, ReasonCode};
+use mqttcore_session::MessageChanges;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -204,6 +205,39 @@ pub(crate) struct AnswerClasses {
     allow: Py<PyAny>,
     deny: Py<PyAny>,
     disconnect: Py<PyAny>,
+    replace: Py<PyAny>,
+    drop: Py<PyAny>,
+}
+
+/// The answer of a publish hook.
+pub(crate) enum MessageAnswer {
+    Pass,
+    Change(MessageChanges),
+    Refuse(PublishDecision),
+}
+
+/// `mqttcore.plugin.Replace`.
+#[derive(FromPyObject)]
+struct ReplaceFields {
+    topic: Option<String>,
+    payload: Option<Vec<u8>>,
+    retain: Option<bool>,
+    message_expiry_interval: Option<u32>,
+    content_type: Option<String>,
+    user_properties: Option<Vec<(String, String)>>,
+}
+
+impl From<ReplaceFields> for MessageChanges {
+    fn from(fields: ReplaceFields) -> Self {
+        Self {
+            topic: fields.topic,
+            payload: fields.payload,
+            retain: fields.retain,
+            expiry_interval_s: fields.message_expiry_interval,
+            content_type: fields.content_type,
+            user_properties: fields.user_properties,
+        }
+    }
 }
 
 impl AnswerClasses {
@@ -213,6 +247,8 @@ impl AnswerClasses {
             allow: module.getattr("Allow")?.unbind(),
             deny: module.getattr("Deny")?.unbind(),
             disconnect: module.getattr("Disconnect")?.unbind(),
+            replace: module.getattr("Replace")?.unbind(),
+            drop: module.getattr("Drop")?.unbind(),
         })
     }
 
@@ -242,6 +278,44 @@ impl AnswerClasses {
             return Ok((verdict, None));
         }
         Err(PyTypeError::new_err("Allow, Deny or None is expected"))
+    }
+
+    /// Converts the answer of a publish hook.
+    pub(crate) fn message_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<MessageAnswer> {
+        let py = answer.py();
+        if answer.is_none() {
+            return Ok(MessageAnswer::Pass);
+        }
+        if answer.is_instance(self.replace.bind(py))? {
+            let fields: ReplaceFields = answer.extract()?;
+            return Ok(MessageAnswer::Change(fields.into()));
+        }
+        let refusal = if answer.is_instance(self.drop.bind(py))? {
+            let reason: String = answer.getattr("reason")?.extract()?;
+            let reason = match reason.as_str() {
+                "success" => ReasonCode::SUCCESS,
+                "no_matching_subscribers" => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+                _ => {
+                    let text = format!("Drop has no reason {reason:?}");
+                    return Err(PyValueError::new_err(text));
+                }
+            };
+            PublishDecision::Drop { reason }
+        } else if answer.is_instance(self.deny.bind(py))? {
+            PublishDecision::Deny {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            }
+        } else if answer.is_instance(self.disconnect.bind(py))? {
+            PublishDecision::Disconnect {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            }
+        } else {
+            let expected = "Replace, Drop, Deny, Disconnect or None is expected";
+            return Err(PyTypeError::new_err(expected));
+        };
+        Ok(MessageAnswer::Refuse(refusal))
     }
 
     /// Converts the answer to an authorization; a plain yes about `topic` is cached for `cache`.

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{AuditEntry, BanTarget, Broker, BrokerFailure, ClientInfo, Config};
+use mqttcore_broker::{
+    AuditEntry, BanTarget, Broker, BrokerFailure, ClientInfo, Config, Invalidation,
+};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -240,6 +242,30 @@ impl PyEngine {
         let broker = self.running()?;
         let entry = AuditEntry::from(entry);
         py.detach(|| broker.audit(&entry));
+        Ok(())
+    }
+
+    /// Invalidates the rights of clients: `client_id` or `username` with its value, or `everything`; returns how many are
+    /// connected.
+    #[pyo3(signature = (kind, value, /))]
+    fn invalidate(&self, py: Python<'_>, kind: &str, value: &str) -> PyResult<usize> {
+        let broker = self.running()?;
+        let what = match kind {
+            "client_id" => Invalidation::ClientId(value.into()),
+            "username" => Invalidation::Username(value.into()),
+            "everything" => Invalidation::Everything,
+            _ => {
+                let text = format!("unknown kind of invalidation {kind:?}");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        Ok(py.detach(|| broker.invalidate(&what)))
+    }
+
+    /// Replaces what plugins say about themselves if they are degraded.
+    #[pyo3(signature = (reasons, /))]
+    fn set_degraded_plugins(&self, reasons: Vec<String>) -> Result<(), CoreError> {
+        self.running()?.set_degraded_plugins(reasons);
         Ok(())
     }
 

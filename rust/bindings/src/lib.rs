@@ -10,6 +10,7 @@ mod config;
 mod directory;
 mod error;
 mod hooks;
+mod message;
 mod passwords;
 mod plugin;
 #[cfg(feature = "streams")]
@@ -58,6 +59,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::hooks::{PyHookQueues, PyNotifications, PyQuestion};
+    #[pymodule_export]
+    use super::message::PyMessage;
     #[pymodule_export]
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]

@@ -16,11 +16,13 @@ use mqttcore_store::{Durability, StoreError};
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
 use crate::clients::bans::{Ban, BanTarget, TooManyBans};
+use crate::clients::invalidations::Invalidation;
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::config::listener_policy::{carried_over, listener_policies, policies_of};
 use crate::config::{Config, Data, Listener};
 use crate::durability::audit::AuditEntry;
 use crate::figures;
+use crate::operations::invalidate;
 use crate::operations::publish::{self, PublishError};
 use crate::runtime::failure::BrokerFailure;
 use crate::runtime::metrics::Stats;
@@ -278,6 +280,21 @@ impl Broker {
     /// Appends to the audit log, if there is a data folder; blocks until the entry is on the disk.
     pub fn audit(&self, entry: &AuditEntry) {
         self.engine.audit(entry);
+    }
+
+    /// Drops the cached answers of plugins about the clients that `what` covers, and asks the plugins for their grants and
+    /// about their subscriptions again, in the background. Without a plugin that knows the grant of a connected client,
+    /// the client is disconnected, and its will is not published: it logs in again. Returns how many are connected.
+    pub fn invalidate(&self, what: &Invalidation) -> usize {
+        self.engine.invalidations.add(what.clone());
+        let what = what.clone();
+        let counts = self.ask_all(move |shard| invalidate::invalidate(shard, &what));
+        counts.iter().sum()
+    }
+
+    /// Replaces what plugins say about themselves if they are degraded; see [`Health`](crate::Health).
+    pub fn set_degraded_plugins(&self, reasons: Vec<String>) {
+        *self.engine.degraded_plugins() = reasons;
     }
 
     /// The levels of acknowledgements that are in force, in one line for people.

@@ -37,6 +37,8 @@ pub struct Health {
     pub is_memory_full: bool,
     /// The external log of streams takes records.
     pub has_room_for_rows: bool,
+    /// What plugins say about themselves if they are degraded: the name of the hook and its text.
+    pub degraded_plugins: Vec<String>,
 }
 
 /// The health of the broker at `now`.
@@ -59,6 +61,7 @@ pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
         pressure: log.map_or(Pressure::None, |log| log.store.pressure()),
         is_memory_full: engine.memory.level() == MemoryLevel::Full,
         has_room_for_rows: engine.rows.as_ref().is_none_or(|rows| rows.has_room()),
+        degraded_plugins: engine.degraded_plugins().clone(),
         turns,
     }
 }

@@ -53,6 +53,7 @@ pub use clients::address::{AddressKey, names_an_address};
 pub use clients::bans::{Ban, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
+pub use clients::invalidations::Invalidation;
 pub use config::durability::TopicDurability;
 pub use config::grants::{
     Access, AccessRule, Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy,
@@ -61,7 +62,7 @@ pub use config::grants::{
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, EventKind, ExchangeReply,
     ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
-    NoHooks, PluginEvent, Reply,
+    NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
 };
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{

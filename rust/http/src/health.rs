@@ -88,6 +88,7 @@ impl Probe {
                 disk(health),
                 memory(health),
                 rows(health),
+                plugins(health),
             ],
         }
     }
@@ -155,6 +156,16 @@ fn listeners(health: &Health) -> Check {
         };
         detail.into()
     })
+}
+
+/// Bearable: what a plugin cannot do is refused, and other clients are served.
+fn plugins(health: &Health) -> Check {
+    let degraded = &health.degraded_plugins;
+    let fix = "see what the plugin needs, such as its database";
+    Check {
+        is_bearable: true,
+        ..Check::new("plugins", fix, degraded.is_empty(), || degraded.join("; "))
+    }
 }
 
 fn sessions(health: &Health) -> Check {
@@ -327,6 +338,21 @@ mod tests {
             let status = Probe::Ready.answer(Some(&health)).status();
             assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         }
+    }
+
+    #[test]
+    fn a_degraded_plugin_is_named_and_clients_may_come() {
+        let mut health = well();
+        health.degraded_plugins = vec!["Doors.check: no database".into()];
+
+        let checks = Probe::Ready.checks(&health);
+
+        assert_eq!(Probe::Ready.status(true, &checks), "degraded");
+        assert_eq!(Probe::Ready.answer(Some(&health)).status(), StatusCode::OK);
+        assert!(failing(Probe::Healthy, &health).is_empty());
+        let found = failing(Probe::Ready, &health);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].1.contains("no database"));
     }
 
     #[test]

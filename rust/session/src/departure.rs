@@ -73,6 +73,12 @@ impl Session {
         self.live.will.as_deref()
     }
 
+    /// Discards the will of a client that has lost its rights; returns false if there is none.
+    pub fn discard_will(&mut self) -> bool {
+        let will = self.live.get_mut().and_then(|live| live.will.take());
+        will.is_some()
+    }
+
     /// Settles the will of an earlier connection: a resumed session cancels a waiting will [MQTT-3.1.3-9], the end of a
     /// session publishes it.
     pub(crate) fn settle_old_will(&mut self, now: Instant, is_resumed: bool) {

@@ -253,6 +253,14 @@ impl Message {
         self
     }
 
+    /// The same message, which expires with `other`.
+    pub(crate) fn expiring_with(self, other: &Self) -> Self {
+        Self {
+            expires_at: other.expires_at,
+            ..self
+        }
+    }
+
     /// Whether the properties cannot be forwarded as they are.
     pub(crate) fn rewrites_properties(&self) -> bool {
         self.rewrites || self.expires_at.is_some()

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mqttcore_broker::{LoginDecision, Secret};
+use mqttcore_broker::{LoginDecision, PublishDecision, Secret};
 use mqttcore_codec::ReasonCode;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::Shared;
 use super::question::{Question, Subject};
-use crate::answers::{AnswerClasses, auth_data};
+use crate::answers::{AnswerClasses, MessageAnswer, auth_data};
+use crate::message::PyMessage;
 use crate::plugin::{PyAsk, PyClient, PyLogin};
 
 /// One question for the hooks of the plugins.
@@ -25,25 +26,28 @@ pub(crate) struct PyQuestion {
 
 #[pymethods]
 impl PyQuestion {
-    /// `authenticate`, `enhanced_auth` or `authorize`.
+    /// `authenticate`, `grant`, `enhanced_auth`, `authorize` or `publish`.
     #[getter]
     fn point(&self) -> &'static str {
         match self.inner.subject {
             Subject::Login(_) => "authenticate",
+            Subject::Grant(_) => "grant",
             Subject::Ask(..) => "authorize",
+            Subject::Publish(_) => "publish",
             Subject::Exchange(_) => "enhanced_auth",
         }
     }
 
-    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it.
+    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it, and of messages that
+    /// of their client.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.inner.subject {
-            Subject::Login(login) => Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any()),
-            Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
-            Subject::Exchange(opening) => {
-                Ok(Py::new(py, PyLogin(Arc::clone(&opening.login)))?.into_any())
+            Subject::Login(login) | Subject::Grant(login) => {
+                Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any())
             }
+            Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
+            subject => Ok(Py::new(py, PyLogin(Arc::clone(subject.login())))?.into_any()),
         }
     }
 
@@ -124,6 +128,12 @@ impl PyQuestion {
         self.inner.advance()
     }
 
+    /// Seconds since the engine asked.
+    #[getter]
+    fn age(&self) -> f64 {
+        self.inner.age().as_secs_f64()
+    }
+
     /// Seconds since the question arrived or the previous hook passed: time in queue and interpreter.
     #[getter]
     fn waited(&self) -> f64 {
@@ -161,7 +171,7 @@ impl PyQuestion {
     #[pyo3(signature = (answer, /, *, cache = 0.0))]
     fn answer(&self, answer: &Bound<'_, PyAny>, cache: f64) -> PyResult<bool> {
         match &self.inner.subject {
-            Subject::Login(login) => {
+            Subject::Login(login) | Subject::Grant(login) => {
                 let session = self.shared.sessions.get(&*login.listener);
                 let (verdict, data) = self.classes.verdict(answer, session)?;
                 if data.is_some() {
@@ -176,12 +186,65 @@ impl PyQuestion {
                 let (verdict, data) = self.classes.verdict(answer, session)?;
                 Ok(self.inner.settle_exchange(verdict, data))
             }
+            Subject::Publish(_) => Err(PyTypeError::new_err(
+                "messages are answered one by one, with `answer_message`",
+            )),
             Subject::Ask(ask, _) => {
                 let lasting = Duration::try_from_secs_f64(cache)?;
                 let ruling = self.classes.ruling(answer, &ask.topic, lasting)?;
                 Ok(self.inner.settle_ask(ruling))
             }
         }
+    }
+
+    /// The messages that a publish hook decides about, with their positions.
+    #[pyo3(signature = (hook, /))]
+    fn messages(&self, hook: usize) -> Vec<(usize, PyMessage)> {
+        let filter = self.shared.wanted.publishes.get(hook);
+        let (Subject::Publish(messages), Some((filter, _))) = (&self.inner.subject, filter) else {
+            return Vec::new();
+        };
+        let messages_of_hook = messages.matching(filter).into_iter();
+        let login = &messages.login;
+        messages_of_hook
+            .map(|(index, message)| (index, PyMessage::new(login, message)))
+            .collect()
+    }
+
+    /// Gives the hook its full time for the next message. False: the question is over.
+    fn restart(&self) -> bool {
+        self.inner.restart()
+    }
+
+    /// Takes a publish hook's answer about one message. Raises as `answer` does; the message stays as it was then.
+    #[pyo3(signature = (index, answer, /))]
+    fn answer_message(&self, index: usize, answer: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Subject::Publish(messages) = &self.inner.subject else {
+            return Ok(());
+        };
+        match self.classes.message_answer(answer)? {
+            MessageAnswer::Pass => Ok(()),
+            MessageAnswer::Refuse(refusal) => {
+                messages.refuse(index, refusal);
+                Ok(())
+            }
+            MessageAnswer::Change(changes) => messages
+                .change(index, &changes)
+                .map_err(|error| PyValueError::new_err(error.to_string())),
+        }
+    }
+
+    /// Refuses one message as a fault of the plugin.
+    #[pyo3(signature = (index, /))]
+    fn refuse_message(&self, index: usize) {
+        if let Subject::Publish(messages) = &self.inner.subject {
+            messages.refuse(index, PublishDecision::Fault);
+        }
+    }
+
+    /// Publishes the messages that no hook has refused. False: it was too late.
+    fn publish(&self) -> bool {
+        self.inner.answer_publish()
     }
 
     /// Leaves a login to the engine after all hooks have passed. Returns False if it is too late.

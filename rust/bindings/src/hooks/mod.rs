@@ -7,6 +7,7 @@
 mod asked;
 mod bounded_queue;
 mod log_line;
+mod messages;
 mod question;
 mod queue;
 mod watch;
@@ -14,20 +15,24 @@ mod watch;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart,
-    HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent, Reply, Secret,
+    HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent, PublishBatch,
+    PublishDecision, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
+use mqttcore_session::Message;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 pub(crate) use self::asked::PyQuestion;
 use self::bounded_queue::{BoundedQueue, Overflow};
+use self::messages::Messages;
 use self::question::{Question, QuestionReply, Subject, TimedOut};
 use self::queue::{EventQueue, QuestionQueue};
 use self::watch::DeadlineWatch;
@@ -73,9 +78,13 @@ struct Shared {
 struct Wanted {
     /// The worker of a login's first hook; `None`: no plugin authenticates.
     login_worker: Option<usize>,
+    /// The worker of the first hook that knows the present grant of a client.
+    grant_worker: Option<usize>,
     /// Methods of enhanced authentication, with the workers of their hooks.
     methods: Vec<(Box<str>, usize)>,
     rules: Vec<Rule>,
+    /// Filter and worker of each publish hook.
+    publishes: Vec<(TopicFilter, usize)>,
 }
 
 impl Shared {
@@ -110,13 +119,16 @@ impl Hooks for HookBridge {
     fn interests(&self) -> HookInterests {
         let rules = self.0.wanted.rules.iter();
         let methods = self.0.wanted.methods.iter();
+        let publishes = self.0.wanted.publishes.iter();
         let observers = self.0.observers.iter();
         HookInterests {
             authenticate: self.0.wanted.login_worker.is_some(),
+            grant: self.0.wanted.grant_worker.is_some(),
             methods: methods.map(|(method, _)| method.clone()).collect(),
             authorize: rules
                 .map(|rule| (rule.action, rule.filter.clone()))
                 .collect(),
+            publish: publishes.map(|(filter, _)| filter.clone()).collect(),
             events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
         }
     }
@@ -125,6 +137,14 @@ impl Hooks for HookBridge {
         if let Some(worker) = self.0.wanted.login_worker {
             let question =
                 Question::new(Subject::Login(login), QuestionReply::LoginDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn grant(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
+        if let Some(worker) = self.0.wanted.grant_worker {
+            let subject = Subject::Grant(login);
+            let question = Question::new(subject, QuestionReply::LoginDecision(reply));
             self.0.ask(question, worker);
         }
     }
@@ -160,6 +180,21 @@ impl Hooks for HookBridge {
         if let Some(worker) = first.map(|rule| rule.worker) {
             let subject = Subject::Ask(Arc::new(ask), wanted);
             let question = Question::new(subject, QuestionReply::AuthorizeDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        let wants = |filter: &TopicFilter| {
+            let mut topics = batch.messages.iter().map(Message::topic_name);
+            topics.any(|topic| filter.matches(topic))
+        };
+        let mut publishes = self.0.wanted.publishes.iter().enumerate();
+        let first = publishes.find(|(_, (filter, _))| wants(filter));
+        if let Some((index, &(_, worker))) = first {
+            let subject = Subject::Publish(Messages::new(batch));
+            let question = Question::new(subject, QuestionReply::PublishDecisions(reply));
+            question.position.store(index, Ordering::SeqCst);
             self.0.ask(question, worker);
         }
     }
@@ -216,12 +251,17 @@ fn rule((action, filter, worker): &(String, String, usize)) -> Result<Rule, Core
 #[pymethods]
 impl PyHookQueues {
     /// ``workers``: of each worker, whether its hooks are `async def`. ``logins``: the worker of the first
-    /// `authenticate` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
+    /// `authenticate` hook, ``grants``: of the first `grant` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
     /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
+    /// ``publishes``: filter and worker of each `publish` hook, in order.
     /// ``events``: of each observer the kinds that it wants. ``sessions``: each listener's default
     /// policy.
     #[new]
-    #[pyo3(signature = (*, workers, logins, methods, rules, events, sessions))]
+    #[pyo3(signature = (*, workers, logins, grants, methods, rules, publishes, events, sessions))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one keyword for each kind of hook"
+    )]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments made out of Python lists"
@@ -230,18 +270,25 @@ impl PyHookQueues {
         py: Python<'_>,
         workers: Vec<bool>,
         logins: Option<usize>,
+        grants: Option<usize>,
         methods: Vec<(String, usize)>,
         rules: Vec<(String, String, usize)>,
+        publishes: Vec<(String, usize)>,
         events: Vec<Vec<String>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
         let methods = methods.into_iter();
         let wanted = Wanted {
             login_worker: logins,
+            grant_worker: grants,
             methods: methods
                 .map(|(name, worker)| (name.into(), worker))
                 .collect(),
             rules: rules.iter().map(rule).collect::<Result<_, _>>()?,
+            publishes: publishes
+                .iter()
+                .map(|(filter, worker)| Ok((parse_filter(filter)?, *worker)))
+                .collect::<Result<_, CoreError>>()?,
         };
         let queues = workers.into_iter().map(QuestionQueue::new);
         let observers = events.iter().map(|kinds| {

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
-    AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply,
-    Secret,
+    AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart, Login, LoginDecision,
+    PublishDecision, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
+
+use super::messages::Messages;
 
 /// Maximum time of a question in a queue. If a hook hangs for its default timeout of 5 s, another worker still asks the
 /// questions behind it, within the 10 s that a client has to connect.
@@ -17,8 +19,12 @@ const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
 /// The subject of a question: a login, a request, or an exchange.
 pub(super) enum Subject {
     Login(Arc<Login>),
+    /// The present grant of a connected client.
+    Grant(Arc<Login>),
     /// A request, with the positions of the rules that match it.
     Ask(Arc<AuthorizeRequest>, Vec<usize>),
+    /// Messages of one client that publish hooks decide about.
+    Publish(Messages),
     /// An enhanced authentication; the question is asked again after each answer of the client.
     Exchange(Arc<ExchangeStart>),
 }
@@ -26,8 +32,9 @@ pub(super) enum Subject {
 impl Subject {
     pub(super) fn login(&self) -> &Arc<Login> {
         match self {
-            Self::Login(login) => login,
+            Self::Login(login) | Self::Grant(login) => login,
             Self::Ask(ask, _) => &ask.login,
+            Self::Publish(messages) => &messages.login,
             Self::Exchange(opening) => &opening.login,
         }
     }
@@ -37,6 +44,7 @@ impl Subject {
 pub(super) enum QuestionReply {
     LoginDecision(Reply<LoginDecision>),
     AuthorizeDecision(Reply<AuthorizeDecision>),
+    PublishDecisions(Reply<Vec<PublishDecision>>),
     Exchange(Reply<ExchangeReply>),
 }
 
@@ -51,6 +59,7 @@ pub(super) struct Question {
     pub(super) subject: Subject,
     /// Number of hooks that have passed.
     pub(super) position: AtomicUsize,
+    asked_at: Instant,
     state: Mutex<State>,
 }
 
@@ -76,6 +85,7 @@ impl Question {
         Arc::new(Self {
             subject,
             position: AtomicUsize::new(0),
+            asked_at: since,
             state: Mutex::new(State {
                 answer: Some(answer),
                 is_listening: false,
@@ -100,6 +110,11 @@ impl Question {
         state.timeout = timeout;
         state.deadline = Instant::now() + timeout;
         Some(state.deadline)
+    }
+
+    /// How long ago the engine asked.
+    pub(super) fn age(&self) -> Duration {
+        self.asked_at.elapsed()
     }
 
     /// How long the question has waited for its next hook.
@@ -135,6 +150,25 @@ impl Question {
     pub(super) fn settle_ask(&self, ruling: AuthorizeDecision) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::AuthorizeDecision(reply)) => reply.send(ruling),
+            _ => false,
+        }
+    }
+
+    /// Gives the hook its full time for the next message; returns false if the question is over. The deadline thread
+    /// knows an earlier deadline, and reads this one then.
+    pub(super) fn restart(&self) -> bool {
+        let mut state = self.lock();
+        state.deadline = Instant::now() + state.timeout;
+        state.is_wanted()
+    }
+
+    /// Answers a question about messages; returns false if it is too late.
+    pub(super) fn answer_publish(&self) -> bool {
+        let answer = self.lock().answer.take();
+        match (answer, &self.subject) {
+            (Some(QuestionReply::PublishDecisions(reply)), Subject::Publish(messages)) => {
+                reply.send(messages.decisions())
+            }
             _ => false,
         }
     }
@@ -254,6 +288,7 @@ impl QuestionReply {
         match self {
             Self::LoginDecision(reply) => reply.is_abandoned(),
             Self::AuthorizeDecision(reply) => reply.is_abandoned(),
+            Self::PublishDecisions(reply) => reply.is_abandoned(),
             Self::Exchange(reply) => reply.is_abandoned(),
         }
     }
@@ -275,6 +310,7 @@ impl State {
             Some(QuestionReply::LoginDecision(reply)) => reply.send(deny(login_reason)),
             // Dropping the reply refuses: the engine selects the reason code for each protocol version.
             Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::PublishDecisions(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::Exchange(reply)) => {
                 // Unlike a CONNECT, clients do not retry an exchange by themselves.
                 let verdict = deny(match login_reason {

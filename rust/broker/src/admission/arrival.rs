@@ -45,6 +45,8 @@ pub(crate) struct AdmittedConnection {
     /// The policy of its grant or its listener for publishes to sessions whose queue is full.
     pub(crate) queue_policy: Option<FullQueuePolicy>,
     pub(crate) greeting: ConnAckFields,
+    /// Number of invalidations before the plugins were asked.
+    pub(crate) asked_at: u64,
 }
 
 /// Fields of CONNACK that a plugin sets.
@@ -141,6 +143,7 @@ fn denied(
     };
     // Checked again: the client may have been banned since, and a plugin may have changed its user name.
     refuse_banned(shard, login, to)
+        .or_else(|| refuse_outdated(shard, login, arrival))
         .or_else(refused)
         .or_else(|| {
             let expiry_s = terms(shard, arrival, false).session_expiry_s(&arrival.request);
@@ -148,6 +151,22 @@ fn denied(
         })
         // Rejected clients do not count: they may be strangers that know the client identifier.
         .or_else(|| ban_if_flapping(shard, login, to))
+}
+
+/// Rejects a client whose rights were invalidated after its login was decided: it tries again.
+fn refuse_outdated(
+    shard: &Shard,
+    login: &Arc<Login>,
+    arrival: &AdmittedConnection,
+) -> Option<RejectedClient> {
+    let (asked_at, username) = (arrival.asked_at, login.username.as_deref());
+    let invalidations = &shard.engine.invalidations;
+    let is_outdated = invalidations.outdate(asked_at, &login.client_id, username);
+    is_outdated.then(|| {
+        let to = arrival.request.recipient();
+        RejectedClient::new(login, to, ReasonCode::SERVER_BUSY)
+            .with_reason_string("permissions changed: connect again")
+    })
 }
 
 /// Counts a connection of the client; if it connects too often, bans its identifier and returns the rejection.

@@ -168,6 +168,8 @@ struct Admitted {
     login: Arc<Login>,
     access: Arc<CompiledGrant>,
     greeting: ConnAckFields,
+    /// Number of invalidations before the plugins were asked.
+    asked_at: u64,
 }
 
 /// A connection before CONNACK; `identify` authenticates its client.
@@ -193,10 +195,10 @@ impl Handshake<'_> {
         if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
             return Err(banned.into());
         }
-        let asked_at = Instant::now();
+        let (began, asked_at) = (Instant::now(), self.shard.engine.invalidations.count());
         let identified = self.authenticate(&mut request, &login).await;
         let logins = &self.shard.metrics().tallies.logins;
-        logins.count(asked_at.elapsed());
+        logins.count(began.elapsed());
         let identified = identified?;
         let login = identified.name.apply(login);
         check_will(&request, &login, &identified.access)?;
@@ -205,6 +207,7 @@ impl Handshake<'_> {
             login,
             access: identified.access,
             greeting: identified.greeting,
+            asked_at,
         }))
     }
 
@@ -335,6 +338,7 @@ fn move_to_shard(
         durability,
         queue_policy,
         greeting: admitted.greeting,
+        asked_at: admitted.asked_at,
     };
     shard.refresh_now();
     if home == shard.index {

@@ -107,6 +107,11 @@ impl Client {
         *self.identity.borrow_mut() = ClientIdentity { who, access };
     }
 
+    /// Replaces the grant.
+    pub(crate) fn set_access(&self, access: CompiledGrant) {
+        self.identity.borrow_mut().access = Arc::new(access);
+    }
+
     /// The login; for a client that has not connected since the broker started, made from the kept session.
     pub(crate) fn login(&self) -> Arc<Login> {
         match &self.identity.borrow().who {

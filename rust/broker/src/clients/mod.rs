@@ -14,6 +14,7 @@ pub(crate) mod failed_logins;
 pub(crate) mod flapping;
 pub(crate) mod full_sessions;
 pub(crate) mod handle;
+pub(crate) mod invalidations;
 pub(crate) mod known_logins;
 pub(crate) mod link;
 pub(crate) mod outbox;

@@ -185,6 +185,18 @@ impl CompiledGrant {
         }
     }
 
+    /// The grant of a client whose rights are revoked: it allows nothing, and what it denied stays denied.
+    pub(crate) fn revoked(&self) -> Self {
+        Self {
+            grant: self.grant.clone(),
+            permissions: Permissions {
+                deny: self.permissions.deny.clone(),
+                ..Permissions::default()
+            },
+            caps: Arc::clone(&self.caps),
+        }
+    }
+
     /// Compiles `grant` with the restrictions of its listener.
     pub(crate) fn capped(mut grant: Grant, caps: &Arc<ListenerCaps>) -> Result<Self, GrantError> {
         grant.deny.extend_from_slice(&caps.deny);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
-use mqttcore_session::Secret;
+use mqttcore_session::{Message, Secret, ServerLimits};
 use mqttcore_tls::ClientCertificate;
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
@@ -27,6 +27,12 @@ pub trait Hooks: Send + Sync + 'static {
     /// Asks whether the client may connect, and for its grant.
     fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>);
 
+    /// Asks for the present grant of a connected client whose rights were invalidated; its login has no password. Called
+    /// only with [`HookInterests::grant`].
+    fn grant(&self, _login: Arc<Login>, reply: Reply<LoginDecision>) {
+        drop(reply);
+    }
+
     /// Starts an enhanced authentication with one of [`HookInterests::methods`]. `reply` takes the first step. The
     /// client's answers to challenges go to the returned exchange, which is dropped when the client disconnects or the
     /// exchange ends. Never called if the plugins offer no methods.
@@ -42,6 +48,12 @@ pub trait Hooks: Send + Sync + 'static {
     /// Asks whether the client may do one action. Called only if [`HookInterests::authorize`] matches and the client's
     /// grant neither allows nor denies the action.
     fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>);
+
+    /// Asks what becomes of messages that a client may publish, before they are retained and routed. Called only with
+    /// messages on topics that [`HookInterests::publish`] matches.
+    fn publish(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        drop(reply);
+    }
 
     /// Reports an event; called only for the kinds in [`HookInterests::events`].
     fn event(&self, event: PluginEvent);
@@ -145,10 +157,15 @@ impl LogSubject {
 pub struct HookInterests {
     /// Some plugin authenticates; if none does, only anonymous access is possible.
     pub authenticate: bool,
+    /// Some plugin knows the present grant of a connected client; if none does, the client has to log in again after
+    /// its rights were invalidated.
+    pub grant: bool,
     /// Methods of enhanced authentication that some plugin offers.
     pub methods: Vec<Box<str>>,
     /// Actions, and the topics or filters for which plugins are asked about them.
     pub authorize: Vec<(Action, TopicFilter)>,
+    /// Topics whose messages plugins decide about before they are routed.
+    pub publish: Vec<TopicFilter>,
     /// Bits of [`EventKind`]: `1 << kind as u32`.
     pub events: u32,
 }
@@ -162,6 +179,11 @@ impl HookInterests {
     ) -> bool {
         let mut questions = self.authorize.iter();
         questions.any(|(about, filter)| *about == action && is_about(filter))
+    }
+
+    /// Whether plugins grant rights to clients at all.
+    pub(crate) fn has_logins(&self) -> bool {
+        self.authenticate || !self.methods.is_empty()
     }
 
     /// Whether a plugin offers this method of enhanced authentication.
@@ -368,6 +390,48 @@ pub enum AuthorizeDecision {
         /// As for [`AuthorizeDecision::Deny`].
         text: Option<String>,
     },
+}
+
+/// Messages of one client, in their order, that plugins decide about.
+#[derive(Clone, Debug)]
+pub struct PublishBatch {
+    /// The client.
+    pub login: Arc<Login>,
+    /// The messages; 64 at most.
+    pub messages: Vec<Message>,
+    /// Limits for a message that a plugin changes.
+    pub limits: Arc<ServerLimits>,
+}
+
+/// What becomes of a message. The answer to a [`PublishBatch`] has one for each message, in their order; messages
+/// without one are refused as with [`PublishDecision::Fault`].
+#[derive(Clone, Debug)]
+pub enum PublishDecision {
+    /// Publish it as it is.
+    Publish,
+    /// Publish this message instead, with the QoS of the original; a new topic is authorized again.
+    Replace(Message),
+    /// Acknowledge it with this reason code, and do not route it.
+    Drop {
+        /// "Success" or "no matching subscribers".
+        reason: ReasonCode,
+    },
+    /// Refuse it.
+    Deny {
+        /// As for [`AuthorizeDecision::Deny`].
+        reason: ReasonCode,
+        /// As for [`AuthorizeDecision::Deny`].
+        text: Option<String>,
+    },
+    /// Refuse it and disconnect the client.
+    Disconnect {
+        /// As for [`AuthorizeDecision::Deny`].
+        reason: ReasonCode,
+        /// As for [`AuthorizeDecision::Deny`].
+        text: Option<String>,
+    },
+    /// Refuse it because of a fault of the plugin.
+    Fault,
 }
 
 impl AuthorizeDecision {

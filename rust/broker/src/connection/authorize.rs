@@ -65,6 +65,7 @@ pub(super) fn ask(
     let (reply, answer) = Reply::new();
     let action = question.action;
     let is_owed_the_truth = awaits_acknowledgement(client, &question);
+    let asked_at = shard.engine.invalidations.count();
     shard.hooks().authorize(
         AuthorizeRequest {
             login: client.login(),
@@ -76,10 +77,13 @@ pub(super) fn ask(
         },
         reply,
     );
-    let client = Rc::clone(client);
+    let (engine, client) = (Arc::clone(&shard.engine), Rc::clone(client));
     async move {
         match answer.await {
-            Ok(ruling) => judge(&client, action, ruling),
+            Ok(ruling) => {
+                let may_cache = !engine.is_outdated(asked_at, &client);
+                judge(&client, action, ruling, may_cache)
+            }
             Err(_) if is_owed_the_truth => Err(DisconnectCause::Refused {
                 reason: ReasonCode::SERVER_UNAVAILABLE,
                 text: "no plugin answered".into(),
@@ -93,12 +97,17 @@ pub(super) fn ask(
     }
 }
 
-/// Converts a plugin's answer; an answer that covers more requests is cached.
-fn judge(client: &Client, action: Action, ruling: AuthorizeDecision) -> AuthorizeResult {
+/// Converts a plugin's answer; an answer that covers more requests is cached, unless it is outdated.
+fn judge(
+    client: &Client,
+    action: Action,
+    ruling: AuthorizeDecision,
+    may_cache: bool,
+) -> AuthorizeResult {
     match ruling {
         AuthorizeDecision::Allow => Ok(Ok(())),
         AuthorizeDecision::AllowAll { covers, until } => {
-            if let Some(link) = client.link() {
+            if let Some(link) = client.link().filter(|_| may_cache) {
                 link.cache_allow(action, covers, until);
             }
             Ok(Ok(()))

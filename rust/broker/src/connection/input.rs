@@ -10,6 +10,7 @@ use std::ops::Range;
 use mqttcore_codec::{Limits, frame_len};
 use mqttcore_session::Chunk;
 
+use crate::connection::held_publishes::HeldPublishes;
 use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
 
@@ -128,6 +129,8 @@ pub(super) struct ReadBatch<'a> {
     chunk: Option<Chunk>,
     /// Publishes that wait to be routed with later ones.
     pub(super) together: MessageBatch<'a>,
+    /// Publishes that wait for plugins.
+    pub(super) held: HeldPublishes,
 }
 
 impl<'a> ReadBatch<'a> {
@@ -137,6 +140,7 @@ impl<'a> ReadBatch<'a> {
             used: 0,
             chunk: None,
             together: MessageBatch::default(),
+            held: HeldPublishes::default(),
         }
     }
 

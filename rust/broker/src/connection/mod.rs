@@ -3,6 +3,7 @@
 mod authorize;
 pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
+mod held_publishes;
 mod input;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
@@ -11,6 +12,7 @@ pub(crate) mod proxy_header;
 pub(crate) mod publish;
 pub(crate) mod rate_limit;
 pub(crate) mod reauthentication;
+pub(crate) mod renewal;
 pub(crate) mod socket;
 pub(crate) mod subscribe;
 mod task;

@@ -12,49 +12,19 @@ use mqttcore_topics::{TopicFilter, TopicName};
 use crate::clients::client::Client;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
-use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
+use crate::connection::authorize::{Denial, PendingRequest, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;
-use crate::routing::batch::{Incoming, MessageBatch};
+use crate::routing::batch::MessageBatch;
 use crate::routing::external::{self, NotLogged};
 use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
 use crate::routing::{queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
 
-fn denial() -> Denial {
+pub(super) fn denial() -> Denial {
     let text = "not allowed to publish to this topic";
     Denial::new(ReasonCode::NOT_AUTHORIZED, text)
-}
-
-/// Publishes a message if its client may, at once or with others in `batch`; returns a [`PendingRequest`] if it has
-/// to wait.
-pub(crate) fn publish<'p>(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    batch: &mut MessageBatch<'p>,
-    incoming: Incoming<'p>,
-) -> Option<PendingRequest> {
-    let publication = incoming.publication(client);
-    let permission = may_publish(shard, client, publication.topic);
-    if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
-        drop(publication);
-        batch.push(incoming);
-        if batch.is_full(shard) {
-            accept_batch(shard, client, batch);
-        }
-        return None;
-    }
-    // Earlier messages are answered first.
-    accept_batch(shard, client, batch);
-    match permission {
-        RuleAnswer::Allowed => accept(shard, client, publication),
-        RuleAnswer::Silent => Some(ask_first(shard, client, &publication)),
-        RuleAnswer::Denied => {
-            deny(shard, client, &publication, denial());
-            None
-        }
-    }
 }
 
 /// Whether `client` may publish to `topic`; `Silent` if a plugin has to decide.
@@ -78,7 +48,7 @@ pub(crate) fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) 
 /// It may not if its effect depends on the time: a retained message is stored right before it is matched, a QoS 2
 /// message changes the session when it is accepted, and if disk or memory is nearly full each message may be
 /// rejected.
-fn may_batch(shard: &Shard, publication: &Publication<'_>) -> bool {
+pub(super) fn may_batch(shard: &Shard, publication: &Publication<'_>) -> bool {
     let message = publication.message;
     !message.retain()
         && message.qos() != QoS::ExactlyOnce
@@ -105,13 +75,23 @@ fn answer(
         Ok(matched) => (publication.message, matched),
         Err(why) => return refuse(shard, client, publication, why),
     };
-    let Some(packet_id) = publication.packet_id else {
-        return;
-    };
     let reason = if matched == 0 {
         ReasonCode::NO_MATCHING_SUBSCRIBERS
     } else {
         ReasonCode::SUCCESS
+    };
+    acknowledge(shard, client, (message, publication.packet_id), reason);
+}
+
+/// Acknowledges a message above QoS 0.
+pub(super) fn acknowledge(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    (message, packet_id): (&Message, Option<PacketId>),
+    reason: ReasonCode,
+) {
+    let Some(packet_id) = packet_id else {
+        return;
     };
     let mut session = client.session.borrow_mut();
     session.accept_publish(packet_id, message.qos(), reason);
@@ -123,44 +103,8 @@ fn answer(
     }
 }
 
-/// Asks the plugins whether `client` may publish a message.
-fn ask_first(
-    shard: &Rc<Shard>,
-    client: &Rc<Client>,
-    publication: &Publication<'_>,
-) -> PendingRequest {
-    let (message, packet_id) = (publication.message.clone(), publication.packet_id);
-    let question = AuthorizeArgs {
-        action: Action::Publish,
-        topic: publication.topic.into(),
-        qos: message.qos(),
-        retain: message.retain(),
-        share: None,
-    };
-    let answer = ask(shard, client, question);
-    let (shard, client) = (Rc::clone(shard), Rc::clone(client));
-    Box::pin(async move {
-        let answer = answer.await?;
-        let topic = message.topic_name();
-        let publication = Publication::new(Some(&client), topic, &message, packet_id);
-        // The grant may have changed meanwhile.
-        let rules = client.access().permissions.publish(topic);
-        let refusal = match answer {
-            Ok(()) if rules == RuleAnswer::Denied => Some(denial()),
-            answer => answer.err(),
-        };
-        if let Some(refusal) = refusal {
-            deny(&shard, &client, &publication, refusal);
-        } else if let Some(pause) = accept(&shard, &client, publication) {
-            pause.await?;
-        }
-        confirm(&shard, &client);
-        Ok(())
-    })
-}
-
 /// Accepts a message; returns a [`PendingRequest`] if a 3.x client must wait until a queue has room.
-fn accept(
+pub(super) fn accept(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     publication: Publication<'_>,
@@ -253,7 +197,12 @@ fn send_failure(client: &Client, message: &Message, packet_id: PacketId, why: &'
 }
 
 /// Rejects a message that is not allowed; a 3.x client gets an acknowledgement nevertheless [MQTT-3.1.1 3.3.5-2].
-fn deny(shard: &Rc<Shard>, client: &Rc<Client>, publication: &Publication<'_>, refusal: Denial) {
+pub(super) fn deny(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    publication: &Publication<'_>,
+    refusal: Denial,
+) {
     let (reason, topic) = (refusal.reason, publication.topic.as_str());
     if let Some(packet_id) = publication.packet_id {
         let (qos, details) = (publication.message.qos(), refusal.details());

@@ -20,8 +20,8 @@ use crate::config::hooks::{
 };
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
+use crate::connection::renewal::{self, change_grant};
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
-use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::shard::{EventDetails, Shard};
 
 /// An exchange in progress.
@@ -33,6 +33,8 @@ pub(crate) struct Reauthentication {
     username: Option<String>,
     /// Deadline for the whole exchange; as long as for CONNECT.
     deadline: Pin<Box<Sleep>>,
+    /// Number of invalidations before the plugin was asked.
+    asked_at: u64,
 }
 
 impl Reauthentication {
@@ -69,7 +71,9 @@ impl Reauthentication {
             again: true,
         };
         let (reply, answer) = Reply::new();
+        let asked_at = shard.engine.invalidations.count();
         Ok(Self {
+            asked_at,
             conversation: shard.hooks().converse(opening, reply),
             answer: Some(answer),
             username: None,
@@ -112,6 +116,9 @@ impl Reauthentication {
                     let access = new_access(shard, client, verdict, self.username());
                     let changed =
                         access.map(|access| conclude(shard, client, access, data.as_ref()));
+                    if shard.engine.is_outdated(self.asked_at, client) {
+                        renewal::start(shard, [Rc::clone(client)]);
+                    }
                     return Poll::Ready(changed);
                 }
                 Err(_) => {
@@ -204,18 +211,6 @@ fn new_access(
 
 /// User properties that a plugin adds to AUTH.
 type UserProperties = Vec<(Box<str>, Box<str>)>;
-
-/// Replaces the grant of a client and revokes what the new one does not allow.
-fn change_grant(shard: &Rc<Shard>, client: &Rc<Client>, access: CompiledGrant) {
-    let expires_at = access.grant.expires_at;
-    let ends = expires_at.map(|at| on_monotonic_clock(shard.now(), at));
-    identify(shard, client, client.login(), Arc::new(access));
-    if let Some(link) = client.link() {
-        link.clear_allows();
-        link.grant_ends.set(ends);
-    }
-    revoke_lost_rights(client, shard, None);
-}
 
 /// Rejects a client with too many failed logins of its own, or of the user whom the exchange names.
 fn refuse_paused(

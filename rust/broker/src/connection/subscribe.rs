@@ -11,6 +11,7 @@ use crate::clients::retained::Replay;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, EventKind};
 use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
+use crate::connection::renewal;
 use crate::routing::session_records;
 use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
@@ -36,6 +37,7 @@ pub(crate) fn subscribe(
         return None;
     }
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+    let asked_at = shard.engine.invalidations.count();
     Some(Box::pin(async move {
         for index in open {
             let entry = &mut request.entries[index];
@@ -56,6 +58,9 @@ pub(crate) fn subscribe(
         }
         complete_subscribe(&shard, &client, request, why);
         confirm(&shard, &client);
+        if shard.engine.is_outdated(asked_at, &client) {
+            renewal::start(&shard, [client]);
+        }
         Ok(())
     }))
 }

@@ -4,6 +4,7 @@ pub(crate) mod asking;
 pub(crate) mod bans;
 pub(crate) mod clients;
 pub(crate) mod explain;
+pub(crate) mod invalidate;
 pub(crate) mod listeners;
 pub(crate) mod one_client;
 pub(crate) mod publish;

@@ -237,6 +237,8 @@ counters! {
     wills_delayed,
     /// Wills not published because their client may not publish to the topic, or is banned.
     dropped_will,
+    /// Messages that a plugin's publish hook dropped.
+    dropped_hook,
     /// QoS 0 messages that did not become rows of a stream because the disk or Kafka was too slow or nearly full.
     dropped_stream_overload,
     /// QoS 1 and 2 messages that were queued or in flight when their session ended, and those of shared subscriptions

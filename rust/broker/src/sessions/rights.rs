@@ -35,8 +35,18 @@ pub(crate) fn revoke_lost_rights(
     shard: &Rc<Shard>,
     mount_point: Option<&MountPoint>,
 ) {
-    let access = Arc::clone(&client.access());
     let lost = lost_subscriptions(client, shard, mount_point);
+    end_subscriptions(shard, client, &lost);
+}
+
+/// Ends subscriptions of `client` that it has lost the right to, and drops what they, and the denied topics of its
+/// grant, have queued.
+pub(crate) fn end_subscriptions(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    lost: &[SubscriptionFilter],
+) {
+    let access = Arc::clone(&client.access());
     if lost.is_empty() && !access.permissions.checks_deliveries() {
         return;
     }
@@ -45,9 +55,12 @@ pub(crate) fn revoke_lost_rights(
         .map(|filter| Change::Unsubscribe { filter })
         .collect();
     shard.engine.directory.commit(client.subscriber, &changes);
-    for filter in &lost {
+    for filter in lost {
         session_records::unsubscribed(shard, client, filter);
         client.session.borrow_mut().revoke(filter);
+        if let Some(link) = client.link() {
+            link.replays.borrow_mut().remove(filter);
+        }
     }
     let may_have = (!lost.is_empty()).then(|| may_receive(client));
     client.session.borrow_mut().keep_queued(|message| {

@@ -113,15 +113,31 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
         .bans
         .covers_for_good(&client.login(), shard.now());
     if answer != RuleAnswer::Allowed || is_banned {
-        shard.metrics().dropped_will.add(1);
-        shard.log.warn(LogCategory::Will, shard.now(), || {
-            let why = if is_banned { "banned" } else { "not allowed" };
-            let text = format!("will of {} not published: {why}", client.named());
-            client.log_entry("will_dropped", text)
-        });
+        report_dropped(
+            shard,
+            client,
+            if is_banned { "banned" } else { "not allowed" },
+        );
         return;
     }
     let mut publication = Publication::new(Some(client), topic, message, None);
     retain::store(shard, &mut publication);
     router::publish_accepted(shard, publication);
+}
+
+/// Discards the will of a client that has lost its rights, in the store, too (abuse F08).
+pub(crate) fn discard(shard: &Shard, client: &Client) {
+    if client.session.borrow_mut().discard_will() {
+        session_records::will_ended(shard, client);
+        report_dropped(shard, client, "its rights were revoked");
+    }
+}
+
+/// Counts and logs a will that is not published.
+fn report_dropped(shard: &Shard, client: &Client, why: &str) {
+    shard.metrics().dropped_will.add(1);
+    shard.log.warn(LogCategory::Will, shard.now(), || {
+        let text = format!("will of {} not published: {why}", client.named());
+        client.log_entry("will_dropped", text)
+    });
 }

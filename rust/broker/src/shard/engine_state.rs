@@ -17,6 +17,7 @@ use crate::clients::client::{Client, KeptWill};
 use crate::clients::connections::Connections;
 use crate::clients::durable::DurableSessions;
 use crate::clients::failed_logins::FailedLogins;
+use crate::clients::invalidations::Invalidations;
 use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::shares::{Owners, Shares};
@@ -76,11 +77,14 @@ pub(crate) struct EngineState {
     pub(crate) connections: Arc<Connections>,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) bans: Bans,
+    pub(crate) invalidations: Invalidations,
     pub(crate) owners: Owners,
     /// Sessions that do not end with their connection.
     pub(crate) session_shares: Shares,
     /// Retained messages.
     pub(crate) retained_shares: Shares,
+    /// What plugins say about themselves if they are degraded.
+    degraded_plugins: Mutex<Vec<String>>,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -159,9 +163,11 @@ impl EngineState {
             connections: Arc::default(),
             failed_logins: FailedLogins::default(),
             bans: Bans::default(),
+            invalidations: Invalidations::default(),
             owners: Owners::default(),
             session_shares: Shares::default(),
             retained_shares: Shares::default(),
+            degraded_plugins: Mutex::default(),
             started,
             figures,
             last_turns: LastTurns::new(started, shards),
@@ -198,10 +204,27 @@ impl EngineState {
         self.records_events.load(Ordering::Relaxed)
     }
 
+    /// Whether a plugin's answer about `client`, asked at `asked_at`, was outdated by an invalidation.
+    pub(crate) fn is_outdated(&self, asked_at: u64, client: &Client) -> bool {
+        if self.invalidations.count() == asked_at {
+            return false;
+        }
+        let login = client.login();
+        let username = login.username.as_deref();
+        self.invalidations.outdate(asked_at, &client.id, username)
+    }
+
     /// The shard that holds the session of `client_id`.
     pub(crate) fn shard_of(&self, client_id: &str) -> usize {
         let hash = self.key_of(client_id);
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
+    }
+
+    /// What plugins say about themselves if they are degraded.
+    pub(crate) fn degraded_plugins(&self) -> MutexGuard<'_, Vec<String>> {
+        self.degraded_plugins
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A hash of a client or topic that is constant while the process runs.

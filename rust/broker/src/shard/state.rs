@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
-use mqttcore_topics::MatchCache;
+use mqttcore_topics::{MatchCache, TopicName};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -298,6 +298,12 @@ impl Shard {
 
     pub(crate) fn interests(&self) -> Rc<HookInterests> {
         Rc::clone(&self.interests.borrow())
+    }
+
+    /// Whether a plugin decides about messages on `topic`.
+    pub(crate) fn has_publish_hook(&self, topic: TopicName<'_>) -> bool {
+        let interests = self.interests.borrow();
+        interests.publish.iter().any(|filter| filter.matches(topic))
     }
 
     /// Applies a new configuration and new plugins.

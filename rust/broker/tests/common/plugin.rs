@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, EventKind,
     ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine, Login, LoginDecision,
-    PluginEvent, Reply, Secret,
+    PluginEvent, PublishBatch, PublishDecision, Reply, Secret,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
 
@@ -15,6 +15,7 @@ use super::{DEADLINE, start_with};
 type Authenticate = Box<dyn Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync>;
 type Converse = Box<dyn Fn(Said, Reply<ExchangeReply>) + Send + Sync>;
 type Authorize = Box<dyn Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send + Sync>;
+type Publish = Box<dyn Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync>;
 type Tell = Box<dyn Fn(PluginEvent) + Send + Sync>;
 
 /// A login, and the place for its answer.
@@ -32,8 +33,10 @@ pub struct Said {
 pub struct Plugin {
     interests: HookInterests,
     authenticate: Authenticate,
+    grant: Authenticate,
     converse: Arc<Converse>,
     authorize: Authorize,
+    publish: Publish,
     tell: Tell,
     write: Box<dyn Fn(String) + Send + Sync>,
 }
@@ -43,8 +46,10 @@ impl Default for Plugin {
         Self {
             interests: HookInterests::default(),
             authenticate: Box::new(|_, reply| drop(reply)),
+            grant: Box::new(|_, reply| drop(reply)),
             converse: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
+            publish: Box::new(|_, reply| drop(reply)),
             tell: Box::new(|_| ()),
             write: Box::new(|_| ()),
         }
@@ -58,6 +63,16 @@ impl Plugin {
     ) -> Self {
         self.interests.authenticate = true;
         self.authenticate = Box::new(hook);
+        self
+    }
+
+    /// Says what a client may do now, after an invalidation.
+    pub fn grant(
+        mut self,
+        hook: impl Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.grant = true;
+        self.grant = Box::new(hook);
         self
     }
 
@@ -95,6 +110,17 @@ impl Plugin {
             .map(|(action, text)| (*action, filter(text)))
             .collect();
         self.authorize = Box::new(hook);
+        self
+    }
+
+    /// Decides about messages on topics that match one of `filters`.
+    pub fn publish(
+        mut self,
+        filters: &[&str],
+        hook: impl Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.publish = filters.iter().map(|text| filter(text)).collect();
+        self.publish = Box::new(hook);
         self
     }
 
@@ -150,6 +176,10 @@ impl Hooks for Plugin {
         (self.authenticate)(login, reply);
     }
 
+    fn grant(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
+        (self.grant)(login, reply);
+    }
+
     fn converse(
         &self,
         opening: ExchangeStart,
@@ -166,6 +196,10 @@ impl Hooks for Plugin {
 
     fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
         (self.authorize)(ask, reply);
+    }
+
+    fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        (self.publish)(batch, reply);
     }
 
     fn event(&self, event: PluginEvent) {

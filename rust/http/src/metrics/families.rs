@@ -156,6 +156,7 @@ pub(super) const FAMILIES: &[Family] = &[
         part("session_ended", "dropped_session_ended"),
         part("memory", "dropped_memory"),
         part("will_denied", "dropped_will"),
+        part("hook", "dropped_hook"),
         part("stream_overload", "dropped_stream_overload"),
     ])),
     family("mqttcore_messages_dropped_acknowledged", Counter, "Messages that were acknowledged to their publisher, dropped because the queue of a kept session was full.", One("dropped_acknowledged")),

@@ -8,8 +8,9 @@ use mqttcore_session::{PublishRequest, Request};
 
 use super::Connection;
 use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::held_publishes::publish;
 use crate::connection::input::ReadBatch;
-use crate::connection::publish::{accept_batch, publish};
+use crate::connection::publish::accept_batch;
 use crate::connection::rate_limit::RateLimit;
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::subscribe::{subscribe, unsubscribe};
@@ -25,6 +26,9 @@ impl Connection {
             step = self.handle_frame(&mut batch);
         }
         accept_batch(&self.shard, &self.client, &mut batch.together);
+        if step.is_ok() {
+            self.settle_held(&mut batch);
+        }
         if matches!(step, Ok(true)) {
             let new_chunk = |bytes: &[u8]| self.shard.new_chunk(&self.link, bytes);
             self.input.keep_unread(batch, new_chunk);
@@ -40,9 +44,14 @@ impl Connection {
 
     /// Handles the next frame; returns false if it is incomplete.
     fn handle_frame(&mut self, batch: &mut ReadBatch<'_>) -> Result<bool, DisconnectCause> {
-        let decoded =
-            decode(batch.rest(), self.version, &self.limits).map_err(DisconnectCause::Malformed)?;
-        let Some((packet, len)) = decoded else {
+        let decoded = decode(batch.rest(), self.version, &self.limits);
+        let is_publish = matches!(decoded, Ok(None | Some((Packet::Publish(_), _))));
+        if !is_publish && !batch.held.is_empty() {
+            // They take effect before this packet.
+            self.settle_held(batch);
+            return Ok(true);
+        }
+        let Some((packet, len)) = decoded.map_err(DisconnectCause::Malformed)? else {
             return Ok(false);
         };
         if !self.shard.is_loaded() && may_route(&packet) {
@@ -71,6 +80,13 @@ impl Connection {
             .map_err(DisconnectCause::Violation)?;
         self.handle_request(request, batch, frame)?;
         Ok(true)
+    }
+
+    /// Asks the plugins about the publishes that wait for them; the client is not read meanwhile.
+    fn settle_held(&mut self, batch: &mut ReadBatch<'_>) {
+        if !batch.held.is_empty() {
+            self.pause = Some(batch.held.settle(&self.shard, &self.client));
+        }
     }
 
     /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
@@ -133,7 +149,8 @@ impl Connection {
             topic: request.into_topic(),
             message,
         };
-        self.pause = publish(&self.shard, &self.client, &mut batch.together, incoming);
+        let places = (&mut batch.together, &mut batch.held);
+        self.pause = publish(&self.shard, &self.client, places, incoming);
     }
 }
 

@@ -1,0 +1,81 @@
+//! The messages of one question for publish hooks, and what the hooks have decided so far.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use mqttcore_broker::{Login, PublishBatch, PublishDecision};
+use mqttcore_session::{ChangeError, Message, MessageChanges, ServerLimits};
+use mqttcore_topics::TopicFilter;
+
+/// Messages of one client.
+pub(super) struct Messages {
+    pub(super) login: Arc<Login>,
+    limits: Arc<ServerLimits>,
+    slots: Mutex<Vec<Slot>>,
+}
+
+/// A message as the hooks so far have left it.
+struct Slot {
+    message: Message,
+    is_changed: bool,
+    /// The decision, unless the message is to be published.
+    refusal: Option<PublishDecision>,
+}
+
+impl Messages {
+    pub(super) fn new(batch: PublishBatch) -> Self {
+        let slot = |message| Slot {
+            message,
+            is_changed: false,
+            refusal: None,
+        };
+        Self {
+            login: batch.login,
+            limits: batch.limits,
+            slots: Mutex::new(batch.messages.into_iter().map(slot).collect()),
+        }
+    }
+
+    /// The messages on topics of `filter` that are to be published so far, with their positions.
+    pub(super) fn matching(&self, filter: &TopicFilter) -> Vec<(usize, Message)> {
+        let slots = self.lock();
+        let matching = slots.iter().enumerate().filter(|(_, slot)| {
+            slot.refusal.is_none() && filter.matches(slot.message.topic_name())
+        });
+        matching
+            .map(|(index, slot)| (index, slot.message.clone()))
+            .collect()
+    }
+
+    /// Decides that a message is not published.
+    pub(super) fn refuse(&self, index: usize, refusal: PublishDecision) {
+        if let Some(slot) = self.lock().get_mut(index) {
+            slot.refusal = Some(refusal);
+        }
+    }
+
+    /// Changes a message.
+    pub(super) fn change(&self, index: usize, changes: &MessageChanges) -> Result<(), ChangeError> {
+        if let Some(slot) = self.lock().get_mut(index) {
+            let now = Instant::now();
+            slot.message = slot.message.changed(changes, now, &self.limits)?;
+            slot.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// The decision about each message.
+    pub(super) fn decisions(&self) -> Vec<PublishDecision> {
+        let slots = std::mem::take(&mut *self.lock());
+        let decision = |slot: Slot| match slot.refusal {
+            Some(refusal) => refusal,
+            None if slot.is_changed => PublishDecision::Replace(slot.message),
+            None => PublishDecision::Publish,
+        };
+        slots.into_iter().map(decision).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

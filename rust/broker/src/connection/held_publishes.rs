@@ -1,0 +1,274 @@
+//! Publishes of a client, which are routed at once or wait for plugins: for permission, or for the publish hooks.
+//!
+//! Messages behind one that waits wait with it, so that the order of one publisher's messages stays. Nothing else is
+//! read from the client meanwhile; other clients are not delayed.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mqttcore_codec::{PacketId, ReasonCode};
+use mqttcore_session::Message;
+use tokio::sync::oneshot;
+
+use crate::clients::client::Client;
+use crate::config::grants::RuleAnswer;
+use crate::config::hooks::{Action, PublishBatch, PublishDecision, Reply, refusing};
+use crate::connection::authorize::{AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, ask};
+use crate::connection::disconnect_cause::DisconnectCause;
+use crate::connection::publish::{
+    accept, accept_batch, acknowledge, denial, deny, may_batch, may_publish,
+};
+use crate::routing::batch::{Incoming, MessageBatch};
+use crate::routing::publication::Publication;
+use crate::sessions::lifecycle::confirm;
+use crate::shard::Shard;
+
+/// Maximum number of messages that the plugins get in one batch.
+const HELD_MAX: usize = 64;
+
+/// Publishes a message if its client may, at once or with others in `batch`. If plugins decide about it, or about one
+/// before it, it waits in `held`. Returns a [`PendingRequest`] if the client has to wait before its next packet.
+pub(crate) fn publish<'p>(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    (batch, held): (&mut MessageBatch<'p>, &mut HeldPublishes),
+    incoming: Incoming<'p>,
+) -> Option<PendingRequest> {
+    let publication = incoming.publication(client);
+    let permission = may_publish(shard, client, publication.topic);
+    let is_asked = permission == RuleAnswer::Allowed && shard.has_publish_hook(publication.topic);
+    if is_asked || permission == RuleAnswer::Silent || !held.is_empty() {
+        drop(publication);
+        // Earlier messages are answered first.
+        accept_batch(shard, client, batch);
+        held.push(incoming.message, incoming.packet_id, is_asked);
+        let is_due = permission == RuleAnswer::Silent || held.is_full();
+        return is_due.then(|| held.settle(shard, client));
+    }
+    if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
+        drop(publication);
+        batch.push(incoming);
+        if batch.is_full(shard) {
+            accept_batch(shard, client, batch);
+        }
+        return None;
+    }
+    // Earlier messages are answered first.
+    accept_batch(shard, client, batch);
+    if permission == RuleAnswer::Denied {
+        deny(shard, client, &publication, denial());
+        return None;
+    }
+    accept(shard, client, publication)
+}
+
+/// Messages of one read that wait, in their order.
+#[derive(Default)]
+pub(crate) struct HeldPublishes(Vec<HeldPublish>);
+
+struct HeldPublish {
+    message: Message,
+    packet_id: Option<PacketId>,
+    /// Its client may publish it, and publish hooks decide about it.
+    is_asked: bool,
+}
+
+impl HeldPublishes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= HELD_MAX
+    }
+
+    /// Adds a message behind the others. `is_asked`: its client may publish it, and publish hooks decide about it.
+    pub(crate) fn push(&mut self, message: Message, packet_id: Option<PacketId>, is_asked: bool) {
+        self.0.push(HeldPublish {
+            message,
+            packet_id,
+            is_asked,
+        });
+    }
+
+    /// Asks the publish hooks about all messages at once, then publishes or refuses them in their order.
+    pub(crate) fn settle(&mut self, shard: &Rc<Shard>, client: &Rc<Client>) -> PendingRequest {
+        let held = std::mem::take(&mut self.0);
+        let asked = held.iter().filter(|held| held.is_asked);
+        let asked: Vec<Message> = asked.map(|held| held.message.clone()).collect();
+        let answer = (!asked.is_empty()).then(|| ask_hooks(shard, client, asked));
+        let (shard, client) = (Rc::clone(shard), Rc::clone(client));
+        Box::pin(async move {
+            let mut decisions = decisions(answer).await;
+            for held in held {
+                let decision = held.is_asked.then(|| next(&mut decisions));
+                publish_held(&shard, &client, held, decision).await?;
+                if shard.is_turn_over() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            confirm(&shard, &client);
+            Ok(())
+        })
+    }
+}
+
+type Decisions = std::vec::IntoIter<PublishDecision>;
+
+async fn decisions(answer: Option<oneshot::Receiver<Vec<PublishDecision>>>) -> Decisions {
+    let decisions = match answer {
+        Some(answer) => answer.await.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    decisions.into_iter()
+}
+
+/// The next decision; without one the message is refused.
+fn next(decisions: &mut Decisions) -> PublishDecision {
+    decisions.next().unwrap_or(PublishDecision::Fault)
+}
+
+fn ask_hooks(
+    shard: &Shard,
+    client: &Client,
+    messages: Vec<Message>,
+) -> oneshot::Receiver<Vec<PublishDecision>> {
+    let (reply, answer) = Reply::new();
+    let batch = PublishBatch {
+        login: client.login(),
+        messages,
+        limits: Arc::clone(&shard.config().limits),
+    };
+    shard.hooks().publish(batch, reply);
+    answer
+}
+
+/// Publishes or refuses one message; `decision` is that of the publish hooks if they were asked.
+async fn publish_held(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    held: HeldPublish,
+    mut decision: Option<PublishDecision>,
+) -> Result<(), DisconnectCause> {
+    let HeldPublish {
+        mut message,
+        packet_id,
+        is_asked,
+    } = held;
+    let (mut is_permitted, mut is_decided) = (is_asked, is_asked);
+    loop {
+        if let Some(decision) = decision.take() {
+            let Some(decided) = apply(shard, client, (&message, packet_id), decision)? else {
+                return Ok(());
+            };
+            is_permitted &= decided.topic() == message.topic();
+            message = decided;
+        }
+        if let Err(denial) = permit(shard, client, &message, is_permitted).await? {
+            let publication = publication(client, &message, packet_id);
+            deny(shard, client, &publication, denial);
+            return Ok(());
+        }
+        if is_decided || !shard.has_publish_hook(message.topic_name()) {
+            break;
+        }
+        (is_permitted, is_decided) = (true, true);
+        let answer = ask_hooks(shard, client, vec![message.clone()]);
+        decision = Some(next(&mut decisions(Some(answer)).await));
+    }
+    let publication = publication(client, &message, packet_id);
+    if let Some(pause) = accept(shard, client, publication) {
+        pause.await?;
+    }
+    Ok(())
+}
+
+fn publication<'a>(
+    client: &'a Rc<Client>,
+    message: &'a Message,
+    packet_id: Option<PacketId>,
+) -> Publication<'a> {
+    Publication::new(Some(client), message.topic_name(), message, packet_id)
+}
+
+/// Whether the client may publish the message; a plugin that has permitted it before is not asked again.
+async fn permit(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    message: &Message,
+    is_permitted: bool,
+) -> AuthorizeResult {
+    let topic = message.topic_name();
+    match may_publish(shard, client, topic) {
+        RuleAnswer::Allowed => return Ok(Ok(())),
+        RuleAnswer::Silent if is_permitted => return Ok(Ok(())),
+        RuleAnswer::Denied => return Ok(Err(denial())),
+        RuleAnswer::Silent => {}
+    }
+    let question = AuthorizeArgs {
+        action: Action::Publish,
+        topic: topic.into(),
+        qos: message.qos(),
+        retain: message.retain(),
+        share: None,
+    };
+    let answer = ask(shard, client, question).await?;
+    // The grant may have changed meanwhile.
+    let rules = client.access().permissions.publish(topic);
+    Ok(match answer {
+        Ok(()) if rules == RuleAnswer::Denied => Err(denial()),
+        answer => answer,
+    })
+}
+
+/// The message that is to be published; `None` if it is acknowledged or refused already.
+///
+/// # Errors
+///
+/// The client has to be disconnected.
+fn apply(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    (message, packet_id): (&Message, Option<PacketId>),
+    decision: PublishDecision,
+) -> Result<Option<Message>, DisconnectCause> {
+    let refusal = match decision {
+        PublishDecision::Publish => return Ok(Some(message.clone())),
+        PublishDecision::Replace(mut changed) => {
+            if let Some(link) = client.link() {
+                changed.charge(shard.account_of(&link));
+            }
+            return Ok(Some(changed));
+        }
+        PublishDecision::Drop { reason } => {
+            shard.metrics().dropped_hook.add(1);
+            acknowledge(shard, client, (message, packet_id), reason);
+            return Ok(None);
+        }
+        PublishDecision::Disconnect { reason, text } => {
+            return Err(DisconnectCause::Refused {
+                reason: refusing(reason),
+                text: text.unwrap_or_default().into(),
+            });
+        }
+        // A 3.x client would take an acknowledgement for success, and discard the message.
+        PublishDecision::Fault
+            if packet_id.is_some() && !client.login().version.has_properties() =>
+        {
+            return Err(DisconnectCause::Refused {
+                reason: ReasonCode::SERVER_UNAVAILABLE,
+                text: FAULT.into(),
+            });
+        }
+        PublishDecision::Fault => Denial::new(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, FAULT),
+        PublishDecision::Deny { reason, text } => Denial {
+            reason: refusing(reason),
+            text: text.map(Into::into),
+        },
+    };
+    let publication = publication(client, message, packet_id);
+    deny(shard, client, &publication, refusal);
+    Ok(None)
+}
+
+const FAULT: &str = "no plugin answered";

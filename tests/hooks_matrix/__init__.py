@@ -1,0 +1,1 @@
+"""`make hooks-matrix`: each hook with each fault, and what it let through."""

@@ -1,0 +1,338 @@
+"""Publish hooks: what they see, what their answers do, and that they fail closed."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from mqttcore import Broker, Settings
+from mqttcore.config import Listener
+from mqttcore.errors import OverloadedError
+from mqttcore.plugin import (
+    Allow,
+    Client,
+    Deny,
+    Disconnect,
+    Drop,
+    Grant,
+    HookStats,
+    Login,
+    Message,
+    Plugin,
+    Replace,
+    hook,
+)
+
+from tests.eventually import eventually
+from tests.wire import DISCONNECT, PUBACK, Wire, publish
+
+NOT_AUTHORIZED, FAULT, FORMAT_INVALID = 0x87, 0x83, 0x99
+CLOSED = Listener(address="127.0.0.1:0", name="closed")
+
+
+class Porter(Plugin):
+    """Lets everybody in."""
+
+    @hook.authenticate
+    def login(self, login: Login) -> Allow:
+        """Lets in."""
+        return Allow(Grant(publish=["#"], subscribe=["#"], deny=["denied"]))
+
+
+class Stamp(Plugin):
+    """Answers for each message with what the test handed in, or calls it."""
+
+    answer: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Message] = []
+
+    @hook.publish("hook/#", timeout=0.3)
+    def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
+        """Answers."""
+        self.seen.append(message)
+        return self.answer(message) if callable(self.answer) else self.answer
+
+
+class AsyncStamp(Plugin):
+    """The same on the event loop."""
+
+    answer: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Message] = []
+
+    @hook.publish("hook/#", timeout=0.3)
+    async def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
+        """Answers."""
+        self.seen.append(message)
+        return self.answer(message) if callable(self.answer) else self.answer
+
+
+@pytest.fixture(params=[Stamp, AsyncStamp], ids=["def", "async def"])
+def stamp(request: pytest.FixtureRequest) -> Stamp | AsyncStamp:
+    kind: type[Stamp | AsyncStamp] = request.param
+    return kind()
+
+
+@pytest.fixture
+def broker(stamp: Stamp) -> Iterator[Broker]:
+    with Broker(Settings(listeners=(CLOSED,)), plugins=[Porter(), stamp]) as running:
+        yield running
+
+
+@pytest.fixture
+def joe(broker: Broker) -> Iterator[Wire]:
+    with Wire(broker.port) as wire:
+        wire.connect("c", username="joe", password=b"pw")
+        yield wire
+
+
+@pytest.fixture
+def reader(broker: Broker) -> Iterator[Wire]:
+    with Wire(broker.port) as wire:
+        wire.connect("reader", username="ann", password=b"pw")
+        wire.subscribe(("#", 0))
+        yield wire
+
+
+def stats(broker: Broker) -> HookStats:
+    (found,) = [one for one in broker.hook_stats() if one.point == "publish"]
+    return found
+
+
+def test_a_message_is_seen_as_it_was_published(joe: Wire, stamp: Stamp) -> None:
+    joe.publish(
+        "hook/a",
+        b"\x00body",
+        qos=1,
+        retain=True,
+        props={
+            "message_expiry_interval": 9,
+            "content_type": "x/y",
+            "response_topic": "r",
+            "correlation_data": b"\x01",
+            "user_property": [("a", "b"), ("a", "c")],
+        },
+    )
+
+    (seen,) = stamp.seen
+    assert (seen.topic, seen.payload, seen.qos, seen.retain) == ("hook/a", b"\x00body", 1, True)
+    assert (seen.content_type, seen.response_topic, seen.correlation_data) == ("x/y", "r", b"\x01")
+    assert seen.message_expiry_interval in {8, 9}
+    assert seen.user_properties == [("a", "b"), ("a", "c")]
+    assert isinstance(seen.client, Client)
+    assert (seen.client.client_id, seen.client.username) == ("c", "joe")
+    assert "body" not in repr(seen)
+
+
+def test_a_message_may_be_replaced(joe: Wire, reader: Wire, stamp: Stamp) -> None:
+    stamp.answer = lambda message: Replace(
+        topic="moved",
+        payload="text",
+        content_type="t",
+        message_expiry_interval=60,
+        user_properties=[*message.user_properties, ("by", message.client.username)],
+    )
+
+    assert joe.publish("hook/a", b"body", qos=1).reason == 0
+
+    found = reader.receive_publish()
+    assert (found.topic, found.payload) == ("moved", b"text")
+    assert found.property("content_type") == "t"
+    assert found.property("user_property") == [("by", "joe")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Drop(), 0x00),
+        (Drop("no_matching_subscribers"), 0x10),
+        (Deny("not_authorized"), NOT_AUTHORIZED),
+        (Deny("payload_format_invalid", "no JSON"), FORMAT_INVALID),
+        (Replace(topic="denied"), NOT_AUTHORIZED),
+    ],
+)
+def test_a_message_may_be_kept_from_its_subscribers(
+    joe: Wire, reader: Wire, stamp: Stamp, answer: object, reason: int
+) -> None:
+    stamp.answer = answer
+
+    assert joe.publish("hook/a", b"kept away", qos=1).reason == reason
+
+    joe.publish("free", b"after it")
+    assert reader.receive_publish().payload == b"after it"
+
+
+def test_a_publisher_may_be_sent_away(joe: Wire, stamp: Stamp) -> None:
+    stamp.answer = Disconnect("not_authorized")
+
+    joe.send(publish("hook/a", b"", qos=1, packet_id=1))
+
+    assert joe.expect(DISCONNECT).reason == NOT_AUTHORIZED
+    joe.expect_close()
+
+
+def raises(_: Message) -> None:
+    raise RuntimeError("no database")
+
+
+def exits(_: Message) -> None:
+    raise SystemExit
+
+
+def interrupts(_: Message) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [raises, exits, interrupts, True, "yes", b"payload", Grant(), Allow(), 1, [Replace()]],
+    ids=["raises", "exits", "interrupts", "true", "text", "bytes", "grant", "allow", "1", "list"],
+)
+def test_what_is_no_answer_is_not_routed(
+    joe: Wire, reader: Wire, stamp: Stamp, answer: object
+) -> None:
+    stamp.answer = answer
+
+    assert joe.publish("hook/a", b"hidden", qos=1).reason == FAULT
+
+    joe.publish("free", b"after it")
+    assert reader.receive_publish().payload == b"after it"
+
+
+def test_a_plugin_that_is_overloaded_refuses_and_is_not_left_alone(
+    broker: Broker, joe: Wire, stamp: Stamp
+) -> None:
+    def overloaded(_: Message) -> None:
+        raise OverloadedError("queue is full")
+
+    stamp.answer = overloaded
+    for number in range(1, 31):
+        assert joe.publish("hook/a", qos=1, packet_id=number).reason == FAULT
+
+    assert stats(broker).breaker == "closed"
+
+
+def test_a_hook_that_hangs_refuses_in_time_and_other_clients_go_on() -> None:
+    release = threading.Event()
+
+    class Hanging(Plugin):
+        @hook.publish("slow/#", timeout=0.3)
+        def decide(self, message: Message) -> None:
+            release.wait()
+
+    plugins = [Porter(), Hanging()]
+    with Broker(Settings(listeners=(CLOSED,)), plugins=plugins) as own, Wire(own.port) as slow:
+        slow.connect("slow", username="joe", password=b"")
+        slow.send(publish("slow/a", b"", qos=1, packet_id=1))
+        with Wire(own.port) as quick:
+            quick.connect("quick", username="joe", password=b"")
+            assert quick.publish("free", qos=1).reason in (0, 0x10)
+        assert slow.expect(PUBACK).reason == FAULT
+        release.set()
+
+
+def test_only_messages_on_the_filters_topics_reach_python(joe: Wire, stamp: Stamp) -> None:
+    for number in range(1, 100):
+        joe.publish(f"free/{number}", b"", qos=1, packet_id=number)
+    joe.publish("hook/a", b"", qos=1, packet_id=100)
+
+    assert [message.topic for message in stamp.seen] == ["hook/a"]
+
+
+def test_one_publishers_messages_keep_their_order(joe: Wire, reader: Wire, stamp: Stamp) -> None:
+    stamp.answer = lambda message: Replace(payload=message.payload + b"!")
+    frames = [
+        publish("hook/a" if number % 2 else "free/a", str(number).encode()) for number in range(300)
+    ]
+
+    joe.send(*frames)
+
+    found = [reader.receive_publish().payload for _ in range(300)]
+    assert found == [str(n).encode() + (b"!" if n % 2 else b"") for n in range(300)]
+    assert len(stamp.seen) == 150
+
+
+def test_each_hook_sees_what_the_one_before_it_left() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def append(name: str) -> Callable[[Message], Replace]:
+        def answer(message: Message) -> Replace:
+            seen.append((name, message.topic))
+            return Replace(topic=f"{message.topic}/{name}", payload=message.payload + name.encode())
+
+        return answer
+
+    first, second = Stamp(), AsyncStamp()
+    first.answer, second.answer = append("1"), append("2")
+
+    class Elsewhere(Plugin):
+        @hook.publish("hook/a/1/2/#")
+        def late(self, message: Message) -> None:
+            seen.append(("late", message.topic))
+
+    plugins = [Porter(), first, second, Elsewhere()]
+    with (
+        Broker(Settings(listeners=(CLOSED,)), plugins=plugins) as broker,
+        Wire(broker.port) as wire,
+    ):
+        wire.connect("c", username="joe", password=b"")
+        wire.subscribe(("#", 0))
+        wire.send(publish("hook/a", b">"))
+        found = wire.receive_publish()
+    assert (found.topic, found.payload) == ("hook/a/1/2", b">12")
+    assert seen == [("1", "hook/a"), ("2", "hook/a/1"), ("late", "hook/a/1/2")]
+
+
+def test_calls_are_counted_by_what_became_of_them(broker: Broker, joe: Wire, stamp: Stamp) -> None:
+    answers = iter([None, Replace(retain=False), Drop(), "junk"])
+    stamp.answer = lambda _: next(answers)
+
+    for number in range(1, 5):
+        joe.publish("hook/a", b"", qos=1, packet_id=number)
+
+    eventually(lambda: stats(broker).failed == 1)
+    found = stats(broker)
+    assert (found.calls, found.passed, found.allowed, found.denied) == (4, 1, 1, 1)
+    assert found.in_flight == 0
+
+
+def test_a_hook_that_keeps_failing_is_left_alone(broker: Broker, joe: Wire, stamp: Stamp) -> None:
+    stamp.answer = raises
+    for number in range(1, 21):
+        assert joe.publish("hook/a", qos=1, packet_id=number).reason == FAULT
+    stamp.answer = None
+
+    assert joe.publish("hook/a", qos=1, packet_id=21).reason == FAULT
+
+    eventually(lambda: stats(broker).shut_out == 1)
+    assert len(stamp.seen) == 20
+    assert joe.publish("free", qos=1, packet_id=22).reason in (0, 0x10)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hook.publish(Stamp.decide),  # type: ignore[arg-type]
+        lambda: hook.publish("a#"),
+        lambda: hook.publish("a", timeout=0),
+        lambda: Replace(topic="a/#"),
+        lambda: Drop("because"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(make: Callable[[], object]) -> None:
+    with pytest.raises(Exception, match=r"topics|timeout|MQTT|allowed"):
+        make()
+
+
+def test_a_message_can_be_made_by_hand() -> None:
+    login = Login(client_id="c", username="joe")
+
+    message = Message(login, topic="hook/a", payload=b"x", qos=1, user_properties=[("k", "v")])
+
+    assert (message.topic, message.payload, message.qos) == ("hook/a", b"x", 1)
+    assert message.user_properties == [("k", "v")]
+    assert message.client.username == "joe"
