@@ -195,6 +195,7 @@ fn revoke(shard: &Shard, client: &Client, reason: ReasonCode) {
     wills::discard(shard, client);
     let details = EventDetails {
         topic: None,
+        why: Some("its rights were invalidated"),
         reason: Some(reason),
     };
     if let Some(link) = client.link() {
