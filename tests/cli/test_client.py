@@ -176,3 +176,87 @@ def test_what_is_not_mqtt_is_told(run: Run) -> None:
 
     assert done.status == 3
     assert f"mqttcore pub: localhost:{port}: " in done.error
+
+
+@pytest.mark.parametrize("command", ["pub", "sub"])
+@pytest.mark.parametrize(
+    ("reason", "name"), [(0x82, "Protocol Error"), (0x87, "Not authorized"), (0x95, "too large")]
+)
+def test_a_refusal_that_does_not_pass_ends_the_command(
+    run: Run, command: str, reason: int, name: str
+) -> None:
+    def refuse(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+        line.sendall(bytes([0xE0, 2, reason, 0]))
+
+    payload = ("-m", "x") if command == "pub" else ()
+    with server(refuse) as port:
+        done = run(command, "-p", port, "-t", "a", "-q", 1, *payload)
+
+    assert done.status == 4
+    assert name.lower() in done.error.lower()
+
+
+def test_a_message_that_is_never_acknowledged_is_not_sent_for_ever(run: Run) -> None:
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+
+    def accept(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+
+    with server(*[lose] * client_module.FRUITLESS, accept) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1)
+
+    assert done.status == 3
+    assert "without an acknowledgement" in done.error
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "what"),
+    [
+        ("27 00 00 00 10", ("-q", 0), "a packet of 37 bytes: the limit is 16"),
+        ("24 00", ("-q", 1), "messages of QoS 1"),
+        ("25 00", ("-r",), "retained messages"),
+    ],
+)
+def test_what_the_broker_does_not_take_is_not_sent(
+    run: Run, limits: str, options: tuple[object, ...], what: str
+) -> None:
+    unwanted: list[bytes] = []
+
+    def limit(line: socket.socket) -> None:
+        packets(line, 1)
+        properties = bytes.fromhex(limits)
+        body = bytes([0, 0, len(properties)]) + properties
+        line.sendall(bytes([0x20, len(body)]) + body)
+        unwanted.append(line.recv(4_096))
+
+    with server(limit) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x" * 31, *options)
+
+    assert done.status == 4
+    assert f"does not take {what}" in done.error
+    assert unwanted == [b""]
+
+
+@pytest.mark.parametrize(("qos", "answer"), [(1, 0x40), (2, 0x50)])
+def test_what_is_not_printed_is_not_acknowledged(run: Run, qos: int, answer: int) -> None:
+    seen: list[bytes] = []
+
+    def send_three(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+        messages = [bytes([0x30 | qos << 1, 6, 0, 1, 0x61, 0, number, 0]) for number in (7, 8, 9)]
+        line.sendall(b"".join([bytes.fromhex("90 04 00 01 00 02"), *messages]))
+        seen.extend(packets(line, 2))
+
+    with server(send_three) as port:
+        run("sub", "-p", port, "-t", "a", "-q", qos, "-c", "-i", "me", "-C", 1)
+
+    assert seen == [bytes([answer, 2, 0, 7]), bytes.fromhex("e0 00")]

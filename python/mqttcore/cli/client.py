@@ -27,6 +27,7 @@ from mqttcore.packets import (
     Subscription,
     UnsubAck,
     Unsubscribe,
+    encode_packet,
     reason_text,
 )
 from mqttcore.packets import Properties as MqttProperties
@@ -39,6 +40,12 @@ LONGEST_PAUSE_S: Final = 30.0
 FIRST_ERROR: Final = 0x80
 """Reason codes from here on say that something failed."""
 TAKEN_OVER: Final = 0x8E
+PASSING: Final = frozenset(
+    {0x00, 0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x96, 0x97, 0x98, 0x9C, 0x9F, 0xA0}
+)
+"""Reasons of a DISCONNECT that may not hold for the next connection."""
+FRUITLESS: Final = 5
+"""Connections without an acknowledgement, although messages are in flight; then a client ends."""
 PACKET_IDS: Final = 65_535
 
 Trace = Callable[[str, Packet], None]
@@ -83,8 +90,10 @@ class Client:
         self._events: deque[Packet] = deque()
         self._failure: CommandError | None = None
         self._received: set[int] = set()
+        self._limits: dict[str, object] = {}
+        self._fruitless = 0
         self._ids = itertools.cycle(range(1, PACKET_IDS + 1))
-        self._keep_alive_s = 0.0
+        self._keep_alive_s = 0
         self._sent_at = 0.0
         self._asked_at: float | None = None
         self._disconnect_properties: MqttProperties = ()
@@ -124,6 +133,7 @@ class Client:
         self._events.clear()
         self._failure = None
         self._asked_at = None
+        self._limits = {}
         self._keep_alive_s = self.login.keep_alive_s
         self._send(self.login)
         found = self._answer(ConnAck)
@@ -192,6 +202,21 @@ class Client:
         """The next packet for the caller: messages, and final acknowledgements of its own."""
         return self._events.popleft() if self._events else None
 
+    def acknowledge(self, message: Publish) -> None:
+        """Acknowledges a message that was taken; a broker sends one without this again.
+
+        If the connection is lost, `poll` says so.
+        """
+        if message.packet_id is None:
+            return
+        if message.qos > 1:
+            self._received.add(message.packet_id)
+        kind = PubAck if message.qos == 1 else PubRec
+        try:
+            self._send(kind(packet_id=message.packet_id))
+        except ConnectionLostError as error:
+            self._failure = self._failure or error
+
     def close(self, *, reason: int = 0, properties: MqttProperties = ()) -> None:
         """Sends DISCONNECT and closes."""
         if self._connection is not None and not self._connection.has_ended:
@@ -211,12 +236,34 @@ class Client:
         return self._connection
 
     def _send(self, packet: Packet) -> None:
+        raw = encode_packet(packet, version=self.login.version)
+        self._check(packet, len(raw))
         self._trace("sent", packet)
         try:
-            self._connected().send(packet)
+            self._connected().send(raw)
         except OSError as error:
             raise ConnectionLostError(f"{self.endpoint}: {error}") from error
         self._sent_at = time.monotonic()
+
+    def _check(self, packet: Packet, size: int) -> None:
+        """Refuses what the broker does not take, by its CONNACK."""
+        most_bytes = self._limit("maximum_packet_size", size)
+        if size > most_bytes:
+            what = f"a packet of {size} bytes: the limit is {most_bytes}"
+        elif not isinstance(packet, Publish):
+            return
+        elif packet.qos > self._limit("maximum_qos", 2):
+            what = f"messages of QoS {packet.qos}"
+        elif packet.retain and not self._limit("retain_available", 1):
+            what = "retained messages"
+        else:
+            return
+        raise CommandError(f"{self.endpoint} does not take {what}", status=REFUSED)
+
+    def _limit(self, name: str, default: int) -> int:
+        """A property of CONNACK."""
+        found = self._limits.get(name, default)
+        return found if isinstance(found, int) else default
 
     def _answer(self, kind: type[Kind]) -> Kind:
         """Waits for the answer of this kind; other packets are kept for `take`."""
@@ -249,10 +296,12 @@ class Client:
                 self._received.discard(packet.packet_id)
                 self._send(PubComp(packet_id=packet.packet_id))
             case PubRec() if packet.reason < FIRST_ERROR:
+                self._fruitless = 0
                 release = PubRel(packet_id=packet.packet_id)
                 self.in_flight[packet.packet_id] = release
                 self._send(release)
             case PubAck() | PubRec() | PubComp():
+                self._fruitless = 0
                 if self.in_flight.pop(packet.packet_id, None) is not None:
                     self._events.append(packet)
             case Disconnect() | Auth():
@@ -263,16 +312,10 @@ class Client:
                 self._asked_at = None
 
     def _receive(self, message: Publish) -> None:
-        if message.packet_id is None:
-            self._events.append(message)
-        elif message.qos == 1:
-            self._events.append(message)
-            self._send(PubAck(packet_id=message.packet_id))
+        if message.qos > 1 and message.packet_id in self._received:
+            self.acknowledge(message)
         else:
-            if message.packet_id not in self._received:
-                self._received.add(message.packet_id)
-                self._events.append(message)
-            self._send(PubRec(packet_id=message.packet_id))
+            self._events.append(message)
 
     def _end(self, packet: Disconnect | Auth) -> None:
         if isinstance(packet, Auth):
@@ -283,6 +326,8 @@ class Client:
             # to connect again would disconnect the other one, and so on
             hint = f"; another client has the identifier {self.login.client_id!r}"
             raise CommandError(text + hint, status=REFUSED)
+        if packet.reason not in PASSING:
+            raise CommandError(text, status=REFUSED)
         raise ConnectionLostError(text)
 
     def _refusal(self, what: str, packet: ConnAck | Disconnect) -> str:
@@ -291,16 +336,19 @@ class Client:
         return f"{text}: {told}" if isinstance(told, str) else text
 
     def _take_limits(self, accepted: ConnAck) -> None:
-        properties = dict(accepted.properties)
-        if "server_keep_alive" in properties:
-            self._keep_alive_s = float(str(properties["server_keep_alive"]))
-        most = int(str(properties.get("receive_maximum", PACKET_IDS)))
-        self._window = min(self._most_in_flight, most)
+        self._limits = dict(accepted.properties)
+        self._keep_alive_s = self._limit("server_keep_alive", self.login.keep_alive_s)
+        self._window = min(self._most_in_flight, self._limit("receive_maximum", PACKET_IDS))
         if not accepted.session_present:
             self._received.clear()
 
     def _send_again(self, *, is_resumed: bool) -> None:
         """Sends what was in flight when the connection was lost [MQTT-4.4.0-1]."""
+        if self.in_flight:
+            self._fruitless += 1
+        if self._fruitless >= FRUITLESS:
+            text = f"{self.endpoint} ended {FRUITLESS} connections without an acknowledgement"
+            raise CommandError(f"{text}; its log may say why", status=UNREACHABLE)
         for packet_id, packet in list(self.in_flight.items()):
             if isinstance(packet, Publish):
                 self._send(replace(packet, dup=is_resumed))

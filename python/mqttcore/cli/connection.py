@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mqttcore.packets import Packet, decode_packet, encode_packet
+from mqttcore.packets import Packet, decode_packet
 
 if TYPE_CHECKING:
     import ssl
@@ -74,12 +74,8 @@ class Connection:
         self.has_ended = False
         """Whether the broker has closed the connection."""
 
-    def send(self, packet: Packet) -> None:
-        """Queues a packet, and writes what the socket takes now."""
-        self.send_bytes(encode_packet(packet, version=self._version))
-
-    def send_bytes(self, raw: bytes) -> None:
-        """The same for the bytes of packets."""
+    def send(self, raw: bytes) -> None:
+        """Queues the bytes of a packet, and writes what the socket takes now."""
         self._out += raw
         self._write()
 

@@ -191,6 +191,7 @@ class Load:
         now = time.monotonic_ns()
         while (packet := client.take()) is not None:
             if isinstance(packet, Publish):
+                client.acknowledge(packet)
                 due, sent = STAMPS.unpack_from(packet.payload)
                 self.latency.add(now - due)
                 self.service.add(now - sent)

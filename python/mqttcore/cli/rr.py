@@ -108,6 +108,7 @@ def wait_for(client: Client, request: Publish, timeout_s: float | None) -> Publi
                 text = f"{client.endpoint} refused the request: {reason_text(packet.reason)}"
                 raise CommandError(text, status=REFUSED)
             if isinstance(packet, Publish):
+                client.acknowledge(packet)
                 found = dict(packet.properties).get(CORRELATION, wanted)
                 if found == wanted:
                     return packet

@@ -208,6 +208,8 @@ class Subscriber:
         self._printer = printer
         self._pauses = Pauses()
         self._is_subscribed = False
+        self._shown: list[Publish] = []
+        """Messages to acknowledge when the reader has what was printed."""
         self._deadline = None if options.timeout is None else time.monotonic() + options.timeout
         self._version = VERSIONS[options.protocol_version]
         filters_of([text.removeprefix(SHARED) for text in options.topic], "-t")
@@ -275,6 +277,8 @@ class Subscriber:
                     return False
         finally:
             self._printer.flush()
+            while self._shown:
+                self._client.acknowledge(self._shown.pop(0))
         return True
 
     def _take(self, message: Publish) -> bool:
@@ -282,6 +286,7 @@ class Subscriber:
         options = self._options
         if options.retained_only and not message.retain:
             return False
+        self._shown.append(message)
         if not self._printer.wants(message):
             return True
         self._printer.show(message)
