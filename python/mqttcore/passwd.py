@@ -8,10 +8,10 @@ import getpass
 import os
 import pathlib
 import sys
-import tempfile
 from collections.abc import Sequence
 
 from mqttcore._core import check_password_hash, hash_password
+from mqttcore._replace import replace_file
 from mqttcore.auth.password_file import read_password_file
 from mqttcore.auth.scram import ITERATIONS, ITERATIONS_MIN, Verifier
 from mqttcore.errors import PasswordFileError
@@ -103,11 +103,8 @@ def ask() -> bytes:
 
 
 def write(path: pathlib.Path, users: dict[str, str]) -> None:
-    """Replaces the file in one step; only its owner may read it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.writelines(f"{user}:{text}\n" for user, text in users.items())
-    os.replace(name, path)
+    """Replaces the file in one step. Only its owner may read a new one."""
+    replace_file(path, "".join(f"{user}:{text}\n" for user, text in users.items()))
 
 
 if __name__ == "__main__":

@@ -160,6 +160,21 @@ def test_a_line_that_is_being_written_is_no_fault(
     assert capsys.readouterr().out.startswith("3 entries")
 
 
+def test_a_file_that_is_removed_meanwhile_is_one_of_the_older_entries(
+    broker: Broker,
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    three_bans(broker)
+    file = file_of(folder)
+    gone = file.with_name("1999-01-01T00-00-00Z.jsonl")
+    monkeypatch.setattr(pathlib.Path, "glob", lambda *_: iter([gone, file]))
+
+    assert audit.main(["verify", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("3 entries")
+
+
 def test_changes_are_shown_to_people_and_programs(
     broker: Broker, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,7 +182,7 @@ def test_changes_are_shown_to_people_and_programs(
 
     assert audit.main(["show", str(folder)]) == 0
     line = capsys.readouterr().out
-    assert "the program (python): ban client_id a\\u001b[2J reason=x: done" in line
+    assert "the program (python): ban client_id a\\x1b[2J reason=x: done" in line
     assert audit.main(["show", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["target"] == "client_id a\x1b[2J"
     for other in (["--since", "9999"], ["--who", "nobody"]):

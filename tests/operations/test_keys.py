@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import os
 import pathlib
 import stat
+import tomllib
 from contextlib import closing
 
 import pytest
@@ -104,3 +106,45 @@ def test_a_link_stays(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
     assert link.is_symlink()
     assert "[[keys]]" in file.read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes files of others")
+def test_a_file_of_the_broker_user_stays_its_own_when_root_changes_it(
+    file: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made(file, "a", "--scope", "view") == 0
+    os.chown(file, 12345, 54321)
+
+    assert made(file, "b", "--scope", "view") == 0
+    assert keys.main(["revoke", str(file), "a"]) == 0
+
+    found = file.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 54321, 0o600)
+    text = file.read_text()
+
+    def refused(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(os, "fchown", refused)
+    assert keys.main(["revoke", str(file), "b"]) == 1
+    assert "not yours" in capsys.readouterr().err
+    assert file.read_text() == text
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+def test_names_of_keys_have_no_control_characters_and_are_written_as_toml(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a\x7f", "a\x1b", "a\u009b"):
+        assert made(file, name, "--scope", "view") == 1
+        assert "control characters" in capsys.readouterr().err
+    file.write_text('[[keys]]\nname = "a\\u007f"\nsha256 = "0"\nscopes = ["view"]\n')
+    file.chmod(0o600)
+
+    assert made(file, "b", "--scope", "view") == 0
+
+    names = [key["name"] for key in tomllib.loads(file.read_text())["keys"]]
+    assert names == ["a\x7f", "b"]
+    capsys.readouterr()
+    assert keys.main(["list", str(file)]) == 0
+    assert "a\\x7f: view" in capsys.readouterr().out

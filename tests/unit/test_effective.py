@@ -14,6 +14,12 @@ password_file = "shown"
 url = "db://user:hidden@host/x"
 level = 3
 peers = [{ api_key = "hidden", name = "shown" }]
+secrets = { db = "hidden" }
+signing_key = "hidden"
+passphrase = "hidden"
+pwd = "hidden"
+dsn = "host=x password=hidden"
+hook = "https://host/?token=hidden&b=hidden#top"
 """
 
 
@@ -31,5 +37,11 @@ def test_secrets_of_plugins_are_masked(tmp_path: pathlib.Path) -> None:
         "plugins[0].config.level": 3,
         "plugins[0].config.peers[0].api_key": "***",
         "plugins[0].config.peers[0].name": "shown",
+        "plugins[0].config.secrets.db": "***",
+        "plugins[0].config.signing_key": "***",
+        "plugins[0].config.passphrase": "***",
+        "plugins[0].config.pwd": "***",
+        "plugins[0].config.dsn": "***",
+        "plugins[0].config.hook": "https://host/?***#top",
     }
     assert not any("hidden" in str(key.value) for key in found)

@@ -287,6 +287,19 @@ def test_the_tool_writes_what_the_plugin_reads(
     assert os.listdir(tmp_path) == ["passwords"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes files of others")
+def test_a_file_that_the_tool_rewrites_keeps_its_owner_and_rights(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "passwords"
+    path.write_text(f"joe:{PBKDF2}\njim:{PBKDF2}\n")
+    path.chmod(0o640)
+    os.chown(path, 0, 12345)
+
+    assert passwd.main([str(path), "joe", "--delete"]) == 0
+
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (0, 12345, 0o640)
+
+
 def test_the_tool_removes_users(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "passwords"
     path.write_text(f"joe:{PBKDF2}\njim:{PBKDF2}\n")

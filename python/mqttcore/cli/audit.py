@@ -8,15 +8,16 @@ Exit status: 0 all is well, 1 the log cannot be read or was changed, 2 the comma
 """
 
 import argparse
+import contextlib
 import hashlib
-import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mqttcore.cli.table import printable
 from mqttcore.errors import MqttError
 
 FIRST: Final = "0" * 64
@@ -71,26 +72,31 @@ def parser() -> argparse.ArgumentParser:
 
 def verify(options: argparse.Namespace) -> int:
     """Checks the chain of hashes."""
-    found = list(lines(options.directory))
-    for before, after in itertools.pairwise(found):
-        if after.fields.get("prev") != before.hash:
+    first: Line | None = None
+    last: Line | None = None
+    entries = lost = 0
+    has_head = options.head is None
+    for line in lines(options.directory):
+        if last is not None and line.fields.get("prev") != last.hash:
             raise AuditError(
-                f"{after.place}: it does not follow the line before: one of them was changed, or"
+                f"{line.place}: it does not follow the line before: one of them was changed, or"
                 " lines between them were removed"
             )
-    if options.head is not None and all(line.hash != options.head for line in found):
+        first, last = first or line, line
+        entries, lost = entries + 1, lost + line.fields.get("lost", 0)
+        has_head = has_head or line.hash == options.head
+    if not has_head:
         raise AuditError(
             f"{options.directory}: no line has the hash {options.head}: lines were removed at the"
             " end, or the log was written anew"
         )
-    if not found:
+    if first is None or last is None:
         print("no entries")
         return 0
-    lost = sum(line.fields.get("lost", 0) for line in found)
-    if found[0].fields.get("prev") != FIRST:
-        print(f"older entries were removed; the first one left: {found[0].place}")
-    print(f"{len(found)} entries; {lost} were lost because they could not be written")
-    print(f"head: {found[-1].hash}")
+    if first.fields.get("prev") != FIRST:
+        print(f"older entries were removed; the first one left: {first.place}")
+    print(f"{entries} entries; {lost} were lost because they could not be written")
+    print(f"head: {last.hash}")
     return 0
 
 
@@ -114,11 +120,6 @@ def text_of(fields: dict[str, Any]) -> str:
     return f"{fields.get('ts')} {who} ({way}): {what}: {fields.get('result')}{lost}"
 
 
-def printable(text: str) -> str:
-    """Escapes characters that a terminal may obey."""
-    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
-
-
 def lines(directory: pathlib.Path) -> Iterator[Line]:
     """The lines of all files, oldest first.
 
@@ -131,12 +132,22 @@ def lines(directory: pathlib.Path) -> Iterator[Line]:
     if not folder.is_dir():
         raise AuditError(f"{folder}: there is no audit log")
     for file in sorted(folder.glob("*.jsonl")):
-        text = file.read_bytes()
-        for number, line in enumerate(text.split(b"\n")[:-1], start=1):
-            place = f"{file}:{number}"
-            yield Line(
-                place=place, hash=hashlib.sha256(line).hexdigest(), fields=fields_of(line, place)
-            )
+        # The broker may remove the oldest file meanwhile; a file that is missing between others
+        # breaks the chain.
+        with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
+            yield from lines_of(opened, file)
+
+
+def lines_of(opened: Iterable[bytes], file: pathlib.Path) -> Iterator[Line]:
+    """The complete lines of a file."""
+    for number, whole in enumerate(opened, start=1):
+        line = whole.removesuffix(b"\n")
+        if line == whole:
+            return
+        place = f"{file}:{number}"
+        yield Line(
+            place=place, hash=hashlib.sha256(line).hexdigest(), fields=fields_of(line, place)
+        )
 
 
 def fields_of(line: bytes, place: str) -> dict[str, Any]:

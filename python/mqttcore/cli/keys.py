@@ -14,17 +14,22 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import secrets
 import sys
 import tomllib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mqttcore._replace import replace_file
+from mqttcore.cli.table import printable
 from mqttcore.errors import MqttError
 
 SCOPES: Final = ("view", "payload", "operate", "admin", "rows", "publish")
 KEYS_MAX: Final = 1_000
 NAME_BYTES: Final = 128
+CONTROL: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
+"""No name has such a character: the broker refuses the whole file."""
 SECRET_BYTES: Final = 32
 OTHERS: Final = 0o077
 """The rights that nobody but the owner may have."""
@@ -88,8 +93,10 @@ def new(options: argparse.Namespace) -> None:
     """Adds a key."""
     keys = read(options.file)
     name: str = options.name
-    if not name or len(name.encode()) > NAME_BYTES or not name.isprintable():
-        raise KeyFileError(f"a name has 1 to {NAME_BYTES} printable bytes: {name!r}")
+    if not name or len(name.encode()) > NAME_BYTES or CONTROL.search(name):
+        raise KeyFileError(
+            f"a name has 1 to {NAME_BYTES} bytes, and no control characters: {name!r}"
+        )
     if any(key["name"] == name for key in keys):
         raise KeyFileError(f"a key named {name!r} exists")
     if len(keys) >= KEYS_MAX:
@@ -114,7 +121,7 @@ def show(options: argparse.Namespace) -> None:
     for key in read(options.file):
         streams = f", streams {', '.join(key['streams'])}" if "streams" in key else ""
         expires = f", expires {key['expires']}" if "expires" in key else ""
-        print(f"{key['name']}: {', '.join(key['scopes'])}{streams}{expires}")
+        print(printable(f"{key['name']}: {', '.join(key['scopes'])}{streams}{expires}"))
 
 
 def revoke(options: argparse.Namespace) -> None:
@@ -164,30 +171,18 @@ def is_key(key: object) -> bool:
 
 
 def write(file: pathlib.Path, keys: list[Key]) -> None:
-    """Replaces the file at once; if it is a symbolic link, its target."""
-    place = file.resolve()
-    temporary = place.with_name(f".{place.name}.tmp-{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(opened, "w", encoding="utf-8") as text:
-            text.write("\n".join(map(toml, keys)))
-            text.flush()
-            os.fsync(text.fileno())
-        temporary.replace(place)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    """Replaces the file."""
+    replace_file(file, "\n".join(map(toml, keys)))
+
+
+def quoted(value: object) -> str:
+    """Strings as TOML: those of JSON, but for U+007F."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def toml(key: Key) -> str:
-    """A key as TOML. JSON has the same strings, but for characters that no name has."""
-    name = json.dumps(key["name"], ensure_ascii=False)
+    """A key as TOML."""
+    name = quoted(key["name"])
     lines = [
         "[[keys]]",
         f"name = {name}",
@@ -195,7 +190,7 @@ def toml(key: Key) -> str:
         f"scopes = {json.dumps(key['scopes'])}",
     ]
     if "streams" in key:
-        lines.append(f"streams = {json.dumps(key['streams'], ensure_ascii=False)}")
+        lines.append(f"streams = {quoted(key['streams'])}")
     if "expires" in key:
         lines.append(f"expires = {key['expires'].isoformat()}")
     return "\n".join(lines) + "\n"

@@ -11,10 +11,14 @@ from mqttcore._schema import Entry, Table, entry_of, field_types
 from mqttcore.config.reading import Loaded
 
 MASK: Final = "***"
-SECRET: Final = re.compile(r"(?i)password|passwd|secret|token|credential|api_?key|private")
-"""Names of plugins' keys whose values are not shown, unless they end in ``_file``."""
+SECRET: Final = re.compile(
+    r"(?i)pass|pwd|secret|token|credential|api_?key|private|signing|hmac|salt|seed|dsn|key$"
+)
+"""Names of plugins' keys and tables whose values are not shown, unless they end in ``_file``."""
 USER_PART: Final = re.compile(r"//[^/@\s]+@")
 """User and password in a URL."""
+QUERY: Final = re.compile(r"(\w://[^\s?#]*)\?[^\s#]*")
+"""A URL with a query, which often has a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +73,14 @@ def raw(entry: Entry, name: str) -> Iterator[Key]:
 
 
 def masked(name: str, value: object) -> object:
-    """A value of a plugin, without secrets."""
-    key = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
-    if SECRET.search(key) and not key.endswith("_file"):
+    """A value of a plugin, without secrets. What is one is told by any part of its name."""
+    inside = name.partition(".config")[2] or name
+    parts = re.sub(r"\[\d+\]", "", inside).split(".")
+    if any(SECRET.search(part) and not part.endswith("_file") for part in parts):
         return MASK
-    return USER_PART.sub(f"//{MASK}@", value) if isinstance(value, str) else plain(value)
+    if not isinstance(value, str):
+        return plain(value)
+    return QUERY.sub(rf"\1?{MASK}", USER_PART.sub(f"//{MASK}@", value))
 
 
 def plain(value: object) -> object:
