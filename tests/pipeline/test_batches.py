@@ -16,8 +16,9 @@ import pandas as pd
 import pyarrow.dataset
 import pytest
 from mqttcore.errors import PipelineError
-from mqttcore.pipeline.batches import BatchWriter, advanced
-from mqttcore.pipeline.config import Gold, Pipeline, Source, microseconds
+from mqttcore.pipeline.batches import BatchWriter, advanced, totals_of
+from mqttcore.pipeline.config import Alert, Gold, Pipeline, Source, microseconds
+from mqttcore.pipeline.files import replace_file
 from mqttcore.pipeline.progress import JsonLines, iso
 from mqttcore.pipeline.run import run
 from mqttcore.pipeline.table_files import overlaps
@@ -186,6 +187,57 @@ def test_rule_9_a_pipeline_that_dies_between_two_tables_goes_on_where_it_was(
     check(tmp_path, WATERMARK)
 
 
+def test_rule_9_parquet_tables_take_a_batch_again_that_died_before_its_note(
+    spark: SparkSession, tmp_path: Path, make_stream: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = ["silver", "by_minute"]
+
+    def die(path: Path, text: str) -> None:
+        table = path.parent.parent.name
+        if table in deaths and json.loads(text)["batch"] == 4:
+            deaths.remove(table)
+            raise PipelineError("out of luck")
+        replace_file(path, text)
+
+    make_stream().seal(rows(NOISY))
+    chosen = noisy(tmp_path, format="parquet", gold=GOLD[:2])
+    monkeypatch.setattr("mqttcore.pipeline.tables.replace_file", die)
+    for _ in range(2):
+        with pytest.raises(PipelineError, match="out of luck"):
+            run(chosen, spark=spark, once=True)
+
+    run(chosen, spark=spark, once=True)
+
+    assert not deaths
+    silver = parquet_rows(tmp_path, "silver")
+    assert len(silver) == len(NOISY) - 5 - 3
+    for gold in GOLD[:2]:
+        found = kept_windows(parquet_rows(tmp_path, gold.name))
+        assert found == windows_of(silver, gold, WATERMARK)
+
+
+def test_a_renamed_pipeline_is_refused(
+    spark: SparkSession, tmp_path: Path, make_stream: Make
+) -> None:
+    folder = make_stream()
+    folder.seal(rows(NOISY[:9]))
+    run(noisy(tmp_path), spark=spark, once=True)
+    folder.seal(rows(NOISY[9:], base=9))
+
+    with pytest.raises(PipelineError, match=r"none of the name new.bronze"):
+        run(noisy(tmp_path, name="new"), spark=spark, once=True)
+    run(noisy(tmp_path), spark=spark, once=True)
+
+    check(tmp_path, WATERMARK)
+
+
+def parquet_rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of a Parquet table."""
+    files = sorted((folder / "tables" / table).glob("*.parquet"))
+    found: list[dict[str, Any]] = pyarrow.dataset.dataset(files).to_table().to_pylist()
+    return found
+
+
 def test_parquet_tables_hold_the_same(
     spark: SparkSession, tmp_path: Path, make_stream: Make
 ) -> None:
@@ -193,11 +245,7 @@ def test_parquet_tables_hold_the_same(
 
     run(noisy(tmp_path, format="parquet"), spark=spark, once=True)
 
-    def kept(table: str) -> list[dict[str, Any]]:
-        files = sorted((tmp_path / "tables" / table).glob("*.parquet"))
-        found: list[dict[str, Any]] = pyarrow.dataset.dataset(files).to_table().to_pylist()
-        return found
-
+    kept = functools.partial(parquet_rows, tmp_path)
     assert len(kept("bronze")) == len(NOISY)
     assert len(kept("quarantine")) == 5
     silver = kept("silver")
@@ -288,6 +336,45 @@ def test_the_watermark_never_goes_back(
     assert advanced(mark, reached, 10) == new
 
 
+def part(newest: int | None, received: int | None) -> Any:  # noqa: ANN401 -- as a row of Spark
+    """The figures of a partition; seconds."""
+    from pyspark.sql import Row
+
+    return Row(rows=1, valid=1, late=0, oldest=newest, newest=newest, received=received)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reached"),
+    [
+        ([], None),
+        ([part(None, None)], None),
+        ([part(1_000, 1_000), part(None, None)], 1_000),
+        # a backlog: the broker received these messages 400 s apart
+        ([part(1_000, 1_000), part(600, 600)], 600),
+        ([part(1_000, 1_000), part(995, 1_000)], 995),
+        # the clock of a device stands, or is far behind
+        ([part(1_000, 1_000), part(0, 1_000)], 990),
+        ([part(1_000, 1_000), part(0, 600)], 590),
+        # messages of the past that are sent now
+        ([part(50, 1_000), part(45, 1_001)], 45),
+    ],
+)
+def test_a_clock_that_stands_does_not_hold_the_watermark_back(
+    parts: list[Any], reached: int | None
+) -> None:
+    assert totals_of(parts, 10).reached_us == reached
+
+
+def test_what_a_device_with_a_clock_that_stands_sends_becomes_late() -> None:
+    """Alone in its partition, in each batch."""
+    mark = None
+    for now in range(0, 5 * 3_600, 3_600):
+        reached = totals_of([part(now, now), part(0, now)], 600).reached_us
+        mark = advanced(mark, reached, 600)
+
+    assert mark == 4 * 3_600 - 1_200
+
+
 @pytest.mark.parametrize(
     ("since", "until", "reads"),
     [
@@ -327,7 +414,6 @@ def test_alerts_of_all_tables_are_published_at_once(
 ) -> None:
     """One commit for a batch: a second one of its name would be taken for a repeat."""
     from mqttcore.pipeline.alerts import AlertPublisher
-    from mqttcore.pipeline.config import Alert
 
     published: list[tuple[int, list[str]]] = []
 
@@ -358,3 +444,57 @@ def test_a_writer_has_a_table_for_each_name(tmp_path: Path) -> None:
 
     assert made == ["bronze", "quarantine", "silver", "by_minute", "sliding", "rare"]
     assert deltalake.DeltaTable.is_deltatable(str(tmp_path)) is False
+
+
+class KeptTable:
+    """A table in memory that knows only what it has seen."""
+
+    def __init__(self, name: str) -> None:
+        self.path = Path(name)
+        self.last = Seen()
+        self.added: list[Any] = []
+
+    def seen(self, batch: Batch) -> Seen:
+        """The last batch."""
+        assert batch.query == "q"
+        return self.last
+
+    def append(self, rows: Any, batch: Batch, *, mark_us: int | None = None) -> int | None:  # noqa: ANN401 -- of any kind
+        """Takes each batch."""
+        before = self.last.mark_us
+        self.last = Seen(number=batch.number, mark_us=mark_us, mark_before_us=before)
+        self.added.append(rows)
+        return 1
+
+    def rows(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- no rows of Spark
+        """Whatever there is."""
+        return "silver"
+
+    def tidy(self) -> None:
+        """Nothing to do."""
+
+
+def test_a_gold_table_that_comes_later_has_no_alerts_for_the_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_: object, after_us: int | None, up_to_us: int) -> tuple[int | None, int]:
+        return after_us, up_to_us
+
+    monkeypatch.setattr("mqttcore.pipeline.batches.windows", lambda rows, *_: rows)
+    monkeypatch.setattr("mqttcore.pipeline.batches.closed", closed)
+    monkeypatch.setattr("mqttcore.pipeline.batches.alert_messages", lambda rows, _: rows)
+    alert = Alert(name="hot", table="by_minute", when="highest > 90", topic="'alerts/hot'")
+    tables: dict[str, KeptTable] = {}
+
+    def table(name: str) -> KeptTable:
+        return tables.setdefault(name, KeptTable(name))
+
+    writer = BatchWriter(noisy(tmp_path, gold=GOLD[:1], alerts=(alert,)), table)
+    rows: Any = None
+    published: list[Any] = []
+    for number, before_us, up_to_us in [(7, 700, 800), (8, 800, 900), (8, 800, 900)]:
+        batch = Batch(name="p", query="q", number=number, starts=(number,), ends=(number + 1,))
+        published += writer._close(GOLD[0], rows, batch, before_us, up_to_us)
+
+    assert tables["by_minute"].added[:2] == [(None, 800), (800, 900)]
+    assert published == [(700, 800), (800, 900), (800, 900)]

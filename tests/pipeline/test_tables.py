@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from mqttcore.errors import PipelineError
-from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, is_next
+from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Seen, is_next
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +62,47 @@ def test_rule_9_a_batch_that_neither_follows_nor_repeats_is_refused(
 ) -> None:
     with pytest.raises(PipelineError, match=fault):
         is_next(Path("t"), batch, last, (60, 40))
+
+
+@pytest.mark.parametrize("batch", [FIRST, SECOND], ids=["repeated", "next"])
+def test_rule_9_a_batch_of_a_renamed_pipeline_is_refused(batch: Batch) -> None:
+    renamed = dataclasses.replace(batch, name="new.silver")
+
+    with pytest.raises(PipelineError, match=r"none of the name new.silver: .* Give it that name"):
+        is_next(Path("t"), renamed, 0, None)
+
+
+def test_a_parquet_table_knows_its_query_under_another_name(tmp_path: Path) -> None:
+    book = tmp_path / "_batches" / "p.silver.json"
+    book.parent.mkdir()
+    book.write_text('{"query": "one", "batch": 3, "ends": [60, 40], "watermark": 7}')
+    table = ParquetTable(tmp_path)
+
+    assert table.seen(FIRST) == Seen(number=3, ends=(60, 40), mark_us=7)
+    assert table.seen(at(name="new.silver")) == Seen(number=3)
+    assert table.seen(at(query="two")) == Seen(ends=(60, 40), mark_us=7)
+
+
+def test_a_batch_that_comes_again_does_not_read_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`append` removes them: a crash before the note of the batch left them."""
+    table, read = ParquetTable(tmp_path), list[list[str]]()
+    for name in ("one-0000000000-00000", "one-0000000001-00000", "two-0000000001-00000"):
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"{name}.parquet")
+
+    def rows_between(_: object, files: list[Path], *__: object, **___: object) -> None:
+        read.append([file.stem for file in files])
+
+    monkeypatch.setattr("mqttcore.pipeline.tables.rows_between", rows_between)
+    like: Any = None
+    table.rows(like, "id", since_us=None, until_us=None, before=SECOND)
+    table.rows(like, "id", since_us=None, until_us=None)
+
+    assert read == [
+        ["one-0000000000-00000", "two-0000000001-00000"],
+        ["one-0000000000-00000", "one-0000000001-00000", "two-0000000001-00000"],
+    ]
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:

@@ -64,7 +64,7 @@ class Totals:
     newest_us: int | None
     """The last one."""
     reached_us: int | None
-    """The last one in the partition where that is earliest."""
+    """The time up to which all partitions are read; see `totals_of`."""
 
 
 class BatchWriter:
@@ -122,7 +122,7 @@ class BatchWriter:
             added = self._tables["silver"].append(fresh, silver, mark_us=new_us)
             messages = self._messages("silver", fresh)
             for gold in self._pipeline.gold:
-                messages += self._close(gold, valid(rows), batch, new_us)
+                messages += self._close(gold, valid(rows), batch, mark_us, new_us)
             self._alerts.publish(messages, batch)
         finally:
             if is_read_twice:
@@ -152,10 +152,11 @@ class BatchWriter:
                 f.count_if(f.col(FAULT).startswith(LATE)).alias("late"),
                 f.min(f.when(is_valid, time_us)).alias("oldest"),
                 f.max(f.when(is_valid, time_us)).alias("newest"),
+                f.max(f.when(is_valid, f.unix_micros("timestamp"))).alias("received"),
             )
             .collect()
         )
-        return totals_of(parts)
+        return totals_of(parts, self._delay_us)
 
     def _fresh(
         self, rows: "DataFrame", batch: Batch, mark_us: int | None, totals: Totals
@@ -173,17 +174,23 @@ class BatchWriter:
         if silver.event_time in silver.dedupe and totals.newest_us is not None:
             since_us, until_us = totals.oldest_us, totals.newest_us + 1
         known = self._tables["silver"].rows(
-            good, silver.event_time, since_us=since_us, until_us=until_us
+            good, silver.event_time, since_us=since_us, until_us=until_us, before=batch
         )
         once = first_of_each(good, silver.dedupe)
         return unknown(once, before_batch(known, batch.starts), silver.dedupe)
 
     def _close(
-        self, gold: Gold, silver: "DataFrame", batch: Batch, up_to_us: int | None
+        self,
+        gold: Gold,
+        silver: "DataFrame",
+        batch: Batch,
+        mark_us: int | None,
+        up_to_us: int | None,
     ) -> "list[DataFrame]":
         """Appends the windows that end at or before the watermark; returns messages of alerts.
 
-        ``silver`` has the columns of silver.
+        ``silver`` has the columns of silver, whose watermark was ``mark_us`` and is ``up_to_us``.
+        A table that was added later has no alerts for windows that had ended before.
 
         Raises:
             PipelineError: the table has windows behind the watermark of silver.
@@ -204,9 +211,11 @@ class BatchWriter:
             silver, self._pipeline.silver.event_time, since_us=since_us, until_us=up_to_us
         )
         made = windows(kept, self._pipeline.silver, gold)
-        made = made.limit(0) if up_to_us is None else closed(made, after_us, up_to_us)
-        table.append(made, own, mark_us=up_to_us)
-        return self._messages(gold.name, made)
+        if up_to_us is None:
+            table.append(made.limit(0), own)
+            return []
+        table.append(closed(made, after_us, up_to_us), own, mark_us=up_to_us)
+        return self._messages(gold.name, closed(made, mark_us, up_to_us))
 
     def _messages(self, table: str, rows: "DataFrame") -> "list[DataFrame]":
         """What the alerts on a table publish for these rows."""
@@ -214,26 +223,35 @@ class BatchWriter:
         return [alert_messages(rows, alert) for alert in alerts]
 
 
-def totals_of(parts: "Sequence[Row]") -> Totals:
-    """The sum of what the partitions of a batch have."""
-    oldest = [part.oldest for part in parts if part.oldest is not None]
-    newest = [part.newest for part in parts if part.newest is not None]
+def totals_of(parts: "Sequence[Row]", delay_us: int) -> Totals:
+    """The sum of what the partitions of a batch have.
+
+    All partitions are read up to the newest event time of the slowest one: while a backlog is read,
+    partitions may be at different times. Partitions are at most as far apart as the times at which
+    the broker received their messages, and the delay of the watermark. An event time that is older
+    than that is the fault of a device's clock, and others do not wait for it.
+    """
+    timed = [part for part in parts if part.newest is not None]
+    newest_us = max((part.newest for part in timed), default=None)
+    received_us = max((part.received for part in timed), default=None)
+
+    def reached_us(part: "Row") -> int:
+        newest: int = part.newest
+        held: int = newest_us - (received_us - part.received) - delay_us
+        return max(newest, held)
+
     return Totals(
         rows=sum(part["rows"] for part in parts),
         valid=sum(part.valid for part in parts),
         late=sum(part.late for part in parts),
-        oldest_us=min(oldest, default=None),
-        newest_us=max(newest, default=None),
-        reached_us=min(newest, default=None),
+        oldest_us=min((part.oldest for part in timed), default=None),
+        newest_us=newest_us,
+        reached_us=min(map(reached_us, timed), default=None),
     )
 
 
 def advanced(mark_us: int | None, reached_us: int | None, delay_us: int) -> int | None:
-    """The watermark after a batch; it never goes back.
-
-    It follows the partition whose newest message is oldest: while a backlog is read, partitions
-    may be at different times.
-    """
+    """The watermark after a batch; it never goes back."""
     if reached_us is None:
         return mark_us
     new_us = reached_us - delay_us

@@ -236,7 +236,9 @@ class Silver:
     valid: tuple[Sql, ...] = ()
     """Conditions; a message that fails one, or has nothing to say to it, goes to quarantine."""
     dedupe: tuple[Name, ...] = ()
-    """Columns that make two messages the same one, within the watermark."""
+    """Columns that make two messages the same one, within the watermark at least: a batch keeps one
+    message of a key. Columns without the event time have to be unique, not a counter that begins
+    again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,11 +96,18 @@ class PipelineTable(Protocol):
         """
 
     def rows(
-        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+        self,
+        like: "DataFrame",
+        column: str,
+        *,
+        since_us: int | None,
+        until_us: int | None,
+        before: Batch | None = None,
     ) -> "DataFrame":
         """The rows whose ``column`` is in ``[since_us, until_us)``, in unix microseconds.
 
-        ``like`` has the columns of the table. Files without such rows are not read.
+        ``like`` has the columns of the table. Files without such rows are not read, and none that
+        `append` removes when it takes the batch ``before``.
         """
 
     def tidy(self) -> None:
@@ -121,6 +128,11 @@ def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | N
     """
     if not batch.ends:
         return last is None or batch.number > last
+    if ends is None and last is not None:
+        raise PipelineError(
+            f"{table}: has batches of this query, but none of the name {batch.name}: the pipeline"
+            f" had another name. Give it that name again, or remove its tables and its checkpoint"
+        )
     if ends is None or (last is not None and batch.number < last):
         return ends is None
     is_repeat = batch.number == last
@@ -202,7 +214,13 @@ class DeltaTable:
             logging.getLogger(__name__).warning("%s: compaction failed: %s", self.path, error)
 
     def rows(
-        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+        self,
+        like: "DataFrame",
+        column: str,
+        *,
+        since_us: int | None,
+        until_us: int | None,
+        before: Batch | None = None,
     ) -> "DataFrame":
         """See `PipelineTable.rows`."""
         import deltalake
@@ -287,11 +305,12 @@ class ParquetTable:
 
     def seen(self, batch: Batch) -> Seen:
         """See `PipelineTable.seen`."""
-        book = self._book(batch)
-        known = json.loads(book.read_text()) if book.exists() else {}
+        books = {book: json.loads(book.read_text()) for book in self.path.glob("_batches/*.json")}
+        numbers = [book["batch"] for book in books.values() if book["query"] == batch.query]
+        known = books.get(self._book(batch), {})
         ends = known.get("ends")
         return Seen(
-            number=known["batch"] if known.get("query") == batch.query else None,
+            number=max(numbers, default=None),
             ends=tuple(ends) if ends else None,
             mark_us=known.get(MARK),
             mark_before_us=known.get(f"{MARK}_before"),
@@ -302,8 +321,8 @@ class ParquetTable:
         book, seen = self._book(batch), self.seen(batch)
         if not is_next(self.path, batch, seen.number, seen.ends):
             return None
-        name = f"{batch.query}-{batch.number:010}"
-        for stale in self.path.glob(f"{name}-*.parquet"):
+        name = stem(batch)
+        for stale in self._files(batch):
             stale.unlink()
         fresh = self.path / f"_{name}"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -320,16 +339,27 @@ class ParquetTable:
         return sum(int(file.rows) for file in written)
 
     def rows(
-        self, like: "DataFrame", column: str, *, since_us: int | None, until_us: int | None
+        self,
+        like: "DataFrame",
+        column: str,
+        *,
+        since_us: int | None,
+        until_us: int | None,
+        before: Batch | None = None,
     ) -> "DataFrame":
         """See `PipelineTable.rows`."""
         files = []
-        for file in sorted(self.path.glob("[!_.]*.parquet")):
+        leftover = self._files(before) if before else set()
+        for file in sorted(set(self.path.glob("[!_.]*.parquet")) - leftover):
             if file.name not in self._times:
                 self._times[file.name] = times_of(file, column)
             if overlaps(self._times[file.name], since_us, until_us):
                 files.append(file)
         return rows_between(like, files, column, since_us=since_us, until_us=until_us)
+
+    def _files(self, batch: Batch) -> set[Path]:
+        """The files of a batch."""
+        return set(self.path.glob(f"{stem(batch)}-*.parquet"))
 
     def _book(self, batch: Batch) -> Path:
         """The file that says what the table has."""
@@ -337,3 +367,8 @@ class ParquetTable:
 
     def tidy(self) -> None:
         """Does nothing: a reader of plain files would see rows twice, or not at all."""
+
+
+def stem(batch: Batch) -> str:
+    """How the names of the files of a batch begin."""
+    return f"{batch.query}-{batch.number:010}"
