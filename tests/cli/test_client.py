@@ -260,3 +260,50 @@ def test_what_is_not_printed_is_not_acknowledged(run: Run, qos: int, answer: int
         run("sub", "-p", port, "-t", "a", "-q", qos, "-c", "-i", "me", "-C", 1)
 
     assert seen == [bytes([answer, 2, 0, 7]), bytes.fromhex("e0 00")]
+
+
+@pytest.mark.parametrize("command", ["pub", "sub"])
+def test_control_characters_of_a_broker_are_escapes(run: Run, command: str) -> None:
+    told = "\x1b]0;owned\x07\x9b2J".encode()
+    properties = bytes([0x1F, 0, len(told)]) + told
+
+    def end(*packet: int) -> bytes:
+        body = bytes([*packet[1:], len(properties)]) + properties
+        return bytes([packet[0], len(body)]) + body
+
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+        if command == "sub":
+            line.sendall(bytes.fromhex("90 04 00 01 00 01"))
+        line.sendall(end(0xE0, 0x8B))
+
+    def refuse(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(end(0x20, 0, 0x87))
+
+    payload = ("-m", "x") if command == "pub" else ()
+    with server(lose, refuse) as port:
+        done = run(command, "-d", "-p", port, "-t", "a", "-q", 1, *payload)
+
+    assert done.status == 4
+    assert done.error.count(r"\x1b]0;owned\x07\x9b2J") == 2
+    assert done.error.replace("\n", "").isprintable()
+
+
+def test_quiet_means_no_word_about_reconnects(run: Run) -> None:
+    def lose(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        packets(line, 1)
+
+    def take(line: socket.socket) -> None:
+        lose(line)
+        line.sendall(bytes.fromhex("40 02 00 01"))
+        packets(line, 1)
+
+    with server(lose, take) as port:
+        done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1, "--quiet")
+
+    assert done == (0, "", "")

@@ -5,11 +5,13 @@ import http.client
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
 from mqttcore.cli.failure import NOT_DONE, REFUSED, UNREACHABLE, USAGE, CommandError, reporting
+from mqttcore.cli.terminal import printable, without_login
 from mqttcore.streams.client import connector
 
 PREFIX: Final = "/api/v1"
@@ -23,6 +25,7 @@ DATA_VARIABLE: Final = "MQTTCORE__DATA"
 
 Json = dict[str, Any]  # an answer of the API: docs/operations.md and /api/v1/openapi.json
 Query = Mapping[str, str | int | bool | None]
+KEY: Final = re.compile(rb"[!-~]+")
 STATUSES: Final = {400: USAGE, 401: REFUSED, 403: REFUSED, 429: REFUSED}
 """Exit statuses of HTTP statuses; the others are `NOT_DONE`."""
 
@@ -60,17 +63,15 @@ class Api:
             text = "which broker? Give --data DIR (its data folder) or --url URL"
             raise CommandError(text, status=USAGE)
         self._socket = "" if options.url else os.path.join(folder, SOCKET_NAME)
-        self.place: str = options.url or self._socket
+        self.place = without_login(options.url) if options.url else self._socket
         """Where the broker is, for messages."""
         try:
             connect = connector(options.url or f"unix:{self._socket}", PATIENCE_S)
-            key = options.key_file.read_text().strip() if options.key_file else ""
-        except ValueError as error:
-            raise CommandError(f"--url: {error}", status=USAGE) from error
-        except OSError as error:
-            raise CommandError(f"--key-file: {error}", status=USAGE) from error
+        except ValueError:
+            text = f"--url is http://HOST:PORT or https://HOST:PORT, not {self.place!r}"
+            raise CommandError(text, status=USAGE) from None
         self._connection = connect()
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = headers_of(options.key_file)
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +148,24 @@ class Api:
                 return
 
 
+def headers_of(key_file: pathlib.Path | None) -> dict[str, str]:
+    """The headers of all requests.
+
+    Raises:
+        CommandError: the file has no key.
+    """
+    if key_file is None:
+        return {}
+    try:
+        key = key_file.read_bytes().strip()
+    except OSError as error:
+        raise CommandError(f"--key-file: {error}", status=USAGE) from error
+    if not KEY.fullmatch(key):
+        text = f"--key-file {key_file}: the file has one line, the key, without spaces"
+        raise CommandError(text, status=USAGE)
+    return {"Authorization": f"Bearer {key.decode()}"}
+
+
 def asking(
     command: str,
     options: argparse.Namespace,
@@ -196,4 +215,4 @@ def whole(pages: Iterator[Json]) -> Json:
 def missing_parts(partial: Sequence[Json]) -> str:
     """What a list lacks, in a line; empty if it is whole."""
     shards = ", ".join(f"shard {part['shard']}: {part['why']}" for part in partial)
-    return f"the list is incomplete: {shards}" if shards else ""
+    return printable(f"the list is incomplete: {shards}") if shards else ""

@@ -9,6 +9,7 @@ from mqttcore.cli.client import Client
 from mqttcore.cli.connection import Endpoint
 from mqttcore.cli.failure import USAGE, CommandError
 from mqttcore.cli.message_properties import properties_of
+from mqttcore.cli.terminal import printable, without_login
 from mqttcore.packets import Connect, Packet, Publish, Will, reason_text
 
 TYPE_CHECKING = False
@@ -165,11 +166,16 @@ def read_url(options: argparse.Namespace) -> str | None:
     # urllib would take a tenth of the time of `pub`
     from urllib.parse import unquote, urlsplit
 
-    url = urlsplit(options.url)
-    if url.scheme not in ("mqtt", "mqtts") or not url.hostname:
-        text = f"--url is mqtt://HOST[:PORT][/TOPIC] or mqtts://..., not {options.url!r}"
+    try:
+        url = urlsplit(options.url)
+        host, port = url.hostname, url.port
+    except ValueError:
+        host = None
+    if not host or url.scheme not in ("mqtt", "mqtts"):
+        shown = without_login(options.url)
+        text = f"--url is mqtt://HOST[:PORT][/TOPIC] or mqtts://..., not {shown!r}"
         raise CommandError(text, status=USAGE)
-    options.host, options.port = url.hostname, url.port or options.port
+    options.host, options.port = host, port or options.port
     options.username = unquote(url.username) if url.username else options.username
     options.pw = unquote(url.password) if url.password else options.pw
     if url.scheme == "mqtts" and not (options.cafile or options.capath):
@@ -278,4 +284,4 @@ def printed(direction: str, packet: Packet) -> None:
     if isinstance(packet, Publish):
         facts.append(f"{len(packet.payload)} bytes")
     line = f"{direction} {type(packet).__name__.upper()} {', '.join(facts)}".rstrip()
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

@@ -1,7 +1,6 @@
 """`mqttcore clients`: clients of a running broker."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -10,6 +9,7 @@ from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
 from mqttcore.cli.table import Column, Table, age, duration, print_facts
+from mqttcore.cli.terminal import json_text
 
 SORTS: Final = ("client_id", "queue", "inflight", "backlog", "connected_at")
 FOR_EVER: Final = 0xFFFF_FFFF
@@ -124,7 +124,7 @@ def show_client(api: Api, options: argparse.Namespace) -> int:
     in_flight = api.get(f"{path}/inflight", {"limit": 1_000})["items"]
     if options.json:
         found = {**client, "subscriptions": subscriptions, "inflight_messages": in_flight}
-        print(json.dumps(found, ensure_ascii=False))
+        print(json_text(found))
         return OK
     print_facts(facts(client))
     for columns, items in ((SUBSCRIPTIONS, subscriptions), (IN_FLIGHT, in_flight)):

@@ -1,7 +1,6 @@
 """`mqttcore conf`: checks a configuration, and shows the one of a running broker."""
 
 import argparse
-import json
 import os
 import pathlib
 import sys
@@ -13,11 +12,12 @@ from mqttcore.broker import Broker
 from mqttcore.cli.api import Api, endpoint_options
 from mqttcore.cli.failure import OK, USAGE, reporting
 from mqttcore.cli.table import Column, Table
+from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import ConfigError, MqttError
 
 COLUMNS: Final = (
     Column("KEY", lambda key: key["key"]),
-    Column("VALUE", lambda key: json.dumps(key["value"], ensure_ascii=False)),
+    Column("VALUE", lambda key: json_text(key["value"])),
     Column("SOURCE", lambda key: key["source"]),
 )
 
@@ -63,10 +63,10 @@ def check_configuration(options: argparse.Namespace) -> int:
             found = api.call("POST", "/config/check", body={})
         errors, warnings = found["errors"], found["warnings"]
     if options.json:
-        print(json.dumps({"errors": errors, "warnings": warnings}, ensure_ascii=False))
+        print(json_text({"errors": errors, "warnings": warnings}))
     else:
         for line in (*errors, *(f"warning: {warning}" for warning in warnings)):
-            print(line, file=sys.stderr)
+            print(*map(printable, line.splitlines()), sep="\n", file=sys.stderr)
         if not errors:
             print(f"{options.config or 'configuration'}: valid")
     return USAGE if errors else OK
@@ -93,7 +93,7 @@ def show_configuration(options: argparse.Namespace) -> int:
         if options.find in key["key"] and not (options.changed and key["source"] == "default")
     ]
     if options.json:
-        print(json.dumps({"items": keys}, ensure_ascii=False))
+        print(json_text({"items": keys}))
         return OK
     print(*Table(COLUMNS).lines(keys), sep="\n")
     return OK

@@ -1,7 +1,6 @@
 """`mqttcore explain`: what would become of a message, and which rule decides about a client."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -10,6 +9,7 @@ from mqttcore.cli.api import Api, Json, asking, endpoint_options, missing_parts
 from mqttcore.cli.failure import NOT_DONE, OK
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table
+from mqttcore.cli.terminal import json_text, printable
 
 STEPS: Final = (
     Column("STEP", lambda step: step["step"]),
@@ -82,7 +82,7 @@ def explain_delivery(api: Api, options: argparse.Namespace) -> int:
     found = api.call("POST", "/explain/delivery", body=body)
     receivers = found["receivers"]["items"]
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json_text(found))
     else:
         print_steps(found)
         if receivers:
@@ -98,7 +98,7 @@ def explain_access(api: Api, options: argparse.Namespace) -> int:
     body = {"client": options.client, "action": options.action, "topic": options.topic}
     found = api.call("POST", "/explain/access", body=body)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json_text(found))
     else:
         print_steps(found)
     return OK if found["verdict"] in PASSING else NOT_DONE
@@ -106,7 +106,7 @@ def explain_access(api: Api, options: argparse.Namespace) -> int:
 
 def print_steps(found: Json) -> None:
     """Prints the verdict and the steps."""
-    print(found["verdict"])
+    print(printable(found["verdict"]))
     print()
     print(*Table(STEPS).lines(found["steps"]), sep="\n")
 

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from mqttcore.cli.terminal import printable
+
 OK: Final = 0
 NOT_DONE: Final = 1
 USAGE: Final = 2
@@ -27,5 +29,10 @@ def reporting(command: str, act: Callable[[], int], *, is_quiet: bool = False) -
         return act()
     except CommandError as error:
         if not is_quiet:
-            print(f"mqttcore {command}: {error}", file=sys.stderr)
+            tell(command, str(error))
         return error.status
+
+
+def tell(command: str, text: str) -> None:
+    """Prints a line of a command on standard error."""
+    print(f"mqttcore {command}: {printable(text)}", file=sys.stderr)

@@ -1,7 +1,6 @@
 """Commands that print lists of the API, page by page."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,6 +8,7 @@ from typing import Final
 from mqttcore.cli.api import Api, Json, Query, missing_parts, whole
 from mqttcore.cli.failure import OK
 from mqttcore.cli.table import Column, Table
+from mqttcore.cli.terminal import json_text
 
 LIMIT: Final = 100
 
@@ -45,7 +45,7 @@ def print_list(
     """Prints a list as a table or as JSON; returns the exit status."""
     pages = api.pages(path, query, limit=options.limit)
     if options.json:
-        print(json.dumps(whole(pages), ensure_ascii=False))
+        print(json_text(whole(pages)))
         return OK
     print_pages(pages, columns)
     return OK

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqttcore.cli.failure import USAGE, CommandError
+from mqttcore.cli.terminal import json_text
 from mqttcore.packets import Properties, Publish
 
 SEQUENCE: Final = re.compile(
@@ -170,18 +171,18 @@ def as_json(message: Publish, now: float, *, is_raw: bool = False, is_pretty: bo
         found["mid"] = message.packet_id
     if message.properties:
         found["properties"] = properties_of(message.properties)
-    found |= payload_of(message, is_raw=is_raw)
-    return json.dumps(found, ensure_ascii=False, indent=2 if is_pretty else None)
+    try:
+        found |= payload_of(message, is_raw=is_raw)
+        return json_text(found, indent=2 if is_pretty else None)
+    except (ValueError, RecursionError) as error:
+        text = f"the payload on topic {message.topic!r} is not JSON: {error}"
+        raise CommandError(text) from error
 
 
 def payload_of(message: Publish, *, is_raw: bool) -> dict[str, object]:
     """The payload: as text, as JSON, or in base64."""
     if is_raw:
-        try:
-            return {"payload": json.loads(message.payload)}
-        except (ValueError, RecursionError) as error:
-            text = f"the payload on topic {message.topic!r} is not JSON: {error}"
-            raise CommandError(text) from error
+        return {"payload": json.loads(message.payload)}
     try:
         return {"payload": message.payload.decode()}
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from mqttcore.cli.client_options import (
     parser_of,
     read_url,
 )
-from mqttcore.cli.failure import OK, REFUSED, USAGE, CommandError, reporting
+from mqttcore.cli.failure import OK, REFUSED, USAGE, CommandError, reporting, tell
 from mqttcore.cli.message_properties import properties_of
 from mqttcore.errors import MqttError
 from mqttcore.packets import PubAck, PubComp, Publish, PubRec, encode_packet, reason_text
@@ -133,7 +133,7 @@ def publish(options: argparse.Namespace) -> int:
         options.property, "disconnect", version=VERSIONS[options.protocol_version]
     )
     with client_of(options) as client:
-        publisher = Publisher(client)
+        publisher = Publisher(client, is_quiet=options.quiet)
         client.connect()
         if options.stdin_line:
             publisher.publish_lines(message)
@@ -147,8 +147,9 @@ def publish(options: argparse.Namespace) -> int:
 class Publisher:
     """Publishes messages within the window, and connects again when the connection is lost."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, is_quiet: bool) -> None:
         self.client = client
+        self._is_quiet = is_quiet
         self._pauses = Pauses()
         self._published = 0
         self._acknowledged = 0
@@ -237,7 +238,8 @@ class Publisher:
         """Connects again, until that succeeds."""
         while True:
             pause_s = self._pauses.next_s()
-            print(f"mqttcore pub: {lost}; next attempt in {pause_s:g} s", file=sys.stderr)
+            if not self._is_quiet:
+                tell("pub", f"{lost}; next attempt in {pause_s:g} s")
             time.sleep(pause_s)
             try:
                 self.client.connect()

@@ -1,12 +1,12 @@
 """`mqttcore reload`: has a running broker read its configuration again."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
 from mqttcore.cli.api import Api, asking, endpoint_options
 from mqttcore.cli.failure import OK
+from mqttcore.cli.terminal import json_text, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,11 +29,11 @@ def reload(api: Api, options: argparse.Namespace) -> int:
     """Reloads; returns the exit status."""
     done = api.call("POST", "/reload")
     if options.json:
-        print(json.dumps(done, ensure_ascii=False))
+        print(json_text(done))
         return OK
-    print(f"changed: {', '.join(done['changed']) or 'nothing'}")
+    print(f"changed: {printable(', '.join(done['changed'])) or 'nothing'}")
     if done["needs_restart"]:
-        print(f"a restart is needed for: {', '.join(done['needs_restart'])}")
+        print(f"a restart is needed for: {printable(', '.join(done['needs_restart']))}")
     return OK
 
 

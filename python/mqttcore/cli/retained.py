@@ -11,7 +11,8 @@ from typing import Final, TextIO
 from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
-from mqttcore.cli.table import Column, duration, printable
+from mqttcore.cli.table import Column, duration
+from mqttcore.cli.terminal import json_text, printable
 
 COLUMNS: Final = (
     Column("TOPIC", lambda message: message["topic"]),
@@ -87,7 +88,7 @@ def get_message(api: Api, options: argparse.Namespace) -> int:
     """Prints one retained message."""
     message = api.get(path_of("retained", options.topic))
     if options.json:
-        print(json.dumps(message, ensure_ascii=False))
+        print(json_text(message))
         return OK
     sys.stdout.buffer.write(base64.b64decode(payload_of(message)))
     sys.stdout.buffer.flush()
@@ -112,7 +113,7 @@ def delete_messages(api: Api, options: argparse.Namespace) -> int:
         query |= {"dry_run": False, "count": options.yes}
     done = api.call("DELETE", "/retained", query=query)
     if options.json:
-        print(json.dumps(done, ensure_ascii=False))
+        print(json_text(done))
     else:
         print(f"{done['count']} retained messages {'match' if done['dry_run'] else 'removed'}")
         if done["dry_run"]:
@@ -130,7 +131,7 @@ def export_messages(api: Api, options: argparse.Namespace) -> int:
             message = api.get(path_of("retained", item["topic"]))
             payload_of(message)
             message.pop("payload", None)
-            print(json.dumps(message, ensure_ascii=False))
+            print(json_text(message))
     return OK
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mqttcore.cli.samples import Rates, Sample
-from mqttcore.cli.table import Column, Table, age, duration, printable
+from mqttcore.cli.table import Column, Table, age, duration
+from mqttcore.cli.terminal import printable
 
 PREFIXES: Final = ("", "k", "M", "G", "T")
 STEP: Final = 1_000

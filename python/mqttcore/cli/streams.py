@@ -1,7 +1,6 @@
 """`mqttcore streams`: streams of rows of a running broker."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -9,6 +8,7 @@ from typing import Final
 from mqttcore.cli.api import Api, asking, endpoint_options
 from mqttcore.cli.failure import OK
 from mqttcore.cli.table import Column, Table
+from mqttcore.cli.terminal import json_text
 
 COLUMNS: Final = (
     Column("STREAM", lambda row: row["name"]),
@@ -41,7 +41,7 @@ def list_streams(api: Api, options: argparse.Namespace) -> int:
     """Prints a line for each partition."""
     found = api.get("/streams")
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json_text(found))
         return OK
     rows = [
         {**stream, **bounds, "partition": number}

@@ -16,7 +16,7 @@ from mqttcore.cli.client_options import (
     parser_of,
     read_url,
 )
-from mqttcore.cli.failure import OK, REFUSED, TIMEOUT, USAGE, CommandError, reporting
+from mqttcore.cli.failure import OK, REFUSED, TIMEOUT, USAGE, CommandError, reporting, tell
 from mqttcore.cli.message_format import JSON_FORMAT, PAYLOAD, TOPIC_AND_PAYLOAD, MessageFormat
 from mqttcore.cli.message_properties import properties_of
 from mqttcore.errors import TopicFilterError
@@ -189,7 +189,7 @@ class Printer:
         try:
             raw = self._format.render(message, time.time())
         except CommandError as error:
-            print(f"mqttcore sub: {error}", file=sys.stderr)
+            tell("sub", str(error))
             return
         self.count += 1
         sys.stdout.buffer.write(raw)
@@ -265,7 +265,7 @@ class Subscriber:
         text = f"{self._client.endpoint} refused the subscription to {'; '.join(refused)}"
         if len(refused) == len(options.topic):
             raise CommandError(text, status=REFUSED)
-        print(f"mqttcore sub: {text}", file=sys.stderr)
+        tell("sub", text)
 
     def _turn(self) -> bool:
         """Waits for messages and prints them; returns whether more are wanted."""
@@ -301,7 +301,7 @@ class Subscriber:
             if self._deadline is not None:
                 pause_s = min(pause_s, max(self._deadline - time.monotonic(), 0))
             if not self._options.quiet:
-                print(f"mqttcore sub: {lost}; next attempt in {pause_s:g} s", file=sys.stderr)
+                tell("sub", f"{lost}; next attempt in {pause_s:g} s")
             time.sleep(pause_s)
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 return

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from mqttcore.cli.terminal import printable
+
 GAP: Final = "  "
 NARROWEST: Final = 8
 """A column is not cut to fewer characters."""
@@ -77,11 +79,6 @@ def text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return printable(str(value))
-
-
-def printable(raw: str) -> str:
-    """The text with control characters, and others that are not printable, as escapes."""
-    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in raw)
 
 
 def duration(seconds: float) -> str:

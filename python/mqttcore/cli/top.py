@@ -1,7 +1,6 @@
 """`mqttcore top`: rates, clients and shards of a running broker, again and again."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mqttcore.cli.api import Api, asking, endpoint_options, path_of
 from mqttcore.cli.failure import OK, USAGE, CommandError
 from mqttcore.cli.samples import Sample, as_json, rates, take
+from mqttcore.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from mqttcore.cli.screen import Terminal
@@ -84,7 +84,7 @@ def print_once(api: Api, options: argparse.Namespace) -> int:
     after = take(api, sort=options.sort, find=options.find, limit=CLIENTS)
     found = rates(before, after)
     if options.json:
-        print(json.dumps(as_json(after, found), ensure_ascii=False))
+        print(json_text(as_json(after, found)))
         return OK
     from mqttcore.cli.screen import Shown, lines
 

@@ -1,7 +1,6 @@
 """`mqttcore topics`: the tree of topics with retained messages of a running broker."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 from mqttcore.cli.api import Api, asking, endpoint_options
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural
-from mqttcore.cli.table import printable
+from mqttcore.cli.terminal import json_text, printable
 
 DEPTH: Final = 2
 
@@ -43,7 +42,7 @@ def tree(api: Api, options: argparse.Namespace) -> int:
     counts = count(topics(api, options.prefix), options.prefix, options.depth)
     if options.json:
         items = [{"topic": "/".join(path), "retained": number} for path, number in counts.items()]
-        print(json.dumps({"items": items}, ensure_ascii=False))
+        print(json_text({"items": items}))
         return OK
     for path in sorted(counts):
         print(f"{'  ' * (len(path) - 1)}{printable(path[-1]) or '(empty level)'}  {counts[path]}")
