@@ -142,6 +142,12 @@ def test_names_in_patterns(
     assert allows(grant(acl, user, client_id), "publish", topic) is is_allowed
 
 
+def test_a_name_that_makes_a_pattern_too_long_takes_all_patterns_away(write: Write) -> None:
+    acl = read_acl_file(write("topic read a\npattern read c/%c\npattern deny x\n"))
+
+    assert acl.rules_of(user=None, client_id="c" * 65_535) == (("read", "a"),)
+
+
 def test_a_name_makes_no_dollar_topic(write: Write) -> None:
     acl = read_acl_file(write("pattern %u/#\npattern $mine/%c\n"))
 

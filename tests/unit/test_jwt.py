@@ -81,6 +81,15 @@ def test_a_claim_that_would_change_a_rule_takes_it_away(tenant: object) -> None:
     assert answer.grant.deny == ("d/#",)
 
 
+@pytest.mark.parametrize("tenant", ["\ud800", "a\x00b", "x" * 5_000])
+def test_a_claim_that_no_topic_can_have_takes_the_rule_away(tenant: str) -> None:
+    rule = "%{tenant}" * 14
+    answer = asked(shared(publish=(rule, "plain")), hmac_token(claims(tenant=tenant)))
+
+    assert isinstance(answer, Allow)
+    assert list(answer.grant.publish) == ["plain"]
+
+
 def test_a_claim_with_a_mark_in_it_stays_what_it_is() -> None:
     answer = asked(shared(publish=("%{tenant}/x",)), hmac_token(claims(tenant="%u")))
 
@@ -108,12 +117,30 @@ def test_a_list_that_is_none_refuses_the_token(found: object) -> None:
     assert "not a list of topic filters" in refusal(plugin, hmac_token(claims(subs=found)))
 
 
-@pytest.mark.parametrize("password", [None, b"", b"secret", b"a.b", b"a.b.c.d", b"a b.c.d", b".."])
+@pytest.mark.parametrize(
+    "password",
+    [
+        None,
+        b"",
+        b"secret",
+        b"a.b",
+        b"a.b.c",
+        b"my.pass.word",
+        b"a.b.c.d",
+        b"a b.c.d",
+        b"..",
+        hmac_token(claims(), header=b"[1]"),
+        hmac_token(claims(), header={"typ": "JWT"}),
+        hmac_token(claims(), header=b"[" * 5_000),
+        hmac_token(claims(), header={"alg": "HS256", "pad": "x" * TOKEN_BYTES_MAX}),
+    ],
+    ids=range(13),
+)
 def test_a_password_that_is_no_token_is_left_to_the_next_plugin(password: bytes | None) -> None:
     assert asked(shared(), password) is None
 
 
-@pytest.mark.parametrize("sub", [None, "", 7, True, ["joe"], "a\nb", "a\x00b", "\x85"])
+@pytest.mark.parametrize("sub", [None, "", 7, True, ["joe"], "a\nb", "a\x00b", "\x85", "\ud800"])
 def test_a_token_without_a_user_name_is_refused(sub: object) -> None:
     assert "not a user name" in refusal(shared(), hmac_token(claims(sub=sub)))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import pathlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from joserfc.jwk import ECKey, OctKey, RSAKey
@@ -23,6 +25,8 @@ from mqttcore.auth.jwt_keys import (
     secret_keys,
     shown,
 )
+from mqttcore.errors import OverloadedError
+from mqttcore.plugin import clock as hook_clock
 
 from tests.tokens import SECRET, Issuer, rsa_key
 
@@ -73,6 +77,25 @@ def test_keys_for_something_else_are_left_out(changes: dict[str, object]) -> Non
     keys = parse_key_set(key_set(public(ONE, **changes), public(TWO)), ["RS256"])
 
     assert ids(keys) == ["two"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"kty": "EC", "crv": "brainpoolP256r1", "x": "A" * 43, "y": "A" * 43, "kid": "odd"},
+        {"kty": "OKP", "crv": "X1", "x": "A" * 43},
+        {"kty": ["RSA"]},
+        {"kty": {}},
+        {"kty": "RSA", "kid": ["a"]},
+        {"kty": "RSA", "n": 7, "e": []},
+        {"kty": "EC", "crv": []},
+    ],
+    ids=range(7),
+)
+def test_a_key_that_is_not_understood_does_not_take_the_others_away(odd: dict[str, object]) -> None:
+    keys = parse_key_set(key_set(odd, public(ONE), public(EC)), ["RS256", "ES256", "EdDSA"])
+
+    assert ids(keys) == ["one", "ec"]
 
 
 def test_a_shared_secret_in_a_key_set_is_left_out() -> None:
@@ -160,6 +183,16 @@ def test_a_secret_is_as_long_as_the_hash() -> None:
 # --- from a URL
 
 
+def silent_until(answered: threading.Event) -> Callable[..., bytes]:
+    """A `fetch` that hangs until the event, and then has no keys."""
+
+    def fetch(_url: str, *, ca: pathlib.Path | None) -> bytes:
+        answered.wait(60)
+        return b""
+
+    return fetch
+
+
 class Clock:
     """Simulated time."""
 
@@ -216,20 +249,124 @@ def test_a_flood_of_unknown_kids_is_one_request(issuer: Issuer) -> None:
     asyncio.run(flood())
 
 
-def test_a_withdrawn_key_counts_until_the_next_fetch(issuer: Issuer) -> None:
+def test_keys_are_fetched_again_without_a_login(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def withdraw() -> None:
+        keys = KeySetUrl(issuer.url, algorithms=["RS256"], refresh_s=0.01, keep_s=1_000)
+        await keys.start()
+        assert await keys.find("one", "RS256") is not None
+
+        issuer.rotate(TWO)
+
+        async with asyncio.timeout(30):
+            while keys._keys.pick("one", "RS256") is not None:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        assert await keys.find("two", "RS256") is not None
+        await keys.stop()
+
+    monkeypatch.setattr(jwt_keys, "RETRY_S", 0.0)
+    asyncio.run(withdraw())
+
+
+def test_a_fetch_in_the_background_goes_on_after_each_fault(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_twice() -> None:
+        keys = KeySetUrl(issuer.url, algorithms=["RS256"], refresh_s=0.01, keep_s=1_000)
+        await keys.start()
+        faults: list[Exception] = [OSError("down"), KeyError("not expected")]
+
+        def fetch_or_fail(url: str, *, ca: pathlib.Path | None) -> bytes:
+            if faults:
+                raise faults.pop()
+            return fetch(url, ca=ca)
+
+        monkeypatch.setattr(jwt_keys, "fetch", fetch_or_fail)
+        issuer.rotate(TWO)
+
+        async with asyncio.timeout(30):
+            while keys._keys.pick("two", "RS256") is None:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        await keys.stop()
+
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(jwt_keys, "RETRY_S", 0.0)
+    asyncio.run(fail_twice())
+    assert caplog.text.count("the keys of before stay in use") == 2
+
+
+def test_a_login_with_a_known_key_does_not_wait_for_the_issuer(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang() -> None:
         clock = Clock()
         keys = source(issuer, clock)
         await keys.start()
-        issuer.rotate(TWO)
+        clock.now += 900
+        monkeypatch.setattr(jwt_keys, "fetch", silent_until(answered))
+        unknown = asyncio.create_task(keys.find("two", "RS256"))
+        await asyncio.sleep(0)
 
-        clock.now += 299
         assert await keys.find("one", "RS256") is not None
-        clock.now += 1
-        assert await keys.find("one", "RS256") is None
-        assert await keys.find("two", "RS256") is not None
+        assert not unknown.done()
+        answered.set()
+        assert await unknown is None
 
-    asyncio.run(withdraw())
+    answered = threading.Event()
+    asyncio.run(hang())
+
+
+def test_a_login_waits_for_an_unknown_key_for_a_bounded_time(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang() -> None:
+        clock = Clock()
+        keys = source(issuer, clock)
+        await keys.start()
+        clock.now += jwt_keys.RETRY_S
+        monkeypatch.setattr(jwt_keys, "fetch", silent_until(answered))
+
+        assert await keys.find("two", "RS256") is None
+        assert not answered.is_set()
+        answered.set()
+
+    answered = threading.Event()
+    monkeypatch.setattr(jwt_keys, "KID_WAIT_S", 0.01)
+    asyncio.run(hang())
+
+
+def test_logins_that_wait_for_keys_take_no_places_and_are_bounded(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, answered = 0, threading.Event()
+
+    async def wait() -> None:
+        clock = Clock()
+        keys = source(issuer, clock)
+        await keys.start()
+        clock.now += jwt_keys.RETRY_S
+        monkeypatch.setattr(jwt_keys, "fetch", silent_until(answered))
+        monkeypatch.setattr(hook_clock, "without_place", left_place)
+        waiting = [asyncio.create_task(keys.find(f"k{n}", "RS256")) for n in range(2)]
+        await asyncio.sleep(0)
+
+        with pytest.raises(OverloadedError):
+            await keys.find("k2", "RS256")
+        assert left == 2
+        answered.set()
+        assert await asyncio.gather(*waiting) == [None, None]
+        assert left == 0
+
+    @contextlib.contextmanager
+    def left_place() -> Iterator[None]:
+        nonlocal left
+        left += 1
+        yield
+        left -= 1
+
+    monkeypatch.setattr(jwt_keys, "WAITING_MAX", 2)
+    asyncio.run(wait())
 
 
 @pytest.mark.parametrize("fault", ["status", "body"])
@@ -246,6 +383,7 @@ def test_keys_stay_while_the_issuer_fails_but_not_for_ever(
             issuer.body = b'{"keys": []}'
 
         clock.now += 300
+        assert await keys.find("two", "RS256") is None
         assert await keys.find("one", "RS256") is not None
         assert "the keys of before stay in use" in caplog.text
         clock.now += 700
@@ -277,6 +415,16 @@ def test_a_login_that_leaves_does_not_end_the_request_of_others(issuer: Issuer) 
         assert issuer.requests == 2
 
     asyncio.run(leave())
+
+
+def test_no_proxy_is_asked_for_keys_of_this_machine(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1/")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    assert fetch(issuer.url, ca=None) == issuer.body
 
 
 def test_redirects_and_large_answers_are_refused(issuer: Issuer) -> None:

@@ -189,6 +189,23 @@ def test_a_denial_that_a_name_would_have_begin_with_a_dollar_covers_those_topics
     assert list(grant_of(rules, user=user, client_id="c").deny) == ["#", "$#"]
 
 
+def test_a_rule_that_a_long_name_makes_too_long_is_left_out_and_a_denial_covers_more() -> None:
+    """A client identifier may have 65,535 bytes if `client_id_bytes` of the limits says so."""
+    rules = UserRules(publish=("c/%c", "plain"), deny=("d/%c", "%u/%c/x/%u"))
+
+    grant = grant_of(rules, user="joe", client_id="x" * 65_535)
+
+    assert (grant.publish, grant.deny) == (("plain",), ("d/#", "#"))
+
+
+def test_a_denial_whose_names_are_all_impossible_covers_everything() -> None:
+    rules = UserRules(deny=("%{a}/%{b}",))
+
+    grant = grant_of(rules, user="", client_id="c", values={"%{a}": "\ud800", "%{b}": "#"})
+
+    assert grant.deny == ("#", "$#")
+
+
 @pytest.fixture
 def broker(file: Callable[[str], pathlib.Path]) -> Iterator[Broker]:
     text = f"joe:{ARGON2ID}\nold:{PBKDF2}\n"

@@ -10,7 +10,7 @@ Each plugin of this package with rules takes such a file as `acl_file`, in place
 `subscribe`. A client may subscribe to everything; a message that it may not read is dropped at
 delivery. Of the rules for its user, and then of the patterns, those that deny come first; the first
 rule that names topic and action decides, and without one it is denied. If a name has ``+`` or
-``#``, no pattern applies to its client.
+``#``, or makes a pattern longer than a topic filter may be, no pattern applies to its client.
 """
 
 import logging
@@ -44,7 +44,13 @@ class AclFile:
             log.warning("no pattern applies to client %a of user %a: + or # in it", client_id, user)
             return own
         marks = {"%c": client_id} if user is None else {"%c": client_id, "%u": user}
-        return (*own, *filled(self.patterns, marks))
+        rules = tuple(filled(self.patterns, marks))
+        if not all(is_filter(topic) for _, topic in rules):
+            log.warning(
+                "no pattern applies to client %a: with names in it, one is too long", client_id
+            )
+            return own
+        return (*own, *rules)
 
 
 def filled(patterns: Iterable[Rule], marks: Mapping[str, str]) -> Iterable[Rule]:
@@ -56,6 +62,15 @@ def filled(patterns: Iterable[Rule], marks: Mapping[str, str]) -> Iterable[Rule]
         # a pattern that does not begin with `$` is for no topic that does
         if not text.startswith("$") or pattern.startswith("$"):
             yield access, text
+
+
+def is_filter(text: str) -> bool:
+    """Whether a text is a topic filter."""
+    try:
+        TopicFilter(text)
+    except (TopicFilterError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def substituted(pattern: str, marks: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 from mqttcore._core import verify_password
@@ -150,12 +149,10 @@ async def password_matches(
         return verify(hook, password or b"", hash or stand_in)
 
     future = queue.put(address_of(peer), work)
-    without_place: Callable[[], AbstractContextManager[None]] = nullcontext
     if hook is not None:
         hook.pause()
-        without_place = hook.without_place
     pool().submit(queue.run_next)
-    with without_place():
+    with clock.without_place():
         matches = await asyncio.wrap_future(future)
     return matches and hash is not None and bool(password)
 

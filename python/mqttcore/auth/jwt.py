@@ -17,9 +17,10 @@ treated as a name of that kind. ``a.b`` is the member ``b`` of the claim ``a``.
 
 A token needs ``exp``: the client is disconnected then. The algorithms are those of the
 configuration, never what a token says; ``none`` is not among them. A password that is no token is
-left to the next plugin.
+left to the next plugin: a token has three parts, and the first is a JSON object with ``alg``.
 """
 
+import base64
 import json
 import pathlib
 import re
@@ -72,7 +73,8 @@ TOKEN_BYTES_MAX = 8_192
 RULES_MAX = 256
 """Topic filters that one claim may list."""
 TOKEN = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]*")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of surrogate pairs, which have no UTF-8."""
 LATEST = 253_402_300_799
 """The last second of the year 9999."""
 
@@ -82,7 +84,7 @@ class TokenError(ValueError):
 
 
 class Jwt(RulesPlugin):
-    """Lets in clients with a token, each with rules from its claims."""
+    """Admits clients with a token, each with rules from its claims."""
 
     class Config(UserRules):
         """Keys of ``[plugins.config]``, those of the rules among them."""
@@ -98,7 +100,7 @@ class Jwt(RulesPlugin):
         jwks_ca: pathlib.Path | None = None
         """CA certificates for that URL in PEM; none: those of the system."""
         jwks_refresh_s: Annotated[float, Range(10, 86_400)] = 300.0
-        """Seconds after which the next login fetches the keys again."""
+        """Seconds between two fetches of the keys."""
         jwks_keep_s: Annotated[float, Range(60, 2_592_000)] = 86_400.0
         """Seconds for which keys count that cannot be fetched again."""
         issuer: str | None = None
@@ -136,11 +138,15 @@ class Jwt(RulesPlugin):
             self._keys = read_key_file(self.config.key_file, self.config.algorithms)
         await self._keys.start()
 
+    async def stop(self) -> None:
+        """Fetches no more keys."""
+        await self._keys.stop()
+
     @hook.authenticate(timeout=15.0)
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Allows a valid token; a password that is none is the next plugin's."""
+        """Allows a valid token. Returns None if the password is no token."""
         token = login.password
-        if token is None or not TOKEN.fullmatch(token):
+        if token is None or not is_token(token):
             return None
         try:
             claims = await self.verified(token)
@@ -234,6 +240,18 @@ def key_source(config: Jwt.Config) -> KeySource:
     )
 
 
+def is_token(password: bytes) -> bool:
+    """Whether a password is a token: three parts, the first a JSON object with ``alg``."""
+    head = password.partition(b".")[0]
+    if len(head) > TOKEN_BYTES_MAX or not TOKEN.fullmatch(password):
+        return False
+    try:
+        header = json.loads(base64.urlsafe_b64decode(head + b"=" * (-len(head) % 4)))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and "alg" in header
+
+
 def extracted(token: bytes) -> jws.CompactSignature:
     """A token in its parts, nothing of them checked."""
     if len(token) > TOKEN_BYTES_MAX:
@@ -278,7 +296,7 @@ def check_times(claims: Claims, *, now: float, leeway_s: float) -> datetime:
 
 
 def seconds_of(claims: Claims, name: str) -> float | None:
-    """A time in seconds since 1970; None: the claim is missing."""
+    """A time in seconds since 1970. Returns None if the claim is missing."""
     value = claims.get(name)
     if value is None and name not in claims:
         return None
@@ -312,13 +330,13 @@ def user_of(claims: Claims, config: Jwt.Config, *, client_id: str) -> str:
     if pinned is not None and claim(claims, pinned) != client_id:
         raise TokenError("the token is for another client identifier")
     user = claim(claims, config.username_claim)
-    if not isinstance(user, str) or not user or CONTROL.search(user):
+    if not isinstance(user, str) or not user or NOT_IN_NAMES.search(user):
         raise TokenError(f"the claim {config.username_claim} is not a user name")
     return user
 
 
 def claim(claims: Claims, name: str) -> object:
-    """The claim of that name, or the member of a claim: ``a.b``. None: it is missing."""
+    """The claim of that name, or the member of a claim: ``a.b``. Returns None if it is missing."""
     if name in claims:
         return claims[name]
     found: object = claims

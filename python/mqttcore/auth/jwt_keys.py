@@ -17,6 +17,9 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
+from mqttcore.errors import OverloadedError
+from mqttcore.plugin import clock as hook_clock
+
 try:
     from joserfc.errors import JoseError
     from joserfc.jwk import JWKRegistry, Key, OctKey, RSAKey
@@ -26,6 +29,10 @@ except ImportError as error:
 log = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_S = 5.0
+KID_WAIT_S = 5.0
+"""The longest time that a login waits for the key of its token; it has to answer within 10 s."""
+WAITING_MAX = 1_024
+"""Logins that wait for keys at the same time; others get "Server busy"."""
 RETRY_S = 10.0
 """The least time between two requests for the same key set, whatever tokens ask for."""
 KEY_SET_BYTES_MAX = 1_048_576
@@ -44,10 +51,13 @@ class KeysExpiredError(Exception):
 
 
 class KeySource(Protocol):
-    """Where the keys are."""
+    """A source of keys: a fixed set, or a URL."""
 
     async def start(self) -> None:
         """Gets the keys; raises `JwtKeyError` if there are none."""
+
+    async def stop(self) -> None:
+        """Ends the fetches of keys."""
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """The key for a token, if there is exactly one."""
@@ -60,14 +70,17 @@ class Keys:
         self._keys = tuple(keys)
 
     async def start(self) -> None:
-        """They are here already."""
+        """Does nothing: the set is fixed."""
+
+    async def stop(self) -> None:
+        """Does nothing."""
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """As `pick`."""
         return self.pick(kid, algorithm)
 
     def pick(self, kid: str | None, algorithm: str) -> Key | None:
-        """The one key with that `kid` and for that algorithm; None: none, or more than one.
+        """The key with that `kid` and for that algorithm. Returns None if not exactly one fits.
 
         A token without `kid` may be signed by any key, a key without `kid` may sign any token.
         """
@@ -157,13 +170,13 @@ def parse_key_set(data: bytes, algorithms: Sequence[str]) -> Keys:
 
 
 def parse_jwk(member: object, algorithms: Sequence[str]) -> Key | None:
-    """One key of a set; None: it is not for us."""
-    types = {KEY_TYPES[algorithm[:2]] for algorithm in algorithms}
+    """One key of a set. Returns None if it cannot be used with any of the algorithms."""
+    types = [KEY_TYPES[algorithm[:2]] for algorithm in algorithms]
     if not isinstance(member, dict) or member.get("kty") not in types:
         return None
     try:
         key = checked(JWKRegistry.import_key(member))
-    except (JoseError, ValueError, TypeError) as error:
+    except Exception as error:  # joserfc raises KeyError for an unknown curve, among others
         reason = str(error) if isinstance(error, JwtKeyError) else type(error).__name__
         log.warning("key %a of a JWK Set is left out: %s", member.get("kid"), reason)
         return None
@@ -184,10 +197,11 @@ def checked(key: Key) -> Key:
 
 
 class KeySetUrl:
-    """A JWK Set at a URL: fetched again after `refresh_s`, and when a token names an unknown key.
+    """A JWK Set at a URL: fetched again every `refresh_s`, and when a token names an unknown key.
 
-    Logins wait for the first reason, with `RETRY_S` between two requests, and use the old keys if
-    it fails. Keys that could not be fetched for `keep_s` do not count any more.
+    The interval is kept in the background, from `start` to `stop`. A login waits only if its key is
+    unknown, for `KID_WAIT_S` at most; all wait for one request, with `RETRY_S` between two of them.
+    If a request fails, the keys of before count, for `keep_s`.
     """
 
     def __init__(
@@ -206,51 +220,85 @@ class KeySetUrl:
         self._keep_s = keep_s
         self._ca = ca
         self._clock = clock
+        self._waiting = 0
+        self._fetching: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Fetches the keys.
+        """Fetches the keys, and again every `refresh_s`.
 
         Raises:
             JwtKeyError: they cannot be fetched, or not used.
         """
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetching = None  # after a second start, that is one of another event loop
         self._asked_at = self._clock()
         self._keys = await self._fetch()
         self._fetched_at = self._clock()
+        self._refreshing = asyncio.get_running_loop().create_task(self._refresh_by_age())
+
+    async def stop(self) -> None:
+        """Ends the fetches of keys; a request that runs comes to its end unheard."""
+        for task in (self._refreshing, self._fetching):
+            if task is not None:
+                task.cancel()
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """The key for a token.
 
         Raises:
             KeysExpiredError: the keys are too old to count.
+            OverloadedError: too many logins wait for keys.
         """
-        if self._clock() - self._fetched_at >= self._refresh_s:
-            await self._refresh()
         key = self._pick(kid, algorithm)
-        if key is None and kid is not None:
-            await self._refresh()
+        if key is None and (kid is not None or self._is_expired()):
+            await self._wait_for_refresh()
             key = self._pick(kid, algorithm)
+        if self._is_expired():
+            raise KeysExpiredError
         return key
 
     def _pick(self, kid: str | None, algorithm: str) -> Key | None:
-        if self._clock() - self._fetched_at >= self._keep_s:
-            raise KeysExpiredError
-        return self._keys.pick(kid, algorithm)
+        return None if self._is_expired() else self._keys.pick(kid, algorithm)
 
-    async def _refresh(self) -> None:
-        """Fetches the keys, unless that was tried a moment ago; all who ask wait for one fetch."""
+    def _is_expired(self) -> bool:
+        return self._clock() - self._fetched_at >= self._keep_s
+
+    async def _wait_for_refresh(self) -> None:
+        fetching = self._refresh()
+        if fetching is None:
+            return
+        if self._waiting >= WAITING_MAX:
+            raise OverloadedError("too many logins wait for the keys of tokens")
+        self._waiting += 1
+        try:
+            with hook_clock.without_place():
+                await asyncio.wait([fetching], timeout=KID_WAIT_S)
+        finally:
+            self._waiting -= 1
+
+    async def _refresh_by_age(self) -> None:
+        while True:
+            has_failed = self._clock() - self._fetched_at >= self._refresh_s
+            await asyncio.sleep(min(RETRY_S, self._refresh_s) if has_failed else self._refresh_s)
+            if fetching := self._refresh():
+                await asyncio.wait([fetching])
+
+    def _refresh(self) -> asyncio.Task[None] | None:
+        """Starts a request, unless the last one began a moment ago. Returns the one that runs."""
         if self._fetching is None or self._fetching.done():
             if self._clock() - self._asked_at < RETRY_S:
-                return
+                return None
             self._asked_at = self._clock()
             self._fetching = asyncio.get_running_loop().create_task(self._replace())
-        await asyncio.shield(self._fetching)
+        return self._fetching
 
     async def _replace(self) -> None:
         try:
             self._keys = await self._fetch()
         except JwtKeyError as error:
             log.warning("%s; the keys of before stay in use", error)
+        except Exception:
+            log.exception("%s: the keys of before stay in use", shown(self._url))
         else:
             self._fetched_at = self._clock()
 
@@ -299,16 +347,20 @@ class RefuseRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(url: str, *, ca: pathlib.Path | None, timeout: float = FETCH_TIMEOUT_S) -> bytes:
-    """The body at the URL. Blocks for `timeout` seconds, twice that at most.
+    """The body at the URL.
+
+    Blocks for `timeout` seconds, twice that at most; longer if the resolver does, or if the issuer
+    sends its headers a few bytes at a time.
 
     Raises:
         OSError: there is none, or it is too large or too slow.
     """
     deadline = time.monotonic() + timeout
     context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    opener = urllib.request.build_opener(
-        urllib.request.HTTPSHandler(context=context), RefuseRedirects
-    )
+    handlers = [urllib.request.HTTPSHandler(context=context), RefuseRedirects()]
+    if urllib.parse.urlsplit(url).scheme == "http":  # from this machine, so past every proxy
+        handlers.append(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(*handlers)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - see check_url
     try:
         with opener.open(request, timeout=timeout) as response:

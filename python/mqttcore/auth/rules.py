@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from mqttcore._core import check_grant_rule
 from mqttcore.auth.acl_file import AclFile, read_acl_file
 from mqttcore.config.values import GrantRule
+from mqttcore.errors import MqttError
 from mqttcore.plugin.answers import Grant
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.options import PluginConfig
@@ -97,15 +99,19 @@ def denials(rule: str, names: dict[str, str]) -> list[str]:
         return [substituted(rule, names)]
     level = rule[: rule.index(mark)].rfind("/") + 1
     widened = substituted(rule[:level], names) + "#"
+    if not is_rule(widened):  # another name is before it, and does not fit either
+        return ["#", "$#"]
     is_dollar = names[mark].startswith("$") and rule.startswith(mark)
     return [widened, "$#"] if is_dollar else [widened]
 
 
 def misfit(rule: str, names: dict[str, str]) -> str | None:
-    """The first mark in `rule` whose name would change the rule's shape, if there is one."""
-    for mark in marks_of([rule]):
-        if mark not in names:
-            continue
+    """The first mark in `rule` whose name would change the rule's shape, if there is one.
+
+    If the rule is no topic filter with all names in it, too long for example, it is the first mark.
+    """
+    marks = [mark for mark in marks_of([rule]) if mark in names]
+    for mark in marks:
         name = names[mark]
         # a first `$` would make it another kind of topic
         is_dollar = name.startswith("$") and rule.startswith(mark)
@@ -118,7 +124,19 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
                 name,
             )
             return mark
+    if marks and not is_rule(substituted(rule, names)):
+        log.warning("rule %r does not apply: with names in it, it is no topic filter", rule)
+        return marks[0]
     return None
+
+
+def is_rule(text: str) -> bool:
+    """Whether a grant takes this rule: it is not too long, and each character has UTF-8."""
+    try:
+        check_grant_rule(text)
+    except (MqttError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def substituted(rule: str, names: dict[str, str]) -> str:

@@ -32,3 +32,9 @@ class HookClock:
 
 current: ContextVar[HookClock | None] = ContextVar("mqttcore_hook_clock", default=None)
 """Of the hook that runs; None outside of hooks."""
+
+
+def without_place() -> AbstractContextManager[None]:
+    """`HookClock.without_place` of the hook that runs; outside of hooks it does nothing."""
+    hook = current.get()
+    return nullcontext() if hook is None else hook.without_place()

@@ -1,4 +1,4 @@
-"""Checks any plugin: its hooks can be called, and they answer to clients that nobody wants.
+"""Checks any plugin: its hooks can be called, and they answer to clients that should be refused.
 
 What `mqttcore plugins check` runs.
 """
