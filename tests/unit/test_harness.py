@@ -10,12 +10,16 @@ from mqttcore import ConfigError
 from mqttcore.plugin import (
     Allow,
     Ask,
+    Degraded,
     Deny,
+    Drop,
     Exchange,
     Grant,
     Login,
+    Message,
     Plugin,
     PluginConfig,
+    Replace,
     Secret,
     hook,
 )
@@ -209,3 +213,37 @@ def test_a_secret_is_compared_without_being_revealed(given: Any, is_same: bool) 
 def test_nothing_matches_an_empty_secret() -> None:
     assert not Secret("").matches("")
     assert not Secret("").matches(b"")
+
+
+def test_hooks_of_messages_grants_and_timers_are_called() -> None:
+    class Rest(Plugin):
+        ticks = 0
+
+        @hook.publish("a/#")
+        def change(self, message: Message) -> Replace:
+            return Replace(payload=message.payload + b"!")
+
+        @hook.publish("b")
+        def other(self, message: Message) -> Drop:
+            return Drop()
+
+        @hook.grant
+        async def present(self, login: Login) -> Allow | None:
+            return Allow() if login.username == "joe" else None
+
+        @hook.every(1)
+        def tick(self) -> None:
+            self.ticks += 1
+
+        @hook.health
+        def check(self) -> Degraded:
+            return Degraded("no database")
+
+    with harness(Rest) as rest:
+        login = Login(client_id="c", username="joe")
+        assert rest.publish(Message(login, topic="a/b", payload=b"x")) == [Replace(payload=b"x!")]
+        assert rest.grant(login) == Allow()
+        assert rest.grant(Login(client_id="c")) is None
+        rest.every()
+        assert rest.plugin.ticks == 1
+        assert rest.health() == [Degraded("no database")]

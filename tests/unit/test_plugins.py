@@ -954,7 +954,7 @@ def test_a_reload_does_not_wait_for_hooks_of_the_old_plugins(start: Start) -> No
 
 
 def test_a_reload_that_the_engine_refuses_leaves_no_thread_of_the_new_plugins(
-    start: Start,
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life: list[str] = []
 
@@ -974,15 +974,26 @@ def test_a_reload_that_the_engine_refuses_leaves_no_thread_of_the_new_plugins(
         @hook.events("connected")
         def record(self, events: Sequence[Event]) -> None: ...
 
-    before = set(threading.enumerate())
     broker = start(Living())
-    broker.stop()
+    before = set(threading.enumerate())
 
+    class Refusing:
+        audit = broker._started().audit
+
+        def reload(self, *_: object) -> None:
+            raise StoppedError("refused")
+
+    monkeypatch.setattr(broker, "_started", Refusing)
     with pytest.raises(StoppedError):
         broker.reload(broker.settings)
-
-    assert life == ["start", "stop"] * 2
+    assert life == ["start", "start", "stop"]
     assert set(threading.enumerate()) - before == set()
+
+    monkeypatch.undo()
+    broker.stop()
+    with pytest.raises(StoppedError):
+        broker.reload(broker.settings)
+    assert life == ["start", "start", "stop", "stop"], "a stopped broker starts no plugins"
 
 
 # --- numbers

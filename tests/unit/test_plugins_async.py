@@ -139,7 +139,7 @@ class Bench:
         self.queues = Queues()
         self.thread = LoopThread("test-worker")
         self.worker = AsyncHookWorker(
-            self.thread, cast("Any", self.queues), 0, self.chain, prepare=prepare
+            self.thread, cast("Any", self.queues), [0], self.chain, prepare=prepare
         )
 
     def settle(self) -> None:

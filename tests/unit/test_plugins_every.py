@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener
-from mqttcore.plugin import HookStats, Plugin, hook
+from mqttcore.plugin import Allow, HookStats, Login, Plugin, hook
 
 from tests.eventually import eventually
+from tests.wire import Wire
 
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
 
@@ -78,6 +80,29 @@ def test_a_hook_that_fails_is_called_again_and_others_go_on(fault: Callable[[], 
     with running(plugin) as broker:
         eventually(lambda: plugin.calls >= 3 and plugin.others >= 3)
         assert stats(broker, "fail").failed >= 2
+
+
+@pytest.mark.parametrize("point", [hook.every(0.01), hook.health(every=0.01)])
+def test_an_exit_in_a_coroutine_does_not_end_the_event_loop_of_logins(
+    point: Callable[[Any], Any],
+) -> None:
+    class Exiting(Plugin):
+        calls = 0
+
+        @point
+        async def fail(self) -> None:
+            self.calls += 1
+            raise SystemExit
+
+        @hook.authenticate
+        async def login(self, login: Login) -> Allow:
+            return Allow()
+
+    plugin = Exiting()
+    with running(plugin) as broker:
+        eventually(lambda: plugin.calls >= 3)
+        with Wire(broker.port) as wire:
+            assert wire.connect("c", username="joe", password=b"").reason == 0
 
 
 def test_a_hook_that_blocks_its_thread_is_left_alone_on_it() -> None:

@@ -64,6 +64,27 @@ def test_a_degraded_plugin_says_why_until_it_works_again(kind: type[Checked]) ->
     told_by(plugin, lambda told: [line.partition(": ")[2] for line in told] == ["no database"])
 
 
+def test_any_text_is_told_and_the_timer_goes_on() -> None:
+    plugin = Checked()
+    plugin.answer = Degraded("no file a\udcff")
+
+    told_by(plugin, lambda told: any(line.endswith("no file a\\udcff") for line in told))
+
+
+def test_what_takes_the_text_may_fail_and_the_timer_goes_on() -> None:
+    told: list[Sequence[str]] = []
+
+    def tell(reasons: Sequence[str]) -> None:
+        told.append(reasons)
+        raise RuntimeError("nobody listens")
+
+    host = PluginHost([Checked()], {}, tell_health=tell)
+    try:
+        eventually(lambda: len(told) >= 3)
+    finally:
+        host.stop()
+
+
 @pytest.mark.parametrize("answer", [raises, exits, "fine", True, {"ok": True}])
 def test_a_hook_that_fails_counts_as_degraded(answer: object) -> None:
     plugin = Checked()

@@ -72,7 +72,7 @@ def queues() -> Iterator[Lanes]:
 
 
 def begun(thread: LoopThread, queues: Lanes) -> AsyncHookWorker:
-    worker = AsyncHookWorker(thread, cast("Any", queues), 0, Chain([Plugin(Plugin.Config())]))
+    worker = AsyncHookWorker(thread, cast("Any", queues), [0], Chain([Plugin(Plugin.Config())]))
 
     async def nothing() -> None:
         """Comes behind what the worker begins with."""

@@ -1,7 +1,10 @@
 """Publish hooks: what they see, what their answers do, and that they fail closed."""
 
+import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from mqttcore.plugin import (
     Replace,
     hook,
 )
+from mqttcore.plugin.chain import TURN_S
 
 from tests.eventually import eventually
 from tests.wire import DISCONNECT, PUBACK, Wire, publish
@@ -300,17 +304,154 @@ def test_calls_are_counted_by_what_became_of_them(broker: Broker, joe: Wire, sta
     assert found.in_flight == 0
 
 
-def test_a_hook_that_keeps_failing_is_left_alone(broker: Broker, joe: Wire, stamp: Stamp) -> None:
-    stamp.answer = raises
-    for number in range(1, 21):
-        assert joe.publish("hook/a", qos=1, packet_id=number).reason == FAULT
-    stamp.answer = None
+def test_messages_that_a_hook_cannot_read_do_not_shut_out_those_of_others(
+    broker: Broker, joe: Wire, reader: Wire, stamp: Stamp
+) -> None:
+    stamp.answer = lambda message: json.loads(message.payload) and None  # of 1
+    joe.send(*(publish("hook/a", b"{") for _ in range(64)))
+    joe.ping()
 
-    assert joe.publish("hook/a", qos=1, packet_id=21).reason == FAULT
+    assert reader.publish("hook/a", b"1", qos=1).reason in (0, 0x10)
+    assert stats(broker).breaker == "closed"
+    assert stats(broker).failed == 64
 
-    eventually(lambda: stats(broker).shut_out == 1)
-    assert len(stamp.seen) == 20
-    assert joe.publish("free", qos=1, packet_id=22).reason in (0, 0x10)
+
+def test_a_hook_that_keeps_hanging_is_not_called() -> None:
+    class Hanging(Plugin):
+        calls = 0
+
+        @hook.publish("hook/#", timeout=0.01)
+        async def decide(self, message: Message) -> None:
+            self.calls += 1
+            await asyncio.sleep(60)
+
+    plugin = Hanging()
+    plugins = [Porter(), plugin]
+    with Broker(Settings(listeners=(CLOSED,)), plugins=plugins) as broker, Wire(broker.port) as joe:
+        joe.connect("joe", username="joe", password=b"")
+        for number in range(1, 22):
+            assert joe.publish("hook/a", qos=1, packet_id=number).reason == FAULT
+        eventually(lambda: stats(broker).shut_out >= 1)
+        assert stats(broker).timed_out == 20
+        assert joe.publish("free", qos=1, packet_id=22).reason in (0, 0x10)
+
+
+class Slow(Plugin):
+    """Decides about logins, and about messages, which wait until the test goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.release = threading.Event(), threading.Event()
+        self.order: list[str] = []
+
+    @hook.authenticate
+    def login(self, login: Login) -> Allow:
+        """Lets in."""
+        return Allow(Grant(publish=["#"], subscribe=["#"]))
+
+    @hook.publish("slow/#", timeout=20)
+    def decide(self, message: Message) -> None:
+        """Blocks its thread; afterwards each message takes longer than a turn."""
+        self.order.append(message.client.client_id)
+        self.begun.set()
+        self.release.wait()
+        threading.Event().wait(TURN_S)
+
+
+class AsyncSlow(Slow):
+    """The same on the event loop, which only a coroutine that waits leaves free."""
+
+    @hook.authenticate
+    async def login(self, login: Login) -> Allow:  # type: ignore[override]
+        """Lets in."""
+        return Allow(Grant(publish=["#"], subscribe=["#"]))
+
+    @hook.publish("slow/#", timeout=20)
+    async def decide(self, message: Message) -> None:  # type: ignore[override]
+        """Waits."""
+        self.order.append(message.client.client_id)
+        self.begun.set()
+        await asyncio.to_thread(self.release.wait)
+
+
+@pytest.fixture(params=[Slow, AsyncSlow], ids=["def", "async def"])
+def slow(request: pytest.FixtureRequest) -> Iterator[Slow]:
+    plugin: Slow = request.param()
+    yield plugin
+    plugin.release.set()
+
+
+def test_logins_do_not_wait_for_the_messages_of_their_plugin(slow: Slow) -> None:
+    with Broker(Settings(listeners=(CLOSED,)), plugins=[slow]) as broker, ExitStack() as stack:
+        for number in range(64):  # as many as `async def` hooks have places
+            wire = stack.enter_context(Wire(broker.port))
+            wire.connect(f"slow{number}", username="joe", password=b"")
+            wire.send(*(publish("slow/a", b"") for _ in range(64)))
+        assert slow.begun.wait(10)
+
+        with Wire(broker.port) as other:
+            assert other.connect("other", username="joe", password=b"").reason == 0
+        assert not slow.release.is_set()
+        slow.release.set()
+
+
+def test_publishers_take_turns() -> None:
+    slow = Slow()
+    with Broker(Settings(listeners=(CLOSED,)), plugins=[slow]) as broker, ExitStack() as stack:
+        many, one = (stack.enter_context(Wire(broker.port)) for _ in range(2))
+        for name, wire in (("many", many), ("one", one)):
+            wire.connect(name, username="joe", password=b"")
+        many.send(*(publish("slow/a", b"") for _ in range(10)))
+        assert slow.begun.wait(10)
+        one.send(publish("slow/a", b"", qos=1, packet_id=1))
+        eventually(lambda: broker.stats()["messages_received"] >= 11)
+        slow.release.set()
+        assert one.expect(PUBACK).reason in (0, 0x10)
+        many.ping()
+    assert slow.order.index("one") < 5
+    assert slow.order.count("many") == 10, "each is asked about once"
+
+
+def test_messages_that_wait_while_plugins_are_replaced_are_asked_about_again() -> None:
+    slow, settings = Slow(), Settings(listeners=(CLOSED,))
+    with Broker(settings, plugins=[slow]) as broker, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(broker.port)) for _ in range(3)]
+        for number, wire in enumerate(wires):
+            wire.connect(f"joe{number}", username="joe", password=b"")
+            wire.send(publish("slow/a", b"", qos=1, packet_id=1))
+        eventually(lambda: broker.stats()["messages_received"] >= 3)
+        assert slow.begun.wait(10)
+
+        broker.reload(settings)
+
+        slow.release.set()
+        assert [wire.expect(PUBACK).reason for wire in wires] == [0x10] * 3
+    assert sorted(slow.order) == ["joe0", "joe1", "joe2"]
+
+
+def test_messages_that_no_new_hook_wants_are_published_after_a_reload() -> None:
+    slow, settings = Slow(), Settings(listeners=(CLOSED,))
+    broker = Broker(settings, plugins=[Porter(), slow])
+    with broker, Wire(broker.port) as first, Wire(broker.port) as second:
+        for name, wire in (("first", first), ("second", second)):
+            wire.connect(name, username="joe", password=b"")
+            wire.send(publish("slow/a", b"", qos=1, packet_id=1))
+            assert slow.begun.wait(10)
+        eventually(lambda: broker.stats()["messages_received"] >= 2)
+
+        broker._own_plugins = (Porter(),)
+        broker.reload(settings)
+
+        assert second.expect(PUBACK).reason == 0x10
+        slow.release.set()
+        assert first.expect(PUBACK).reason == 0x10
+
+
+def test_messages_before_a_violation_are_published(joe: Wire, reader: Wire, stamp: Stamp) -> None:
+    joe.send(publish("hook/a", b"before"), publish("wrong/+", b""))
+
+    assert reader.receive_publish().payload == b"before"
+    assert joe.expect(DISCONNECT).reason == 0x90
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_each_kind_of_hook_gets_its_worker(made: Made) -> None:
     (home,) = made.loops
     assert home.name == HOOKS
     assert sync.args == (QUEUES, 1, chain)
-    assert (asynchronous.args, asynchronous.named) == ((home, QUEUES, 0, chain), {})
+    assert (asynchronous.args, asynchronous.named) == ((home, QUEUES, [0], chain), {})
     assert events.args == (QUEUES, 3, chain.events, chain)
     assert events.named == {"new_loop": workers._new_loop_of_events}
     assert workers.hooks is chain.of_plugins[0]
@@ -323,7 +323,7 @@ def test_a_loop_that_a_hook_holds_is_replaced_at_the_cost_of_that_hook(made: Mad
     assert is_let_go(login, at_end)
     assert [loop.name for loop in made.loops] == [HOOKS, HOOKS]
     second = made.asynchronous[1]
-    assert second.args == (made.loops[1], QUEUES, 0, chain)
+    assert second.args == (made.loops[1], QUEUES, [0], chain)
     assert second.named == {"prepare": workers._start_again}
     assert workers._home is cast("Any", made.loops[1])
     # what began on the first loop is judged by that one
@@ -473,8 +473,8 @@ def test_an_asynchronous_worker_gets_what_prepares_it() -> None:
         """Is only handed on."""
 
     thread, chain = cast("LoopThread", Posting), Chain([])
-    worker = plugin_workers.async_worker(thread, QUEUES, 7, chain, prepare=prepare)
+    worker = plugin_workers.async_worker(thread, QUEUES, [7], chain, prepare=prepare)
 
-    assert (worker._thread, worker._queues, worker._number) == (thread, QUEUES, 7)
+    assert (worker._thread, worker._queues, list(worker._running)) == (thread, QUEUES, [7])
     assert (worker._chain, worker._prepare) == (chain, prepare)
     assert posted == [worker._begin]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ TIMED = {"every", "health"}
 """Hook points of the timer."""
 UNASKED = {"events", *TIMED}
 """Hook points without questions."""
+TURN_S = 0.05
+"""How long a publish hook is asked about the messages of one client before those of the next."""
 NO_WORKER = -1
 """The worker of their hooks."""
 
@@ -60,7 +62,8 @@ class BoundHook:
     breaker: CircuitBreaker
     meter: Meter
     worker: int
-    """Number of the queue of its questions: that of all `def` or `async def` hooks of a plugin."""
+    """Number of the queue of its questions, which `def` hooks of a plugin share, and `async def`
+    hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
 
     def stats(self) -> HookStats:
         """What became of its calls."""
@@ -70,7 +73,7 @@ class BoundHook:
 def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
     """The hooks of each instance; from the second of a name on, titles tell them apart."""
     count: Counter[str] = Counter()
-    workers: dict[tuple[int, bool], int] = {}
+    workers: dict[tuple[int, bool, bool], int] = {}
     bound: list[list[BoundHook]] = []
     for index, plugin in enumerate(plugins):
         count[plugin.name] += 1
@@ -80,7 +83,8 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
         for name, mark in plugin.hooks.items():
             worker = NO_WORKER
             if mark.point not in UNASKED:
-                worker = workers.setdefault((index, mark.is_async), len(workers))
+                shared = (index, mark.is_async, mark.point == "publish")
+                worker = workers.setdefault(shared, len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
             bound[-1].append(
                 BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker)
@@ -190,18 +194,40 @@ class Chain:
             self._count(hook, result, is_in_time=is_in_time)
         return True
 
-    def open_messages(self, question: Question, hook: BoundHook) -> list[tuple[int, Message]]:
-        """The messages that a publish hook decides about, with their positions.
+    def turn(self, question: Question, hook: BoundHook) -> Iterator[tuple[int, Message]]:
+        """The messages that a publish hook is asked about in one turn, with their positions.
 
-        While the hook keeps failing, they are refused, and none are left.
+        While the hook keeps failing, or when the time of the question is up, they are refused.
         """
         messages = question.messages(question.position)
-        if not messages or hook.breaker.admit(timeout=hook.mark.timeout):
-            return messages
-        for index, _ in messages:
-            question.refuse_message(index)
-            hook.meter.count("shut_out")
-        return []
+        if not messages or not question.start(hook.title, hook.mark.timeout):
+            return
+        is_admitted = hook.breaker.admit(timeout=hook.mark.timeout)
+        end = time.monotonic() + TURN_S
+        for index, message in messages:
+            if is_admitted and question.restart():
+                hook.meter.begin()
+                yield index, message
+                if time.monotonic() >= end:
+                    return
+            elif question.is_over:
+                return
+            else:
+                if is_admitted:
+                    hook.breaker.release()
+                question.refuse_message(index)
+                hook.meter.count("shut_out")
+
+    def end_turn(self, question: Question, hook: BoundHook) -> bool:
+        """Puts a question behind the others if messages are left. False: the next hook is asked."""
+        if question.is_over:
+            hook.breaker.release()
+            return True
+        if question.messages(question.position):
+            question.pause()
+            question.hand_over(hook.worker)
+            return True
+        return not question.advance()
 
     def settle_message(
         self, question: Question, hook: BoundHook, index: int, answer: MessageAnswer
@@ -215,7 +241,7 @@ class Chain:
             return
         is_changed = isinstance(answer, Replace)
         result: Result = "passed" if answer is None else "allowed" if is_changed else "denied"
-        self._count(hook, result, is_in_time=True)
+        self._count(hook, result, is_in_time=not question.is_over)
 
     def fail_message(
         self,
@@ -225,14 +251,15 @@ class Chain:
         what: str,
         error: BaseException | None = None,
     ) -> None:
-        """Says why in the log, and refuses one message."""
+        """Says why in the log, and refuses one message.
+
+        The breaker does not count it: else a client whose messages the hook cannot read would shut
+        the hook for all clients.
+        """
         self.failures.warn(hook.title, shown(question.client), what, error)
         question.refuse_message(index)
-        if isinstance(error, OverloadedError):
-            hook.breaker.release()
-            hook.meter.count("denied")
-        else:
-            self._count_failure(hook, "failed")
+        result: Result = "denied" if isinstance(error, OverloadedError) else "failed"
+        self._count(hook, result, is_in_time=not question.is_over)
 
     def _remember(self, question: Question, hook: BoundHook, answer: object) -> None:
         login, seconds = question.subject, hook.mark.cache

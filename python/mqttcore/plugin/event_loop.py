@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+import functools
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 from mqttcore._core import Ask, HookQueues, Login, Question
 from mqttcore.errors import OverloadedError
@@ -20,12 +21,12 @@ Prepare = Callable[[], Coroutine[object, object, None]]
 
 
 class AsyncHookWorker:
-    """Runs the `async def` hooks of one plugin, up to `CONCURRENT` questions at a time.
+    """Runs the `async def` hooks of one plugin.
 
     Args:
         thread: Its event loop.
         queues: The source of questions.
-        number: Number of its queue.
+        numbers: Numbers of its queues; up to `CONCURRENT` questions of each run at a time.
         chain: Handles answers.
         prepare: Runs before the first question is taken.
     """
@@ -34,7 +35,7 @@ class AsyncHookWorker:
         self,
         thread: LoopThread,
         queues: HookQueues,
-        number: int,
+        numbers: Sequence[int],
         chain: Chain,
         *,
         prepare: Prepare | None = None,
@@ -42,12 +43,12 @@ class AsyncHookWorker:
         self._thread = thread
         self._loop = thread.loop
         self._queues = queues
-        self._number = number
+        self._running = dict.fromkeys(numbers, 0)
+        """Of each queue, the questions that take a place."""
         self._chain = chain
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[asyncio.Task[None], Question] = {}
         self._challenged: dict[int, asyncio.Future[bytes]] = {}
-        self._without_place = 0
         self._prepare = prepare
         self._beginning: asyncio.Task[None] | None = None
         self._retired = False
@@ -89,28 +90,33 @@ class AsyncHookWorker:
     async def _serve(self) -> None:
         if self._prepare is not None:
             await self._prepare()
-        self._loop.add_reader(self._queues.wake_fd(self._number), self._drain)
+        for number in self._running:
+            self._loop.add_reader(self._queues.wake_fd(number), self._drain)
         self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
         self._drain()
 
     def _leave(self) -> None:
-        self._loop.remove_reader(self._queues.wake_fd(self._number))
+        for number in self._running:
+            self._loop.remove_reader(self._queues.wake_fd(number))
         if not self._tasks:
             self._thread.finish()
 
     def _drain(self) -> None:
         if self._retired:
             return
-        # a hook that waits for its client, or for its turn to hash a password, takes no place
-        running = len(self._tasks) - len(self._challenged) - self._without_place
-        for question in self._queues.take_async(self._number, max(0, CONCURRENT - running)):
-            if question.rounds:
-                self._resume(question)
-                continue
-            task = self._loop.create_task(self._ask(question))
-            self._tasks[question.key] = task
-            self._questions[task] = question
-            task.add_done_callback(self._done)
+        for number, running in self._running.items():
+            for question in self._queues.take_async(number, max(0, CONCURRENT - running)):
+                if question.rounds:
+                    self._resume(question)
+                else:
+                    self._begin_task(question, number)
+
+    def _begin_task(self, question: Question, number: int) -> None:
+        task = self._loop.create_task(self._ask(question, number))
+        self._running[number] += 1
+        self._tasks[question.key] = task
+        self._questions[task] = question
+        task.add_done_callback(functools.partial(self._done, number))
 
     def _resume(self, question: Question) -> None:
         """Hands a client's answer to the hook that waits for it, unless that was cancelled."""
@@ -121,8 +127,11 @@ class AsyncHookWorker:
         elif question.start(hook.title, hook.mark.timeout):
             future.set_result(question.data)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[self._questions.pop(task).key]
+    def _done(self, number: int, task: asyncio.Task[None]) -> None:
+        self._running[number] -= 1
+        key = self._questions.pop(task).key
+        if self._tasks[key] is task:  # else the question was handed over, and is here again
+            del self._tasks[key]
         if self._retired and not self._tasks:
             self._thread.finish()
         self._drain()
@@ -133,9 +142,9 @@ class AsyncHookWorker:
                 task.cancel()
         self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
 
-    async def _ask(self, question: Question) -> None:
+    async def _ask(self, question: Question, number: int) -> None:
         while hook := self._chain.next_hook(question):
-            if hook.worker != self._number:
+            if hook.worker != number:
                 question.hand_over(hook.worker)
                 return
             if question.point == "publish":
@@ -161,7 +170,7 @@ class AsyncHookWorker:
                 raise RuntimeError("the last challenge is not answered")
             if len(self._challenged) >= CHALLENGED_MAX:
                 raise OverloadedError("too many clients have an open challenge")
-            with hook.meter.rest():
+            with hook.meter.rest(), self._give_up_place(hook.worker):
                 return await self._challenge(question, data, text=text, username=username)
 
         return Exchange(
@@ -180,27 +189,28 @@ class AsyncHookWorker:
         try:
             if not question.challenge(data, text=text, username=username):
                 raise asyncio.CancelledError  # the client left, and `_cancel_abandoned` comes later
-            self._loop.call_soon(self._drain)  # there is one more place
             return await future
         finally:
             if self._challenged.get(question.key) is future:
                 del self._challenged[question.key]
 
     @contextlib.contextmanager
-    def _give_up_place(self) -> Iterator[None]:
-        """Else many guesses would fill all places, and a login wait for them in its queue."""
-        self._without_place += 1
+    def _give_up_place(self, number: int) -> Iterator[None]:
+        """Stands around a wait for the client, or for the turn to hash a password.
+
+        Else many guesses would fill all places, and a login wait for them in its queue.
+        """
+        self._running[number] -= 1
         self._loop.call_soon(self._drain)
         try:
             yield
         finally:
-            self._without_place -= 1
+            self._running[number] += 1
 
     async def _call(self, question: Question, hook: BoundHook) -> bool:
         # the watch refuses in time; `_cancel_abandoned` then ends the coroutine
-        clock.current.set(
-            clock.HookClock(question, hook.title, hook.mark.timeout, self._give_up_place)
-        )
+        give_up_place = functools.partial(self._give_up_place, hook.worker)
+        clock.current.set(clock.HookClock(question, hook.title, hook.mark.timeout, give_up_place))
         try:
             with hook.meter.call(waited=question.waited):
                 answer = await hook.function(self._subject(question, hook))
@@ -213,17 +223,9 @@ class AsyncHookWorker:
         return self._chain.settle(question, hook, answer)
 
     async def _call_each(self, question: Question, hook: BoundHook) -> bool:
-        """Asks a publish hook about each message. True: the question is over."""
-        messages = self._chain.open_messages(question, hook)
-        if not messages:
-            return not question.advance()
-        if not question.start(hook.title, hook.mark.timeout):
-            hook.breaker.release()
-            return True
-        with hook.meter.call(waited=question.waited, count=len(messages)):
-            for index, message in messages:
-                if not question.restart():
-                    return True
+        """Asks a publish hook about messages for one turn. True: the question is over, or waits."""
+        with hook.meter.running(waited=question.waited):
+            for index, message in self._chain.turn(question, hook):
                 try:
                     answer = await hook.function(message)
                 except asyncio.CancelledError:
@@ -233,4 +235,5 @@ class AsyncHookWorker:
                     self._chain.fail_message(question, hook, index, "raised", error)
                 else:
                     self._chain.settle_message(question, hook, index, answer)
-        return not question.advance()
+                await asyncio.sleep(0)  # logins run between messages of a hook that never waits
+        return self._chain.end_turn(question, hook)

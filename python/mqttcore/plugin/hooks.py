@@ -230,15 +230,19 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         it, `Disconnect` sends its client away, too; None leaves it as it is. Hooks are asked in the
         order of their plugins, each about the message that the one before it left.
 
-        Only messages on topics of ``filter`` reach Python, up to 64 of one client at once. That
-        client is not read meanwhile, and its messages keep their order; other clients do not wait.
-        Wills and messages of the broker itself are not asked about.
+        Only messages on topics of ``filter`` reach Python, up to 64 of one client in a batch. That
+        client is not read meanwhile, and its messages keep their order. Clients whose messages wait
+        for the same hook take turns; nobody else waits, if the hook is `def` or its coroutine does
+        not block. Publish hooks have a thread of their own: a `def` hook runs beside those of
+        logins. Topics have the mount point of the client in front. Wills and messages of the broker
+        itself are not asked about.
 
         Args:
             filter: Topics to be asked about.
-            timeout: Seconds for each message. If the hook takes longer, or raises, the message is
-                not routed: a client of MQTT 5.0 gets 0x83, a client of MQTT 3.x that awaits an
-                acknowledgement is disconnected.
+            timeout: Seconds for each message. If the hook raises, the message is not routed: a
+                client of MQTT 5.0 gets 0x83, a client of MQTT 3.x that awaits an acknowledgement is
+                disconnected. If it takes longer, the whole batch is refused in this way, and 30 s
+                after the batch arrived those messages that the hook was not asked about.
         """
         if not isinstance(filter, str):
             raise TypeError('name the topics: @hook.publish("door/+/open")')

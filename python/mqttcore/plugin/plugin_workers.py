@@ -46,7 +46,7 @@ class PluginWorkers:
         self._asked = [hook for hook in hooks if hook.mark.point not in UNASKED]
         self._timed = [hook for hook in hooks if hook.mark.point in TIMED]
         self._told = [hook for hook in hooks if hook.mark.point == "events"]
-        self._sync: SyncHookWorker | None = None
+        self._sync: dict[int, SyncHookWorker] = {}
         self._async: AsyncHookWorker | None = None
         self._events: EventWorker | None = None
         self._timer: TimerWorker | None = None
@@ -79,10 +79,10 @@ class PluginWorkers:
     def serve(self, queues: HookQueues, *, observer: int | None) -> None:
         """Starts the workers; ``observer`` is the number of its event queue."""
         self._queues = queues
-        if (number := self._worker_number(is_async=False)) is not None:
-            self._sync = SyncHookWorker(queues, number, self._chain)
-        if (number := self._worker_number(is_async=True)) is not None:
-            self._async = async_worker(self._at_home(), queues, number, self._chain)
+        for number in self._worker_numbers(is_async=False):
+            self._sync[number] = SyncHookWorker(queues, number, self._chain)
+        if numbers := self._worker_numbers(is_async=True):
+            self._async = async_worker(self._at_home(), queues, numbers, self._chain)
         if self._timed:
             if any(hook.mark.is_async for hook in self._timed):
                 self._at_home()
@@ -100,11 +100,10 @@ class PluginWorkers:
             return self._is_fault_on_loop(question, hook)
         if (
             self._queues is not None
-            and self._sync is not None
-            and self._sync.retire_if_held_by(question, hook)
+            and self._sync[hook.worker].retire_if_held_by(question, hook)
             and self._chain.hold(hook)
         ):
-            self._sync = SyncHookWorker(self._queues, hook.worker, self._chain)
+            self._sync[hook.worker] = SyncHookWorker(self._queues, hook.worker, self._chain)
         return True
 
     def _is_fault_on_loop(self, question: Question, hook: BoundHook) -> bool:
@@ -120,14 +119,15 @@ class PluginWorkers:
             worker.retire(culprit, holder.breaker.let_go)
             self._held = [*(held for held in self._held if held.is_alive), worker]
             self._home = loop_thread(LOOP)
+            numbers = self._worker_numbers(is_async=True)
             self._async = async_worker(
-                self._home, queues, hook.worker, self._chain, prepare=self._start_again
+                self._home, queues, numbers, self._chain, prepare=self._start_again
             )
         return culprit is not None and culprit.is_same(question)
 
     def stop(self) -> None:
         """Stops the plugin and ends its threads; threads that a hook blocks are abandoned."""
-        for worker in (self._timer, self._sync, self._events):
+        for worker in (self._timer, *self._sync.values(), self._events):
             if worker is not None:
                 worker.join()
         try:
@@ -146,9 +146,8 @@ class PluginWorkers:
             if loop is not None:
                 loop.stop()
 
-    def _worker_number(self, *, is_async: bool) -> int | None:
-        workers = (hook.worker for hook in self._asked if hook.mark.is_async == is_async)
-        return next(workers, None)
+    def _worker_numbers(self, *, is_async: bool) -> list[int]:
+        return sorted({hook.worker for hook in self._asked if hook.mark.is_async == is_async})
 
     def _at_home(self) -> "LoopThread":
         """The event loop of start and stop, and of coroutines that decide."""
@@ -158,7 +157,7 @@ class PluginWorkers:
 
     def _new_loop_of_events(self) -> "LoopThread":
         """Creates the event loop of `async def` events hooks, or replaces it."""
-        if self._worker_number(is_async=True) is not None:
+        if self._async is not None:
             self._loop_of_events = loop_thread(LOOP_OF_EVENTS)
         elif self._loop_of_events is None:
             self._loop_of_events = self._at_home()
@@ -191,7 +190,7 @@ def loop_thread(name: str) -> "LoopThread":
 def async_worker(
     thread: "LoopThread",
     queues: HookQueues,
-    number: int,
+    numbers: Sequence[int],
     chain: Chain,
     *,
     prepare: "Prepare | None" = None,
@@ -199,4 +198,4 @@ def async_worker(
     """Creates the worker of `async def` hooks on that thread."""
     from mqttcore.plugin.event_loop import AsyncHookWorker  # as above
 
-    return AsyncHookWorker(thread, queues, number, chain, prepare=prepare)
+    return AsyncHookWorker(thread, queues, numbers, chain, prepare=prepare)

@@ -39,7 +39,8 @@ class HookStats:
     timed_out: int
     """Results: refused because no answer came in time; of events, not back in time."""
     shut_out: int
-    """Questions that were refused without a call, because it kept failing or holds four threads;
+    """Questions that were refused without a call, because it kept failing or holds four threads,
+    and messages whose time was up before they came to it;
     batches of events that it was not told for the latter."""
     in_flight: int
     """Calls that have not come back, those among them that are refused already."""
@@ -63,10 +64,21 @@ class Meter:
         self._wait_s = 0.0
 
     @contextmanager
-    def call(self, *, waited: float = 0.0, count: int = 1) -> Iterator[None]:
-        """Stands around ``count`` calls for which a question ``waited`` so many seconds."""
+    def call(self, *, waited: float = 0.0) -> Iterator[None]:
+        """Stands around a call for which a question ``waited`` so many seconds."""
+        self.begin()
+        with self.running(waited=waited):
+            yield
+
+    def begin(self) -> None:
+        """Records that a call begins."""
         with self._lock:
-            self._calls += count
+            self._calls += 1
+
+    @contextmanager
+    def running(self, *, waited: float) -> Iterator[None]:
+        """Stands around calls of one question, each of which `begin` records."""
+        with self._lock:
             self._in_flight += 1
             self._wait_s += waited
         began = time.perf_counter()

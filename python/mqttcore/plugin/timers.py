@@ -77,8 +77,12 @@ class TimerWorker:
             self._tell(hook, reason)
 
     def _tell(self, hook: BoundHook, reason: str | None) -> None:
-        if hook.mark.point == "health":
+        if hook.mark.point != "health":
+            return
+        try:
             self._report(hook, reason)
+        except Exception as error:  # the other hooks of the timer are called all the same
+            self._chain.failures.warn(hook.title, "-", "its health was not taken", error)
 
     def _call(self, hook: BoundHook) -> str | None:
         """Why the plugin is degraded, if the hook says so."""
@@ -98,7 +102,8 @@ class TimerWorker:
             self._calls.call(call, timeout=hook.mark.timeout)
         answer = answers[0] if answers else None
         if isinstance(answer, Degraded):
-            return answer.text
+            # the engine takes no lone surrogates, which names of files may have
+            return answer.text.encode(errors="backslashreplace").decode()
         if answer is not None and hook.mark.point == "health":
             raise TypeError(f"Degraded or None is expected, not {type(answer).__name__}")
         return None

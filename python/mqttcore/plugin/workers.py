@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SyncHookWorker:
-    """The thread that runs the `def` hooks of one plugin, in batches of questions."""
+    """The thread that runs the `def` hooks of one queue, in batches of questions."""
 
     def __init__(self, queues: HookQueues, number: int, chain: Chain) -> None:
         self._queues = queues
@@ -86,25 +86,17 @@ class SyncHookWorker:
         return self._chain.settle(question, hook, answer)
 
     def _call_each(self, question: Question, hook: BoundHook) -> bool:
-        """Asks a publish hook about each message. True: the question is over."""
-        messages = self._chain.open_messages(question, hook)
-        if not messages:
-            return not question.advance()
-        if not question.start(hook.title, hook.mark.timeout):
-            hook.breaker.release()
-            return True
+        """Asks a publish hook about messages for one turn. True: the question is over, or waits."""
         with self._lock:
             self._current = question
         try:
-            with hook.meter.call(waited=question.waited, count=len(messages)):
-                for index, message in messages:
-                    if not question.restart():
-                        return True
+            with hook.meter.running(waited=question.waited):
+                for index, message in self._chain.turn(question, hook):
                     self._call_one(question, hook, index, message)
         finally:
             with self._lock:
                 self._current = None
-        return not question.advance()
+        return self._chain.end_turn(question, hook)
 
     def _call_one(self, question: Question, hook: BoundHook, index: int, message: Message) -> None:
         try:

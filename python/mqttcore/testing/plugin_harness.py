@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
-from mqttcore._core import Ask, Event, Login, TopicFilter, grant_allows
+from mqttcore._core import Ask, Event, Login, Message, TopicFilter, grant_allows
 from mqttcore._schema import Faults, Place, entry_of, read_record
 from mqttcore.config.checks import raise_faults
-from mqttcore.plugin.answers import Allow, Deny, Disconnect, Grant
+from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Grant, Replace
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
-from mqttcore.plugin.hooks import AskAnswer, LoginAnswer, Mark, Point
+from mqttcore.plugin.hooks import AskAnswer, LoginAnswer, Mark, MessageAnswer, Point
 from mqttcore.plugin.options import PluginConfig
 
 P = TypeVar("P", bound=Plugin)
@@ -27,7 +27,11 @@ ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "authenticate": (Allow, Deny, type(None)),
     "enhanced_auth": (Allow, Deny),
     "authorize": (bool, Allow, Deny, Disconnect, type(None)),
+    "publish": (Replace, Drop, Deny, Disconnect, type(None)),
+    "grant": (Allow, Deny, type(None)),
     "events": (type(None),),
+    "every": (type(None),),
+    "health": (Degraded, type(None)),
 }
 
 
@@ -64,11 +68,34 @@ class AsyncHarness(Generic[P]):
 
     async def authenticate(self, login: Login, /) -> LoginAnswer:
         """Asks the `authenticate` hooks about a CONNECT; None: all of them passed."""
-        for name, mark in self._hooks("authenticate"):
-            answer = await self._call(name, mark, login)
-            if answer is not None:
-                return cast(Allow | Deny, answer)
-        return None
+        return cast(LoginAnswer, await self._first("authenticate", login))
+
+    async def grant(self, login: Login, /) -> LoginAnswer:
+        """Asks the `grant` hooks about a connected client; None: all of them passed."""
+        return cast(LoginAnswer, await self._first("grant", login))
+
+    async def publish(self, message: Message, /) -> list[MessageAnswer]:
+        """Asks the `publish` hooks whose filters match the topic of ``message`` itself.
+
+        Returns:
+            The answer of each. A broker asks each hook about what the one before it left.
+        """
+        hooks = list(self._hooks("publish"))
+        return [
+            cast(MessageAnswer, await self._call(name, mark, message))
+            for name, mark in hooks
+            if TopicFilter(mark.filter).matches(message.topic)
+        ]
+
+    async def every(self) -> None:
+        """Calls each `every` hook once."""
+        for name, mark in self._hooks("every"):
+            await self._call(name, mark)
+
+    async def health(self) -> list[Degraded]:
+        """Asks each `health` hook once; an empty list: all is well."""
+        answers = [await self._call(name, mark) for name, mark in self._hooks("health")]
+        return [answer for answer in answers if isinstance(answer, Degraded)]
 
     async def authorize(self, ask: Ask, /) -> AskAnswer:
         """Asks the `authorize` hooks whose action and filter fit; None: all of them passed.
@@ -127,11 +154,19 @@ class AsyncHarness(Generic[P]):
     def _hooks(self, point: Point) -> Iterator[tuple[str, Mark]]:
         return (hook for hook in self.plugin.hooks.items() if hook[1].point == point)
 
-    async def _call(self, name: str, mark: Mark, subject: object) -> object:
+    async def _first(self, point: Point, login: Login) -> object:
+        """The first answer that is not None."""
+        for name, mark in self._hooks(point):
+            answer = await self._call(name, mark, login)
+            if answer is not None:
+                return answer
+        return None
+
+    async def _call(self, name: str, mark: Mark, *subject: object) -> object:
         # Any: each hook point has its own argument and answer
-        function: Callable[[Any], Any] = getattr(self.plugin, name)
+        function: Callable[..., Any] = getattr(self.plugin, name)
         async with asyncio.timeout(mark.timeout):
-            answer: object = function(subject)
+            answer: object = function(*subject)
             if inspect.isawaitable(answer):
                 answer = await cast(Awaitable[object], answer)
         if not isinstance(answer, ANSWERS[mark.point]):
@@ -175,6 +210,22 @@ class Harness(Generic[P]):
     def authenticate(self, login: Login, /) -> LoginAnswer:
         """As `AsyncHarness.authenticate`."""
         return self._run(self._hooks.authenticate(login))
+
+    def grant(self, login: Login, /) -> LoginAnswer:
+        """As `AsyncHarness.grant`."""
+        return self._run(self._hooks.grant(login))
+
+    def publish(self, message: Message, /) -> list[MessageAnswer]:
+        """As `AsyncHarness.publish`."""
+        return self._run(self._hooks.publish(message))
+
+    def every(self) -> None:
+        """As `AsyncHarness.every`."""
+        self._run(self._hooks.every())
+
+    def health(self) -> list[Degraded]:
+        """As `AsyncHarness.health`."""
+        return self._run(self._hooks.health())
 
     def authorize(self, ask: Ask, /) -> AskAnswer:
         """As `AsyncHarness.authorize`."""

@@ -197,21 +197,22 @@ impl PyQuestion {
         }
     }
 
-    /// The messages that a publish hook decides about, with their positions.
+    /// The messages that a publish hook has to decide about still, with their positions.
     #[pyo3(signature = (hook, /))]
     fn messages(&self, hook: usize) -> Vec<(usize, PyMessage)> {
         let filter = self.shared.wanted.publishes.get(hook);
         let (Subject::Publish(messages), Some((filter, _))) = (&self.inner.subject, filter) else {
             return Vec::new();
         };
-        let messages_of_hook = messages.matching(filter).into_iter();
+        let messages_of_hook = messages.matching(hook, filter).into_iter();
         let login = &messages.login;
         messages_of_hook
             .map(|(index, message)| (index, PyMessage::new(login, message)))
             .collect()
     }
 
-    /// Gives the hook its full time for the next message. False: the question is over.
+    /// Gives the hook its full time for the next message. False: the question is over, or its time for all messages is
+    /// up.
     fn restart(&self) -> bool {
         self.inner.restart()
     }
@@ -223,15 +224,14 @@ impl PyQuestion {
             return Ok(());
         };
         match self.classes.message_answer(answer)? {
-            MessageAnswer::Pass => Ok(()),
-            MessageAnswer::Refuse(refusal) => {
-                messages.refuse(index, refusal);
-                Ok(())
-            }
+            MessageAnswer::Pass => {}
+            MessageAnswer::Refuse(refusal) => messages.refuse(index, refusal),
             MessageAnswer::Change(changes) => messages
                 .change(index, &changes)
-                .map_err(|error| PyValueError::new_err(error.to_string())),
+                .map_err(|error| PyValueError::new_err(error.to_string()))?,
         }
+        messages.pass(index, self.position());
+        Ok(())
     }
 
     /// Refuses one message as a fault of the plugin.

@@ -18,6 +18,8 @@ pub(super) struct Messages {
 struct Slot {
     message: Message,
     is_changed: bool,
+    /// Number of hooks, from the first, that have decided or did not want it.
+    passed: usize,
     /// The decision, unless the message is to be published.
     refusal: Option<PublishDecision>,
 }
@@ -27,6 +29,7 @@ impl Messages {
         let slot = |message| Slot {
             message,
             is_changed: false,
+            passed: 0,
             refusal: None,
         };
         Self {
@@ -36,15 +39,24 @@ impl Messages {
         }
     }
 
-    /// The messages on topics of `filter` that are to be published so far, with their positions.
-    pub(super) fn matching(&self, filter: &TopicFilter) -> Vec<(usize, Message)> {
+    /// The messages on topics of `filter` that are to be published so far and that the hook at the position `hook` has
+    /// not decided about, with their positions.
+    pub(super) fn matching(&self, hook: usize, filter: &TopicFilter) -> Vec<(usize, Message)> {
         let slots = self.lock();
         let matching = slots.iter().enumerate().filter(|(_, slot)| {
-            slot.refusal.is_none() && filter.matches(slot.message.topic_name())
+            let is_open = slot.refusal.is_none() && slot.passed <= hook;
+            is_open && filter.matches(slot.message.topic_name())
         });
         matching
             .map(|(index, slot)| (index, slot.message.clone()))
             .collect()
+    }
+
+    /// Records that the hook at the position `hook` has decided about a message.
+    pub(super) fn pass(&self, index: usize, hook: usize) {
+        if let Some(slot) = self.lock().get_mut(index) {
+            slot.passed = hook + 1;
+        }
     }
 
     /// Decides that a message is not published.

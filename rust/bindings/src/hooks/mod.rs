@@ -64,7 +64,7 @@ enum Notification {
 }
 
 struct Shared {
-    /// The workers: one for the `def` hooks of a plugin, one for its `async def` hooks.
+    /// The queues: of a plugin one for `def` hooks, one for `async def` hooks, and two more for those of publishes.
     queues: Vec<QuestionQueue>,
     /// One queue for each plugin with event hooks, so that plugins do not delay each other.
     observers: Vec<EventQueue>,

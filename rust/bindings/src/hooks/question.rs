@@ -16,6 +16,9 @@ use super::messages::Messages;
 /// questions behind it, within the 10 s that a client has to connect.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(8);
 
+/// Maximum time from the arrival of messages to the start of a publish hook for the last of them.
+const MESSAGES_DEADLINE: Duration = Duration::from_secs(30);
+
 /// The subject of a question: a login, a request, or an exchange.
 pub(super) enum Subject {
     Login(Arc<Login>),
@@ -154,10 +157,13 @@ impl Question {
         }
     }
 
-    /// Gives the hook its full time for the next message; returns false if the question is over. The deadline thread
-    /// knows an earlier deadline, and reads this one then.
+    /// Gives the hook its full time for the next message; returns false if the question is over, or after
+    /// [`MESSAGES_DEADLINE`]. The deadline thread knows an earlier deadline, and reads this one then.
     pub(super) fn restart(&self) -> bool {
         let mut state = self.lock();
+        if self.age() > MESSAGES_DEADLINE {
+            return false;
+        }
         state.deadline = Instant::now() + state.timeout;
         state.is_wanted()
     }
@@ -392,6 +398,19 @@ pub(super) mod tests {
         let found = expired(&question, answer);
 
         assert_eq!(found, ("hook".into(), ReasonCode::SERVER_UNAVAILABLE));
+    }
+
+    #[test]
+    fn a_hook_is_not_asked_about_messages_whose_time_is_up() {
+        let (mut question, _answer) = login();
+        question.start("hook", HOUR);
+        assert!(question.restart());
+
+        let begun = question.asked_at.checked_sub(MESSAGES_DEADLINE).unwrap();
+        Arc::get_mut(&mut question).unwrap().asked_at = begun;
+
+        assert!(!question.restart());
+        assert!(!question.is_over());
     }
 
     #[test]

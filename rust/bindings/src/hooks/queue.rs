@@ -14,7 +14,7 @@ use super::question::Question;
 const QUESTIONS: usize = 1_024;
 const EVENTS: usize = 65_536;
 
-/// The question queue of the `def` hooks, or of the `async def` hooks, of a plugin.
+/// The question queue of the `def` hooks, or of the `async def` hooks, of a plugin; publish hooks have their own.
 pub(super) struct QuestionQueue {
     pub(super) inbox: BoundedQueue<Arc<Question>>,
     /// For `async def` hooks: a byte wakes the event loop if questions wait. `def` hooks have a thread that blocks.

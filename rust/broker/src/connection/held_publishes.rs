@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
 use crate::config::grants::RuleAnswer;
-use crate::config::hooks::{Action, PublishBatch, PublishDecision, Reply, refusing};
+use crate::config::hooks::{Action, Hooks, PublishBatch, PublishDecision, Reply, refusing};
 use crate::connection::authorize::{AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, ask};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::publish::{
@@ -96,10 +96,10 @@ impl HeldPublishes {
         let held = std::mem::take(&mut self.0);
         let asked = held.iter().filter(|held| held.is_asked);
         let asked: Vec<Message> = asked.map(|held| held.message.clone()).collect();
-        let answer = (!asked.is_empty()).then(|| ask_hooks(shard, client, asked));
+        let answer = HookAnswer::ask(shard, client, asked);
         let (shard, client) = (Rc::clone(shard), Rc::clone(client));
         Box::pin(async move {
-            let mut decisions = decisions(answer).await;
+            let mut decisions = answer.decisions(&shard, &client).await;
             for held in held {
                 let decision = held.is_asked.then(|| next(&mut decisions));
                 publish_held(&shard, &client, held, decision).await?;
@@ -115,32 +115,59 @@ impl HeldPublishes {
 
 type Decisions = std::vec::IntoIter<PublishDecision>;
 
-async fn decisions(answer: Option<oneshot::Receiver<Vec<PublishDecision>>>) -> Decisions {
-    let decisions = match answer {
-        Some(answer) => answer.await.unwrap_or_default(),
-        None => Vec::new(),
+/// What the publish hooks were asked, and where their answer arrives.
+struct HookAnswer {
+    hooks: Arc<dyn Hooks>,
+    messages: Vec<Message>,
+    answer: oneshot::Receiver<Vec<PublishDecision>>,
+}
+
+impl HookAnswer {
+    fn ask(shard: &Shard, client: &Client, messages: Vec<Message>) -> Self {
+        let (reply, answer) = Reply::new();
+        let hooks = shard.hooks();
+        if !messages.is_empty() {
+            let batch = PublishBatch {
+                login: client.login(),
+                messages: messages.clone(),
+                limits: Arc::clone(&shard.config().limits),
+            };
+            hooks.publish(batch, reply);
+        }
+        Self {
+            hooks,
+            messages,
+            answer,
+        }
+    }
+
+    /// The decision about each message. If a reload has replaced the hooks before they answered, the new ones are asked.
+    async fn decisions(self, shard: &Shard, client: &Client) -> Decisions {
+        let decisions = match self.answer.await {
+            Ok(decisions) => decisions,
+            Err(_) if Arc::ptr_eq(&self.hooks, &shard.hooks()) => Vec::new(),
+            Err(_) => ask_again(shard, client, self.messages).await,
+        };
+        decisions.into_iter()
+    }
+}
+
+async fn ask_again(shard: &Shard, client: &Client, messages: Vec<Message>) -> Vec<PublishDecision> {
+    let is_asked = |message: &Message| shard.has_publish_hook(message.topic_name());
+    let wanted: Vec<bool> = messages.iter().map(is_asked).collect();
+    let asked = messages.into_iter().filter(is_asked).collect();
+    let answer = HookAnswer::ask(shard, client, asked).answer;
+    let mut decisions = answer.await.unwrap_or_default().into_iter();
+    let mut decision = |is_asked| match is_asked {
+        true => next(&mut decisions),
+        false => PublishDecision::Publish,
     };
-    decisions.into_iter()
+    wanted.into_iter().map(&mut decision).collect()
 }
 
 /// The next decision; without one the message is refused.
 fn next(decisions: &mut Decisions) -> PublishDecision {
     decisions.next().unwrap_or(PublishDecision::Fault)
-}
-
-fn ask_hooks(
-    shard: &Shard,
-    client: &Client,
-    messages: Vec<Message>,
-) -> oneshot::Receiver<Vec<PublishDecision>> {
-    let (reply, answer) = Reply::new();
-    let batch = PublishBatch {
-        login: client.login(),
-        messages,
-        limits: Arc::clone(&shard.config().limits),
-    };
-    shard.hooks().publish(batch, reply);
-    answer
 }
 
 /// Publishes or refuses one message; `decision` is that of the publish hooks if they were asked.
@@ -173,8 +200,8 @@ async fn publish_held(
             break;
         }
         (is_permitted, is_decided) = (true, true);
-        let answer = ask_hooks(shard, client, vec![message.clone()]);
-        decision = Some(next(&mut decisions(Some(answer)).await));
+        let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
+        decision = Some(next(&mut answer.decisions(shard, client).await));
     }
     let publication = publication(client, &message, packet_id);
     if let Some(pause) = accept(shard, client, publication) {

@@ -26,7 +26,9 @@ impl Connection {
             step = self.handle_frame(&mut batch);
         }
         accept_batch(&self.shard, &self.client, &mut batch.together);
-        if step.is_ok() {
+        if let Err(cause) = step {
+            step = self.fail_after_held(&mut batch, cause);
+        } else {
             self.settle_held(&mut batch);
         }
         if matches!(step, Ok(true)) {
@@ -87,6 +89,23 @@ impl Connection {
         if !batch.held.is_empty() {
             self.pause = Some(batch.held.settle(&self.shard, &self.client));
         }
+    }
+
+    /// Ends the connection with `cause` once the publishes before the fault have taken effect.
+    fn fail_after_held(
+        &mut self,
+        batch: &mut ReadBatch<'_>,
+        cause: DisconnectCause,
+    ) -> Result<bool, DisconnectCause> {
+        if batch.held.is_empty() {
+            return Err(cause);
+        }
+        let settled = batch.held.settle(&self.shard, &self.client);
+        self.pause = Some(Box::pin(async {
+            settled.await?;
+            Err(cause)
+        }));
+        Ok(true)
     }
 
     /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
