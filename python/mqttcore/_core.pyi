@@ -870,10 +870,10 @@ class Question:
         """
 
     def messages(self, hook: int, /) -> list[tuple[int, Message]]:
-        """The messages that a publish hook decides about, with their positions."""
+        """The messages that a publish hook has to decide about still, with their positions."""
 
     def restart(self) -> bool:
-        """Give the hook its full time for the next message; False: the question is over."""
+        """Give the hook its full time for the next message; False: the question is over, or late."""
 
     def answer_message(self, index: int, answer: object, /) -> None:
         """Take a publish hook's answer about one message.

@@ -461,11 +461,13 @@ def test_messages_before_a_violation_are_published(joe: Wire, reader: Wire, stam
         lambda: hook.publish("a#"),
         lambda: hook.publish("a", timeout=0),
         lambda: Replace(topic="a/#"),
+        lambda: Replace(message_expiry_interval=2**32),
+        lambda: Replace(message_expiry_interval=-1),
         lambda: Drop("because"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(make: Callable[[], object]) -> None:
-    with pytest.raises(Exception, match=r"topics|timeout|MQTT|allowed"):
+    with pytest.raises(Exception, match=r"topics|timeout|MQTT|allowed|message_expiry_interval"):
         make()
 
 

@@ -182,8 +182,8 @@ class Replace:
     payload: bytes | bytearray | str | None = field(default=None, repr=False)
     """Text is sent as UTF-8."""
     retain: bool | None = None
-    message_expiry_interval: Annotated[int, Range(0, 2**32 - 1)] | None = None
-    """Seconds from now on."""
+    message_expiry_interval: int | None = None
+    """Seconds from now on, 0 to 4,294,967,295."""
     content_type: str | None = None
     user_properties: Sequence[tuple[str, str]] | None = None
     """All of them: those of the message are in `Message.user_properties`."""
@@ -195,6 +195,9 @@ class Replace:
             text = self.payload
             payload = text.encode() if isinstance(text, str) else bytes(text)
             object.__setattr__(self, "payload", payload)
+        seconds = self.message_expiry_interval
+        if seconds is not None and not 0 <= seconds < 2**32:
+            raise ValueError(f"message_expiry_interval is {seconds}: 0 to 4,294,967,295")
 
 
 @dataclass(frozen=True, slots=True)
