@@ -873,7 +873,7 @@ class Question:
         """The messages that a publish hook has to decide about still, with their positions."""
 
     def restart(self) -> bool:
-        """Give the hook its full time for the next message; False: the question is over, or late."""
+        """Give the hook its full time for the next message; False: it is over, or late."""
 
     def answer_message(self, index: int, answer: object, /) -> None:
         """Take a publish hook's answer about one message.

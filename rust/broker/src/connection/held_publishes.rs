@@ -158,11 +158,14 @@ async fn ask_again(shard: &Shard, client: &Client, messages: Vec<Message>) -> Ve
     let asked = messages.into_iter().filter(is_asked).collect();
     let answer = HookAnswer::ask(shard, client, asked).answer;
     let mut decisions = answer.await.unwrap_or_default().into_iter();
-    let mut decision = |is_asked| match is_asked {
-        true => next(&mut decisions),
-        false => PublishDecision::Publish,
+    let decision = |is_asked| {
+        if is_asked {
+            next(&mut decisions)
+        } else {
+            PublishDecision::Publish
+        }
     };
-    wanted.into_iter().map(&mut decision).collect()
+    wanted.into_iter().map(decision).collect()
 }
 
 /// The next decision; without one the message is refused.
