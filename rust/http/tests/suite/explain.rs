@@ -175,7 +175,7 @@ fn a_message_waits_for_the_window_and_then_behind_others() {
         writer.publish_acknowledged("t", "x");
     }
 
-    assert_eq!(queued(&served, "slow"), 2);
+    eventually("two messages are queued", || queued(&served, "slow") == 2);
 }
 
 #[test]

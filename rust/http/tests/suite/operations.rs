@@ -53,7 +53,7 @@ fn whoever_reaches_the_address_may_ask_for_health_and_learns_no_version() {
     for (path, status, checks) in [
         ("/livez", "alive", 1),
         ("/healthz", "healthy", 2),
-        ("/readyz", "ready", 7),
+        ("/readyz", "ready", 8),
     ] {
         let answer = get(&served, path);
 
