@@ -90,23 +90,27 @@ impl StageId {
     ///
     /// The name is not valid.
     pub fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
-        let is_name = |text: &str| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-            (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
-        };
-        match [query, stage].into_iter().find(|text| !is_name(text)) {
-            Some(text) => Err(SinkError::Name(text.to_owned())),
-            None => Ok(Self {
-                query: query.to_owned(),
-                batch,
-                stage: stage.to_owned(),
-            }),
-        }
+        check_name(query)?;
+        check_name(stage)?;
+        Ok(Self {
+            query: query.to_owned(),
+            batch,
+            stage: stage.to_owned(),
+        })
     }
 
     fn file(&self) -> String {
         file_name(&self.query, self.batch, &self.stage)
     }
+}
+
+/// Checks the name of a query or a stage.
+fn check_name(text: &str) -> Result<(), SinkError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(SinkError::Name(text.to_owned()))
 }
 
 fn file_name(query: &str, batch: u64, stage: &str) -> String {
@@ -173,8 +177,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// A stage does not exist: nothing is published. Or the broker is stopping: it publishes the batch after its next
-    /// start.
+    /// A name is not valid, or a stage does not exist: nothing is published. Or the broker is stopping: it publishes the
+    /// batch after its next start.
     pub async fn commit(
         self: &Arc<Self>,
         query: String,
@@ -182,6 +186,8 @@ impl Sink {
         stages: Vec<String>,
         replacing: Option<String>,
     ) -> Result<bool, SinkError> {
+        // The log keeps the name, also of a commit without stages.
+        check_name(&query)?;
         let _committing = self.commit_lock.lock().await;
         if self.queries().contains_key(&query) {
             publish::finish(self, &query).await?;
@@ -226,6 +232,7 @@ impl Sink {
         batch: u64,
         stages: &[String],
     ) -> Result<usize, SinkError> {
+        check_name(query)?;
         let _committing = self.commit_lock.lock().await;
         let wanted = self.wanted();
         let mut removed = 0;
