@@ -130,3 +130,18 @@ def test_nothing_is_recalled_of_what_was_asked_before_it_was_forgotten() -> None
     assert cache.recall("hook", Login(**HOME)) is None
     cache.remember("hook", Login(**HOME), ANSWER, 60, age=0.5)
     assert cache.recall("hook", Login(**HOME)) is ANSWER
+
+
+def test_an_answer_that_looks_younger_than_it_is_is_not_kept() -> None:
+    """A thread reads the age of its question, and `forget` comes before it goes on."""
+    clock = Clock()
+    cache = LoginCache(clock)
+    assert cache.recall("hook", Login(**HOME)) is None
+
+    cache.forget()
+    clock.now += 5
+    cache.remember("hook", Login(**HOME), ANSWER, 60, age=0.001)
+
+    assert cache.recall("hook", Login(**HOME)) is None
+    cache.remember("hook", Login(**HOME), ANSWER, 60, age=0.001)
+    assert cache.recall("hook", Login(**HOME)) is ANSWER

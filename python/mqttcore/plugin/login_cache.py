@@ -7,12 +7,16 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from mqttcore._core import Login
 from mqttcore.plugin.answers import Allow
 
 ENTRIES_MAX = 4_096
 JITTER = 0.1
+
+asked_in: ContextVar[object | None] = ContextVar("mqttcore_login_cache_generation", default=None)
+"""The generation of the cache in which this thread or task has looked for an answer last."""
 
 
 class LoginCache:
@@ -24,10 +28,16 @@ class LoginCache:
         self._lock = threading.Lock()
         self._answers: dict[bytes, tuple[float, Allow]] = {}
         self._forgot_at = -math.inf
+        self._generation: object | None = None
+        """Another object after each `forget`."""
 
     def recall(self, hook: str, login: Login) -> Allow | None:
-        """What the hook said about the same login, while that still counts."""
+        """What the hook said about the same login, while that still counts.
+
+        If nothing counts, the thread or task that called this may `remember` the next answer.
+        """
         with self._lock:
+            asked_in.set(self._generation)
             until, answer = self._answers.get(self._name(hook, login), (0.0, None))
         return answer if self._clock() < until else None
 
@@ -35,6 +45,7 @@ class LoginCache:
         """Forgets all answers, those that hooks are about to give included."""
         with self._lock:
             self._answers.clear()
+            self._generation = object()
             self._forgot_at = self._clock()
 
     def remember(
@@ -42,12 +53,14 @@ class LoginCache:
     ) -> None:
         """Keeps an answer for ``seconds``, give or take a tenth; the oldest makes room.
 
-        ``age``: seconds since the question. What was asked before `forget` is not kept.
+        ``age``: seconds since the question. What was asked, or looked for, before `forget` is not
+        kept: the generation does not depend on when a thread reads the clock.
         """
         lasting = seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - only spreads load
         name = self._name(hook, login)
         with self._lock:
-            if self._clock() - age <= self._forgot_at:
+            is_outdated = asked_in.get() is not self._generation
+            if is_outdated or self._clock() - age <= self._forgot_at:
                 return
             self._answers.pop(name, None)
             if len(self._answers) >= ENTRIES_MAX:
