@@ -391,8 +391,10 @@ class Broker:
         asked for their present grant, and `authorize` hooks about the subscriptions that the grant
         is silent about; a subscription that is not allowed any more ends, and what it has queued is
         dropped. Without a `grant` hook the clients are disconnected with 0x98 and log in again. A
-        client that gets no grant is disconnected, and its will is not published. A client that no
-        plugin let in keeps the grant of its listener.
+        client that gets no grant is disconnected, and its will is not published. A question without
+        an answer is asked again, four times in all; then it counts as a denial. A client that no
+        plugin let in keeps the grant of its listener. Do not call this in a `grant` hook about the
+        same client: the hook would be asked for ever.
 
         Returns:
             How many of them are connected.

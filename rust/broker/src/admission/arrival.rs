@@ -22,6 +22,7 @@ use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection;
 use crate::connection::disconnect_cause::reason_text;
 use crate::connection::last_packets::send_disconnect;
+use crate::connection::renewal;
 use crate::connection::transport::DetachedTransport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
@@ -93,6 +94,7 @@ pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     link.queue_policy.set(arrival.queue_policy);
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
+        renewal::check_resumed(shard, &client);
     }
     open_session(shard, &client, (&request, terms), &changes);
     announce(shard, &client, is_resumed);

@@ -39,6 +39,15 @@ pub(crate) enum QueueLevel {
     High,
 }
 
+/// What the plugins are to be asked again about a client.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Renewal {
+    /// The subscriptions that plugins have allowed.
+    Subscriptions,
+    /// The grant, too.
+    Rights,
+}
+
 /// One session and the state that belongs to it.
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
@@ -49,6 +58,11 @@ pub(crate) struct Client {
     link: RefCell<Option<Rc<Link>>>,
     /// The client has lost rights: queued messages that are read from the store must be checked.
     pub(crate) is_queue_judged: Cell<bool>,
+    /// Its rights were invalidated, or the broker has restarted, and the plugins have not been asked about its
+    /// subscriptions since: they are asked when it resumes its session.
+    pub(crate) is_unchecked: Cell<bool>,
+    /// What the plugins will be asked: the client is in the shard's queue of renewals.
+    pub(crate) renewal: Cell<Option<Renewal>>,
     /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
@@ -81,6 +95,7 @@ impl Client {
         identity: ClientIdentity,
         session: Session,
     ) -> Self {
+        let is_restored = matches!(identity.who, KnownLogin::Kept(_));
         Self {
             id,
             handle,
@@ -89,6 +104,8 @@ impl Client {
             identity: RefCell::new(identity),
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
+            is_unchecked: Cell::new(is_restored),
+            renewal: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             durability: Cell::new(Durability::Fsync),
@@ -108,8 +125,8 @@ impl Client {
     }
 
     /// Replaces the grant.
-    pub(crate) fn set_access(&self, access: CompiledGrant) {
-        self.identity.borrow_mut().access = Arc::new(access);
+    pub(crate) fn set_access(&self, access: Arc<CompiledGrant>) {
+        self.identity.borrow_mut().access = access;
     }
 
     /// The login; for a client that has not connected since the broker started, made from the kept session.

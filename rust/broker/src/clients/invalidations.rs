@@ -8,7 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of invalidations that are remembered; questions that are older than all of them count as outdated.
-const REMEMBERED: usize = 256;
+const REMEMBERED: usize = 4_096;
+
+/// Number of clients about whose rights the plugins are asked again at the same time, so that logins do not wait behind
+/// all of them.
+pub(crate) const RENEWALS: usize = 16;
 
 /// The clients whose rights are invalidated.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -173,6 +173,8 @@ pub(crate) struct CompiledGrant {
     pub(crate) permissions: Permissions,
     /// The restrictions of the listener.
     pub(crate) caps: Arc<ListenerCaps>,
+    /// It is the grant of a listener for clients that no plugin let in.
+    pub(crate) is_anonymous: bool,
 }
 
 impl CompiledGrant {
@@ -182,18 +184,44 @@ impl CompiledGrant {
             grant: Grant::default(),
             permissions,
             caps: Arc::default(),
+            is_anonymous: false,
         }
     }
 
-    /// The grant of a client whose rights are revoked: it allows nothing, and what it denied stays denied.
+    /// The grant of a client whose rights are revoked: every topic is denied, in both directions.
     pub(crate) fn revoked(&self) -> Self {
+        // INVARIANT: both are rules.
+        let every = ["#", "$#"].map(|rule| Rule::parse(rule).expect("a rule"));
+        self.with(Permissions {
+            deny: every.into(),
+            ..Permissions::default()
+        })
+    }
+
+    /// The grant of a client whose rights are unknown until it logs in again: it allows no publish, and messages are still
+    /// queued for its session.
+    pub(crate) fn without_publish(&self) -> Self {
+        let mut permissions = self.permissions.clone();
+        permissions.publish = Box::default();
+        if let Some(list) = &mut permissions.access_list {
+            let rules = list.iter().filter(|(access, _)| *access != Access::Write);
+            let read_only = |access| match access {
+                Access::Deny => Access::Deny,
+                _ => Access::Read,
+            };
+            *list = rules
+                .map(|(access, rule)| (read_only(*access), rule.clone()))
+                .collect();
+        }
+        self.with(permissions)
+    }
+
+    fn with(&self, permissions: Permissions) -> Self {
         Self {
             grant: self.grant.clone(),
-            permissions: Permissions {
-                deny: self.permissions.deny.clone(),
-                ..Permissions::default()
-            },
+            permissions,
             caps: Arc::clone(&self.caps),
+            is_anonymous: self.is_anonymous,
         }
     }
 
@@ -204,6 +232,7 @@ impl CompiledGrant {
             permissions: grant.compile()?,
             grant,
             caps: Arc::clone(caps),
+            is_anonymous: false,
         })
     }
 }
@@ -657,6 +686,38 @@ mod tests {
             assert!(rules.checks_deliveries() && !rules.receives(topic("b")));
         }
         assert!(some.receives(topic("a")) && !none.receives(topic("a")));
+    }
+
+    #[test]
+    fn a_revoked_grant_allows_no_message_in_either_direction() {
+        let open = grant(&["#"], &["#"], &["a"]);
+        let list = listed(&[(Access::ReadWrite, "#")], &[]);
+
+        for permissions in [open, list] {
+            let revoked = CompiledGrant::of(permissions).revoked().permissions;
+
+            assert!(revoked.checks_deliveries() && !revoked.receives(topic("b")));
+            assert_eq!(revoked.publish(topic("b")), RuleAnswer::Denied);
+            assert_eq!(revoked.subscribe(&filter("$SYS/+")), RuleAnswer::Denied);
+        }
+    }
+
+    #[test]
+    fn a_grant_without_publish_receives_as_before() {
+        let open = grant(&["#"], &["#"], &["a"]);
+        let rules = [
+            (Access::Deny, "a"),
+            (Access::Write, "b/c"),
+            (Access::ReadWrite, "b/#"),
+        ];
+
+        for permissions in [open, listed(&rules, &[])] {
+            let rest = CompiledGrant::of(permissions).without_publish().permissions;
+
+            assert!(rest.receives(topic("b/c")) && !rest.receives(topic("a")));
+            assert_ne!(rest.publish(topic("b/c")), RuleAnswer::Allowed);
+            assert_eq!(rest.subscribe(&filter("b/#")), RuleAnswer::Allowed);
+        }
     }
 
     #[test]

@@ -114,7 +114,12 @@ fn compile(
 ) -> Result<ListenerPolicy, ListenerError> {
     let caps = Arc::new(listener.caps.clone());
     caps.check()?;
-    let capped = |grant| CompiledGrant::capped(grant, &caps);
+    let capped = |grant| {
+        CompiledGrant::capped(grant, &caps).map(|capped| CompiledGrant {
+            is_anonymous: true,
+            ..capped
+        })
+    };
     let anonymous = listener.anonymous.clone().map(capped).transpose()?;
     let tls = load_tls(listener, warnings)?;
     Ok(ListenerPolicy {

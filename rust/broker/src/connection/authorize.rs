@@ -62,9 +62,32 @@ pub(super) fn ask(
     client: &Rc<Client>,
     question: AuthorizeArgs<'_>,
 ) -> impl Future<Output = AuthorizeResult> + use<> {
+    let is_owed_the_truth = awaits_acknowledgement(client, &question);
+    let answer = try_ask(shard, client, question);
+    async move {
+        match answer.await {
+            Some(result) => result,
+            None if is_owed_the_truth => Err(DisconnectCause::Refused {
+                reason: ReasonCode::SERVER_UNAVAILABLE,
+                text: "no plugin answered".into(),
+            }),
+            // Authorization fails closed: without an answer the request is denied.
+            None => Ok(Err(Denial {
+                reason: ReasonCode::NOT_AUTHORIZED,
+                text: None,
+            })),
+        }
+    }
+}
+
+/// As [`ask`]; returns `None` if no plugin answered.
+pub(super) fn try_ask(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    question: AuthorizeArgs<'_>,
+) -> impl Future<Output = Option<AuthorizeResult>> + use<> {
     let (reply, answer) = Reply::new();
     let action = question.action;
-    let is_owed_the_truth = awaits_acknowledgement(client, &question);
     let asked_at = shard.engine.invalidations.count();
     shard.hooks().authorize(
         AuthorizeRequest {
@@ -79,21 +102,9 @@ pub(super) fn ask(
     );
     let (engine, client) = (Arc::clone(&shard.engine), Rc::clone(client));
     async move {
-        match answer.await {
-            Ok(ruling) => {
-                let may_cache = !engine.is_outdated(asked_at, &client);
-                judge(&client, action, ruling, may_cache)
-            }
-            Err(_) if is_owed_the_truth => Err(DisconnectCause::Refused {
-                reason: ReasonCode::SERVER_UNAVAILABLE,
-                text: "no plugin answered".into(),
-            }),
-            // Authorization fails closed: without an answer the request is denied.
-            Err(_) => Ok(Err(Denial {
-                reason: ReasonCode::NOT_AUTHORIZED,
-                text: None,
-            })),
-        }
+        let ruling = answer.await.ok()?;
+        let may_cache = !engine.is_outdated(asked_at, &client);
+        Some(judge(&client, action, ruling, may_cache))
     }
 }
 

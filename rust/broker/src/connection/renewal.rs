@@ -1,123 +1,230 @@
 //! Renewal of rights after an invalidation: asks the plugins again for a client's grant and about its subscriptions.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Subscription, reauthentication_refusal};
 use mqttcore_topics::{ShareName, SubscriptionFilter};
+use tokio::time::sleep;
 
-use crate::clients::client::Client;
+use crate::clients::client::{Client, Renewal};
+use crate::clients::invalidations::RENEWALS;
 use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, EventKind, Login, LoginDecision, Reply, refusing};
-use crate::connection::authorize::{AuthorizeArgs, Denial, ask, report_denied};
+use crate::connection::authorize::{
+    AuthorizeArgs, AuthorizeResult, Denial, report_denied, try_ask,
+};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::sessions::lifecycle::arm;
 use crate::sessions::rights::{
-    end_subscriptions, identify, on_monotonic_clock, revoke_lost_rights,
+    end_subscriptions, identify, on_monotonic_clock, replace_grant, revoke_lost_rights,
 };
 use crate::sessions::wills;
 use crate::shard::guard::guarded;
 use crate::shard::{EventDetails, Shard};
 
-/// Maximum number of clients that one invalidation asks the plugins about at the same time, so that logins do not wait
-/// behind all of them.
-const CONCURRENT: usize = 16;
+/// How often a question is asked to which no plugin gives an answer: their queues may be full, or a reload replaces them.
+const TRIES: usize = 4;
+/// Pause before a question is asked a second time; it doubles with each time.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Asks again for the rights of `clients`, after their cached answers were dropped. Until the plugins have answered about
 /// a client, it keeps its rights; without an answer it loses them.
-pub(crate) fn start(shard: &Rc<Shard>, clients: impl Into<VecDeque<Rc<Client>>>) {
-    let queue = Rc::new(RefCell::new(clients.into()));
-    let count = queue.borrow().len();
-    for _ in 0..count.min(CONCURRENT) {
-        let (own, queue) = (Rc::clone(shard), Rc::clone(&queue));
+pub(crate) fn start(shard: &Rc<Shard>, clients: impl IntoIterator<Item = Rc<Client>>) {
+    for client in clients {
+        client.is_unchecked.set(true);
+        queue(shard, client, Renewal::Rights);
+    }
+}
+
+/// Asks about the subscriptions of a client that resumes its session, if its rights were invalidated since they were
+/// checked.
+pub(crate) fn check_resumed(shard: &Rc<Shard>, client: &Rc<Client>) {
+    if client.is_unchecked.get() {
+        queue(shard, Rc::clone(client), Renewal::Subscriptions);
+    }
+}
+
+/// Queues a client, unless it is queued already.
+fn queue(shard: &Rc<Shard>, client: Rc<Client>, renewal: Renewal) {
+    let queued = client.renewal.get();
+    client.renewal.set(queued.max(Some(renewal)));
+    if queued.is_some() {
+        return;
+    }
+    shard.renewals.borrow_mut().push_back(client);
+    if shard.renewal_tasks.get() < RENEWALS {
+        shard.renewal_tasks.update(|tasks| tasks + 1);
+        let end = |shard: &Rc<Shard>| shard.renewal_tasks.update(|tasks| tasks - 1);
+        let own = Rc::clone(shard);
         let work = async move {
-            loop {
-                let next = queue.borrow_mut().pop_front();
-                let Some(client) = next else { return };
-                renew(&own, &client).await;
-                own.flush_mailboxes();
-            }
+            renew_queued(&own).await;
+            end(&own);
         };
-        let task = guarded(Rc::clone(shard), "the renewal of rights", work, |_| {});
+        let task = guarded(Rc::clone(shard), "the renewal of rights", work, end);
         tokio::task::spawn_local(task);
     }
 }
 
-/// Asks for the rights of one client. An answer is not used if another invalidation has outdated it, which asks again, or
-/// if the client has connected again meanwhile.
-async fn renew(shard: &Rc<Shard>, client: &Rc<Client>) {
-    let (asked_at, link) = (shard.engine.invalidations.count(), client.link());
-    let is_current = || {
-        let is_there = shard.client_at(client.handle).is_some();
-        let is_same = match &link {
-            Some(link) => client.has_link(link),
-            None => !client.is_online(),
-        };
-        is_there && is_same && !shard.engine.is_outdated(asked_at, client)
-    };
-    let granted = present_grant(shard, client).await;
-    if !is_current() {
-        return;
-    }
-    match granted {
-        Ok(None) => {}
-        Ok(Some(access)) if client.was_here() => change_grant(shard, client, access),
-        // Only its will needs the grant until it resumes its session.
-        Ok(Some(access)) => client.set_access(access),
-        Err(reason) => return revoke(shard, client, reason),
-    }
-    if !client.was_here() {
-        // What plugins allow it is checked when it resumes its session.
-        return;
-    }
-    for subscription in allowed_by_plugins(shard, client) {
-        let denied = is_denied(shard, client, &subscription).await;
-        if !is_current() {
-            return;
-        }
-        match denied {
-            Ok(None) => {}
-            Ok(Some(denial)) => end_subscription(shard, client, &subscription.filter, &denial),
-            Err(DisconnectCause::Refused { reason, .. }) => return revoke(shard, client, reason),
-            Err(_) => return revoke(shard, client, ReasonCode::NOT_AUTHORIZED),
+async fn renew_queued(shard: &Rc<Shard>) {
+    loop {
+        // The semaphore is never closed.
+        let _turn = shard.engine.renewals.acquire().await;
+        let next = shard.renewals.borrow_mut().pop_front();
+        let Some(client) = next else { return };
+        if let Some(renewal) = client.renewal.take() {
+            renew(shard, &client, renewal).await;
+            shard.flush_mailboxes();
         }
     }
 }
 
-/// The present grant of a client; `None`: that of its listener, which has not changed.
-///
-/// # Errors
-///
-/// The reason code for a client without rights, or whose rights no plugin knows without its password.
-async fn present_grant(
-    shard: &Rc<Shard>,
-    client: &Client,
-) -> Result<Option<CompiledGrant>, ReasonCode> {
-    if !shard.interests().has_logins() || has_listener_grant(shard, client) {
-        return Ok(None);
+/// Asks for the rights of one client, and applies them to its session, whether it is connected or not.
+async fn renew(shard: &Rc<Shard>, client: &Rc<Client>, renewal: Renewal) {
+    let asked_at = shard.engine.invalidations.count();
+    let is_known = match renewal {
+        Renewal::Subscriptions => true,
+        Renewal::Rights => {
+            let before = Arc::clone(&client.access());
+            let present = present_grant(shard, client).await;
+            if !is_current(shard, client, asked_at) {
+                return;
+            }
+            // A login, or a new authentication, in the meantime has brought a newer grant.
+            let is_newest = Arc::ptr_eq(&before, &client.access());
+            let present = if is_newest { present } else { Present::Same };
+            if let Present::Denied(reason) = present {
+                return revoke(shard, client, reason);
+            }
+            apply(shard, client, present)
+        }
+    };
+    // Which subscriptions of a restored session need a plugin is known when the client has logged in.
+    if client.was_here() && check_subscriptions(shard, client, asked_at).await && is_known {
+        client.is_unchecked.set(client.renewal.get().is_some());
+    }
+}
+
+/// Whether an answer counts: the session exists, and no later invalidation has outdated it; then it is asked for again.
+fn is_current(shard: &Rc<Shard>, client: &Rc<Client>, asked_at: u64) -> bool {
+    if shard.client_at(client.handle).is_none() {
+        return false;
+    }
+    let is_outdated = shard.engine.is_outdated(asked_at, client);
+    if is_outdated {
+        start(shard, [Rc::clone(client)]);
+    }
+    !is_outdated
+}
+
+/// The answer to the question for the present grant of a client.
+enum Present {
+    /// The grant has not changed.
+    Same,
+    Changed(CompiledGrant),
+    /// No plugin knows it without the password of the client.
+    Unknown,
+    Denied(ReasonCode),
+}
+
+/// Applies the present grant of a client; returns whether it is known.
+fn apply(shard: &Rc<Shard>, client: &Rc<Client>, present: Present) -> bool {
+    match present {
+        Present::Changed(access) if client.was_here() => change_grant(shard, client, access),
+        // Only its will needs the grant until it resumes its session.
+        Present::Changed(access) => replace_grant(shard, client, access),
+        Present::Unknown => {
+            let access = client.access().without_publish();
+            client.set_access(Arc::new(access));
+            disconnect(shard, client, ReasonCode::ADMINISTRATIVE_ACTION);
+            return false;
+        }
+        Present::Same | Present::Denied(_) => {}
+    }
+    true
+}
+
+/// Asks the plugins about each subscription that they have allowed; returns whether all were checked.
+async fn check_subscriptions(shard: &Rc<Shard>, client: &Rc<Client>, asked_at: u64) -> bool {
+    for subscription in allowed_by_plugins(shard, client) {
+        let denied = is_denied(shard, client, &subscription).await;
+        if !is_current(shard, client, asked_at) {
+            return false;
+        }
+        let reason = match denied {
+            Ok(None) => continue,
+            Ok(Some(denial)) => {
+                end_subscription(shard, client, &subscription.filter, &denial);
+                continue;
+            }
+            Err(DisconnectCause::Refused { reason, .. }) => reason,
+            Err(_) => ReasonCode::NOT_AUTHORIZED,
+        };
+        revoke(shard, client, reason);
+        return false;
+    }
+    true
+}
+
+/// Asks the plugins for the present grant of a client.
+async fn present_grant(shard: &Rc<Shard>, client: &Client) -> Present {
+    if !shard.interests().has_logins() || is_anonymous(shard, client) {
+        return Present::Same;
     }
     if !shard.interests().grant {
-        return Err(ReasonCode::ADMINISTRATIVE_ACTION);
+        return Present::Unknown;
     }
     let login = client.login();
-    let (reply, answer) = Reply::new();
-    shard.hooks().grant(Arc::clone(&login), reply);
-    match answer.await {
-        Ok(LoginDecision::Allow {
+    match answer_about(shard, &login).await {
+        Some(LoginDecision::Allow {
             grant, username, ..
         }) if is_same_user(&login, username.as_deref()) => {
             let access = CompiledGrant::capped(*grant, &client.access().caps);
-            access
-                .map(Some)
-                .map_err(|_| ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR)
+            access.map_or(
+                Present::Denied(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR),
+                Present::Changed,
+            )
         }
-        Ok(LoginDecision::Allow { .. } | LoginDecision::Pass) => Err(ReasonCode::NOT_AUTHORIZED),
-        Ok(LoginDecision::Deny { reason, .. }) => Err(refusing(reason)),
-        Err(_) => Err(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR),
+        Some(LoginDecision::Allow { .. } | LoginDecision::Pass) => {
+            Present::Denied(ReasonCode::NOT_AUTHORIZED)
+        }
+        Some(LoginDecision::Deny { reason, .. }) => Present::Denied(refusing(reason)),
+        None => Present::Denied(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR),
     }
+}
+
+/// The answer of the `grant` hooks; if there is none, they are asked again.
+async fn answer_about(shard: &Rc<Shard>, login: &Arc<Login>) -> Option<LoginDecision> {
+    let ask = async || {
+        let (reply, answer) = Reply::new();
+        shard.hooks().grant(Arc::clone(login), reply);
+        answer.await.ok()
+    };
+    // The bindings answer with these codes if no plugin did.
+    let is_unanswered = |answer: &Option<LoginDecision>| match answer {
+        Some(LoginDecision::Deny { reason, .. }) => {
+            [ReasonCode::SERVER_BUSY, ReasonCode::SERVER_UNAVAILABLE].contains(reason)
+        }
+        answer => answer.is_none(),
+    };
+    until_answered(ask, is_unanswered).await
+}
+
+/// Asks up to [`TRIES`] times, with growing pauses.
+async fn until_answered<T>(ask: impl AsyncFn() -> T, is_unanswered: impl Fn(&T) -> bool) -> T {
+    let mut answer = ask().await;
+    let mut pause = PAUSE;
+    for _ in 1..TRIES {
+        if !is_unanswered(&answer) {
+            break;
+        }
+        sleep(pause).await;
+        pause *= 2;
+        answer = ask().await;
+    }
+    answer
 }
 
 /// Whether a plugin that names the user, if it does, names the one that the client is.
@@ -125,13 +232,14 @@ fn is_same_user(login: &Login, named: Option<&str>) -> bool {
     named.is_none() || named == login.username.as_deref()
 }
 
-/// Whether no plugin let the client in.
-fn has_listener_grant(shard: &Shard, client: &Client) -> bool {
-    let (policies, access) = (shard.listener_policies(), client.access());
-    let mut grants = policies
-        .iter()
-        .filter_map(|policy| policy.anonymous.as_ref());
-    grants.any(|grant| Arc::ptr_eq(grant, &access))
+/// Whether no plugin let the client in. The store does not have this: a restored session without a user name counts as
+/// anonymous if a listener admits anonymous clients.
+fn is_anonymous(shard: &Shard, client: &Client) -> bool {
+    if client.was_here() {
+        return client.access().is_anonymous;
+    }
+    let policies = shard.listener_policies();
+    client.is_user(None) && policies.iter().any(|policy| policy.anonymous.is_some())
 }
 
 /// Asks the plugins about a subscription that they have allowed before.
@@ -144,14 +252,24 @@ async fn is_denied(
     if client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter)) {
         return Ok(None);
     }
-    let question = AuthorizeArgs {
-        action: Action::Subscribe,
-        topic: filter.clone(),
-        qos: subscription.options.qos,
-        retain: false,
-        share: subscription.filter.share().map(ShareName::as_str),
+    let ask = async || {
+        let question = AuthorizeArgs {
+            action: Action::Subscribe,
+            topic: filter.clone(),
+            qos: subscription.options.qos,
+            retain: false,
+            share: subscription.filter.share().map(ShareName::as_str),
+        };
+        try_ask(shard, client, question).await
     };
-    Ok(ask(shard, client, question).await?.err())
+    let answer = until_answered(ask, Option::<AuthorizeResult>::is_none).await;
+    match answer {
+        Some(answer) => Ok(answer?.err()),
+        None => Ok(Some(Denial::new(
+            ReasonCode::NOT_AUTHORIZED,
+            "no plugin answered",
+        ))),
+    }
 }
 
 /// Ends a subscription that is not allowed any more, if the client still has it.
@@ -166,7 +284,8 @@ fn end_subscription(
         let mut held = session.subscriptions().iter();
         held.any(|held| held.filter == *filter)
     };
-    if is_held {
+    // The grant may have changed meanwhile.
+    if is_held && client.access().permissions.subscribe(filter.filter()) == RuleAnswer::Silent {
         let what = "stay subscribed to";
         report_denied(shard, client, what, filter.as_str(), denial.reason);
         end_subscriptions(shard, client, std::slice::from_ref(filter));
@@ -187,11 +306,16 @@ fn allowed_by_plugins(shard: &Shard, client: &Client) -> Vec<Subscription> {
     subscriptions.filter(is_asked_about).cloned().collect()
 }
 
-/// Takes all rights from a client, discards its will, and disconnects it. If it comes back, its login decides about its
-/// session.
+/// Takes all rights from a client and disconnects it.
 fn revoke(shard: &Shard, client: &Client, reason: ReasonCode) {
     let revoked = client.access().revoked();
-    client.set_access(revoked);
+    replace_grant(shard, client, revoked);
+    disconnect(shard, client, reason);
+}
+
+/// Discards the will of a client and disconnects it. If it comes back, its login decides about its session.
+fn disconnect(shard: &Shard, client: &Client, reason: ReasonCode) {
+    client.is_unchecked.set(true);
     wills::discard(shard, client);
     let details = EventDetails {
         topic: None,

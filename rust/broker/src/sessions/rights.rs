@@ -21,11 +21,23 @@ pub(crate) fn identify(
     login: Arc<Login>,
     access: Arc<CompiledGrant>,
 ) {
+    tell_sources(shard, &login, &access);
+    client.identify(login, access);
+}
+
+/// Replaces the grant of a client.
+pub(crate) fn replace_grant(shard: &Shard, client: &Client, access: CompiledGrant) {
+    let access = Arc::new(access);
+    tell_sources(shard, &client.login(), &access);
+    client.set_access(access);
+}
+
+/// Retained messages of the client are checked against this grant (ADR 0029).
+fn tell_sources(shard: &Shard, login: &Login, access: &Arc<CompiledGrant>) {
     if let Some(username) = &login.username {
         let sources = &shard.engine.sources;
-        sources.granted(&login.client_id, username, &access);
+        sources.granted(&login.client_id, username, access);
     }
-    client.identify(login, access);
 }
 
 /// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at

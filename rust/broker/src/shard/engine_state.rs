@@ -17,7 +17,7 @@ use crate::clients::client::{Client, KeptWill};
 use crate::clients::connections::Connections;
 use crate::clients::durable::DurableSessions;
 use crate::clients::failed_logins::FailedLogins;
-use crate::clients::invalidations::Invalidations;
+use crate::clients::invalidations::{Invalidations, RENEWALS};
 use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::shares::{Owners, Shares};
@@ -78,6 +78,8 @@ pub(crate) struct EngineState {
     pub(crate) failed_logins: FailedLogins,
     pub(crate) bans: Bans,
     pub(crate) invalidations: Invalidations,
+    /// Turns of renewals of rights.
+    pub(crate) renewals: Semaphore,
     pub(crate) owners: Owners,
     /// Sessions that do not end with their connection.
     pub(crate) session_shares: Shares,
@@ -164,6 +166,7 @@ impl EngineState {
             failed_logins: FailedLogins::default(),
             bans: Bans::default(),
             invalidations: Invalidations::default(),
+            renewals: Semaphore::new(RENEWALS),
             owners: Owners::default(),
             session_shares: Shares::default(),
             retained_shares: Shares::default(),

@@ -71,6 +71,10 @@ pub(crate) struct Shard {
     pub(crate) flapping: RefCell<Flapping>,
     /// Wills that are published later, since many clients were lost at once.
     pub(crate) due_wills: RefCell<DueWills>,
+    /// Clients whose rights the plugins are to be asked for again.
+    pub(crate) renewals: RefCell<VecDeque<Rc<Client>>>,
+    /// Tasks that ask the plugins about `renewals`.
+    pub(crate) renewal_tasks: Cell<usize>,
     /// Serializes the steps of TLS handshakes.
     pub(crate) handshakes: HandshakeSteps,
     /// The log writer, if there is a store.
@@ -135,6 +139,8 @@ impl Shard {
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
             due_wills: RefCell::default(),
+            renewals: RefCell::default(),
+            renewal_tasks: Cell::default(),
             handshakes: HandshakeSteps::default(),
             journal: engine
                 .log

@@ -1,11 +1,13 @@
 //! Rights that were invalidated: the plugins are asked again, and what they do not allow any more ends.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
-    Action, AuthorizeDecision, Broker, Data, Durability, Grant, Invalidation, LoginDecision,
+    Action, AuthorizeDecision, Broker, Config, Data, Durability, Grant, Hooks, Invalidation,
+    LoginDecision,
 };
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 
@@ -345,4 +347,190 @@ fn g11_a_subscription_that_was_allowed_before_the_invalidation_is_checked_after_
         let session = broker.clients().pop().expect("a session");
         session.subscriptions.is_empty()
     });
+}
+
+/// The grant of its users says nothing about `ask/#`: a plugin is asked, which allows it while `allowed` is set.
+fn asking(allowed: &Arc<AtomicBool>) -> Plugin {
+    let rights = Arc::clone(allowed);
+    let about = [(Action::Subscribe, "ask/#")];
+    Plugin::default()
+        .authenticate(|_, reply| {
+            reply.send(allow(only(&["#"], &["open"])));
+        })
+        .authorize(&about, move |_, reply| {
+            reply.send(if rights.load(Ordering::SeqCst) {
+                AuthorizeDecision::Allow
+            } else {
+                AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED)
+            });
+        })
+}
+
+fn has_lost_its_subscription(broker: &Broker) {
+    eventually("the subscription ends", || {
+        let sessions = broker.clients();
+        sessions
+            .iter()
+            .all(|session| session.subscriptions.is_empty())
+    });
+}
+
+#[test]
+fn g11_without_a_grant_hook_plugins_are_asked_about_a_kept_session() {
+    for is_online in [true, false] {
+        let allowed = Arc::new(AtomicBool::new(true));
+        let broker = start_with(config(), asking(&allowed));
+        let hello = v5("a").username("ann").keeping_session_s(HOUR_S);
+        let mut ann = hello.connect(&broker);
+        ann.subscribe("ask/a", QoS::AtLeastOnce);
+        if !is_online {
+            ann.disconnect();
+        }
+        allowed.store(false, Ordering::SeqCst);
+
+        broker.invalidate(&user("ann"));
+
+        has_lost_its_subscription(&broker);
+        assert!(hello.connect_or_resume(&broker).1);
+    }
+}
+
+#[test]
+fn g11_after_a_restart_plugins_are_asked_about_a_session_that_is_resumed() {
+    let home = Home::new();
+    let allowed = Arc::new(AtomicBool::new(true));
+    let kept = || Config {
+        data: Some(home.data(0)),
+        ..config()
+    };
+    let broker = start_with(kept(), asking(&allowed));
+    let hello = v5("a").username("ann").keeping_session_s(HOUR_S);
+    let mut ann = hello.connect(&broker);
+    ann.subscribe("ask/a", QoS::AtLeastOnce);
+    ann.disconnect();
+    broker.stop(DEADLINE);
+    allowed.store(false, Ordering::SeqCst);
+
+    let again = start_with(kept(), asking(&allowed));
+    assert!(hello.connect_or_resume(&again).1);
+
+    has_lost_its_subscription(&again);
+}
+
+/// `back` is the number of times that the client connects again before the plugin answers.
+#[test]
+fn g11_a_client_that_leaves_during_the_question_loses_its_rights() {
+    for back in [0, 1] {
+        let allowed = Arc::new(AtomicBool::new(true));
+        let (sender, questions) = channel();
+        let plugin = asking(&allowed).grant(move |_, reply| {
+            let _ = sender.send(reply);
+        });
+        let broker = start_with(config(), plugin);
+        let hello = v5("a").username("ann").keeping_session_s(HOUR_S);
+        let mut ann = hello.connect(&broker);
+        ann.subscribe("ask/a", QoS::AtMostOnce);
+        allowed.store(false, Ordering::SeqCst);
+        broker.invalidate(&user("ann"));
+        let reply = questions.recv_timeout(DEADLINE).expect("asked");
+        ann.vanish();
+        eventually("ann is offline", || !broker.clients()[0].connected);
+        let returned = (back == 1).then(|| hello.connect(&broker));
+
+        reply.send(allow(only(&["#"], &["open"])));
+
+        has_lost_its_subscription(&broker);
+        drop(returned);
+    }
+}
+
+#[test]
+fn f08_the_will_of_a_user_that_leaves_during_the_question_is_not_published() {
+    let (sender, questions) = channel();
+    let plugin = Plugin::welcoming().grant(move |_, reply| {
+        let _ = sender.send(reply);
+    });
+    let broker = start_with(config(), plugin);
+    let hello = v5("a").username("ann").expiring_s(HOUR_S);
+    let ann = hello
+        .will("wills/ann", "boo")
+        .will_delay_s(60)
+        .connect(&broker);
+    broker.invalidate(&user("ann"));
+    let reply = questions.recv_timeout(DEADLINE).expect("asked");
+    ann.vanish();
+    eventually("ann is offline", || !broker.clients()[0].connected);
+
+    reply.send(LoginDecision::Deny {
+        reason: ReasonCode::NOT_AUTHORIZED,
+        text: None,
+    });
+
+    eventually("the will is dropped", || broker.stats().dropped_will == 1);
+}
+
+#[test]
+fn plugins_are_asked_about_16_clients_of_all_shards_at_the_same_time() {
+    let (sender, questions) = channel();
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::default());
+    let (asked, highest): (_, Arc<AtomicUsize>) = (Arc::clone(&open), Arc::clone(&most));
+    let plugin = Plugin::welcoming().grant(move |_, reply| {
+        let now = asked.fetch_add(1, Ordering::SeqCst) + 1;
+        highest.fetch_max(now, Ordering::SeqCst);
+        let _ = sender.send(reply);
+    });
+    let broker = start_with(config(), plugin);
+    let clients = (0..60).map(|number| v5(&format!("c{number}")).username("ann"));
+    let mut clients: Vec<Client> = clients.map(|hello| hello.connect(&broker)).collect();
+
+    assert_eq!(broker.invalidate(&Invalidation::Everything), 60);
+
+    eventually("16 are asked about", || open.load(Ordering::SeqCst) >= 16);
+    for _ in 0..60 {
+        let reply = questions.recv_timeout(DEADLINE).expect("asked");
+        open.fetch_sub(1, Ordering::SeqCst);
+        reply.send(allow(Grant::everything()));
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 16);
+    clients.iter_mut().for_each(Client::ping);
+}
+
+#[test]
+fn a_question_that_no_plugin_answers_is_asked_again() {
+    let asked = AtomicUsize::new(0);
+    let plugin = Plugin::welcoming().grant(move |_, reply| {
+        let busy = LoginDecision::Deny {
+            reason: ReasonCode::SERVER_BUSY,
+            text: None,
+        };
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => drop(reply),
+            1 => drop(reply.send(busy)),
+            _ => drop(reply.send(allow(only(&["#"], &["open"])))),
+        }
+    });
+    let broker = start_with(config(), plugin);
+    let mut ann = v5("a").username("ann").connect(&broker);
+    ann.subscribe("secret", QoS::AtMostOnce);
+
+    broker.invalidate(&user("ann"));
+
+    has_lost_its_subscription(&broker);
+    ann.ping();
+}
+
+#[test]
+fn after_a_reload_a_client_that_no_plugin_let_in_keeps_the_grant_of_its_listener() {
+    let broker = start_with(config(), Plugin::welcoming());
+    let mut client = v5("a").connect(&broker);
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::welcoming());
+    broker.reload(&config(), hooks).expect("reloaded");
+
+    assert_eq!(broker.invalidate(&Invalidation::Everything), 1);
+
+    // It follows the invalidation: with a user name, the client is disconnected.
+    let mut ann = v5("b").username("ann").connect(&broker);
+    broker.invalidate(&Invalidation::Everything);
+    assert_eq!(disconnected(&mut ann), ReasonCode::ADMINISTRATIVE_ACTION);
+    client.ping();
 }
