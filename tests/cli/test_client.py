@@ -307,3 +307,30 @@ def test_quiet_means_no_word_about_reconnects(run: Run) -> None:
         done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1, "--quiet")
 
     assert done == (0, "", "")
+
+
+def test_an_interrupted_client_disconnects(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def accept(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(CONNACK)
+        seen.extend(packets(line, 1))
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client_module.Client, "subscribe", interrupt)
+    with server(accept) as port:
+        done = run("sub", "-p", port, "-t", "a", "--will-topic", "gone")
+
+    assert done.status == 130
+    assert seen == [bytes.fromhex("e0 00")]
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "65536"])
+def test_a_window_has_room_for_a_message(run: Run, count: str) -> None:
+    done = run("pub", "-M", count, "-t", "a", "-m", "x", "-p", 1)
+
+    assert done.status == 2
+    assert "the number is from 1 to 65535" in done.error

@@ -50,6 +50,10 @@ def endpoint_options() -> argparse.ArgumentParser:
     return made
 
 
+class NotFoundError(CommandError):
+    """The broker has no such thing."""
+
+
 class Api:
     """Sends requests to the API of one broker.
 
@@ -112,19 +116,29 @@ class Api:
             CommandError: the broker cannot be reached.
         """
         target = path + query_of(query or {})
-        headers = dict(self._headers)
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        text = json.dumps(body) if body is not None else None
+        is_kept = self._connection.sock is not None
         try:
-            self._connection.request(
-                method, target, json.dumps(body) if body is not None else None, headers
-            )
-            answer = self._connection.getresponse()
-            return answer.status, answer.read()
+            try:
+                return self._ask(method, target, text)
+            except ConnectionError:
+                if method != "GET" or not is_kept:
+                    raise
+                # the endpoint closes a connection without requests
+                self._connection.close()
+                return self._ask(method, target, text)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             text = f"cannot ask {self.place}: {str(error) or type(error).__name__}"
             raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
+
+    def _ask(self, method: str, target: str, text: str | None) -> tuple[int, bytes]:
+        headers = dict(self._headers)
+        if text is not None:
+            headers["Content-Type"] = "application/json"
+        self._connection.request(method, target, text, headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
 
     def _advice(self, error: Exception) -> str:
         """What to do about a broker that cannot be reached."""
@@ -199,7 +213,8 @@ def refusal(status: int, problem: Json) -> CommandError:
     """The failure of a request that was refused with a problem."""
     text = str(problem.get("detail") or f"HTTP status {status}")
     hint = problem.get("hint")
-    return CommandError(f"{text}; {hint}" if hint else text, status=STATUSES.get(status, NOT_DONE))
+    kind = NotFoundError if status == http.client.NOT_FOUND else CommandError
+    return kind(f"{text}; {hint}" if hint else text, status=STATUSES.get(status, NOT_DONE))
 
 
 def whole(pages: Iterator[Json]) -> Json:

@@ -1,5 +1,6 @@
 """A small MQTT client for the commands: acknowledgements, keep-alive and reconnects."""
 
+import contextlib
 import itertools
 import time
 from collections import deque
@@ -101,7 +102,10 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            with contextlib.suppress(CommandError):
+                self.close()  # or the broker publishes the will
         self.abort()
 
     @property

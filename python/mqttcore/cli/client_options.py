@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Final
 
-from mqttcore.cli.client import Client
+from mqttcore.cli.client import PACKET_IDS, Client
 from mqttcore.cli.connection import Endpoint
 from mqttcore.cli.failure import USAGE, CommandError
 from mqttcore.cli.message_properties import properties_of
@@ -106,7 +106,7 @@ def add_session_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-M",
         "--max-inflight",
-        type=int,
+        type=window,
         default=20,
         metavar="COUNT",
         help="most QoS 1 and 2 messages in flight: 20",
@@ -149,6 +149,13 @@ def add_will_options(group: argparse._ArgumentGroup) -> None:
         "--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will: 0"
     )
     group.add_argument("--will-retain", action="store_true", help="retain the will")
+
+
+def window(text: str) -> int:
+    """A number of messages in flight."""
+    if not 1 <= int(text) <= PACKET_IDS:
+        raise argparse.ArgumentTypeError(f"the number is from 1 to {PACKET_IDS}")
+    return int(text)
 
 
 def expiry(text: str) -> int:

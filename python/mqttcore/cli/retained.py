@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
-from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
+from mqttcore.cli.api import Api, Json, NotFoundError, asking, endpoint_options, path_of
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
 from mqttcore.cli.table import Column, duration
@@ -68,7 +68,11 @@ def parser() -> argparse.ArgumentParser:
         help="confirms how many are removed; without it, they are counted and nothing is removed",
     )
     delete.set_defaults(run=delete_messages)
-    export = command("export", "print retained messages as JSON, one a line, with their payloads")
+    export = command(
+        "export",
+        "print retained messages as JSON, one a line, with their payloads, but without user"
+        " properties, correlation data and payload format",
+    )
     export.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
     export.set_defaults(run=export_messages)
     load = command("import", "publish the retained messages of an export")
@@ -128,7 +132,10 @@ def export_messages(api: Api, options: argparse.Namespace) -> int:
     """Prints retained messages as lines of JSON."""
     for page in api.pages("/retained", {"filter": options.filter}):
         for item in page["items"]:
-            message = api.get(path_of("retained", item["topic"]))
+            try:
+                message = api.get(path_of("retained", item["topic"]))
+            except NotFoundError:  # it has expired, or was removed
+                continue
             payload_of(message)
             message.pop("payload", None)
             print(json_text(message))
@@ -145,6 +152,8 @@ def import_messages(api: Api, options: argparse.Namespace) -> int:
                 count += 1
     except OSError as error:
         raise CommandError(f"{options.file}: {error.strerror}", status=USAGE) from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{options.file}: not UTF-8: {error.reason}", status=USAGE) from error
     print(json.dumps({"imported": count}) if options.json else f"{count} messages imported")
     return OK
 
