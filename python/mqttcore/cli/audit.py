@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqttcore.cli.table import printable
+from mqttcore.cli.terminal import printable
 from mqttcore.errors import MqttError
 
 FIRST: Final = "0" * 64

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mqttcore._replace import replace_file
-from mqttcore.cli.table import printable
+from mqttcore.cli.terminal import printable
 from mqttcore.errors import MqttError
 
 SCOPES: Final = ("view", "payload", "operate", "admin", "rows", "publish")
