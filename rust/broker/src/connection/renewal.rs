@@ -123,7 +123,7 @@ fn is_current(shard: &Rc<Shard>, client: &Rc<Client>, asked_at: u64) -> bool {
 enum Present {
     /// The grant has not changed.
     Same,
-    Changed(CompiledGrant),
+    Changed(Box<CompiledGrant>),
     /// No plugin knows it without the password of the client.
     Unknown,
     Denied(ReasonCode),
@@ -132,9 +132,9 @@ enum Present {
 /// Applies the present grant of a client; returns whether it is known.
 fn apply(shard: &Rc<Shard>, client: &Rc<Client>, present: Present) -> bool {
     match present {
-        Present::Changed(access) if client.was_here() => change_grant(shard, client, access),
+        Present::Changed(access) if client.was_here() => change_grant(shard, client, *access),
         // Only its will needs the grant until it resumes its session.
-        Present::Changed(access) => replace_grant(shard, client, access),
+        Present::Changed(access) => replace_grant(shard, client, *access),
         Present::Unknown => {
             let access = client.access().without_publish();
             client.set_access(Arc::new(access));
@@ -184,7 +184,7 @@ async fn present_grant(shard: &Rc<Shard>, client: &Client) -> Present {
             let access = CompiledGrant::capped(*grant, &client.access().caps);
             access.map_or(
                 Present::Denied(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR),
-                Present::Changed,
+                |access| Present::Changed(Box::new(access)),
             )
         }
         Some(LoginDecision::Allow { .. } | LoginDecision::Pass) => {
