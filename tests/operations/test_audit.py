@@ -160,6 +160,19 @@ def test_a_line_that_is_being_written_is_no_fault(
     assert capsys.readouterr().out.startswith("3 entries")
 
 
+def test_a_file_that_does_not_end_in_a_complete_line_is_named(
+    broker: Broker, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three_bans(broker)
+    file = file_of(folder)
+    whole = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(whole[:2]) + '{"ts"')
+    file.with_name("9999-01-01T00-00-00Z.jsonl").write_text(whole[2])
+
+    assert audit.main(["verify", str(folder)]) == 0
+    assert f"{file} does not end in a complete line" in capsys.readouterr().out
+
+
 def test_a_file_that_is_removed_meanwhile_is_one_of_the_older_entries(
     broker: Broker,
     folder: pathlib.Path,

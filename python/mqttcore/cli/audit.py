@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,6 +96,8 @@ def verify(options: argparse.Namespace) -> int:
         return 0
     if first.fields.get("prev") != FIRST:
         print(f"older entries were removed; the first one left: {first.place}")
+    for file in incomplete(options.directory):
+        print(f"{file} does not end in a complete line: a crash left a part of one, or damage")
     print(f"{entries} entries; {lost} were lost because they could not be written")
     print(f"head: {last.hash}")
     return 0
@@ -136,6 +139,16 @@ def lines(directory: pathlib.Path) -> Iterator[Line]:
         # breaks the chain.
         with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
             yield from lines_of(opened, file)
+
+
+def incomplete(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The files that do not end in a complete line; the latest may be just being written."""
+    for file in sorted((directory / "audit").glob("*.jsonl"))[:-1]:
+        with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
+            if opened.seek(0, os.SEEK_END):
+                opened.seek(-1, os.SEEK_END)
+                if opened.read() != b"\n":
+                    yield file
 
 
 def lines_of(opened: Iterable[bytes], file: pathlib.Path) -> Iterator[Line]:

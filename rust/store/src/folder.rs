@@ -74,7 +74,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// Something is at `path` already, or at its `.part`; those of `fill` and of the system.
+    /// Something is at `path` already, or at its `.part`; `path` has no name; those of `fill` and of the system.
     pub fn make(
         path: &Path,
         fill: impl FnOnce(&Self) -> Result<u64, StoreError>,
@@ -83,6 +83,12 @@ impl Folder {
             let path = path.display().to_string();
             StoreError::io(doing, &path, error)
         };
+        // Without a slash at its end, behind which `.part` would be a name of its own.
+        let path = &path.components().collect::<PathBuf>();
+        if path.file_name().is_none() {
+            let error = io::ErrorKind::InvalidInput.into();
+            return Err(failed("make", path, error));
+        }
         is_free(path).map_err(|error| failed("copy into", path, error))?;
         let mut part = path.as_os_str().to_owned();
         part.push(".part");

@@ -396,6 +396,19 @@ fn a_copy_is_there_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_copy_may_be_named_with_a_slash_at_its_end_and_needs_a_name() {
+    let folder = Temporary::new("slash");
+    let target = folder.path().join("copy/");
+
+    assert_eq!(Folder::make(&target, |_| Ok(1)).unwrap(), 1);
+
+    assert!(target.is_dir());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let never = |_: &Folder| panic!("it is refused before the copy");
+    assert!(Folder::make(std::path::Path::new("/"), never).is_err());
+}
+
+#[test]
 fn scrubbing_finds_rot_where_nobody_looks() {
     let folder = Temporary::new("scrub");
     let (store, _) = open(&folder).unwrap();

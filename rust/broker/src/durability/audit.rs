@@ -20,12 +20,12 @@ const EXTENSION: &str = "jsonl";
 const FILE_BYTES: u64 = 64 << 20;
 /// Maximum size of all files; the oldest are removed.
 const ALL_BYTES: u64 = 1 << 30;
-/// Files whose entries are all older are removed.
+/// Files whose entries are all older are removed, one for each new file: a wrong clock does not remove all.
 const KEPT: Duration = Duration::from_secs(90 * 86_400);
-/// Longer texts are cut.
+/// Longer texts are cut; in bytes of the line, with escapes.
 const TEXT_BYTES: usize = 256;
-/// Maximum number of details of an entry.
-const DETAILS: usize = 16;
+/// Maximum size of all details of an entry; further ones are left out.
+const DETAILS_BYTES: usize = 1 << 10;
 /// More than the longest line has.
 const LINE_BYTES: u64 = 128 << 10;
 /// What the first line names as its predecessor.
@@ -110,14 +110,13 @@ impl AuditLog {
 
 impl State {
     fn append(&mut self, folder: &Path, entry: &AuditEntry, now: SystemTime) -> io::Result<()> {
-        // After an error the file is opened again, so that a part of a line is removed.
+        // After an error the file is opened again: it may end in a part of a line.
         let mut file = match self.file.take() {
             Some(file) => file,
             None => AuditFile::latest(folder, now)?,
         };
-        let name = name_of(now);
-        if file.is_followed_by(&name) {
-            file = AuditFile::create(folder, name, file.hash)?;
+        if file.is_followed_by(&name_of(now)) {
+            file = AuditFile::create(folder, name_after(&file.name, now), file.hash)?;
             // A failure is no reason to lose the entry; the next new file tries again.
             let _ = remove_old(folder, now);
         }
@@ -138,7 +137,8 @@ struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the latest file behind its last complete line; creates one if there is none.
+    /// Opens the latest file; creates one if there is none. A file that does not end in a complete line is left as it
+    /// is, and another one begins: a crash leaves a part of a line, but damage may have hit entries.
     fn latest(folder: &Path, now: SystemTime) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -155,15 +155,17 @@ impl AuditFile {
                 break;
             }
         }
-        let path = folder.join(name);
-        let (bytes, _) = last_line(&path)?;
-        let file = OpenOptions::new().append(true).open(&path)?;
-        file.set_len(bytes)?;
+        let hash = hash.unwrap_or_else(|| NO_LINE.into());
+        let file = OpenOptions::new().append(true).open(folder.join(name))?;
+        let bytes = file.metadata()?.len();
+        if last_line(&folder.join(name))?.0 != bytes {
+            return Self::create(folder, name_after(name, now), hash);
+        }
         Ok(Self {
             file,
             name: name.clone(),
             bytes,
-            hash: hash.unwrap_or_else(|| NO_LINE.into()),
+            hash,
         })
     }
 
@@ -180,11 +182,11 @@ impl AuditFile {
         })
     }
 
-    /// Whether the next entry belongs to a new file with this name. If the clock was set back, the file goes on.
+    /// Whether the next entry belongs to a new file: this one is full, or a day has begun whose files have such a name.
+    /// If the clock was set back, the file goes on until it is full.
     fn is_followed_by(&self, name: &str) -> bool {
         let day = |name: &str| name.get(..DAY_BYTES).map(str::to_owned);
-        let is_over = day(name) != day(&self.name) || self.bytes >= FILE_BYTES;
-        is_over && name > self.name.as_str()
+        self.bytes >= FILE_BYTES || day(name) > day(&self.name)
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
@@ -202,19 +204,48 @@ impl AuditFile {
 
 /// Length of the day in a file's name.
 const DAY_BYTES: usize = "2026-11-23".len();
+/// Length of the time in a file's name.
+const TIME_BYTES: usize = "2026-11-23T12-00-00Z".len();
 
 /// The name of a file that begins now; names sort by time.
 fn name_of(now: SystemTime) -> String {
     let second = timestamp(now).replace(':', "-");
-    format!("{}Z.{EXTENSION}", &second[..DAY_BYTES + "T12-00-00".len()])
+    format!("{}Z.{EXTENSION}", &second[..TIME_BYTES - 1])
 }
 
-/// The names of all files, oldest first.
+/// The name of a file that begins now, after another one: with a number if the clock is not past it.
+fn name_after(last: &str, now: SystemTime) -> String {
+    let name = name_of(now);
+    if name.as_str() > last {
+        return name;
+    }
+    let (time, number) = parts_of(last).unwrap_or((&name[..TIME_BYTES], 0));
+    format!("{time}_{:06}.{EXTENSION}", number + 1)
+}
+
+/// Time and number of a file's name; `None` if it is not the name of a file of the log.
+fn parts_of(name: &str) -> Option<(&str, u32)> {
+    let (time, rest) = name.split_at_checked(TIME_BYTES)?;
+    let form = |(letter, wanted)| match wanted {
+        b'0' => u8::is_ascii_digit(&letter),
+        _ => letter == wanted,
+    };
+    let is_time = time.bytes().zip(*b"0000-00-00T00-00-00Z").all(form);
+    let rest = rest.strip_suffix(EXTENSION)?.strip_suffix('.')?;
+    let number = match rest.strip_prefix('_') {
+        Some(number) if number.len() == 6 => number.parse().ok()?,
+        None if rest.is_empty() => 0,
+        _ => return None,
+    };
+    is_time.then_some((time, number))
+}
+
+/// The names of all files, oldest first. Files with other names are not of the log.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name().into_string();
-        names.extend(name.ok().filter(|name| name.ends_with(EXTENSION)));
+        names.extend(name.ok().filter(|name| parts_of(name).is_some()));
     }
     names.sort_unstable();
     Ok(names)
@@ -236,7 +267,7 @@ fn last_line(path: &Path) -> io::Result<(u64, Option<String>)> {
     Ok((start + last as u64 + 1, Some(hash_of(line))))
 }
 
-/// Removes files that are too old, and the oldest ones if all together are too large; never the latest.
+/// Removes the oldest file if it is too old, and the oldest ones if all together are too large; never the latest.
 fn remove_old(folder: &Path, now: SystemTime) -> io::Result<()> {
     let names = names(folder)?;
     let oldest = name_of(now.checked_sub(KEPT).unwrap_or(UNIX_EPOCH));
@@ -244,8 +275,10 @@ fn remove_old(folder: &Path, now: SystemTime) -> io::Result<()> {
         .iter()
         .map(|name| fs::metadata(folder.join(name)).map_or(0, |found| found.len()));
     let mut bytes: u64 = sizes.clone().sum();
-    for ((name, next), size) in names.iter().zip(&names[1..]).zip(sizes) {
-        if *next > oldest && bytes <= ALL_BYTES {
+    for (at, (name, size)) in names.iter().zip(sizes).enumerate() {
+        let Some(next) = names.get(at + 1) else { break };
+        let is_old = at == 0 && *next <= oldest;
+        if !is_old && bytes <= ALL_BYTES {
             break;
         }
         fs::remove_file(folder.join(name))?;
@@ -267,8 +300,14 @@ fn line(entry: &AuditEntry, now: SystemTime, lost: u64, previous: &str) -> Strin
     push(&mut line, "target", &entry.target);
     if !entry.details.is_empty() {
         line.push_str("\"details\":{");
-        for (name, value) in entry.details.iter().take(DETAILS) {
+        let start = line.len();
+        for (name, value) in &entry.details {
+            let end = line.len();
             push(&mut line, name, value);
+            if line.len() - start > DETAILS_BYTES {
+                line.truncate(end);
+                break;
+            }
         }
         line.pop();
         line.push_str("},");
@@ -296,15 +335,10 @@ fn push(line: &mut String, name: &str, text: &str) {
 }
 
 fn push_text(line: &mut String, text: &str) {
-    let ends = text
-        .char_indices()
-        .map(|(at, letter)| at + letter.len_utf8());
-    let end = ends
-        .take_while(|end| *end <= TEXT_BYTES)
-        .last()
-        .unwrap_or(0);
     line.push('"');
-    for character in text[..end].chars() {
+    let start = line.len();
+    for character in text.chars() {
+        let end = line.len();
         match character {
             '"' | '\\' => line.extend(['\\', character]),
             _ if character.is_control() => {
@@ -313,9 +347,11 @@ fn push_text(line: &mut String, text: &str) {
             }
             _ => line.push(character),
         }
-    }
-    if end < text.len() {
-        line.push('…');
+        if line.len() - start > TEXT_BYTES {
+            line.truncate(end);
+            line.push('…');
+            break;
+        }
     }
     line.push('"');
 }
@@ -464,24 +500,84 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_line_that_a_crash_left_is_removed() {
+    fn a_file_that_does_not_end_in_a_complete_line_is_left_as_it_is() {
         let home = Home::new("torn");
         AuditLog::new(&home.0).append(&entry("a"), at(1)).unwrap();
         let file = home.audit().join(name_of(at(1)));
         let whole = fs::read_to_string(&file).unwrap();
-        fs::write(&file, format!("{whole}{{\"ts\":\"19")).unwrap();
+        for (found, name) in [
+            (format!("{whole}{{\"ts\":\"19"), "a part of a line"),
+            (whole.replace('\n', "\u{b}"), "a last line without its end"),
+            ("\0".repeat(300_000), "zeros"),
+        ] {
+            fs::write(&file, &found).unwrap();
 
-        AuditLog::new(&home.0).append(&entry("b"), at(2)).unwrap();
+            AuditLog::new(&home.0).append(&entry("b"), at(1)).unwrap();
 
-        assert_eq!(home.lines().len(), 2);
-        assert_chain(&home.lines(), NO_LINE);
-        // A file that was created and got no line yet.
-        fs::write(home.audit().join(name_of(at(90_000))), "{").unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), found, "{name}");
+            let names = names(&home.audit()).unwrap();
+            assert_eq!(
+                names,
+                [
+                    "1970-01-01T00-00-01Z.jsonl",
+                    "1970-01-01T00-00-01Z_000001.jsonl"
+                ],
+                "{name}"
+            );
+            let next = fs::read_to_string(home.audit().join(&names[1])).unwrap();
+            let previous = whole
+                .strip_suffix('\n')
+                .filter(|_| found.starts_with(&whole));
+            let previous = previous.map_or(NO_LINE.into(), |line| hash_of(line.as_bytes()));
+            assert_chain(&[next.trim_end().to_owned()], &previous);
+            fs::remove_file(home.audit().join(&names[1])).unwrap();
+        }
+    }
+
+    #[test]
+    fn large_details_and_escapes_do_not_make_a_line_large() {
+        let value = "\u{1}".repeat(256);
+        let details = (0..16).map(|at| (format!("name {at}"), value.clone()));
+        let large = AuditEntry {
+            details: details.collect(),
+            ..entry(&value)
+        };
+
+        let text = line(&large, at(1), 0, NO_LINE);
+
+        assert!(text.len() < 2_048, "{}", text.len());
+        assert!(text.contains("\"name 0\":\"\\u0001") && !text.contains("name 15"));
+    }
+
+    #[test]
+    fn a_wrong_clock_removes_one_file_at_most_and_does_not_end_the_rotation() {
+        let home = Home::new("clock");
+        let log = AuditLog::new(&home.0);
+        for day in [0, 1, 2, 3, 4_000] {
+            log.append(&entry("a"), at(day * 86_400)).unwrap();
+        }
+        let other = home.audit().join("notes.jsonl");
+        fs::write(&other, "of an operator").unwrap();
+        let future = name_of(at(4_000 * 86_400));
+
+        assert_eq!(names(&home.audit()).unwrap().len(), 4);
+        log.append(&entry("b"), at(4 * 86_400)).unwrap();
+        assert_eq!(names(&home.audit()).unwrap().len(), 4);
+        let full = OpenOptions::new()
+            .append(true)
+            .open(home.audit().join(&future));
+        full.unwrap().set_len(FILE_BYTES).unwrap();
         AuditLog::new(&home.0)
-            .append(&entry("c"), at(90_001))
+            .append(&entry("c"), at(4 * 86_400))
             .unwrap();
-        assert_eq!(home.lines().len(), 3);
-        assert_chain(&home.lines(), NO_LINE);
+
+        let names = names(&home.audit()).unwrap();
+        assert_eq!(names[4], future.replace("Z.", "Z_000001."));
+        assert_eq!(
+            name_after(&names[4], at(1)),
+            future.replace("Z.", "Z_000002.")
+        );
+        assert_eq!(fs::read_to_string(&other).unwrap(), "of an operator");
     }
 
     #[test]
@@ -534,6 +630,6 @@ mod tests {
         file.bytes = FILE_BYTES;
 
         assert!(file.is_followed_by(&name_of(at(2))));
-        assert!(!file.is_followed_by(&name_of(at(0))));
+        assert!(file.is_followed_by(&name_of(at(0))));
     }
 }

@@ -1,7 +1,9 @@
 //! Adds each request that changes something to the audit log (ADR 0051), refused ones too.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
@@ -11,6 +13,8 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use mqttcore_broker::{AuditEntry, BrokerHandle};
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use super::identity::Identity;
 use super::problem::Problem;
@@ -39,6 +43,97 @@ const SHOWN: [&str; 16] = [
     "why",
 ];
 
+/// Maximum number of changes at a time: a change goes on without its connection, whose limit does not count it then.
+const CHANGES: usize = 32;
+/// Texts of bodies are cut; the log cuts them once more.
+const TEXT_CHARS: usize = 256;
+/// Refusals of a caller that are recorded, in each [`WINDOW`]; further ones are counted in the next one that is.
+const REFUSALS: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Records the changes of all callers.
+#[derive(Clone)]
+pub(super) struct Recorder {
+    broker: BrokerHandle,
+    scopes: Arc<RouteScopes>,
+    changes: Arc<Semaphore>,
+    refusals: Arc<Mutex<Refusals>>,
+}
+
+impl Recorder {
+    pub(super) fn new(broker: &BrokerHandle, scopes: &Arc<RouteScopes>) -> Self {
+        Self {
+            broker: broker.clone(),
+            scopes: Arc::clone(scopes),
+            changes: Arc::new(Semaphore::new(CHANGES)),
+            refusals: Arc::default(),
+        }
+    }
+
+    /// Writes the entry of an answered request.
+    async fn write(self, mut entry: AuditEntry, response: Response) -> Result<Response, JoinError> {
+        entry.result = outcome(&response);
+        if is_refusal(&response) {
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(left_out) = refusals.add(&entry.who, Instant::now()) else {
+                return Ok(response);
+            };
+            without_its_texts(&mut entry, left_out);
+        }
+        let written = tokio::task::spawn_blocking(move || self.broker.audit(&entry)).await;
+        written.map(|()| response)
+    }
+}
+
+/// Recent refusals, by caller. Callers are keys, so that their number is limited.
+#[derive(Debug, Default)]
+struct Refusals(HashMap<String, Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    since: Instant,
+    recorded: u32,
+    left_out: u64,
+}
+
+impl Refusals {
+    /// Counts a refusal. If it is recorded, returns how many before it were not.
+    fn add(&mut self, who: &str, now: Instant) -> Option<u64> {
+        let begin = || Refused {
+            since: now,
+            recorded: 0,
+            left_out: 0,
+        };
+        let refused = self.0.entry(who.to_owned()).or_insert_with(begin);
+        if now.saturating_duration_since(refused.since) >= WINDOW {
+            (refused.since, refused.recorded) = (now, 0);
+        }
+        if refused.recorded == REFUSALS {
+            refused.left_out += 1;
+            return None;
+        }
+        refused.recorded += 1;
+        Some(std::mem::take(&mut refused.left_out))
+    }
+}
+
+/// Whether the caller lacks a scope.
+fn is_refusal(response: &Response) -> bool {
+    response.status() == StatusCode::FORBIDDEN
+}
+
+/// Removes what the caller of a refused request chose at will.
+fn without_its_texts(entry: &mut AuditEntry, left_out: u64) {
+    let path = entry.target.find('?').unwrap_or(entry.target.len());
+    entry.target.truncate(path);
+    entry.details.clear();
+    if left_out > 0 {
+        entry
+            .details
+            .push(("left_out".into(), left_out.to_string()));
+    }
+}
+
 /// Where a request came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
@@ -49,26 +144,30 @@ pub(crate) struct Source {
 
 /// Middleware that records changes. The change and its entry happen even if the client closes its connection.
 pub(crate) async fn record(
-    State((broker, scopes)): State<(BrokerHandle, Arc<RouteScopes>)>,
+    State(recorder): State<Recorder>,
     path: MatchedPath,
     request: Request,
     next: Next,
 ) -> Response {
     let method = request.method();
     let is_read = matches!(*method, Method::GET | Method::HEAD);
-    if is_read || scopes.only_reads(path.as_str(), method) {
+    if is_read || recorder.scopes.only_reads(path.as_str(), method) {
         return next.run(request).await;
     }
+    let Ok(permit) = Arc::clone(&recorder.changes).try_acquire_owned() else {
+        let text = format!("{CHANGES} changes are being made");
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text);
+        return problem.retry_after(1).into_response();
+    };
     let change = tokio::task::spawn_local(async move {
+        let _permit = permit;
         let (head, body) = request.into_parts();
         // INVARIANT: the body is in memory, so that reading it does not fail.
         let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-        let mut entry = entry(&head, path.as_str(), &body);
+        let entry = entry(&head, path.as_str(), &body);
         let request = Request::from_parts(head, Body::from(body));
         let response = next.run(request).await;
-        entry.result = outcome(&response);
-        let written = tokio::task::spawn_blocking(move || broker.audit(&entry)).await;
-        written.map(|()| response)
+        recorder.write(entry, response).await
     });
     match change.await {
         Ok(Ok(response)) => response,
@@ -101,7 +200,7 @@ fn entry(head: &Parts, path: &str, body: &Bytes) -> AuditEntry {
     }
 }
 
-/// Those fields of a body that are [`SHOWN`].
+/// Those fields of a body that are [`SHOWN`], cut.
 fn details(body: &Bytes) -> Vec<(String, String)> {
     let fields: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
     let shown = fields
@@ -111,7 +210,10 @@ fn details(body: &Bytes) -> Vec<(String, String)> {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    shown.map(|(name, value)| (name, text(value))).collect()
+    let cut = |text: String| text.chars().take(TEXT_CHARS + 1).collect();
+    shown
+        .map(|(name, value)| (name, cut(text(value))))
+        .collect()
 }
 
 /// The status; for a problem with its code.
@@ -120,5 +222,25 @@ fn outcome(response: &Response) -> String {
     match response.extensions().get::<Problem>() {
         Some(problem) => format!("{status} {}", problem.slug),
         None => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_beyond_ten_a_minute_are_counted_for_each_caller() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        for _ in 0..REFUSALS {
+            assert_eq!(refusals.add("a", now), Some(0));
+        }
+        for _ in 0..5 {
+            assert_eq!(refusals.add("a", now), None);
+        }
+
+        assert_eq!(refusals.add("b", now), Some(0));
+        assert_eq!(refusals.add("a", now + WINDOW), Some(5));
+        assert_eq!(refusals.add("a", now + WINDOW), Some(0));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
@@ -15,6 +16,7 @@ use utoipa_axum::routes;
 use crate::event_stream::EventStream;
 
 use super::ApiState;
+use super::identity::Identity;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
 
@@ -42,6 +44,8 @@ struct Audience {
 
 #[derive(Debug)]
 struct Listener {
+    /// SHA-256 of the key that asked, if it was one.
+    key: Option<[u8; 32]>,
     sender: mpsc::Sender<Bytes>,
     /// Whether it got all figures; later events have those that changed.
     is_informed: bool,
@@ -53,7 +57,7 @@ impl Events {
     }
 
     /// Adds a listener; `None` if there are too many, or the endpoint stops.
-    fn listen(&self) -> Option<EventStream> {
+    fn listen(&self, key: Option<[u8; 32]>) -> Option<EventStream> {
         let mut audience = self.audience();
         audience
             .listeners
@@ -63,15 +67,23 @@ impl Events {
         }
         let (sender, stream) = EventStream::new(WAITING);
         audience.listeners.push(Listener {
+            key,
             sender,
             is_informed: false,
         });
         Some(stream)
     }
 
-    /// Sends figures to all listeners; ends the streams of those that do not read.
-    pub(super) fn send(&self, figures: &HashMap<String, u64>) {
+    /// Sends figures to all listeners; ends the streams of those that do not read, and of keys that are not in force.
+    pub(super) fn send(
+        &self,
+        figures: &HashMap<String, u64>,
+        is_in_force: impl Fn(&[u8; 32]) -> bool,
+    ) {
         let mut audience = self.audience();
+        audience
+            .listeners
+            .retain(|listener| listener.key.as_ref().is_none_or(&is_in_force));
         if audience.listeners.is_empty() {
             return;
         }
@@ -126,9 +138,10 @@ impl Streamed {
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn events(
     State(state): State<ApiState>,
+    Extension(identity): Extension<Identity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Response, Problem> {
-    let stream = state.events.listen().ok_or_else(|| {
+    let stream = state.events.listen(identity.key).ok_or_else(|| {
         let text = format!("{LISTENERS} listeners read events, or the broker stops");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text).retry_after(1)
     })?;
@@ -156,11 +169,11 @@ mod tests {
     #[test]
     fn a_listener_gets_all_figures_and_then_those_that_change() {
         let events = Events::default();
-        events.send(&figures(1));
-        let mut first = events.listen().expect("room");
-        events.send(&figures(2));
-        let mut second = events.listen().expect("room");
-        events.send(&figures(3));
+        events.send(&figures(1), |_| true);
+        let mut first = events.listen(None).expect("room");
+        events.send(&figures(2), |_| true);
+        let mut second = events.listen(None).expect("room");
+        events.send(&figures(3), |_| true);
 
         let all = |id, messages| {
             format!("id: {id}\nevent: stats\ndata: {{\"messages\":{messages},\"uptime\":1}}\n\n")
@@ -174,11 +187,11 @@ mod tests {
     #[test]
     fn a_listener_that_does_not_read_is_cut_off_and_the_others_go_on() {
         let events = Events::default();
-        let mut slow = events.listen().expect("room");
-        let mut reader = events.listen().expect("room");
+        let mut slow = events.listen(None).expect("room");
+        let mut reader = events.listen(None).expect("room");
 
         for number in 0..20 {
-            events.send(&figures(number));
+            events.send(&figures(number), |_| true);
             assert!(next(&mut reader).is_some());
         }
 
@@ -187,21 +200,35 @@ mod tests {
             waiting += 1;
         }
         assert_eq!(waiting, WAITING);
-        events.send(&figures(20));
+        events.send(&figures(20), |_| true);
         assert!(next(&mut slow).is_none(), "its stream has ended");
     }
 
     #[test]
     fn there_are_64_listeners_at_most_and_places_of_those_that_leave_are_free() {
         let events = Events::default();
-        let mut all: Vec<_> = (0..LISTENERS).map(|_| events.listen()).collect();
+        let mut all: Vec<_> = (0..LISTENERS).map(|_| events.listen(None)).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(events.listen().is_none());
+        assert!(events.listen(None).is_none());
 
         all.pop();
 
-        assert!(events.listen().is_some());
+        assert!(events.listen(None).is_some());
         events.close();
-        assert!(events.listen().is_none());
+        assert!(events.listen(None).is_none());
+    }
+
+    #[test]
+    fn the_stream_of_a_key_ends_when_the_key_is_not_in_force() {
+        let events = Events::default();
+        let mut revoked = events.listen(Some([1; 32])).expect("room");
+        let mut other = events.listen(Some([2; 32])).expect("room");
+        let mut owner = events.listen(None).expect("room");
+
+        events.send(&figures(1), |key| *key != [1; 32]);
+
+        assert!(next(&mut revoked).is_none(), "it has ended");
+        assert!(next(&mut other).is_some() && next(&mut owner).is_some());
+        assert_eq!(events.audience().listeners.len(), 2);
     }
 }

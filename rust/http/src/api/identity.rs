@@ -20,6 +20,8 @@ pub(crate) struct Identity {
     pub(crate) scopes: Scopes,
     /// The streams below `/v1/streams` that it may ask for; `None`: all.
     streams: Option<Arc<[String]>>,
+    /// SHA-256 of its key; `None`: the owner, or the token.
+    pub(crate) key: Option<[u8; 32]>,
 }
 
 impl Identity {
@@ -28,7 +30,14 @@ impl Identity {
             name: name.into(),
             scopes,
             streams: None,
+            key: None,
         }
+    }
+
+    /// The identity of a key with this SHA-256.
+    pub(crate) fn with_key(self, digest: [u8; 32]) -> Self {
+        let key = Some(digest);
+        Self { key, ..self }
     }
 
     /// Limits it to these streams; `None`: all.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -107,7 +107,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<Entry>, KeysError> {
     Ok(contents.keys)
 }
 
-/// Replaces a file atomically and durably. If the path is a symbolic link, replaces the target of the link.
+/// Replaces a file atomically and durably; it keeps its owner and group. If the path is a symbolic link, replaces the target of the link.
 ///
 /// # Errors
 ///
@@ -126,7 +126,9 @@ fn replace(file: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> i
     name.push(file.file_name().unwrap_or_default());
     name.push(format!(".tmp-{}", std::process::id()));
     let new = folder.join(name);
-    let replaced = write_new(&new, text, &sync).and_then(|()| fs::rename(&new, &file));
+    let old = fs::metadata(&file).ok();
+    let replaced =
+        write_new(&new, text, old.as_ref(), &sync).and_then(|()| fs::rename(&new, &file));
     if replaced.is_err() {
         // The file may not exist.
         let _ = fs::remove_file(&new);
@@ -144,7 +146,12 @@ fn resolve(file: &Path) -> io::Result<PathBuf> {
 }
 
 /// Writes a new file; removes one that an earlier process with the same process id left.
-fn write_new(new: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+fn write_new(
+    new: &Path,
+    text: &str,
+    old: Option<&fs::Metadata>,
+    sync: impl Fn(&File) -> io::Result<()>,
+) -> io::Result<()> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -152,6 +159,10 @@ fn write_new(new: &Path, text: &str, sync: impl Fn(&File) -> io::Result<()>) -> 
     let mut options = fs::OpenOptions::new();
     let options = options.write(true).create_new(true).mode(0o600);
     let mut open = options.open(new)?;
+    let made = open.metadata()?;
+    if let Some(old) = old.filter(|old| (old.uid(), old.gid()) != (made.uid(), made.gid())) {
+        fchown(&open, Some(old.uid()), Some(old.gid()))?;
+    }
     open.write_all(text.as_bytes())?;
     sync(&open)
 }
@@ -225,6 +236,22 @@ pub(super) mod tests {
         fs::remove_file(&file).unwrap();
         write(&link, "third").unwrap_err();
         assert_eq!(home.files(), 1);
+    }
+
+    #[test]
+    fn a_file_keeps_its_owner_and_group() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let home = Folder::new("owner");
+        let file = home.file();
+        fs::write(&file, "first").unwrap();
+        std::os::unix::fs::chown(&file, Some(12_345), Some(54_321)).unwrap();
+
+        write(&file, "second").unwrap();
+
+        let found = fs::metadata(&file).unwrap();
+        assert_eq!((found.uid(), found.gid()), (12_345, 54_321));
     }
 
     #[test]

@@ -102,10 +102,18 @@ impl Keys {
                 found = Some(key);
             }
         }
-        let key = found.filter(|key| key.expires_s.is_none_or(|end| unix_s(now) < end))?;
+        let key = found.filter(|key| key.is_valid(now))?;
         let scopes = key.entry.scopes.iter().copied().collect();
         let identity = Identity::new(format!("key {:?}", key.entry.name), scopes);
+        let identity = identity.with_key(digest);
         Some(identity.limited_to(key.streams.clone()))
+    }
+
+    /// Whether the key with this SHA-256 is in force, still with this scope.
+    pub(crate) fn admits(&self, digest: &[u8; 32], scope: Scope, now: SystemTime) -> bool {
+        let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = keys.iter().filter(|key| key.digest == *digest);
+        found.any(|key| key.is_valid(now) && key.entry.scopes.contains(&scope))
     }
 
     /// The keys in force, expired ones included.
@@ -193,9 +201,14 @@ fn checked(file: &Path, entries: &[Entry]) -> Result<Vec<Key>, KeysError> {
 }
 
 impl Key {
+    fn is_valid(&self, now: SystemTime) -> bool {
+        self.expires_s.is_none_or(|end| unix_s(now) < end)
+    }
+
     fn of(entry: &Entry) -> Result<Self, &'static str> {
-        if entry.name.is_empty() || entry.name.len() > 128 {
-            return Err("the name of a key must have 1 to 128 bytes");
+        let has_control = entry.name.contains(char::is_control);
+        if entry.name.is_empty() || entry.name.len() > 128 || has_control {
+            return Err("the name of a key must have 1 to 128 bytes, and no control characters");
         }
         if entry.scopes.is_empty() {
             return Err("a key needs scopes: view, payload, operate, admin, rows, publish");
@@ -291,6 +304,18 @@ mod tests {
         assert!(other.refresh().unwrap());
         assert!(!other.refresh().unwrap(), "nothing is new");
         assert!(other.identify(secret.as_bytes(), now).is_none());
+    }
+
+    #[test]
+    fn a_name_has_no_control_characters() {
+        let folder = Folder::new("names");
+        let keys = Keys::open(Some(folder.file())).unwrap();
+
+        for name in ["a\u{7f}", "\n", "a\u{9b}", ""] {
+            let error = keys.add(name, &[Scope::View], None, None).unwrap_err();
+            assert!(error.to_string().contains("no control characters"));
+        }
+        keys.add("b \"ü\"", &[Scope::View], None, None).unwrap();
     }
 
     #[test]

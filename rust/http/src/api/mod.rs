@@ -56,7 +56,7 @@ use crate::answer::{Content, HttpResponse};
 use crate::body;
 use crate::program::Program;
 
-use audit::Source;
+use audit::{Recorder, Source};
 use configuration::ProgramCalls;
 use events::{Events, Streamed};
 use failures::Failures;
@@ -65,7 +65,7 @@ use jobs::Jobs;
 use keys::Keys;
 use problem::Problem;
 use rates::Samples;
-use scope::RouteScopes;
+use scope::{RouteScopes, Scope};
 
 /// Path prefix of the API.
 pub(crate) const PREFIX: &str = "/api/";
@@ -167,10 +167,10 @@ impl Api {
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
             document: Arc::new(document),
         };
-        let recorded = (broker.clone(), Arc::clone(&scopes));
+        let recorder = Recorder::new(broker, &scopes);
         let router = router
             .route_layer(middleware::from_fn_with_state(scopes, scope::check))
-            .route_layer(middleware::from_fn_with_state(recorded, audit::record))
+            .route_layer(middleware::from_fn_with_state(recorder, audit::record))
             .fallback(async || {
                 Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
             })
@@ -189,7 +189,9 @@ impl Api {
         loop {
             let figures = self.state.broker.figures().into_iter().collect();
             self.state.samples.add(Instant::now(), &figures);
-            self.state.events.send(&figures);
+            let now = SystemTime::now();
+            let is_in_force = |key: &[u8; 32]| self.state.keys.admits(key, Scope::View, now);
+            self.state.events.send(&figures, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }
     }

@@ -120,6 +120,29 @@ fn an_operator_who_retains_a_message_is_in_the_audit_log() {
     assert!(!line.to_string().contains("planted"));
 }
 
+#[test]
+fn refused_requests_of_a_key_do_not_fill_the_log() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let secret = key(&mut Caller::owner(&home), "viewer", &["view"]);
+    let mut viewer = Caller::with(&served, Some(&secret));
+    let ban = format!(
+        r#"{{"kind": "client_id", "value": "{}"}}"#,
+        "x".repeat(9_000)
+    );
+
+    for _ in 0..30 {
+        viewer
+            .ask("POST", "/bans?a=long", &ban)
+            .is_problem(403, "lacks");
+    }
+
+    let lines = audit(&home);
+    assert_eq!(lines.len(), 11);
+    assert_eq!(lines[10]["target"], "/bans");
+    assert!(lines[10]["details"].is_null());
+}
+
 /// The shard is held up until the caller has gone.
 #[test]
 fn a_change_of_a_caller_that_goes_away_is_recorded() {
