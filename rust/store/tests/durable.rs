@@ -405,7 +405,7 @@ fn a_copy_may_be_named_with_a_slash_at_its_end_and_needs_a_name() {
     assert!(target.is_dir());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let never = |_: &Folder| panic!("it is refused before the copy");
-    assert!(Folder::make(std::path::Path::new("/"), never).is_err());
+    assert!(Folder::make(Path::new("/"), never).is_err());
 }
 
 #[test]
