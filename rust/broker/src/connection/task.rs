@@ -354,7 +354,7 @@ mod tests {
             "{}",
             size_of::<Connection>()
         );
-        assert!(size_of::<Client>() <= 216, "{}", size_of::<Client>());
+        assert!(size_of::<Client>() <= 224, "{}", size_of::<Client>());
         assert!(size_of::<Link>() <= 256, "{}", size_of::<Link>());
     }
 }
