@@ -128,7 +128,7 @@ def test_merged_and_deleted_rows_are_not_read_twice_or_at_all(
 
 
 def test_read_names_options_that_it_does_not_have(spark: SparkSession) -> None:
-    with pytest.raises(StreamOptionError, match=r"option startingOffsets: read\(\) has columns"):
+    with pytest.raises(StreamOptionError, match=r"option startingOffsets: read\(\) has ca, "):
         read(spark, "plant", path="/data", startingOffsets="earliest")
 
 
