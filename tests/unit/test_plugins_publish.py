@@ -329,11 +329,15 @@ def test_a_hook_that_keeps_hanging_is_not_called() -> None:
     plugins = [Porter(), plugin]
     with Broker(Settings(listeners=(CLOSED,)), plugins=plugins) as broker, Wire(broker.port) as joe:
         joe.connect("joe", username="joe", password=b"")
-        for number in range(1, 22):
-            assert joe.publish("hook/a", qos=1, packet_id=number).reason == FAULT
-        eventually(lambda: stats(broker).shut_out >= 1)
-        assert stats(broker).timed_out == 20
-        assert joe.publish("free", qos=1, packet_id=22).reason in (0, 0x10)
+
+        def is_shut_out() -> bool:
+            assert joe.publish("hook/a", qos=1, packet_id=1).reason == FAULT
+            return stats(broker).shut_out >= 1
+
+        # The timeouts of the last seconds count: on a busy machine it takes more than 20.
+        eventually(is_shut_out)
+        assert stats(broker).timed_out >= 20
+        assert joe.publish("free", qos=1, packet_id=2).reason in (0, 0x10)
 
 
 class Slow(Plugin):
