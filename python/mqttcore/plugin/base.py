@@ -1,6 +1,7 @@
 """`Plugin`, the base class of plugins."""
 
-from typing import ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from mqttcore.plugin.hooks import MARK, Mark
 from mqttcore.plugin.options import PluginConfig
@@ -29,8 +30,9 @@ class Plugin:
     class Config(PluginConfig):
         """Nothing to configure."""
 
-    hooks: ClassVar[dict[str, Mark]] = {}
-    """The hooks of the class by method name, in the order of their definition."""
+    hooks: Mapping[str, Mark] = {}
+    """The hooks of the class by method name, in the order of their definition. An instance may set
+    others for itself in ``__init__``: without some of them, or with other times."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

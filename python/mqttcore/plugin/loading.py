@@ -11,7 +11,7 @@ from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import UNASKED
 
 ENTRY_POINTS = "mqttcore.plugins"
-BUILT_IN = ("anonymous", "certificate", "jwt", "password_file", "scram", "users")
+BUILT_IN = ("anonymous", "certificate", "http", "jwt", "password_file", "scram", "users")
 """Modules of `mqttcore.auth` with a plugin."""
 
 
