@@ -267,6 +267,13 @@ kafka-up: .make/tools ## start a Kafka node of one's own under .make/kafka, and 
 kafka-down: .make/tools ## stop it; what it kept stays
 	@$(PYTHON) -m tests.kafka down
 
+# Packages of Debian: postgresql, mariadb-server-core with mariadb-client-core, redis-server, slapd. What is missing is named.
+services-up: .make/tools ## start the servers that tests of plugins need, below .make, on the loopback; those that are installed
+	@$(PYTHON) -m tests.services up
+
+services-down: .make/tools ## stop them, and remove their data
+	@$(PYTHON) -m tests.services down
+
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) model STEPS=100000
@@ -354,5 +361,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -29,7 +29,14 @@ class Doors(Plugin):
         return Allow(Grant(publish=["#"])) if login.username == "door" else None
 
 
-@pytest.mark.parametrize(("plugin", "package", "extra"), [("http", "aiohttp", "http")])
+@pytest.mark.parametrize(
+    ("plugin", "package", "extra"),
+    [
+        ("http", "aiohttp", "http"),
+        ("sql", "sqlalchemy", "sql"),
+        ("redis", "redis.asyncio", "redis"),
+    ],
+)
 def test_a_missing_package_is_named_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, plugin: str, package: str, extra: str
 ) -> None:

@@ -53,7 +53,7 @@ class BadAnswerError(MqttError):
 class ServerConfig(UserRules):
     """Keys of ``[plugins.config]`` that all plugins with a server have."""
 
-    timeout_s: Annotated[float, Range(0.1, 20)] = 3.0
+    timeout_s: Annotated[float, Range(0.1, 10)] = 3.0
     """Seconds that the server has to answer about one login."""
     connections: Annotated[int, Range(1, 64)] = 8
     """Connections to the server at most; further logins wait, ``timeout_s`` at most."""
@@ -75,7 +75,8 @@ class BackendPlugin(RulesPlugin):
 
     def __init__(self, config: ServerConfig, /) -> None:
         super().__init__(config)
-        timeout = 2 * config.timeout_s + HASHING_S
+        # two requests at most, each of which may wait for a connection first
+        timeout = 4 * config.timeout_s + HASHING_S
         self.hooks = {
             name: replace(mark, timeout=timeout, cache=config.cache_s)
             if mark.point == "authenticate"

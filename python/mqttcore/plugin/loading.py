@@ -11,7 +11,17 @@ from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.chain import UNASKED
 
 ENTRY_POINTS = "mqttcore.plugins"
-BUILT_IN = ("anonymous", "certificate", "http", "jwt", "password_file", "scram", "users")
+BUILT_IN = (
+    "anonymous",
+    "certificate",
+    "http",
+    "jwt",
+    "password_file",
+    "redis",
+    "scram",
+    "sql",
+    "users",
+)
 """Modules of `mqttcore.auth` with a plugin."""
 
 

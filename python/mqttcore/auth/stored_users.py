@@ -1,0 +1,92 @@
+"""Base of plugins whose server keeps users with password hashes: SQL databases, Redis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mqttcore._core import Login, check_password_hash
+from mqttcore.auth.backend import BackendPlugin, BadAnswerError, ServerConfig
+from mqttcore.auth.hashing import DUMMY_HASH, password_matches
+from mqttcore.errors import PasswordHashError
+from mqttcore.plugin.answers import Allow, Deny
+from mqttcore.plugin.hooks import hook
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What a server knows of a user."""
+
+    password_hash: str | None = field(repr=False)
+    """None: no password is right."""
+    is_superuser: bool = False
+
+    def __post_init__(self) -> None:
+        if self.password_hash is None:
+            return
+        try:
+            check_password_hash(self.password_hash)
+        except PasswordHashError:
+            raise BadAnswerError("password_hash is no hash that is known") from None
+
+
+class StoredUsers(BackendPlugin):
+    """Admits users with the right password, with rules of the server or of the configuration."""
+
+    def __init__(self, config: ServerConfig, /) -> None:
+        super().__init__(config)
+        self._stand_in = DUMMY_HASH
+
+    async def find(self, login: Login, name: str) -> User | None:
+        """Asks the server for a user; None: it knows nobody of that name.
+
+        Raises:
+            BadAnswerError: the answer makes no sense.
+        """
+        raise NotImplementedError
+
+    async def rules(self, login: Login, name: str) -> Sequence[tuple[str, str]] | None:
+        """Asks the server for the access list of a user; None: the configuration has the rules.
+
+        Raises:
+            BadAnswerError: the answer makes no sense.
+        """
+        raise NotImplementedError
+
+    @hook.authenticate
+    async def login(self, login: Login) -> Allow | Deny | None:
+        """Admits a user with the right password; one whom the server has not is the next's."""
+        name = login.username
+        if name is None:
+            return None
+        try:
+            user = await self.request(lambda: self.find(login, name))
+            known = None if user is None else user.password_hash
+            # an unknown user costs as much as a known one
+            self._stand_in = known or self._stand_in
+            matches = await password_matches(
+                login.password, known, stand_in=self._stand_in, peer=login.peer[0]
+            )
+            if user is None:
+                return None
+            return await self._allow(login, name, user) if matches else Deny("bad_credentials")
+        except BadAnswerError as error:
+            return self.refused(login, error)
+
+    @hook.grant
+    async def grant(self, login: Login) -> Allow | Deny | None:
+        """What a connected user may do now; one whom the server has no more is disconnected."""
+        name = login.username
+        if name is None:
+            return None
+        try:
+            user = await self.request(lambda: self.find(login, name))
+            return None if user is None else await self._allow(login, name, user)
+        except BadAnswerError as error:
+            return self.refused(login, error)
+
+    async def _allow(self, login: Login, name: str, user: User) -> Allow:
+        if user.is_superuser:
+            return self.allowed_everything(login, name)
+        rules = await self.request(lambda: self.rules(login, name))
+        if rules is None:
+            return Allow(self.grant_for(user=name, client_id=login.client_id))
+        return self.allowed(login, name, rules)
