@@ -67,6 +67,8 @@ pub(crate) struct Client {
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
     pub(crate) kept_will: Cell<KeptWill>,
+    /// Most messages of this client that are routed together; grows from 1 while they have few receivers.
+    pub(crate) batch_limit: Cell<u8>,
     /// Durability of the client's messages and requests.
     pub(crate) durability: Cell<Durability>,
     /// Acknowledgements of this client that wait for the store.
@@ -108,6 +110,7 @@ impl Client {
             renewal: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
+            batch_limit: Cell::new(1),
             durability: Cell::new(Durability::Fsync),
             ack_order: AckOrder::default(),
         }

@@ -48,7 +48,7 @@ pub(crate) fn publish<'p>(
     if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
         drop(publication);
         batch.push(incoming);
-        if batch.is_full(shard) {
+        if batch.is_full(client) {
             accept_batch(shard, client, batch);
         }
         return None;

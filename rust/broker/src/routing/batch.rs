@@ -12,6 +12,15 @@ use crate::routing::publication::{Publication, Unroutable};
 use crate::routing::router;
 use crate::shard::Shard;
 
+const LARGEST_BATCH: u8 = 16;
+const _: () = assert!(LARGEST_BATCH as usize == MESSAGE_BATCH);
+
+/// Targets of the messages of a batch above which the next messages are routed alone.
+const BATCH_TARGETS: usize = 1024;
+
+/// Steps of the search for the receivers of a batch above which the same is done.
+const BATCH_STEPS: usize = 4096;
+
 /// A message of a client, and what its PUBLISH said beside it.
 pub(crate) struct Incoming<'p> {
     pub(crate) topic: PublishTopic<'p>,
@@ -38,11 +47,9 @@ impl<'p> MessageBatch<'p> {
         self.messages.push(message);
     }
 
-    /// Whether as many wait as should.
-    pub(crate) fn is_full(&self, shard: &Shard) -> bool {
-        let alone = shard.one_at_a_time.get();
-        shard.one_at_a_time.set(alone.saturating_sub(1));
-        alone > 0 || self.messages.len() >= MESSAGE_BATCH
+    /// Whether as many messages of `publisher` wait as may be routed together.
+    pub(crate) fn is_full(&self, publisher: &Client) -> bool {
+        self.messages.len() >= usize::from(publisher.batch_limit.get())
     }
 
     /// Routes the batched messages; see [`router::route`].
@@ -58,8 +65,48 @@ impl<'p> MessageBatch<'p> {
         let messages = self.messages.iter();
         let publications = messages.map(|incoming| incoming.publication(publisher));
         let mut publications: SmallVec<[_; MESSAGE_BATCH]> = publications.collect();
+        let steps_before = shard.steps();
         router::route(shard, &mut publications, answer);
+        let targets = publications.iter().map(|each| each.routed.found).sum();
         drop(publications);
         self.messages.clear();
+        let limit = next_limit(publisher.batch_limit.get(), targets, shard.steps() - steps_before);
+        publisher.batch_limit.set(limit);
+    }
+}
+
+/// The next limit of a publisher whose last batch had so many targets and took so many search steps: a batch cannot be
+/// interrupted, so it must not grow before its cost is known.
+fn next_limit(limit: u8, targets: usize, steps: usize) -> u8 {
+    if targets > BATCH_TARGETS || steps > BATCH_STEPS {
+        1
+    } else if targets * 2 > BATCH_TARGETS || steps * 2 > BATCH_STEPS {
+        limit
+    } else {
+        limit.saturating_mul(2).min(LARGEST_BATCH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_grows_while_its_messages_have_few_receivers() {
+        let grown = std::iter::successors(Some(1), |limit| Some(next_limit(*limit, 16, 16)));
+        assert!(grown.take(6).eq([1, 2, 4, 8, 16, 16]));
+    }
+
+    #[test]
+    fn messages_with_many_receivers_or_filters_to_look_at_are_routed_alone() {
+        assert_eq!(next_limit(1, 10_000, 0), 1);
+        assert_eq!(next_limit(16, BATCH_TARGETS + 1, 0), 1);
+        assert_eq!(next_limit(16, 0, BATCH_STEPS + 1), 1);
+    }
+
+    #[test]
+    fn a_batch_does_not_grow_beyond_the_cost_that_it_may_have() {
+        assert_eq!(next_limit(4, BATCH_TARGETS / 2 + 1, 0), 4);
+        assert_eq!(next_limit(4, 0, BATCH_STEPS / 2 + 1), 4);
     }
 }

@@ -12,15 +12,6 @@ use crate::shard::Shard;
 /// Messages of one client that are matched together: what one read brought.
 pub(crate) const MESSAGE_BATCH: usize = 16;
 
-/// Targets of messages matched together above which the next messages are matched one at a time.
-const MANY_TARGETS: usize = 1024;
-
-/// Steps of a search, for messages matched together, above which the same is done.
-const MANY_STEPS: usize = 4096;
-
-/// How many these are: matching many at once saves little where deliveries cost so much more.
-const ONE_AT_A_TIME: u32 = 4096;
-
 /// What the targets of a message are wanted for.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Purpose {
@@ -195,13 +186,9 @@ fn match_all(
         starts,
         steps,
         given_up,
-        targets,
         ..
     } = collector;
     shard.metrics().matches_cached.add(kept);
     shard.count_steps(steps);
-    if publications.len() > 1 && (targets.len() > MANY_TARGETS || steps > MANY_STEPS) {
-        shard.one_at_a_time.set(ONE_AT_A_TIME);
-    }
     (starts, given_up)
 }

@@ -89,9 +89,6 @@ pub(crate) struct Shard {
     pub(crate) results: RefCell<MatchCache>,
     /// Scratch space of the router.
     pub(crate) targets: Cell<Vec<Target>>,
-    /// Number of publishes that are matched one at a time, since recent ones had very many
-    /// receivers.
-    pub(crate) one_at_a_time: Cell<u32>,
     /// Scratch space for encoding properties.
     pub(crate) properties: RefCell<PropertiesBuf>,
     config: RefCell<Arc<Config>>,
@@ -155,7 +152,6 @@ impl Shard {
             pagings: RefCell::default(),
             results: RefCell::default(),
             targets: Cell::default(),
-            one_at_a_time: Cell::new(0),
             properties: RefCell::default(),
             config: RefCell::new(config),
             listener_policies: RefCell::new(listener_policies),
@@ -266,6 +262,11 @@ impl Shard {
     /// Counts the steps of a search for receivers.
     pub(crate) fn count_steps(&self, steps: usize) {
         self.steps.set(self.steps.get() + steps);
+    }
+
+    /// Steps of the searches of this turn.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.get()
     }
 
     /// Resets the counts of a turn.
