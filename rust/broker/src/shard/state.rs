@@ -45,9 +45,9 @@ use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Messages that one connection's publishes may hand to sessions in a turn: some milliseconds of slow receivers, and 16
-/// messages for 1,000 of them. One fan-out to more is finished, and what the publisher sent behind it waits (abuse D22).
-const TURN_DELIVERIES: usize = 16 * 1024;
+/// Messages that one connection's publishes may hand to sessions in a turn: about 7 ms of slow receivers, whose state is
+/// not in the caches. One fan-out to more is finished, and what the publisher sent behind it waits (abuse D22).
+const TURN_DELIVERIES: usize = 8 * 1024;
 
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
 /// the slowest; one more publish is finished (abuse H15).
