@@ -70,7 +70,8 @@ impl<'p> MessageBatch<'p> {
         let targets = publications.iter().map(|each| each.routed.found).sum();
         drop(publications);
         self.messages.clear();
-        let limit = next_limit(publisher.batch_limit.get(), targets, shard.steps() - steps_before);
+        let steps = shard.steps() - steps_before;
+        let limit = next_limit(publisher.batch_limit.get(), targets, steps);
         publisher.batch_limit.set(limit);
     }
 }
