@@ -45,7 +45,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(shell $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 EXTENSION := .make/extension-$(PROFILE)$(FEATURES:%=-%)
-RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml) $(shell find rust/http/page -type f)
 # Crates that must stay free of sockets, runtimes and Python, dependencies included.
 SANS_IO := codec slab topics panics publisher columnar session store tls
 CARGO_DENY := 0.20.2
@@ -87,6 +87,10 @@ http-test: build .make/tools .make/dev ## the HTTP API: each route with each sco
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
 	@$(BIN)/python -m pytest --quiet tests/operations/test_generated.py tests/operations/test_configuration.py \
 		tests/operations/test_audit.py tests/operations/test_keys.py $(ARGS)
+
+page-test: build .make/dev ## the page for operators in Chromium: journeys, screens, nothing foreign, names of strangers (ARGS="-k login")
+	@cargo test --quiet -p mqttcore-http --test suite page:: $(CARGO_ARGS)
+	@MQTTCORE_SCREENSHOTS=$(CURDIR)/.make/screenshots $(BIN)/python -m pytest tests/page $(ARGS)
 
 # OPERATIONS: random changes of clients, each with a message whose explanation is compared with what happens.
 explain-test: .make/tools ## explanations of deliveries and permissions beside what happens (OPERATIONS=100000)
@@ -361,5 +365,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help

@@ -194,6 +194,8 @@ class HttpListener:
     else nobody."""
     keys_file: pathlib.Path | None = None
     """A file with keys and their scopes, which need not be there yet; None: no keys."""
+    page: bool = True
+    """Serves the page for operators."""
     drain_s: Annotated[float, Range(0, 3_600)] = 0.0
     """How long a broker that gets SIGTERM goes on while ``/readyz`` fails, so that load balancers
     notice; a second signal ends it."""

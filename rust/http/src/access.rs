@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
+use mqttcore_broker::names_an_address;
 use subtle::ConstantTimeEq;
 
 use crate::MetricsAccess;
@@ -38,10 +39,35 @@ impl Access {
         bearer(headers).is_some_and(|brought| brought.ct_eq(token.as_bytes()).into())
     }
 
+    /// Whether each request has full access, also one that a browser sends for a page.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Known)
+    }
+
     /// Whether some request can have full access.
     pub(super) fn has_token(&self) -> bool {
         !matches!(self, Self::Token { token: None, .. })
     }
+}
+
+/// Whether a browser may have sent the request for a page that is not the broker's own. Such pages reach a socket that
+/// is forwarded to a port: `Origin` names another one (CSRF), or their name resolves to this machine (DNS rebinding).
+pub(super) fn is_of_another_page(headers: &HeaderMap) -> bool {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (None, _) => return headers.contains_key(ORIGIN),
+        (Some(host), None) => text(host).filter(|host| names_an_address(host)),
+        _ => None,
+    };
+    let Some(host) = host else {
+        return true;
+    };
+    headers.get_all(ORIGIN).iter().any(|origin| {
+        let origin = text(origin);
+        let authority = origin.as_ref().and_then(|origin| origin.split_once("://"));
+        authority.is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(&host))
+    })
 }
 
 /// The credentials of the request, if it has exactly one `Authorization` header and that has the scheme `Bearer`.

@@ -17,6 +17,7 @@ mod files;
 mod health;
 mod metrics;
 mod options;
+mod page;
 mod places;
 mod program;
 mod routes;
@@ -192,7 +193,10 @@ impl Service for Endpoint {
         let keys = Keys::open(self.options.keys_file.clone());
         let keys = Arc::new(keys.map_err(|error| error.to_string())?);
         let program = self.program.get().cloned();
-        let routes = Routes::new(broker, config, streams, keys, program, figures);
+        let mut routes = Routes::new(broker, config, streams, keys, program, figures);
+        if self.options.page {
+            routes.serve_page();
+        }
         broker.record_events();
         // A service starts once.
         let _ = self.serving.set(self.serve(&unix, Arc::new(routes))?);

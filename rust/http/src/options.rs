@@ -11,6 +11,8 @@ use mqttcore_tls::TlsSettings;
 pub struct HttpOptions {
     /// Serves health and metrics even if the broker has no streams.
     pub is_enabled: bool,
+    /// Serves the page for operators.
+    pub page: bool,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
     /// File with the API keys; it need not exist yet.

@@ -19,6 +19,7 @@ use super::api::{self, Api};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
+use super::page::{self, Asset, Login};
 use super::program::Program;
 
 /// All routes of the endpoint.
@@ -29,6 +30,7 @@ pub(crate) struct Routes {
     streams: Option<App>,
     api: Api,
     figures: Arc<HttpCounters>,
+    has_page: bool,
 }
 
 impl Routes {
@@ -47,7 +49,13 @@ impl Routes {
             metrics: Metrics::new(broker, config),
             streams,
             figures,
+            has_page: false,
         }
+    }
+
+    /// Serves the page, too.
+    pub(super) fn serve_page(&mut self) {
+        self.has_page = true;
     }
 
     pub(super) fn broker(&self) -> &BrokerHandle {
@@ -113,6 +121,10 @@ impl Routes {
         if path.starts_with(api::PREFIX) {
             return Ok(self.api.answer(request, limits, caller).await);
         }
+        if let Some(file) = page::find(path).filter(|_| self.has_page) {
+            reads(&request)?;
+            return Ok(self.page(&file?, request.headers(), access).await);
+        }
         let Some(identity) = &caller.identity else {
             return Err(access.refusal(self.api.keys().has_any()));
         };
@@ -123,6 +135,21 @@ impl Routes {
             Some(streams) => streams.answer(request, limits, identity).await,
             None => Err(HttpError::not_found("unknown path")),
         }
+    }
+
+    /// A file of the page. If the broker is busy, the page may not connect to its WebSocket listeners.
+    async fn page(&self, file: &Asset, headers: &HeaderMap, access: &Access) -> HttpResponse {
+        if !file.is_first() {
+            return file.answer(headers);
+        }
+        let login = match access {
+            Access::Known => Login::Known,
+            Access::Token { .. } if access.has_token() || self.api.keys().has_any() => Login::Key,
+            Access::Token { .. } => Login::Nobody,
+        };
+        let config = self.broker.config().await.ok();
+        let listeners = config.as_ref().map(|config| &*config.listeners);
+        file.first(headers, listeners.unwrap_or_default(), login)
     }
 
     fn metrics(

@@ -67,6 +67,7 @@ struct HttpFields {
     token: Option<String>,
     metrics_access: String,
     keys_file: Option<PathBuf>,
+    page: bool,
     tls: Option<TlsFields>,
 }
 
@@ -83,6 +84,7 @@ impl Rows {
         let http = HttpOptions {
             is_enabled: fields.http.is_some(),
             keys_file: fields.http.as_ref().and_then(|http| http.keys_file.clone()),
+            page: fields.http.as_ref().is_some_and(|http| http.page),
             tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };

@@ -1,4 +1,4 @@
-//! `GET /events`: figures of the broker as server-sent events, once a second.
+//! `GET /events`: figures and warnings of the broker as server-sent events, once a second.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +38,8 @@ struct Audience {
     listeners: Vec<Listener>,
     /// The figures of the last event.
     figures: BTreeMap<String, u64>,
+    /// The warnings of the last event, as JSON.
+    warnings: String,
     events: u64,
     is_closed: bool,
 }
@@ -74,10 +76,11 @@ impl Events {
         Some(stream)
     }
 
-    /// Sends figures to all listeners; ends the streams of those that do not read, and of keys that are not in force.
+    /// Sends figures, and warnings as JSON if they have changed, to all listeners; ends the streams of those that do not read, and of keys that are not in force.
     pub(super) fn send(
         &self,
         figures: &HashMap<String, u64>,
+        warnings: &str,
         is_in_force: impl Fn(&[u8; 32]) -> bool,
     ) {
         let mut audience = self.audience();
@@ -96,8 +99,13 @@ impl Events {
             .filter(|(name, value)| old.get(*name) != Some(*value))
             .collect();
         audience.events += 1;
-        let whole = stats_event(audience.events, &audience.figures);
-        let update = stats_event(audience.events, &changed);
+        let has_changed = audience.warnings != warnings;
+        if has_changed {
+            warnings.clone_into(&mut audience.warnings);
+        }
+        let number = audience.events;
+        let whole = event_text(number, &audience.figures, Some(warnings));
+        let update = event_text(number, &changed, has_changed.then_some(warnings));
         audience.listeners.retain_mut(|listener| {
             let event = if listener.is_informed {
                 &update
@@ -117,10 +125,12 @@ impl Events {
     }
 }
 
-/// Figures as a server-sent event (HTML Living Standard, section 9.2).
-fn stats_event(number: u64, figures: &impl serde::Serialize) -> Bytes {
+/// Figures and warnings as server-sent events (HTML Living Standard, section 9.2).
+fn event_text(number: u64, figures: &impl serde::Serialize, warnings: Option<&str>) -> Bytes {
     let data = serde_json::to_string(figures).unwrap_or_default();
-    format!("id: {number}\nevent: stats\ndata: {data}\n\n").into()
+    let warnings = warnings.map(|data| format!("event: warnings\ndata: {data}\n\n"));
+    let warnings = warnings.unwrap_or_default();
+    format!("{warnings}id: {number}\nevent: stats\ndata: {data}\n\n").into()
 }
 
 /// The body of a response that does not end by itself; [`finish`](super::finish) takes it out of the extensions.
@@ -133,7 +143,7 @@ impl Streamed {
     }
 }
 
-/// Streams the figures of the broker as server-sent events: all at first, then each second those that have changed.
+/// Streams the figures and the warnings of the broker as server-sent events: all at first, then each second those that have changed.
 #[utoipa::path(get, path = "/api/v1/events", tag = "broker", security(("key" = ["view"])),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn events(
@@ -169,19 +179,37 @@ mod tests {
     #[test]
     fn a_listener_gets_all_figures_and_then_those_that_change() {
         let events = Events::default();
-        events.send(&figures(1), |_| true);
+        events.send(&figures(1), "[]", |_| true);
         let mut first = events.listen(None).expect("room");
-        events.send(&figures(2), |_| true);
+        events.send(&figures(2), "[]", |_| true);
         let mut second = events.listen(None).expect("room");
-        events.send(&figures(3), |_| true);
+        events.send(&figures(3), "[]", |_| true);
 
         let all = |id, messages| {
-            format!("id: {id}\nevent: stats\ndata: {{\"messages\":{messages},\"uptime\":1}}\n\n")
+            format!(
+                "event: warnings\ndata: []\n\nid: {id}\nevent: stats\ndata: {{\"messages\":{messages},\"uptime\":1}}\n\n"
+            )
         };
         let changed = "id: 2\nevent: stats\ndata: {\"messages\":3}\n\n";
         assert_eq!(next(&mut first), Some(all(1, 2)));
         assert_eq!(next(&mut first).as_deref(), Some(changed));
         assert_eq!(next(&mut second), Some(all(2, 3)));
+    }
+
+    #[test]
+    fn warnings_are_sent_when_they_change() {
+        let events = Events::default();
+        let mut listener = events.listen(None).expect("room");
+        let mut sent = |warnings| {
+            events.send(&figures(1), warnings, |_| true);
+            let event = next(&mut listener).expect("an event");
+            event.split_once("\nid: ").map(|parts| parts.0.to_owned())
+        };
+
+        assert_eq!(sent("[]").as_deref(), Some("event: warnings\ndata: []\n"));
+        assert_eq!(sent("[]"), None);
+        assert_eq!(sent("[1]").as_deref(), Some("event: warnings\ndata: [1]\n"));
+        assert_eq!(sent("[1]"), None);
     }
 
     #[test]
@@ -191,7 +219,7 @@ mod tests {
         let mut reader = events.listen(None).expect("room");
 
         for number in 0..20 {
-            events.send(&figures(number), |_| true);
+            events.send(&figures(number), "[]", |_| true);
             assert!(next(&mut reader).is_some());
         }
 
@@ -200,7 +228,7 @@ mod tests {
             waiting += 1;
         }
         assert_eq!(waiting, WAITING);
-        events.send(&figures(20), |_| true);
+        events.send(&figures(20), "[]", |_| true);
         assert!(next(&mut slow).is_none(), "its stream has ended");
     }
 
@@ -225,7 +253,7 @@ mod tests {
         let mut other = events.listen(Some([2; 32])).expect("room");
         let mut owner = events.listen(None).expect("room");
 
-        events.send(&figures(1), |key| *key != [1; 32]);
+        events.send(&figures(1), "[]", |key| *key != [1; 32]);
 
         assert!(next(&mut revoked).is_none(), "it has ended");
         assert!(next(&mut other).is_some() && next(&mut owner).is_some());

@@ -52,6 +52,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::HttpLimits;
+use crate::access;
 use crate::answer::{Content, HttpResponse};
 use crate::body;
 use crate::program::Program;
@@ -191,7 +192,9 @@ impl Api {
             self.state.samples.add(Instant::now(), &figures);
             let now = SystemTime::now();
             let is_in_force = |key: &[u8; 32]| self.state.keys.admits(key, Scope::View, now);
-            self.state.events.send(&figures, is_in_force);
+            let health = self.state.broker.health().unwrap_or_default();
+            let warnings = system::warnings_text(&health);
+            self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }
     }
@@ -220,7 +223,11 @@ impl Api {
         caller: &Caller<'_>,
     ) -> HttpResponse {
         let id = self.request_id();
+        let headers = request.headers();
         let response = match &caller.identity {
+            Some(_) if caller.access.is_open() && access::is_of_another_page(headers) => {
+                Err(another_page())
+            }
             Some(identity) => {
                 let source = Source {
                     address: caller.address,
@@ -228,7 +235,7 @@ impl Api {
                 };
                 self.route(request, limits, identity.clone(), source).await
             }
-            None => self.refuse(request.headers(), caller),
+            None => self.refuse(headers, caller),
         };
         let response = response.unwrap_or_else(IntoResponse::into_response);
         finish(response, &id).await
@@ -274,6 +281,13 @@ impl Api {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!("{:016x}", self.seed.hash_one(number))
     }
+}
+
+/// The response to a web page that is not the broker's own.
+fn another_page() -> Problem {
+    let text = "the request comes from a web page of another origin, or Host is a name";
+    Problem::new(StatusCode::FORBIDDEN, "origin", text)
+        .hint("over a Unix socket, ask for an IP address or localhost")
 }
 
 /// Converts a response of the router to one of the endpoint; writes the body of a problem.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use mqttcore_broker::{Health, Pressure};
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::Serialize;
@@ -13,15 +13,18 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::identity::Identity;
 use super::page::unix_ms;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
 use super::rates::Rates;
+use super::scope::Scope;
 use crate::health;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(overview))
+        .routes(routes!(caller))
         .routes(routes!(version))
         .routes(routes!(systree))
         .routes(routes!(openapi))
@@ -102,6 +105,11 @@ fn warnings(health: &Health) -> Vec<Warning> {
         .collect()
 }
 
+/// The warnings as JSON.
+pub(super) fn warnings_text(health: &Health) -> String {
+    serde_json::to_string(&warnings(health)).unwrap_or_default()
+}
+
 /// The figures whose names begin with `prefix`; the prefix is removed.
 fn reasons(figures: &HashMap<String, u64>, prefix: &str) -> BTreeMap<String, u64> {
     let own = figures.iter();
@@ -149,6 +157,27 @@ async fn overview(
         disk_pressure: pressure_name(health.pressure),
         warnings: warnings(&health),
     }))
+}
+
+/// The caller of a request.
+#[derive(Serialize, ToSchema)]
+struct CallerInfo {
+    /// Its name in the audit log.
+    name: String,
+    scopes: Vec<Scope>,
+}
+
+/// Returns the name and the scopes of the caller.
+#[utoipa::path(get, path = "/api/v1/caller", tag = "access", security(("key" = ["view"])),
+    responses((status = 200, body = CallerInfo)))]
+async fn caller(
+    Extension(identity): Extension<Identity>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Json<CallerInfo> {
+    Json(CallerInfo {
+        scopes: identity.scopes.names(),
+        name: identity.name,
+    })
 }
 
 /// Returns the version of the broker, as text.

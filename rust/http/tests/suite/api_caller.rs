@@ -88,7 +88,7 @@ impl Caller {
     /// Sends a request of the owner; the answer is not read.
     pub(crate) fn ask_only(mut self, method: &str, path: &str) -> Self {
         self.http.send(&format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: broker\r\nContent-Length: 0\r\n\r\n"
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         ));
         self
     }
@@ -105,7 +105,7 @@ impl Caller {
         });
         let length = body.len();
         self.http.send(&format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: broker\r\n{authorization}{headers}Content-Length: {length}\r\n\r\n"
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\n{authorization}{headers}Content-Length: {length}\r\n\r\n"
         ));
         // One that is too large is not taken.
         self.http.try_send(body);

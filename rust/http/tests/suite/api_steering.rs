@@ -134,7 +134,7 @@ fn figures_are_streamed_and_a_stop_ends_the_stream() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut http = Http::unix(&home.life(0).join("http"));
-    http.send("GET /api/v1/events HTTP/1.1\r\nHost: t\r\n\r\n");
+    http.send("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
 
     let first = http.until("\n\n\r\n");
     assert!(first.contains("content-type: text/event-stream"), "{first}");

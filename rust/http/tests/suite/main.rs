@@ -16,6 +16,7 @@ mod endpoint;
 mod explain;
 mod kept_clock;
 mod operations;
+mod page;
 mod served;
 mod stream_keys;
 mod streams;

@@ -1,0 +1,105 @@
+// Requests to the API of the broker that served the page.
+import { Store } from './store.js';
+
+const KEY = 'mqttcore.key';
+const BASE = '/api/v1';
+
+/** Who asks: null before the login, else `{name, scopes}`. */
+export const session = new Store(null);
+
+/** Whether the caller has a scope. */
+export const may = (...scopes) => scopes.every((scope) => session.value?.scopes.includes(scope));
+
+// Of this tab only, and gone with it.
+let secret = sessionStorage.getItem(KEY);
+
+/** A request that failed; `hint` says what to do. */
+export class ApiError extends Error {
+  constructor(status, detail, hint) {
+    super(detail);
+    this.status = status;
+    this.hint = hint;
+  }
+}
+
+const unreachable = () => new ApiError(0, 'The broker does not answer.', 'Is it running, and can this machine reach it?');
+
+async function problemOf(response) {
+  const problem = await response.json().catch(() => ({}));
+  return new ApiError(response.status, problem.detail ?? `status ${response.status}`, problem.hint);
+}
+
+/** Sends a request; returns the response. */
+async function send(method, path, body, signal) {
+  const headers = secret ? { Authorization: `Bearer ${secret}` } : {};
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  let response;
+  try {
+    response = await fetch(BASE + path, { method, headers, body: text, signal, credentials: 'omit', cache: 'no-store' });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw unreachable();
+  }
+  if (response.status === 401 && session.value) logOut('The key is no longer valid.');
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+/** Sends a request; returns the JSON of the answer, or null if there is none. */
+export async function ask(method, path, body, signal) {
+  const response = await send(method, path, body, signal);
+  const kind = response.headers.get('content-type') ?? '';
+  return kind.includes('json') ? response.json() : null;
+}
+
+export const get = (path, signal) => ask('GET', path, undefined, signal);
+
+/** Path and query, encoded; empty values are left out. */
+export function address(parts, query = {}) {
+  const path = parts.map((part) => `/${encodeURIComponent(part)}`).join('');
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== '');
+  const text = pairs.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join('&');
+  return text ? `${path}?${text}` : path;
+}
+
+/** The body of `GET /events`, as pieces of text. */
+export async function* events(signal) {
+  const response = await send('GET', '/events', undefined, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
+
+/** Why the login form is shown; null: it is the first time. */
+export const farewell = new Store(null);
+
+/** Logs in with a key; without one, as whoever reaches the socket. */
+export async function logIn(key) {
+  secret = key;
+  try {
+    const caller = await get('/caller');
+    if (key) sessionStorage.setItem(KEY, key);
+    farewell.set(null);
+    session.set(caller);
+  } catch (error) {
+    secret = null;
+    sessionStorage.removeItem(KEY);
+    throw error;
+  }
+}
+
+/** Logs in with the key of this tab, if it has one. */
+export async function resume(isKnown) {
+  if (secret || isKnown) await logIn(secret);
+}
+
+export function logOut(why = null) {
+  secret = null;
+  sessionStorage.removeItem(KEY);
+  farewell.set(why);
+  session.set(null);
+}

@@ -1,0 +1,61 @@
+// Charts of the samples since the page was opened.
+import { html, useEffect, useRef } from './lib.js';
+import { figures, samples } from './figures.js';
+import { clock } from './format.js';
+import uPlot from './vendor/uplot.js';
+
+const COLOURS = ['--series-1', '--series-2', '--series-3'];
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function data(series, seconds) {
+  const begin = Date.now() / 1000 - seconds;
+  const shown = samples.filter((sample) => sample.t >= begin);
+  return [shown.map((sample) => sample.t), ...series.map((one) => shown.map((sample) => sample[one.field]))];
+}
+
+function options(series, format, width, seconds) {
+  const axis = { stroke: colour('--dim'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
+  return {
+    width,
+    height: 180,
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false } },
+    scales: {
+      x: { range: () => [Date.now() / 1000 - seconds, Date.now() / 1000] },
+      y: { range: (_, low, high) => [0, Math.max(high ?? 0, 10) * 1.1] },
+    },
+    axes: [
+      { ...axis, space: 80, size: 28, values: (_, values) => values.map((second) => clock(second * 1000)) },
+      { ...axis, size: 62, values: (_, values) => values.map(format) },
+    ],
+    series: [
+      {},
+      ...series.map((one, at) => ({ label: one.name, stroke: colour(COLOURS[at]), width: 2, points: { show: false } })),
+    ],
+  };
+}
+
+/** A chart. `series`: `{name, field}`; `format` writes values. */
+export function Chart({ title, series, format, seconds, theme }) {
+  const box = useRef(null);
+  useEffect(() => {
+    const element = box.current;
+    const plot = new uPlot(options(series, format, element.clientWidth, seconds), data(series, seconds), element);
+    const end = figures.listen(() => plot.setData(data(series, seconds)));
+    const watch = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 180 }));
+    watch.observe(element);
+    return () => {
+      end();
+      watch.disconnect();
+      plot.destroy();
+    };
+  }, [seconds, theme]);
+  const last = samples.at(-1) ?? {};
+  return html`<figure class="chart">
+    <figcaption>${title}<span class="legend">${series.map(
+      (one, at) => html`<span key=${one.field}><i class=${`series-${at + 1}`}></i>${one.name} <b>${format(last[one.field])}</b></span>`,
+    )}</span></figcaption>
+    <div ref=${box} role="img" aria-label=${title}></div>
+  </figure>`;
+}

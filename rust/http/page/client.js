@@ -1,0 +1,148 @@
+// Screen 3: one client, and what may be done with it.
+import { address, get, may } from './api.js';
+import { BanForm } from './ban.js';
+import { bytes, count, duration, fromBase64, payload } from './format.js';
+import { html, useState } from './lib.js';
+import { change, confirm, Dialog, Dot, Empty, Facts, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
+import { EventList } from './happened.js';
+import { link, refine } from './route.js';
+import { useLoad } from './store.js';
+
+const NEVER = 0xffff_ffff;
+
+const expiry = (seconds) => (seconds === NEVER ? 'never' : seconds === 0 ? 'when the connection ends' : `${duration(seconds)} after the connection ends`);
+
+function Session({ client }) {
+  return html`<${Facts} rows=${[
+    ['User', html`<${Name} text=${client.username} empty="none" />`],
+    ['Address', client.address && html`<${Name} text=${client.port ? `${client.address} port ${client.port}` : client.address} />`],
+    ['Listener', html`<${Name} text=${client.listener} />`],
+    ['MQTT', client.version],
+    ['Connected since', html`<${Time} ms=${client.connected_at_ms} />`],
+    ['Keep Alive', client.keep_alive_s ? duration(client.keep_alive_s) : 'off'],
+    ['Clean Start', client.clean_start ? 'yes' : 'no'],
+    ['Session expires', expiry(client.session_expiry_s)],
+    ['Subscriptions', count(client.subscriptions)],
+    ['Queue', `${count(client.queue.messages)} messages, ${bytes(client.queue.bytes)} in memory`],
+    ['In flight', `${count(client.inflight.out)} to the client, ${count(client.inflight.in)} from it`],
+    ['Waits for the socket', bytes(client.backlog_bytes)],
+    ['Will', html`<${Name} text=${client.will_topic} empty="none" />`],
+  ]} />`;
+}
+
+function Subscriptions({ id }) {
+  const { data, error, reload } = useLoad((signal) => get(`${address(['clients', id, 'subscriptions'])}?limit=1000`, signal), [id]);
+  const path = (item) => (item.share ? `$share/${item.share}/${item.filter}` : item.filter);
+  const end = async (item) => {
+    const text = html`<p>The client gets no messages of <${Name} text=${path(item)} /> any more, and is not told.</p>`;
+    if (!(await confirm({ title: 'End this subscription?', text, action: 'End it' }))) return;
+    if (await change('DELETE', address(['clients', id, 'subscriptions', path(item)]), undefined, 'The subscription has ended.')) reload();
+  };
+  if (data?.items.length === 0) return html`<${Empty}>It has no subscriptions.</${Empty}>`;
+  return html`<${Problem} error=${error} retry=${reload} />${data && html`<${Plain} label="Subscriptions" rows=${data.items} columns=${[
+    { title: 'Filter', cell: (item) => html`<a href=${link(['subscriptions'], { filter: path(item) })}><${Name} text=${item.filter} /></a>` },
+    { title: 'Group', cell: (item) => html`<${Name} text=${item.share} />` },
+    { title: 'QoS', class: 'number', cell: (item) => item.qos },
+    { title: 'Options', cell: (item) => [item.no_local && 'no local', item.retain_as_published && 'retain as published', item.subscription_id && `id ${item.subscription_id}`].filter(Boolean).join(', ') },
+    may('operate') && { title: '', cell: (item) => html`<button type="button" class="small" onClick=${() => end(item)}>End</button>` },
+  ].filter(Boolean)} />`}
+  ${data?.next && html`<p class="dim">The first 1,000.</p>`}`;
+}
+
+function InFlight({ id }) {
+  const { data, error, reload } = useLoad((signal) => get(`${address(['clients', id, 'inflight'])}?limit=1000`, signal), [id]);
+  if (data?.items.length === 0) return html`<${Empty}>All messages are acknowledged.</${Empty}>`;
+  const states = { waiting: 'not sent yet', sent: 'sent, not acknowledged', released: 'received, not completed' };
+  return html`<${Problem} error=${error} retry=${reload} />${data && html`<${Plain} label="Messages in flight" rows=${data.items} columns=${[
+    { title: 'Packet', class: 'number', cell: (item) => item.packet_id },
+    { title: 'Topic', cell: (item) => html`<${Name} text=${item.topic} />` },
+    { title: 'QoS', class: 'number', cell: (item) => item.qos },
+    { title: 'State', cell: (item) => states[item.state] ?? item.state },
+    { title: 'Bytes', class: 'number', cell: (item) => count(item.payload_bytes) },
+  ]} />`}`;
+}
+
+function Payload({ message, close }) {
+  const shown = payload(fromBase64(message.payload_base64));
+  return html`<${Dialog} title="Payload" close=${close}>
+    <p><${Name} text=${message.topic} /> <span class="dim">${count(message.payload_bytes)} bytes, ${shown.kind}</span></p>
+    <pre class="payload">${shown.text}</pre>
+    <div class="actions"><button type="button" onClick=${close}>Close</button></div>
+  </${Dialog}>`;
+}
+
+function Queue({ id }) {
+  const { data, error, reload } = useLoad((signal) => get(`${address(['clients', id, 'queue'])}?limit=100`, signal), [id]);
+  const [shown, show] = useState(null);
+  if (data?.messages === 0) return html`<${Empty}>No message waits.</${Empty}>`;
+  return html`<${Problem} error=${error} retry=${reload} />${data && html`
+    <p class="dim">${count(data.messages)} messages wait, ${count(data.on_disk)} of them on the disk only. The oldest in memory:</p>
+    <${Plain} label="Queued messages" rows=${data.items} columns=${[
+      { title: 'Topic', cell: (item) => html`<${Name} text=${item.topic} />` },
+      { title: 'QoS', class: 'number', cell: (item) => item.qos },
+      { title: 'Bytes', class: 'number', cell: (item) => count(item.payload_bytes) },
+      { title: 'Expires', class: 'wide', cell: (item) => (item.expires_in_s === null ? 'never' : `in ${duration(item.expires_in_s)}`) },
+      may('payload') && { title: '', cell: (item) => item.payload_base64 !== undefined && html`<button type="button" class="small" onClick=${() => show(item)}>Show</button>` },
+    ].filter(Boolean)} />
+    ${!may('payload') && html`<p class="dim">Payloads are shown to keys with the scope payload.</p>`}`}
+    ${shown && html`<${Payload} message=${shown} close=${() => show(null)} />`}`;
+}
+
+const Events = ({ id }) => html`<${EventList} query=${{ client: id }} label="Events of this client" />`;
+
+function Disconnect({ client, close, done }) {
+  const [ends, end] = useState(!client.connected);
+  const submit = async (event) => {
+    event.preventDefault();
+    const path = address(['clients', client.client_id], { session: ends ? 'end' : 'keep' });
+    close();
+    if (await change('DELETE', path, undefined, ends ? 'The session has ended.' : 'The client is disconnected.')) done(ends || client.session_expiry_s === 0);
+  };
+  return html`<${Dialog} title=${client.connected ? 'Disconnect this client?' : 'End this session?'} close=${close}>
+    <form onSubmit=${submit}>
+      <p><${Name} text=${client.client_id} /></p>
+      ${client.connected && html`<p>Its will is published, and it may connect again at once; a ban prevents that.</p>
+        <label class="check"><input type="checkbox" checked=${ends} onChange=${(event) => end(event.currentTarget.checked)} />
+          Also end its session</label>`}
+      ${ends && html`<p class="danger">Its subscriptions end, and ${count(client.queue.messages)} queued messages are lost.</p>`}
+      <div class="actions"><button type="button" onClick=${close}>Cancel</button>
+        <button type="submit" class="danger">${ends ? 'End the session' : 'Disconnect'}</button></div>
+    </form>
+  </${Dialog}>`;
+}
+
+/** How the client came into its state, in a sentence. */
+function Why({ client }) {
+  const { data } = useLoad((signal) => get(address(['explain', 'delivery'], { client: client.client_id, limit: 100 }), signal), [client.client_id, client.connected]);
+  if (client.connected) return html`<p class="dim">Connected <${Time} ms=${client.connected_at_ms} since />.</p>`;
+  const last = data?.items.find((event) => event.event === 'disconnected');
+  if (!last) return html`<p class="dim">Not connected${data ? '; how its connection ended is not known any more' : ''}.</p>`;
+  const code = last.reason_code === null ? '' : ` (0x${last.reason_code.toString(16).padStart(2, '0')})`;
+  return html`<p class="dim">Disconnected at <${Time} ms=${last.last_ms} />${last.why ? `: ${last.why}` : ''}${code}.</p>`;
+}
+
+const TABS = [['session', 'Session'], ['subscriptions', 'Subscriptions'], ['inflight', 'In flight'], ['queue', 'Queue'], ['events', 'Events']];
+const SHOWN = { session: Session, subscriptions: Subscriptions, inflight: InFlight, queue: Queue, events: Events };
+
+export function Client({ id, tab }) {
+  const { data: client, error, reload } = useLoad((signal) => get(address(['clients', id]), signal), [id]);
+  const [dialog, open] = useState(null);
+  const current = SHOWN[tab] ? tab : 'session';
+  const title = html`<a href="#/clients" class="back" aria-label="All clients">←</a> <${Dot} on=${client?.connected} label=${client?.connected ? 'connected' : 'not connected'} /> <${Name} text=${id} />`;
+  const close = () => open(null);
+  // The connection ends a moment after the answer.
+  const done = (hasEnded) => (hasEnded ? (location.hash = link(['clients'])) : setTimeout(reload, 300));
+  return html`<div>
+    <${Heading} title=${title}>
+      <button type="button" onClick=${reload}>Refresh</button>
+      ${client && may('operate') && html`<button type="button" onClick=${() => open('ban')}>Ban</button>
+        <button type="button" class="danger" onClick=${() => open('disconnect')}>${client.connected ? 'Disconnect' : 'End session'}</button>`}
+    </${Heading}>
+    <${Problem} error=${error} retry=${reload} />
+    ${client && html`<${Why} client=${client} />
+      <${Tabs} label="Parts of the client" tabs=${TABS} current=${current} choose=${(name) => refine(name === 'session' ? {} : { tab: name })} />
+      <div role="tabpanel" key=${`${current}${client.connected}`}><${SHOWN[current]} id=${id} client=${client} /></div>`}
+    ${dialog === 'disconnect' && html`<${Disconnect} client=${client} close=${close} done=${done} />`}
+    ${dialog === 'ban' && html`<${BanForm} kind="client_id" value=${id} close=${close} done=${() => setTimeout(reload, 300)} />`}
+  </div>`;
+}

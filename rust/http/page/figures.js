@@ -1,0 +1,103 @@
+// Figures of the broker, as its events bring them: the last ones, and those of the last hour.
+import { events, session } from './api.js';
+import { Store } from './store.js';
+
+/** Seconds without an event after which figures are shown as old. */
+const STALE_S = 5;
+const KEPT = 3600;
+
+/** The last figures by name; empty before the first event. */
+export const figures = new Store({});
+/** The warnings in force. */
+export const warnings = new Store([]);
+/** `live`, `stale` or `lost`. */
+export const connection = new Store('lost');
+/** Samples of the last hour at most, one for each event, oldest first. */
+export const samples = [];
+
+const RATED = { received: 'messages_received', sent: 'messages_sent', bytesIn: 'bytes_received', bytesOut: 'bytes_sent' };
+
+const dropped = (values) =>
+  Object.entries(values).reduce((sum, [name, value]) => (name.startsWith('dropped_') ? sum + value : sum), 0);
+
+let before = null;
+let seen = 0;
+
+/** Adds a sample with the rates since the last one. */
+function sample(values) {
+  const now = Date.now() / 1000;
+  const counters = { dropped: dropped(values) };
+  for (const [name, figure] of Object.entries(RATED)) counters[name] = values[figure] ?? 0;
+  const taken = { t: now, connected: values.clients_connected ?? 0, sessions: values.sessions ?? 0, memory: values.memory_used_bytes ?? 0 };
+  const passed = before ? Math.max(now - before.now, 0.2) : 0;
+  for (const name of Object.keys(counters)) {
+    // A counter that has become smaller belongs to a new process.
+    taken[name] = passed ? Math.max(0, (counters[name] - before.counters[name]) / passed) : null;
+  }
+  before = { now, counters };
+  samples.push(taken);
+  if (samples.length > KEPT) samples.shift();
+}
+
+function take(kind, data) {
+  if (kind === 'warnings') warnings.set(data);
+  if (kind !== 'stats') return;
+  seen = Date.now();
+  connection.set('live');
+  const values = { ...figures.value, ...data };
+  sample(values);
+  figures.set(values);
+}
+
+/** Takes the complete events out of `text`; returns the rest. */
+export function parse(text, take) {
+  const blocks = text.split('\n\n');
+  const rest = blocks.pop();
+  for (const block of blocks) {
+    const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2)));
+    if (fields.data) take(fields.event, JSON.parse(fields.data));
+  }
+  return rest;
+}
+
+async function read(signal) {
+  let text = '';
+  for await (const piece of events(signal)) text = parse(text + piece, take);
+}
+
+/** Reads events until the caller logs out; connects again when they end. */
+async function follow(signal) {
+  for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10_000)) {
+    const begun = Date.now();
+    await read(signal).catch(() => {});
+    if (signal.aborted) return;
+    connection.set('lost');
+    before = null;
+    if (Date.now() - begun > 10_000) wait = 500;
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}
+
+/** Follows the events whenever somebody is logged in. */
+export function start() {
+  let control = null;
+  const change = (caller) => {
+    control?.abort();
+    control = caller ? new AbortController() : null;
+    if (control) follow(control.signal);
+    else forget();
+  };
+  session.listen(change);
+  change(session.value);
+  setInterval(() => {
+    if (connection.value === 'live' && Date.now() - seen > STALE_S * 1000) connection.set('stale');
+  }, 1000);
+}
+
+function forget() {
+  samples.length = 0;
+  before = null;
+  figures.set({});
+  warnings.set([]);
+  connection.set('lost');
+}

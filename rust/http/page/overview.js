@@ -1,0 +1,112 @@
+// Screen 1: figures, charts, warnings, and the clients that need attention.
+import { address, get } from './api.js';
+import { Chart } from './chart.js';
+import { connection, figures, samples, warnings } from './figures.js';
+import { bytes, count, duration, rate } from './format.js';
+import { html, useState } from './lib.js';
+import { Empty, Facts, Heading, Name, Plain, Problem } from './parts.js';
+import { link } from './route.js';
+import { useLoad, useStore } from './store.js';
+
+const SPANS = [[300, '5 min'], [900, '15 min'], [3600, '1 h']];
+
+const Tile = ({ title, value, more, href, warn }) => {
+  const content = html`<span>${title}</span><strong>${value}</strong><small>${more}</small>`;
+  return href ? html`<a class=${`tile${warn ? ' warn' : ''}`} href=${href}>${content}</a>` : html`<div class=${`tile${warn ? ' warn' : ''}`}>${content}</div>`;
+};
+
+/** Messages dropped within the last minute, as far as it was seen. */
+function droppedWithinMinute() {
+  const begin = Date.now() / 1000 - 60;
+  let last = null;
+  let sum = 0;
+  for (const sample of samples) {
+    if (sample.t >= begin && last !== null) sum += (sample.dropped ?? 0) * (sample.t - last);
+    last = sample.t;
+  }
+  return sum;
+}
+
+function Tiles({ values }) {
+  const last = samples.at(-1) ?? {};
+  const dropped = droppedWithinMinute();
+  const budget = values.memory_budget_bytes;
+  const used = budget ? values.memory_used_bytes / budget : 0;
+  const sync = values.store_sync_p99_us;
+  return html`<section class="tiles" aria-label="Figures">
+    <${Tile} title="Clients connected" value=${count(values.clients_connected)} more=${`${count(values.sessions)} sessions`} href="#/clients" />
+    <${Tile} title="Messages in" value=${perSecond(last.received, rate)} more=${perSecond(last.bytesIn, bytes)} />
+    <${Tile} title="Messages out" value=${perSecond(last.sent, rate)} more=${perSecond(last.bytesOut, bytes)} />
+    <${Tile} title="Dropped" value=${count(dropped)} more="in the last minute" warn=${dropped >= 1} />
+    ${sync !== undefined && html`<${Tile} title="Sync, p99" value=${`${(sync / 1000).toFixed(1)} ms`} more="of the store" />`}
+    <${Tile} title="Memory" value=${bytes(values.memory_used_bytes)} more=${budget ? `${(used * 100).toFixed(0)} % of ${bytes(budget)}` : ''} warn=${used > 0.9} />
+  </section>`;
+}
+
+const Warnings = ({ list }) =>
+  html`<section aria-label="Warnings"><h2>Warnings</h2>
+    ${list.length === 0 ? html`<${Empty}>None.</${Empty}>` : html`<ul class="warnings">${list.map(
+      (one) => html`<li key=${one.code}><strong>${one.code}: ${one.text}</strong><div>${one.fix}</div></li>`,
+    )}</ul>`}
+  </section>`;
+
+/** The clients that are first in an order. */
+function Top({ title, sort, query, cell }) {
+  const { data, error, reload } = useLoad((signal) => get(address(['clients'], { sort, limit: 5, ...query }), signal), [sort]);
+  const items = data?.items ?? [];
+  return html`<section><h2>${title} <button type="button" class="quiet small" onClick=${reload}>Refresh</button></h2>
+    <${Problem} error=${error} />
+    ${data && items.length === 0 ? html`<${Empty}>None.</${Empty}>` : html`<${Plain} label=${title} rows=${items} columns=${[
+      { title: 'Client', cell: (item) => html`<a href=${link(['clients', item.client_id])}><${Name} text=${item.client_id} /></a>` },
+      { title: 'Value', class: 'number', cell },
+    ]} />`}
+    <a class="small" href=${link(['clients'], { sort })}>All clients in this order</a>
+  </section>`;
+}
+
+/** Counters by reason, of those figures that begin with `prefix`. */
+function Reasons({ title, prefix, values, none }) {
+  const rows = Object.entries(values).filter(([name, value]) => name.startsWith(prefix) && value > 0);
+  return html`<section><h2>${title}</h2>${rows.length === 0 ? html`<${Empty}>${none}</${Empty}>`
+    : html`<${Facts} rows=${rows.map(([name, value]) => [name.slice(prefix.length).replaceAll('_', ' '), count(value)])} />`}</section>`;
+}
+
+/** A rate a second. */
+const perSecond = (value, format) => (value === undefined || value === null ? '–' : `${format(value)}/s`);
+
+export function Overview({ theme }) {
+  const values = useStore(figures);
+  const state = useStore(connection);
+  const list = useStore(warnings);
+  const [seconds, span] = useState(300);
+  const { data, error } = useLoad((signal) => get('/overview', signal), []);
+  const chart = (title, series, format) => html`<${Chart} title=${title} series=${series} format=${format} seconds=${seconds} theme=${theme} />`;
+  return html`<div class=${state === 'live' ? '' : 'stale'}>
+    <${Heading} title="Overview">${SPANS.map(([length, name]) => html`<button type="button" class=${length === seconds ? 'chosen' : ''}
+      aria-pressed=${length === seconds} onClick=${() => span(length)}>${name}</button>`)}</${Heading}>
+    <${Problem} error=${error} />
+    <${Tiles} values=${values} />
+    ${list.length > 0 && html`<${Warnings} list=${list} />`}
+    <section class="charts" aria-label="Charts since this page was opened">
+      ${chart('Messages a second', [{ name: 'in', field: 'received' }, { name: 'out', field: 'sent' }, { name: 'dropped', field: 'dropped' }], rate)}
+      ${chart('Clients', [{ name: 'connected', field: 'connected' }, { name: 'sessions', field: 'sessions' }], count)}
+      ${chart('Bytes a second', [{ name: 'in', field: 'bytesIn' }, { name: 'out', field: 'bytesOut' }], bytes)}
+      ${chart('Memory', [{ name: 'used', field: 'memory' }], bytes)}
+    </section>
+    <p class="dim small">Charts begin when this page was opened.</p>
+    <div class="columns">
+      <${Top} title="Longest queues" sort="queue" query=${{ min_queue: 1 }} cell=${(item) => count(item.queue.messages)} />
+      <${Top} title="Most in flight" sort="inflight" query=${{ min_inflight: 1 }} cell=${(item) => count(item.inflight.out)} />
+      <${Reasons} title="Dropped since the start" prefix="dropped_" values=${values} none="Nothing was dropped." />
+      <${Reasons} title="Refused since the start" prefix="refused_" values=${values} none="Nothing was refused." />
+    </div>
+    ${data && html`<section><h2>Broker</h2><${Facts} rows=${[
+      ['Version', data.version],
+      ['Running for', duration(values.uptime_s ?? data.uptime_s)],
+      ['Durability', data.durability],
+      ['Disk', { none: 'enough room', soft: 'nearly full', hard: 'full' }[data.disk_pressure]],
+      ['Subscriptions', count(values.subscriptions)],
+      ['Retained messages', count(values.retained_messages)],
+    ]} /></section>`}
+  </div>`;
+}

@@ -1,0 +1,69 @@
+// A list of any length, of which only the rows in sight are in the document.
+import { html, useEffect, useLayoutEffect, useRef, useState } from './lib.js';
+
+const ROW = 34;
+const SPARE = 8;
+
+/** The keys that move through a list, and by how many rows. */
+const MOVES = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
+
+function useWindow(scroller, length) {
+  const [range, set] = useState({ from: 0, to: 40 });
+  const measure = () => {
+    const { scrollTop, clientHeight } = scroller.current;
+    const from = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
+    const to = Math.min(length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
+    set((old) => (old.from === from && old.to === to ? old : { from, to }));
+  };
+  useLayoutEffect(measure, [length]);
+  useEffect(() => {
+    const watch = new ResizeObserver(() => scroller.current && measure());
+    watch.observe(scroller.current);
+    return () => watch.disconnect();
+  }, [length]);
+  return [range, measure];
+}
+
+/**
+ * The list. `columns`: `{title, width, cell(item), class}`; `id(item)` names a row, `open(item)` shows it, `more()` loads the rows behind
+ * the last one if `hasMore`.
+ */
+export function Table({ columns, items, id, open, more, hasMore, label, total }) {
+  const scroller = useRef(null);
+  const [range, measure] = useWindow(scroller, items.length);
+  const [marked, mark] = useState(0);
+  const shown = items.slice(range.from, range.to);
+  useEffect(() => {
+    if (hasMore && range.to >= items.length - 100) more();
+  }, [range.to, items.length, hasMore]);
+  const press = (event) => {
+    if (event.key === 'Enter' && items[marked]) return open(items[marked]);
+    const step = MOVES[event.key];
+    if (step === undefined) return undefined;
+    event.preventDefault();
+    const next = Math.max(0, Math.min(items.length - 1, marked + step));
+    mark(next);
+    const box = scroller.current;
+    if (next * ROW < box.scrollTop) box.scrollTop = next * ROW;
+    // The head covers one row.
+    const low = (next + 2) * ROW - box.clientHeight;
+    if (low > box.scrollTop) box.scrollTop = low;
+    return undefined;
+  };
+  const wide = columns.map((column) => column.width ?? '1fr').join(' ');
+  const narrow = columns.filter((column) => column.class !== 'wide').map((column) => column.width ?? '1fr').join(' ');
+  return html`<div class="table" role="table" aria-label=${label} aria-rowcount=${total ?? items.length} style=${{ '--wide': wide, '--narrow': narrow }}>
+    <div class="rows" ref=${scroller} onScroll=${measure} tabIndex="0" onKeyDown=${press} role="rowgroup" aria-label=${`${label}: arrow keys move, Enter opens`}>
+      <div class="row head" role="row">${columns.map((column) => html`<div role="columnheader" class=${column.class}>${column.title}</div>`)}</div>
+      <div class="space" style=${{ height: `${items.length * ROW}px` }}>
+        ${shown.map((item, index) => html`<${Row} key=${id(item)} item=${item} columns=${columns} at=${range.from + index}
+          isMarked=${range.from + index === marked} open=${open && (() => { mark(range.from + index); open(item); })} />`)}
+      </div>
+    </div>
+  </div>`;
+}
+
+const Row = ({ item, columns, at, isMarked, open }) =>
+  html`<div class=${`row${isMarked ? ' marked' : ''}${open ? ' opens' : ''}`} role="row" aria-rowindex=${at + 1} style=${{ top: `${at * ROW}px` }} onClick=${open}>
+    ${columns.map((column) => html`<div role="cell" class=${column.class}>${column.cell(item)}</div>`)}
+  </div>`;

@@ -1,0 +1,193 @@
+"""A broker with the page, and a browser that looks at it.
+
+Each test fails if the browser logged an error, or asked anybody but the broker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from mqttcore import Broker, Settings, _core
+from mqttcore.config import HttpListener, Listener
+
+from tests.wire import Wire
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+SOURCES = pathlib.Path(__file__).parents[2] / "rust/http/page"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+SECRETS = {
+    "operator": ("mq_operator", ("view", "payload", "operate", "admin")),
+    "viewer": ("mq_viewer", ("view",)),
+    "publisher": ("mq_publisher", ("publish",)),
+}
+"""The secret and the scopes of each key."""
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 20_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips the journeys, by name, where there is nothing to make them with."""
+    why = None
+    if not _core.has_streams:
+        why = "this build has no HTTP endpoint"
+    elif CHROMIUM is None:
+        why = "chromium is missing (Debian: apt-get install chromium)"
+    if why:
+        for item in items:
+            if pathlib.Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+@dataclass
+class Site:
+    """A broker and its page."""
+
+    broker: Broker
+    folder: pathlib.Path
+    clients: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def address(self) -> str:
+        """The page."""
+        assert self.broker.http_address is not None
+        host, port = self.broker.http_address
+        return f"http://{host}:{port}"
+
+    def client(self, client_id: str, **options: object) -> Wire:
+        """A connected client, until the end of the test."""
+        wire = self.clients.enter_context(Wire(self.broker.port))
+        wire.connect(client_id, **options)  # type: ignore[arg-type]  # options of `connect`
+        return wire
+
+
+def key_file(path: pathlib.Path) -> pathlib.Path:
+    """A file with a key of each name in `SECRETS`."""
+    text = ""
+    for name, (secret, scopes) in SECRETS.items():
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        text += f"[[keys]]\nname = {name!r}\nsha256 = {digest!r}\nscopes = {list(scopes)!r}\n"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> Iterator[Site]:
+    http = HttpListener(address="127.0.0.1:0", keys_file=key_file(tmp_path / "keys.toml"))
+    settings = Settings(
+        listeners=(Listener(name="main", address="127.0.0.1:0", anonymous=True),),
+        data=str(tmp_path / "data"),
+        http=http,
+        shards=2,
+    )
+    with Broker(settings) as broker:
+        site = Site(broker, tmp_path)
+        with site.clients:
+            yield site
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A page of the browser, and what it must not do."""
+
+    page: Page
+    site: Site
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Keeps errors of the console and requests to others."""
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("console", self._log)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self._ask(request.url))
+        self.page.on("websocket", lambda socket: self._ask(socket.url))
+
+    def _log(self, message: object) -> None:
+        if getattr(message, "type", "") in ("error", "warning"):
+            self.errors.append(getattr(message, "text", ""))
+
+    def _ask(self, url: str) -> None:
+        host = self.site.address.removeprefix("http://").rpartition(":")[0]
+        if not url.startswith(("blob:", f"http://{host}:", f"ws://{host}:")):
+            self.foreign.append(url)
+
+    def log_in(self, name: str = "operator", route: str = "") -> Page:
+        """Opens the page, and logs in with the key of this name."""
+        self.page.goto(f"{self.site.address}/#/{route}")
+        self.page.get_by_label("Key").fill(SECRETS[name][0])
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_role("navigation").wait_for()
+        return self.page
+
+
+def from_source(route: Route) -> None:
+    """Answers with a file of the working tree, so that a change of the page needs no build."""
+    route.fulfill(path=SOURCES / route.request.url.split("/", 5)[5])
+
+
+Visitor = Callable[..., Visit]
+
+
+@pytest.fixture
+def visitor(browser: Browser, site: Site) -> Iterator[Visitor]:
+    """Makes visits, each with a browser profile of its own."""
+    with ExitStack() as open_now:
+        visits: list[Visit] = []
+
+        def visit(**options: object) -> Visit:
+            context = browser.new_context(**options)  # type: ignore[arg-type]  # of Playwright
+            open_now.callback(context.close)
+            if "MQTTCORE_PAGE_FILES" in os.environ:
+                context.route(re.compile("/page/[0-9a-f]{16}/"), from_source)
+            made = Visit(context.new_page(), site)
+            made.watch()
+            visits.append(made)
+            return made
+
+        yield visit
+        for made in visits:
+            assert made.errors == []
+            assert made.foreign == []
+
+
+@pytest.fixture
+def visit(visitor: Visitor) -> Visit:
+    return visitor(viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture
+def page(visit: Visit) -> Page:
+    """The page, where an operator has logged in."""
+    return visit.log_in()

@@ -1,0 +1,117 @@
+"""The lists of clients, and what is done with one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.eventually import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+    from tests.page.conftest import Site, Visit
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202egnp."
+SHOWN = "<img src=x onerror=alert(1)>\\u202egnp."
+
+
+def test_clients_are_listed_filtered_and_opened(site: Site, page: Page) -> None:
+    for name in ("truck1", "truck2", "gate"):
+        site.client(name)
+    page.get_by_role("link", name="Clients", exact=True).click()
+    rows = page.get_by_role("table", name="Clients").get_by_role("row")
+    expect(rows).to_have_count(4)
+
+    page.get_by_label("part of the identifier").fill("truck")
+    page.get_by_label("part of the identifier").press("Enter")
+    expect(rows).to_have_count(3)
+    assert page.url.endswith("#/clients?q=truck")
+    rows.nth(2).click()
+
+    expect(page.get_by_role("heading", name="truck2")).to_be_visible()
+    expect(page.get_by_text("5.0")).to_be_visible()
+
+
+def test_the_list_follows_clients_that_come_and_go(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/#/clients")
+    expect(page.get_by_text("No client has a session.")).to_be_visible()
+
+    site.client("late")
+
+    expect(page.get_by_role("cell", name="late")).to_be_visible()
+
+
+def test_a_client_is_disconnected(site: Site, page: Page) -> None:
+    wire = site.client("truck7")
+    page.goto(f"{site.address}/#/clients/truck7")
+
+    page.get_by_role("button", name="Disconnect").click()
+    page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+
+    expect(page.get_by_role("status").filter(has_text="disconnected")).to_be_visible()
+    assert wire.receive_until_close()[-1].reason == 0x98
+    # Its session has ended with the connection.
+    expect(page.get_by_text("No client has a session.")).to_be_visible()
+
+
+def test_ten_of_many_rows_are_in_the_document(site: Site, visit: Visit) -> None:
+    """100,000 clients, page by page, in a list of constant size."""
+    total = 100_000
+
+    def answer(route: Route) -> None:
+        at = int(route.request.url.partition("after=")[2] or 0)
+        items = [client(number) for number in range(at, at + 1_000)]
+        after = str(at + 1_000) if at + 1_000 < total else None
+        body = {"items": items, "next": after, "as_of_ms": 0, "partial": []}
+        route.fulfill(body=json.dumps(body), content_type="application/json")
+
+    visit.page.route("**/api/v1/clients?*", answer)
+    page = visit.log_in(route="clients")
+    rows = page.locator(".space .row")
+    expect(rows.first).to_be_visible()
+    box = page.locator(".rows")
+
+    def is_at_the_end() -> bool:
+        box.evaluate("box => { box.scrollTop = box.scrollHeight }")
+        return page.get_by_role("cell", name="client-99999").count() == 1
+
+    eventually(is_at_the_end, within_s=50)
+    assert rows.count() < 80
+    assert page.evaluate("performance.memory.usedJSHeapSize") < 200 << 20
+
+
+def client(number: int) -> dict[str, object]:
+    return {
+        "client_id": f"client-{number:05}",
+        "username": None,
+        "connected": True,
+        "connected_at_ms": 1,
+        "listener": "main",
+        "address": "10.0.0.7",
+        "port": 1,
+        "version": "5.0",
+        "keep_alive_s": 60,
+        "clean_start": True,
+        "session_expiry_s": 0,
+        "subscriptions": 0,
+        "queue": {"messages": 0, "bytes": 0},
+        "inflight": {"out": 0, "in": 0},
+        "backlog_bytes": 0,
+        "will_topic": None,
+    }
+
+
+def test_names_of_strangers_stay_text(site: Site, page: Page) -> None:
+    wire = site.client(HOSTILE, username=HOSTILE)
+    wire.subscribe((f"a/{HOSTILE}", 1))
+    page.goto(f"{site.address}/#/clients")
+
+    page.get_by_role("cell", name="<img src=x").first.click()
+
+    expect(page.get_by_role("heading")).to_contain_text(SHOWN)
+    page.get_by_role("tab", name="Subscriptions").click()
+    expect(page.get_by_role("cell", name="a/<img src=x")).to_be_visible()
+    assert page.locator("img").count() == 0

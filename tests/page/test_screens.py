@@ -1,0 +1,79 @@
+"""Each screen in each theme, and on a small screen: no error, nothing wider than the screen.
+
+With `MQTTCORE_SCREENSHOTS=FOLDER`, each is kept as a picture.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.wire import Will
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.page.conftest import Site, Visitor
+
+FOLDER = os.environ.get("MQTTCORE_SCREENSHOTS")
+SCREENS = {
+    "overview": ("", "Overview", "20 sessions"),
+    "clients": ("clients", "Clients", "pump-10"),
+    "client": ("clients/pump-7", "pump-7", "Keep Alive"),
+    "client-queue": ("clients/away?tab=queue", "away", "plant/11/temp"),
+    "client-events": ("clients/pump-7?tab=events", "pump-7", "plant/7/set"),
+}
+"""The route, the heading and a text of each screen."""
+VIEWS = {
+    "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
+}
+
+
+WIDE = """() => [...document.querySelectorAll('.bar *, main, main *')]
+    .filter(one => !one.closest('.scroll, .tabs'))
+    .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
+    .map(one => one.outerHTML.slice(0, 120))"""
+"""The elements that end to the right of the screen."""
+
+
+def fill(site: Site) -> None:
+    """Clients, queues and messages, so that there is something to see."""
+    away = site.client("away", clean=True, props={"session_expiry_interval": 3600})
+    away.subscribe(("plant/#", 1))
+    away.disconnect()
+    for number in range(1, 19):
+        will = Will(topic="plant/gone", payload=b"gone")
+        client = site.client(f"pump-{number}", username=f"line{number % 3}", will=will)
+        client.subscribe((f"plant/{number}/set", 1), ("plant/alarm", 0))
+    gateway = site.client("gateway")
+    for number in range(60):
+        body = b'{"temp": 21.5, "unit": "C"}'
+        gateway.publish(f"plant/{number % 12}/temp", body, qos=1, retain=number < 12)
+
+
+def picture(page: Page, view: str, name: str) -> None:
+    if FOLDER:
+        page.screenshot(path=pathlib.Path(FOLDER) / f"{name}-{view}.png")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view: str) -> None:
+    fill(site)
+    page = visitor(**VIEWS[view]).log_in()
+    # Charts need some samples to have a line.
+    expect(page.locator(".tile").first).to_contain_text("19")
+
+    for name, (route, title, text) in SCREENS.items():
+        page.goto(f"{site.address}/#/{route}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(title)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.get_by_role("main").get_by_text(text).first).to_be_visible()
+        picture(page, view, name)
+        wide = page.evaluate(WIDE)
+        assert wide == [], f"{name} is wider than the screen"
