@@ -68,9 +68,17 @@ impl Folder {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 
+    /// The path of a folder while [`make`](Self::make) fills it.
+    pub fn unfinished(path: &Path) -> PathBuf {
+        // Without a slash at its end, behind which `.part` would be a name of its own.
+        let mut part = path.components().collect::<PathBuf>().into_os_string();
+        part.push(".part");
+        part.into()
+    }
+
     /// Makes a folder at `path` of what `fill` puts into it: it is there whole, or not at all.
     ///
-    /// Meanwhile it has `.part` behind its name.
+    /// Meanwhile it is [`unfinished`](Self::unfinished), and has another name.
     ///
     /// # Errors
     ///
@@ -83,16 +91,13 @@ impl Folder {
             let path = path.display().to_string();
             StoreError::io(doing, &path, error)
         };
-        // Without a slash at its end, behind which `.part` would be a name of its own.
         let path = &path.components().collect::<PathBuf>();
         if path.file_name().is_none() {
             let error = io::ErrorKind::InvalidInput.into();
             return Err(failed("make", path, error));
         }
         is_free(path).map_err(|error| failed("copy into", path, error))?;
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
+        let part = Self::unfinished(path);
         if part.exists() {
             let error = io::ErrorKind::AlreadyExists.into();
             return Err(failed("make", &part, error));

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::BrokerHandle;
+use mqttcore_store::files::Folder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -118,14 +119,14 @@ impl Jobs {
     }
 }
 
-impl Job {
-    /// Adds the bytes that a running job has written so far.
-    fn measured(mut self) -> Self {
-        if self.state == JobState::Running {
-            self.bytes = bytes_below(&self.target);
-        }
-        self
+/// Adds the bytes that a running job has written so far.
+async fn measured(mut job: Job) -> Result<Job, Problem> {
+    if job.state == JobState::Running {
+        let folder = Folder::unfinished(&job.target);
+        let bytes = tokio::task::spawn_blocking(move || bytes_below(&folder)).await;
+        job.bytes = bytes.map_err(|error| Problem::internal(&error))?;
     }
+    Ok(job)
 }
 
 /// Size of the files in a folder and below; a file that cannot be read counts as nothing.
@@ -190,9 +191,15 @@ fn copy(broker: &BrokerHandle, jobs: &Arc<Jobs>, job: &Job) -> std::io::Result<(
 /// Lists the latest jobs, oldest first.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "broker", security(("key" = ["view"])),
     responses((status = 200, body = List<Job>)))]
-async fn list(State(state): State<ApiState>, ApiQuery(_): ApiQuery<NoQuery>) -> Json<List<Job>> {
-    let jobs = state.jobs.list().into_iter().map(Job::measured);
-    Json(List::new(jobs.collect(), None, &[]))
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<List<Job>>, Problem> {
+    let mut jobs = Vec::new();
+    for job in state.jobs.list() {
+        jobs.push(measured(job).await?);
+    }
+    Ok(Json(List::new(jobs, None, &[])))
 }
 
 /// Describes a job.
@@ -210,5 +217,29 @@ async fn one(
         Problem::not_found(format!("there is no job {id:?}"))
             .hint("GET /api/v1/jobs lists the latest 16")
     })?;
-    Ok(Json(job.measured()))
+    Ok(Json(measured(job).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_backup_says_how_many_bytes_it_has_written() {
+        let folder = std::env::temp_dir().join(format!("mqttcore-jobs-{}", std::process::id()));
+        let target = folder.join("copy");
+        let written = Folder::unfinished(&target).join("streams");
+        fs::create_dir_all(&written).unwrap();
+        fs::write(written.join("rows"), "four").unwrap();
+        fs::write(Folder::unfinished(&target).join("log"), "three").unwrap();
+        let job = Jobs::default().begin("backup", target).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+
+        let job = runtime.block_on(measured(job)).unwrap();
+
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((job.state, job.bytes), (JobState::Running, 9));
+    }
 }
