@@ -9,8 +9,8 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
 use mqttcore_broker::{AuditEntry, BrokerHandle};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -149,9 +149,7 @@ pub(crate) async fn record(
     request: Request,
     next: Next,
 ) -> Response {
-    let method = request.method();
-    let is_read = matches!(*method, Method::GET | Method::HEAD);
-    if is_read || recorder.scopes.only_reads(path.as_str(), method) {
+    if !recorder.scopes.may_change(path.as_str(), request.method()) {
         return next.run(request).await;
     }
     let Ok(permit) = Arc::clone(&recorder.changes).try_acquire_owned() else {
@@ -171,10 +169,7 @@ pub(crate) async fn record(
     });
     match change.await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) | Err(error) => {
-            let (status, slug) = (StatusCode::INTERNAL_SERVER_ERROR, "internal");
-            Problem::new(status, slug, error.to_string()).into_response()
-        }
+        Ok(Err(error)) | Err(error) => Problem::internal(&error).into_response(),
     }
 }
 

@@ -107,11 +107,12 @@ impl RouteScopes {
         )
     }
 
-    /// Whether a route only reads: it needs no scope but `view`.
-    pub(crate) fn only_reads(&self, path: &str, method: &Method) -> bool {
+    /// Whether a request may change something: the route has the method, and needs another scope than `view`.
+    pub(crate) fn may_change(&self, path: &str, method: &Method) -> bool {
         let needed = self.0.get(path).and_then(|item| item.get(method.as_str()));
-        let needed = needed.copied().flatten();
-        needed.is_some_and(|needed| needed.names() == [Scope::View])
+        let reads = |needed: Scopes| needed.names() == [Scope::View];
+        !matches!(*method, Method::GET | Method::HEAD)
+            && needed.is_some_and(|needed| !needed.is_some_and(reads))
     }
 
     /// Checks that `identity` may call `method` on `path`.
@@ -201,8 +202,10 @@ mod tests {
         let all = Identity::new("test", Scopes::all());
         let check = |path, method| scopes.check(path, &method, &all).map_err(|why| why.status);
 
-        assert!(scopes.only_reads("/a", &Method::GET));
-        assert!(!scopes.only_reads("/a", &Method::POST));
+        assert!(scopes.may_change("/a", &Method::POST));
+        for method in [Method::GET, Method::HEAD, Method::PATCH] {
+            assert!(!scopes.may_change("/a", &method), "{method}");
+        }
         assert_eq!(check("/a", Method::GET), Ok(()));
         assert_eq!(check("/a", Method::HEAD), Ok(()));
         for (path, method) in [

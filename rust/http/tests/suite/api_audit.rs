@@ -121,6 +121,21 @@ fn an_operator_who_retains_a_message_is_in_the_audit_log() {
 }
 
 #[test]
+fn a_method_that_a_route_does_not_have_is_no_change() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let secret = key(&mut Caller::owner(&home), "viewer", &["view"]);
+    let mut viewer = Caller::with(&served, Some(&secret));
+
+    for (method, path) in [("PUT", "/overview"), ("POST", "/explain/history")] {
+        let answer = viewer.ask(method, path, "");
+        assert!([404, 405].contains(&answer.status), "{}", answer.json);
+    }
+
+    assert_eq!(audit(&home).len(), 1, "the new key");
+}
+
+#[test]
 fn refused_requests_of_a_key_do_not_fill_the_log() {
     let home = Home::new();
     let served = setup(&home).start();
