@@ -64,10 +64,10 @@ impl ProgramCalls {
         };
         // A panic drops the sender.
         let thread = mqttcore_panics::spawn("mqttcore-program", drop, run);
-        thread.map_err(|error| internal(&error))?;
+        thread.map_err(|error| Problem::internal(&error))?;
         match timeout(DEADLINE, answer).await {
             Ok(Ok(done)) => done.map_err(Problem::conflict),
-            Ok(Err(error)) => Err(internal(&error)),
+            Ok(Err(error)) => Err(Problem::internal(&error)),
             Err(_) => {
                 let text = format!(
                     "no answer within {} s: it may still happen",
@@ -83,11 +83,6 @@ impl ProgramCalls {
     }
 }
 
-fn internal(error: &dyn std::error::Error) -> Problem {
-    let (status, slug) = (StatusCode::INTERNAL_SERVER_ERROR, "internal");
-    Problem::new(status, slug, error.to_string())
-}
-
 async fn ask<T: DeserializeOwned>(
     state: &ApiState,
     action: &'static str,
@@ -97,7 +92,7 @@ async fn ask<T: DeserializeOwned>(
         Problem::conflict("the program that runs this broker does not read its configuration")
     })?;
     let text = program.call(action, argument).await?;
-    serde_json::from_str(&text).map_err(|error| internal(&error))
+    serde_json::from_str(&text).map_err(|error| Problem::internal(&error))
 }
 
 /// A key of the configuration.
