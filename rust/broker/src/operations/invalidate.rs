@@ -1,5 +1,6 @@
 //! Invalidation of rights: cached answers are dropped, and the plugins are asked again.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use crate::clients::client::Client;
@@ -12,10 +13,12 @@ use crate::shard::Shard;
 pub(crate) fn invalidate(shard: &Rc<Shard>, what: &Invalidation) -> usize {
     if !shard.is_loaded() {
         // The others may have wills.
-        let (known, what) = (shard.clients(), what.clone());
+        let known = shard.clients().into_iter();
+        let known: HashSet<u64> = known.map(|client| client.handle.word()).collect();
+        let what = what.clone();
         loading::when_loaded(shard, move |shard| {
             let mut clients = covered(shard, &what);
-            clients.retain(|client| !known.iter().any(|known| Rc::ptr_eq(known, client)));
+            clients.retain(|client| !known.contains(&client.handle.word()));
             renewal::start(shard, clients);
         });
     }
