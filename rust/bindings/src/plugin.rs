@@ -417,7 +417,7 @@ impl PyEvent {
     /// Kind of the event: `connected`, `disconnected`, `denied` and so on.
     #[getter]
     fn kind(&self) -> &'static str {
-        kind_name(self.0.kind)
+        self.0.kind.name()
     }
 
     /// The client identifier.
@@ -470,29 +470,9 @@ pub(crate) fn action_named(name: &str) -> Result<Action, CoreError> {
     }
 }
 
-const EVENT_KINDS: [(EventKind, &str); 11] = [
-    (EventKind::Connected, "connected"),
-    (EventKind::Disconnected, "disconnected"),
-    (EventKind::AuthFailed, "auth_failed"),
-    (EventKind::Denied, "denied"),
-    (EventKind::Subscribed, "subscribed"),
-    (EventKind::Unsubscribed, "unsubscribed"),
-    (EventKind::Dropped, "dropped"),
-    (EventKind::SessionCreated, "session_created"),
-    (EventKind::SessionResumed, "session_resumed"),
-    (EventKind::SessionTakenOver, "session_taken_over"),
-    (EventKind::SessionExpired, "session_expired"),
-];
-
-fn kind_name(kind: EventKind) -> &'static str {
-    let found = EVENT_KINDS.iter().find(|(known, _)| *known == kind);
-    found.map_or("unknown", |(_, name)| name)
-}
-
 fn kind_named(name: &str) -> Result<EventKind, CoreError> {
-    let found = EVENT_KINDS.iter().find(|(_, known)| *known == name);
-    let (kind, _) = found.ok_or_else(|| CoreError::Argument(format!("unknown event {name:?}")))?;
-    Ok(*kind)
+    let found = EventKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| CoreError::Argument(format!("unknown event {name:?}")))
 }
 
 /// The bit of `HookInterests::events` for a kind.

@@ -504,6 +504,40 @@ pub enum EventKind {
     SessionExpired = 10,
 }
 
+impl EventKind {
+    /// All kinds.
+    pub const ALL: [Self; 11] = [
+        Self::Connected,
+        Self::Disconnected,
+        Self::AuthFailed,
+        Self::Denied,
+        Self::Subscribed,
+        Self::Unsubscribed,
+        Self::Dropped,
+        Self::SessionCreated,
+        Self::SessionResumed,
+        Self::SessionTakenOver,
+        Self::SessionExpired,
+    ];
+
+    /// The kind as a word for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::AuthFailed => "auth_failed",
+            Self::Denied => "denied",
+            Self::Subscribed => "subscribed",
+            Self::Unsubscribed => "unsubscribed",
+            Self::Dropped => "dropped",
+            Self::SessionCreated => "session_created",
+            Self::SessionResumed => "session_resumed",
+            Self::SessionTakenOver => "session_taken_over",
+            Self::SessionExpired => "session_expired",
+        }
+    }
+}
+
 /// An event for plugins.
 #[derive(Clone, Debug)]
 pub struct PluginEvent {

@@ -22,6 +22,16 @@ pub(crate) enum RecentKind {
     Refused,
 }
 
+impl RecentKind {
+    /// The kind as a word for programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "publish_refused",
+            Self::Client(kind) => kind.name(),
+        }
+    }
+}
+
 /// An event that just happened.
 #[derive(Clone, Copy)]
 pub(crate) struct NewEvent<'a> {

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ReasonCode;
 use mqttcore_topics::{SubscriptionFilter, TopicLimits, TopicName};
 
-use crate::config::hooks::EventKind;
 use crate::operations::asking::{AskError, MissingPart};
 use crate::service::{BrokerHandle, BrokerStopped};
-use crate::shard::{RecentEvent, RecentKind};
+use crate::shard::RecentEvent;
 
 /// Which events are asked about. `None` matches all.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +78,10 @@ impl BrokerHandle {
             let query = Arc::clone(&query);
             let ask = move |shard: &std::rc::Rc<crate::shard::Shard>| {
                 let (now, events) = (shard.now(), shard.recent_events());
+                let topic = query.topic.as_deref().map(AskedTopic::new);
                 let matching = events
                     .newest_first()
-                    .filter(|event| query.covers(now, event));
+                    .filter(|event| query.covers(now, event, topic.as_ref()));
                 let matching = matching.take(query.limit + 1);
                 let matching: Vec<_> = matching.map(|event| past(now, event)).collect();
                 let complete_for = events.lost_until().map(|lost| now.duration_since(lost));
@@ -108,29 +108,39 @@ impl BrokerHandle {
 }
 
 impl EventQuery {
-    fn covers(&self, now: Instant, event: &RecentEvent) -> bool {
+    fn covers(&self, now: Instant, event: &RecentEvent, topic: Option<&AskedTopic<'_>>) -> bool {
         let is_recent = |since: &Duration| now.duration_since(event.last) <= *since;
         let is_of_client = |id: &String| *event.client_id == **id;
         self.since.as_ref().is_none_or(is_recent)
             && self.client_id.as_ref().is_none_or(is_of_client)
-            && self
-                .topic
-                .as_ref()
-                .is_none_or(|topic| is_about(event, topic))
+            && topic.is_none_or(|topic| topic.is_of(event))
     }
 }
 
-/// Whether an event is about messages on `topic`.
-fn is_about(event: &RecentEvent, topic: &str) -> bool {
-    let Some(own) = event.topic.as_deref() else {
-        return true;
-    };
-    let of_filter = || {
-        let topic = TopicName::parse(topic, &TopicLimits::WIDEST).ok()?;
-        let filter = SubscriptionFilter::parse(own, &TopicLimits::WIDEST).ok()?;
-        Some(filter.filter().matches(topic))
-    };
-    own == topic || of_filter().unwrap_or(false)
+/// The topic of a query; it is parsed once for all events.
+struct AskedTopic<'t> {
+    text: &'t str,
+    /// `None` if the text is not a topic name.
+    name: Option<TopicName<'t>>,
+}
+
+impl<'t> AskedTopic<'t> {
+    fn new(text: &'t str) -> Self {
+        let name = TopicName::parse(text, &TopicLimits::WIDEST).ok();
+        Self { text, name }
+    }
+
+    /// Whether an event is about messages on the topic.
+    fn is_of(&self, event: &RecentEvent) -> bool {
+        let Some(own) = event.topic.as_deref() else {
+            return true;
+        };
+        let matches = |topic| {
+            let filter = SubscriptionFilter::parse(own, &TopicLimits::WIDEST);
+            filter.is_ok_and(|filter| filter.filter().matches(topic))
+        };
+        own == self.text || self.name.is_some_and(matches)
+    }
 }
 
 fn past(now: Instant, event: &RecentEvent) -> PastEvent {
@@ -138,27 +148,10 @@ fn past(now: Instant, event: &RecentEvent) -> PastEvent {
         first_age: now.duration_since(event.first),
         last_age: now.duration_since(event.last),
         count: event.count,
-        kind: name(event.kind),
+        kind: event.kind.name(),
         client_id: Arc::clone(&event.client_id),
         topic: event.topic.clone(),
         why: event.why,
         reason: event.reason,
-    }
-}
-
-fn name(kind: RecentKind) -> &'static str {
-    match kind {
-        RecentKind::Refused => "publish_refused",
-        RecentKind::Client(EventKind::Connected) => "connected",
-        RecentKind::Client(EventKind::Disconnected) => "disconnected",
-        RecentKind::Client(EventKind::AuthFailed) => "auth_failed",
-        RecentKind::Client(EventKind::Denied) => "denied",
-        RecentKind::Client(EventKind::Subscribed) => "subscribed",
-        RecentKind::Client(EventKind::Unsubscribed) => "unsubscribed",
-        RecentKind::Client(EventKind::Dropped) => "dropped",
-        RecentKind::Client(EventKind::SessionCreated) => "session_created",
-        RecentKind::Client(EventKind::SessionResumed) => "session_resumed",
-        RecentKind::Client(EventKind::SessionTakenOver) => "session_taken_over",
-        RecentKind::Client(EventKind::SessionExpired) => "session_expired",
     }
 }
