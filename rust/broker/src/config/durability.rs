@@ -72,7 +72,8 @@ impl Config {
     }
 }
 
-fn name(level: Durability) -> &'static str {
+/// The level as the configuration names it.
+pub(crate) fn name(level: Durability) -> &'static str {
     match level {
         Durability::Memory => "memory",
         Durability::Os => "os",

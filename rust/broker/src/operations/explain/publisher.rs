@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use mqttcore_codec::QoS;
 use mqttcore_session::Message;
-use mqttcore_store::Durability;
 use mqttcore_topics::SubscriptionFilter;
 
 use super::access::publish_steps;
@@ -14,6 +13,7 @@ use super::verdict::Verdict;
 use crate::clients::client::Client;
 use crate::clients::handle::{Handle, RowStream};
 use crate::clients::target::Target;
+use crate::config::durability;
 use crate::connection::full_queue;
 use crate::routing::publication::{Publication, Retention, Unroutable};
 use crate::routing::router::ForeseenRoute;
@@ -26,6 +26,29 @@ pub(super) struct Wanted {
     pub(super) limit: usize,
     /// Only this one, and its shared subscriptions that match.
     pub(super) one: Option<(Handle, Vec<SubscriptionFilter>)>,
+}
+
+impl Wanted {
+    /// Whether a target is asked about.
+    fn covers(&self, target: &Target) -> bool {
+        let (one, after) = (self.one.as_ref(), self.after.as_ref());
+        !target.is_stream()
+            && one.is_none_or(|(one, _)| target.handle == *one)
+            && after.is_none_or(|after| position(target) > *after)
+    }
+
+    /// The members that are chosen in the groups of the only receiver that is asked about.
+    fn chosen(&self, targets: &[Target]) -> Vec<Handle> {
+        let Some((_, groups)) = &self.one else {
+            return Vec::new();
+        };
+        let is_chosen = |target: &&Target| {
+            let choice = target.choice.as_deref();
+            choice.is_some_and(|choice| groups.contains(&choice.group))
+        };
+        let chosen = targets.iter().filter(is_chosen);
+        chosen.map(|target| target.handle).collect()
+    }
 }
 
 /// The way of a message up to its receivers.
@@ -45,26 +68,18 @@ pub(super) fn foresee(
     message: &Message,
     wanted: &Wanted,
 ) -> ForeseenPublish {
-    let topic = message.topic_name();
-    let mut publish = ForeseenPublish::default();
-    let steps = &mut publish.steps;
-    match client {
-        Some(client) => {
-            steps.extend(limit_step(client, message));
-            steps.extend(publish_steps(shard, client, topic));
-        }
-        None => steps.push(ExplainedStep::new("rules", Verdict::Passed).by("the broker itself")),
-    }
-    if verdict_of(steps).is_refusal() {
+    let mut publish = ForeseenPublish {
+        steps: publisher_steps(shard, client, message),
+        ..ForeseenPublish::default()
+    };
+    if verdict_of(&publish.steps).is_refusal() {
         return publish;
     }
-    let mut publication = Publication::new(client, topic, message, None);
-    let refusal = admission_refusal(shard, client, &publication);
-    let is_refused = refusal
-        .as_ref()
-        .is_some_and(|step| step.verdict.is_refusal());
-    publish.steps.extend(refusal);
-    if is_refused {
+    let mut publication = Publication::new(client, message.topic_name(), message, None);
+    publish
+        .steps
+        .extend(admission_refusal(shard, client, &publication));
+    if verdict_of(&publish.steps).is_refusal() {
         return publish;
     }
     publication.retaining.outcome = retain::foresee(shard, &publication);
@@ -82,6 +97,22 @@ pub(super) fn foresee(
         choose_page(shard, &publication, route, wanted, &mut publish);
     }
     publish
+}
+
+/// What the publisher may do.
+fn publisher_steps(
+    shard: &Shard,
+    client: Option<&Rc<Client>>,
+    message: &Message,
+) -> Vec<ExplainedStep> {
+    let Some(client) = client else {
+        return vec![ExplainedStep::new("rules", Verdict::Passed).by("the broker itself")];
+    };
+    let rules = publish_steps(shard, client, message.topic_name());
+    limit_step(client, message)
+        .into_iter()
+        .chain(rules)
+        .collect()
 }
 
 /// The limits of the publisher's connection.
@@ -172,12 +203,8 @@ fn is_told_of_retain(client: Option<&Rc<Client>>, message: &Message) -> bool {
 }
 
 fn durability_step(shard: &Shard, publication: &Publication<'_>) -> ExplainedStep {
-    let durability = match message_records::durability_of(shard, publication) {
-        Durability::Memory => "memory",
-        Durability::Os => "os",
-        Durability::Fsync => "fsync",
-    };
-    ExplainedStep::new("durability", Verdict::Passed).by(durability)
+    let durability = message_records::durability_of(shard, publication);
+    ExplainedStep::new("durability", Verdict::Passed).by(durability::name(durability))
 }
 
 fn streams_step(targets: &[Target]) -> Option<ExplainedStep> {
@@ -217,26 +244,8 @@ fn choose_page(
     publish: &mut ForeseenPublish,
 ) {
     let mut targets = route.targets;
-    if let Some((_, groups)) = &wanted.one {
-        let chosen = targets.iter().filter(|target| {
-            let choice = target.choice.as_deref();
-            choice.is_some_and(|choice| groups.contains(&choice.group))
-        });
-        publish.chosen = chosen.map(|target| target.handle).collect();
-    }
-    targets.retain(|target| {
-        let is_wanted = wanted
-            .one
-            .as_ref()
-            .is_none_or(|(one, _)| target.handle == *one);
-        let is_behind = || {
-            wanted
-                .after
-                .as_ref()
-                .is_none_or(|after| position(target) > *after)
-        };
-        is_wanted && !target.is_stream() && is_behind()
-    });
+    publish.chosen = wanted.chosen(&targets);
+    targets.retain(|target| wanted.covers(target));
     publish.has_more = targets.len() > wanted.limit;
     if publish.has_more {
         // Only the page is sorted: a message may have many receivers.
