@@ -62,21 +62,19 @@ pub(super) fn ask(
     client: &Rc<Client>,
     question: AuthorizeArgs<'_>,
 ) -> impl Future<Output = AuthorizeResult> + use<> {
-    let is_owed_the_truth = awaits_acknowledgement(client, &question);
+    let is_publish = question.action == Action::Publish;
+    let end = end_if_unanswered(client, question.qos).filter(|_| is_publish);
     let answer = try_ask(shard, client, question);
     async move {
-        match answer.await {
-            Some(result) => result,
-            None if is_owed_the_truth => Err(DisconnectCause::Refused {
-                reason: ReasonCode::SERVER_UNAVAILABLE,
-                text: "no plugin answered".into(),
-            }),
-            // Authorization fails closed: without an answer the request is denied.
-            None => Ok(Err(Denial {
-                reason: ReasonCode::NOT_AUTHORIZED,
-                text: None,
-            })),
+        if let Some(result) = answer.await {
+            return result;
         }
+        // Authorization fails closed: without an answer the request is denied.
+        let denial = Denial {
+            reason: ReasonCode::NOT_AUTHORIZED,
+            text: None,
+        };
+        end.map_or(Ok(Err(denial)), Err)
     }
 }
 
@@ -134,11 +132,17 @@ fn judge(
     }
 }
 
-/// Whether a failure of the broker must end the connection: MQTT 3.x has no failure code, and after an
-/// acknowledgement the client would discard its message [MQTT 3.1.1 MQTT-4.8.0-2].
-fn awaits_acknowledgement(client: &Client, question: &AuthorizeArgs<'_>) -> bool {
+/// The reason string if plugins did not decide about a request.
+pub(super) const UNANSWERED: &str = "no plugin answered";
+
+/// Why the connection ends if no plugin decides about a publish; `None`: the client can be told. MQTT 3.x has no failure
+/// code, and after an acknowledgement the client would discard its message [MQTT 3.1.1 MQTT-4.8.0-2].
+pub(super) fn end_if_unanswered(client: &Client, qos: QoS) -> Option<DisconnectCause> {
     let is_told = client.login().version.has_properties();
-    question.action == Action::Publish && question.qos > QoS::AtMostOnce && !is_told
+    (qos > QoS::AtMostOnce && !is_told).then(|| DisconnectCause::Refused {
+        reason: ReasonCode::SERVER_UNAVAILABLE,
+        text: UNANSWERED.into(),
+    })
 }
 
 /// Counts and logs a denial and reports it to plugins.

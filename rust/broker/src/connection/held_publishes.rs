@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 use crate::clients::client::Client;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Hooks, PublishBatch, PublishDecision, Reply, refusing};
-use crate::connection::authorize::{AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, ask};
+use crate::connection::authorize::{
+    AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, UNANSWERED, ask, end_if_unanswered,
+};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::publish::{
     accept, accept_batch, acknowledge, denial, deny, may_batch, may_publish,
@@ -264,12 +266,7 @@ fn apply(
 ) -> Result<Option<Message>, DisconnectCause> {
     let refusal = match decision {
         PublishDecision::Publish => return Ok(Some(message.clone())),
-        PublishDecision::Replace(mut changed) => {
-            if let Some(link) = client.link() {
-                changed.charge(shard.account_of(&link));
-            }
-            return Ok(Some(changed));
-        }
+        PublishDecision::Replace(changed) => return Ok(Some(charged(shard, client, changed))),
         PublishDecision::Drop { reason } => {
             shard.metrics().dropped_hook.add(1);
             acknowledge(shard, client, (message, packet_id), reason);
@@ -281,16 +278,10 @@ fn apply(
                 text: text.unwrap_or_default().into(),
             });
         }
-        // A 3.x client would take an acknowledgement for success, and discard the message.
-        PublishDecision::Fault
-            if packet_id.is_some() && !client.login().version.has_properties() =>
-        {
-            return Err(DisconnectCause::Refused {
-                reason: ReasonCode::SERVER_UNAVAILABLE,
-                text: FAULT.into(),
-            });
-        }
-        PublishDecision::Fault => Denial::new(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, FAULT),
+        PublishDecision::Fault => match end_if_unanswered(client, message.qos()) {
+            Some(end) => return Err(end),
+            None => Denial::new(ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, UNANSWERED),
+        },
         PublishDecision::Deny { reason, text } => Denial {
             reason: refusing(reason),
             text: text.map(Into::into),
@@ -301,4 +292,10 @@ fn apply(
     Ok(None)
 }
 
-const FAULT: &str = "no plugin answered";
+/// The message with its bytes on the account of its publisher.
+fn charged(shard: &Shard, client: &Client, mut message: Message) -> Message {
+    if let Some(link) = client.link() {
+        message.charge(shard.account_of(&link));
+    }
+    message
+}

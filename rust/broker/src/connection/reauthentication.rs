@@ -20,7 +20,7 @@ use crate::config::hooks::{
 };
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
-use crate::connection::renewal::{self, change_grant};
+use crate::connection::renewal::{self, change_grant, is_same_user};
 use crate::sessions::lifecycle::{arm, confirm, handle_events};
 use crate::shard::{EventDetails, Shard};
 
@@ -99,37 +99,49 @@ impl Reauthentication {
             && let Poll::Ready(turn) = Pin::new(answer).poll(cx)
         {
             self.answer = None;
-            match turn {
-                Ok(ExchangeReply::Challenge {
-                    data,
-                    text,
-                    username,
-                }) => {
-                    self.username = username.or(self.username.take());
-                    if let Err(refused) = refuse_paused(shard, client, self.username()) {
-                        return Poll::Ready(Err(refused));
-                    }
-                    challenge(client, data.as_ref(), text.as_deref());
-                    client.flush_session(shard);
-                }
-                Ok(ExchangeReply::End { verdict, data }) => {
-                    let access = new_access(shard, client, verdict, self.username());
-                    let changed =
-                        access.map(|access| conclude(shard, client, access, data.as_ref()));
-                    if shard.engine.is_outdated(self.asked_at, client) {
-                        renewal::start(shard, [Rc::clone(client)]);
-                    }
-                    return Poll::Ready(changed);
-                }
-                Err(_) => {
-                    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-                    return Poll::Ready(Err(failed(shard, client, reason, "")));
-                }
+            if let Some(end) = self.handle_reply(shard, client, turn.ok()) {
+                return Poll::Ready(end);
             }
         }
         ready!(self.deadline.as_mut().poll(cx));
         let text = "authentication timed out";
         Poll::Ready(Err(failed(shard, client, ReasonCode::NOT_AUTHORIZED, text)))
+    }
+
+    /// Handles a reply of the plugin, `None` if there will be none; returns how the exchange has ended, if it has.
+    fn handle_reply(
+        &mut self,
+        shard: &Rc<Shard>,
+        client: &Rc<Client>,
+        reply: Option<ExchangeReply>,
+    ) -> Option<Result<(), DisconnectCause>> {
+        match reply {
+            Some(ExchangeReply::Challenge {
+                data,
+                text,
+                username,
+            }) => {
+                self.username = username.or(self.username.take());
+                if let Err(refused) = refuse_paused(shard, client, self.username()) {
+                    return Some(Err(refused));
+                }
+                challenge(client, data.as_ref(), text.as_deref());
+                client.flush_session(shard);
+                None
+            }
+            Some(ExchangeReply::End { verdict, data }) => {
+                let access = new_access(shard, client, verdict, self.username());
+                let changed = access.map(|access| conclude(shard, client, access, data.as_ref()));
+                if shard.engine.is_outdated(self.asked_at, client) {
+                    renewal::start(shard, [Rc::clone(client)]);
+                }
+                Some(changed)
+            }
+            None => {
+                let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                Some(Err(failed(shard, client, reason, "")))
+            }
+        }
     }
 
     fn username(&self) -> Option<&str> {
@@ -196,7 +208,7 @@ fn new_access(
         }
     };
     let login = client.login();
-    if username.is_some() && username.as_deref() != login.username.as_deref() {
+    if !is_same_user(&login, username.as_deref()) {
         // The session and its queued messages belong to the first user.
         let text = "re-authentication with another user name";
         count_failure(shard, client, named);
@@ -221,7 +233,7 @@ fn refuse_paused(
     let Some(login) = limited_login(shard, client, named) else {
         return Ok(());
     };
-    if is_own(client, named) {
+    if is_same_user(&client.login(), named) {
         // The client has logged in from this address, so failed logins of others do not count for it.
         login.succeed(shard);
     }
@@ -246,11 +258,6 @@ fn limited_login(shard: &Shard, client: &Client, named: Option<&str>) -> Option<
         login.set_user(shard, named);
     }
     Some(login)
-}
-
-/// Whether the exchange is about the user that the client is.
-fn is_own(client: &Client, named: Option<&str>) -> bool {
-    named.is_none() || named == client.login().username.as_deref()
 }
 
 /// Reports the failure to plugins and returns the disconnect cause.

@@ -14,7 +14,7 @@ use crate::clients::invalidations::RENEWALS;
 use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, EventKind, Login, LoginDecision, Reply, refusing};
 use crate::connection::authorize::{
-    AuthorizeArgs, AuthorizeResult, Denial, report_denied, try_ask,
+    AuthorizeArgs, AuthorizeResult, Denial, UNANSWERED, report_denied, try_ask,
 };
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::sessions::lifecycle::arm;
@@ -228,7 +228,7 @@ async fn until_answered<T>(ask: impl AsyncFn() -> T, is_unanswered: impl Fn(&T) 
 }
 
 /// Whether a plugin that names the user, if it does, names the one that the client is.
-fn is_same_user(login: &Login, named: Option<&str>) -> bool {
+pub(super) fn is_same_user(login: &Login, named: Option<&str>) -> bool {
     named.is_none() || named == login.username.as_deref()
 }
 
@@ -265,10 +265,7 @@ async fn is_denied(
     let answer = until_answered(ask, Option::<AuthorizeResult>::is_none).await;
     match answer {
         Some(answer) => Ok(answer?.err()),
-        None => Ok(Some(Denial::new(
-            ReasonCode::NOT_AUTHORIZED,
-            "no plugin answered",
-        ))),
+        None => Ok(Some(Denial::new(ReasonCode::NOT_AUTHORIZED, UNANSWERED))),
     }
 }
 
