@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from mqttcore._core import TopicFilter, TopicFilterError
+from mqttcore.auth.marks import is_rule, substituted
 from mqttcore.errors import AclFileError
 from mqttcore.plugin.answers import AccessWord
 
@@ -45,7 +46,7 @@ class AclFile:
             return own
         marks = {"%c": client_id} if user is None else {"%c": client_id, "%u": user}
         rules = tuple(filled(self.patterns, marks))
-        if not all(is_filter(topic) for _, topic in rules):
+        if not all(is_rule(topic) for _, topic in rules):
             log.warning(
                 "no pattern applies to client %a: with names in it, one is too long", client_id
             )
@@ -62,25 +63,6 @@ def filled(patterns: Iterable[Rule], marks: Mapping[str, str]) -> Iterable[Rule]
         # a pattern that does not begin with `$` is for no topic that does
         if not text.startswith("$") or pattern.startswith("$"):
             yield access, text
-
-
-def is_filter(text: str) -> bool:
-    """Whether a text is a topic filter."""
-    try:
-        TopicFilter(text)
-    except (TopicFilterError, UnicodeEncodeError):
-        return False
-    return True
-
-
-def substituted(pattern: str, marks: Mapping[str, str]) -> str:
-    """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
-    first, *rest = pattern.split("%")
-    parts = [first]
-    for part in rest:
-        mark = f"%{part[:1]}"
-        parts.append(marks[mark] + part[1:] if mark in marks else f"%{part}")
-    return "".join(parts)
 
 
 def read_acl_file(path: pathlib.Path) -> AclFile:

@@ -41,7 +41,8 @@ from mqttcore.auth.jwt_keys import (
     read_key_file,
     secret_keys,
 )
-from mqttcore.auth.rules import RulesPlugin, UserRules, marks_of
+from mqttcore.auth.marks import marks_of
+from mqttcore.auth.rules import RulesPlugin, UserRules
 from mqttcore.errors import MqttError
 from mqttcore.plugin.answers import Allow, Deny, Grant
 from mqttcore.plugin.hooks import hook

@@ -2,14 +2,12 @@
 
 import logging
 import pathlib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from mqttcore._core import check_grant_rule
 from mqttcore.auth.acl_file import AclFile, read_acl_file
+from mqttcore.auth.marks import is_rule, marks_of, substituted
 from mqttcore.config.values import GrantRule
-from mqttcore.errors import MqttError
 from mqttcore.plugin.answers import Grant
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.options import PluginConfig
@@ -128,25 +126,3 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
         log.warning("rule %r does not apply: with names in it, it is no topic filter", rule)
         return marks[0]
     return None
-
-
-def is_rule(text: str) -> bool:
-    """Whether a grant takes this rule: it is not too long, and each character has UTF-8."""
-    try:
-        check_grant_rule(text)
-    except (MqttError, UnicodeEncodeError):
-        return False
-    return True
-
-
-def substituted(rule: str, names: dict[str, str]) -> str:
-    """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
-    return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
-
-
-def marks_of(rules: Iterable[str]) -> list[str]:
-    """The marks of the rules in their order; plugins have values for some of them."""
-    return [mark for rule in rules for mark in MARK.findall(rule)]
-
-
-MARK = re.compile(r"%[uc]|%\{[^{}]+\}")

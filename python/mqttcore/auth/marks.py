@@ -1,0 +1,28 @@
+"""Marks in rules that names are put in for: `%u`, `%c` and `%{NAME}`."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from mqttcore._core import check_grant_rule
+from mqttcore.errors import MqttError
+
+MARK = re.compile(r"%[uc]|%\{[^{}]+\}")
+
+
+def marks_of(rules: Iterable[str]) -> list[str]:
+    """The marks of the rules in their order; plugins have values for some of them."""
+    return [mark for rule in rules for mark in MARK.findall(rule)]
+
+
+def substituted(rule: str, names: Mapping[str, str]) -> str:
+    """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
+    return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
+
+
+def is_rule(text: str) -> bool:
+    """Whether a grant takes this rule: it is not too long, and each character has UTF-8."""
+    try:
+        check_grant_rule(text)
+    except (MqttError, UnicodeEncodeError):
+        return False
+    return True
