@@ -173,6 +173,17 @@ def test_a_file_that_does_not_end_in_a_complete_line_is_named(
     assert f"{file} does not end in a complete line" in capsys.readouterr().out
 
 
+def test_files_of_operators_beside_the_log_are_not_of_it(
+    broker: Broker, folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three_bans(broker)
+    kept = head(folder, capsys)
+    for name in ("notes.jsonl", "2026-11-23T12-00-00Z.jsonl.jsonl", "0.jsonl"):
+        (folder / "audit" / name).write_text("no entry\n")
+
+    assert head(folder, capsys) == kept
+
+
 def test_a_file_that_is_removed_meanwhile_is_one_of_the_older_entries(
     broker: Broker,
     folder: pathlib.Path,

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from typing import Any, Final
 from mqttcore.cli.terminal import printable
 from mqttcore.errors import MqttError
 
+NAME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(_\d{6})?\.jsonl", re.ASCII)
+"""Files with other names are not of the log."""
 FIRST: Final = "0" * 64
 """What the first line of all has in place of a hash."""
 
@@ -134,16 +137,21 @@ def lines(directory: pathlib.Path) -> Iterator[Line]:
     folder = directory / "audit"
     if not folder.is_dir():
         raise AuditError(f"{folder}: there is no audit log")
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in files_of(folder):
         # The broker may remove the oldest file meanwhile; a file that is missing between others
         # breaks the chain.
         with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
             yield from lines_of(opened, file)
 
 
+def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of the log, oldest first."""
+    return sorted(file for file in folder.iterdir() if NAME.fullmatch(file.name))
+
+
 def incomplete(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     """The files that do not end in a complete line; the latest may be just being written."""
-    for file in sorted((directory / "audit").glob("*.jsonl"))[:-1]:
+    for file in files_of(directory / "audit")[:-1]:
         with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
             if opened.seek(0, os.SEEK_END):
                 opened.seek(-1, os.SEEK_END)
