@@ -8,10 +8,15 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from mqttcore import Broker
+from mqttcore.cli import client as client_module
+from mqttcore.cli.client import Client, ConnectionLostError
+from mqttcore.cli.pub import Publisher
 from mqttcore.config import Access, Listener
+from mqttcore.packets import Publish
 
 from tests.cli.conftest import Run
 from tests.conftest import RunningBroker
@@ -116,6 +121,34 @@ def test_each_line_is_a_message(
         "without_subscribers": 0,
         "refused": {},
     }
+
+
+def test_a_message_of_qos_0_is_sent_although_connections_are_lost_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Fickle:
+        """A client whose first connections are lost as soon as it publishes."""
+
+        unsent_bytes = 0
+
+        def __init__(self) -> None:
+            self.losses = 3
+            self.sent: list[Publish] = []
+
+        def connect(self) -> None:
+            self.losses -= 1
+
+        def publish(self, message: Publish) -> None:
+            if self.losses:
+                raise ConnectionLostError("lost")
+            self.sent.append(message)
+
+    monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.0)
+    client, message = Fickle(), Publish(topic="a")
+
+    Publisher(cast(Client, client), is_quiet=True).publish_repeatedly(message, 2, 0.0)
+
+    assert client.sent == [message, message]
 
 
 def test_a_refused_message_is_told(run: Run, start_broker: Callable[..., Broker]) -> None:

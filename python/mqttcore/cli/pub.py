@@ -201,13 +201,15 @@ class Publisher:
         while not self._has_room(message):
             self._turn(TURN_S)
         self._published += 1
-        try:
-            self.client.publish(message)
-        except ConnectionLostError as error:
-            # QoS 1 and 2: it is in flight, and sent again.
-            self._reconnect(error)
-            if not message.qos:
+        while True:
+            try:
                 self.client.publish(message)
+            except ConnectionLostError as error:
+                self._reconnect(error)
+                if not message.qos:
+                    continue
+                # QoS 1 and 2: it was in flight, and `_reconnect` has sent it again.
+            return
 
     def _has_room(self, message: Publish) -> bool:
         if message.qos:
