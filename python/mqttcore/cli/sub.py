@@ -61,32 +61,19 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+FILTERS: Final = {
+    ("-t", "--topic"): "topic filter to subscribe to",
+    ("-T", "--filter-out"): "do not print messages of these topics",
+    ("-U", "--unsubscribe"): "end this subscription of the session (-c)",
+}
+
+
 def add_subscription_options(group: argparse._ArgumentGroup) -> None:
     """Adds what is subscribed to."""
-    group.add_argument(
-        "-t",
-        "--topic",
-        action="append",
-        default=[],
-        metavar="FILTER",
-        help="topic filter to subscribe to; may be repeated",
-    )
-    group.add_argument(
-        "-T",
-        "--filter-out",
-        action="append",
-        default=[],
-        metavar="FILTER",
-        help="do not print messages of these topics; may be repeated",
-    )
-    group.add_argument(
-        "-U",
-        "--unsubscribe",
-        action="append",
-        default=[],
-        metavar="FILTER",
-        help="end this subscription of the session (-c); may be repeated",
-    )
+    for names, words in FILTERS.items():
+        group.add_argument(
+            *names, action="append", default=[], metavar="FILTER", help=f"{words}; may be repeated"
+        )
     group.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
     group.add_argument(
         "--no-local", action="store_true", help="not the messages of this client. MQTT 5.0 only"
