@@ -50,6 +50,17 @@ def endpoint_options() -> argparse.ArgumentParser:
     return made
 
 
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    words: str,
+    *more: argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
+    """Adds a subcommand that asks a running broker; ``more`` are parents of its parser."""
+    parents = [endpoint_options(), *more]
+    return commands.add_parser(name, help=words, description=words, parents=parents)
+
+
 class NotFoundError(CommandError):
     """The broker has no such thing."""
 

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
+from mqttcore.cli.api import Api, Json, add_command, asking, path_of
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
-from mqttcore.cli.table import Column, Table, age, duration, print_facts
+from mqttcore.cli.table import Column, Table, age, expiry, print_facts
 from mqttcore.cli.terminal import json_text
 
 SORTS: Final = ("client_id", "queue", "inflight", "backlog", "connected_at")
-FOR_EVER: Final = 0xFFFF_FFFF
 COLUMNS: Final = (
     Column("CLIENT", lambda client: client["client_id"]),
     Column("USER", lambda client: client["username"]),
@@ -56,9 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "list clients"
-    listing = commands.add_parser(
-        "list", help=words, description=words, parents=[endpoint_options(), paging_options()]
-    )
+    listing = add_command(commands, "list", words, paging_options())
     add_filters(listing)
     listing.add_argument(
         "--sort",
@@ -68,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     listing.set_defaults(run=list_clients, connected=None)
     words = "print one client, its subscriptions and its messages in flight"
-    show = commands.add_parser("show", help=words, description=words, parents=[endpoint_options()])
+    show = add_command(commands, "show", words)
     show.add_argument("client", metavar="ID", help="client identifier")
     show.set_defaults(run=show_client)
     return made
@@ -136,7 +133,6 @@ def show_client(api: Api, options: argparse.Namespace) -> int:
 
 def facts(client: Json) -> list[tuple[str, object]]:
     """The fields of a client in words."""
-    expiry_s = client["session_expiry_s"]
     connected = age(client["connected_at_ms"])
     return [
         ("client", client["client_id"]),
@@ -148,7 +144,7 @@ def facts(client: Json) -> list[tuple[str, object]]:
         ("MQTT", client["version"]),
         ("keep-alive", f"{client['keep_alive_s']} s"),
         ("clean start", client["clean_start"]),
-        ("session expiry", "never" if expiry_s == FOR_EVER else duration(expiry_s)),
+        ("session expiry", expiry(client["session_expiry_s"])),
         ("subscriptions", client["subscriptions"]),
         ("queued", f"{client['queue']['messages']} messages, {client['queue']['bytes']} bytes"),
         ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),

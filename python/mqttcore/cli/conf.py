@@ -9,7 +9,7 @@ from typing import Final
 
 from mqttcore import config
 from mqttcore.broker import Broker
-from mqttcore.cli.api import Api, endpoint_options
+from mqttcore.cli.api import Api, add_command
 from mqttcore.cli.failure import OK, USAGE, reporting
 from mqttcore.cli.table import Column, Table
 from mqttcore.cli.terminal import json_text, printable
@@ -35,9 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "print all errors and warnings of a configuration; plugins are started and stopped"
-    check = commands.add_parser(
-        "check", help=words, description=words, parents=[endpoint_options()]
-    )
+    check = add_command(commands, "check", words)
     check.add_argument(
         "-c",
         "--config",
@@ -47,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=check_configuration)
     words = "print each key of a running broker with its value and where that comes from"
-    show = commands.add_parser("show", help=words, description=words, parents=[endpoint_options()])
+    show = add_command(commands, "show", words)
     show.add_argument("--find", default="", metavar="TEXT", help="only keys that contain it")
     show.add_argument("--changed", action="store_true", help="only keys that are not the default")
     show.set_defaults(run=show_configuration)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore.cli.api import Api, Json, asking, endpoint_options, missing_parts
+from mqttcore.cli.api import Api, Json, add_command, asking, missing_parts
 from mqttcore.cli.failure import NOT_DONE, OK
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table
@@ -42,9 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "what would become of a message"
-    delivery = commands.add_parser(
-        "delivery", help=words, description=words, parents=[endpoint_options()]
-    )
+    delivery = add_command(commands, "delivery", words)
     delivery.add_argument("topic", metavar="TOPIC", help="with the mount point of the publisher")
     delivery.add_argument("--from", dest="publisher", metavar="ID", help="without: the broker")
     delivery.add_argument("--to", metavar="ID", help="explain this receiver only")
@@ -58,9 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )
     delivery.set_defaults(run=explain_delivery)
     words = "which rule lets a client do something, or prevents it"
-    access = commands.add_parser(
-        "access", help=words, description=words, parents=[endpoint_options()]
-    )
+    access = add_command(commands, "access", words)
     access.add_argument("client", metavar="ID", help="client identifier")
     access.add_argument("action", choices=("publish", "subscribe", "receive"), help="what it does")
     access.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")

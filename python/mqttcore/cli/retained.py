@@ -2,13 +2,14 @@
 
 import argparse
 import base64
+import functools
 import json
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
-from mqttcore.cli.api import Api, Json, NotFoundError, asking, endpoint_options, path_of
+from mqttcore.cli.api import Api, Json, NotFoundError, add_command, asking, path_of
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
 from mqttcore.cli.table import Column, duration
@@ -48,11 +49,7 @@ def parser() -> argparse.ArgumentParser:
         description="Retained messages of a running broker. Without a subcommand: list.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, words: str, *more: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        parents = [endpoint_options(), *more]
-        return commands.add_parser(name, help=words, description=words, parents=parents)
-
+    command = functools.partial(add_command, commands)
     listing = command("list", "list retained messages", paging_options())
     listing.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
     listing.set_defaults(run=list_messages)

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore.cli.api import Api, asking, endpoint_options, path_of
-from mqttcore.cli.clients import FOR_EVER
+from mqttcore.cli.api import Api, add_command, asking, path_of
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
-from mqttcore.cli.table import Column, duration
+from mqttcore.cli.table import Column, expiry
 
 COLUMNS: Final = (
     Column("CLIENT", lambda client: client["client_id"]),
@@ -21,11 +20,6 @@ COLUMNS: Final = (
     Column("QUEUE", lambda client: client["queue"]["messages"], is_number=True),
     Column("BYTES", lambda client: client["queue"]["bytes"], is_number=True),
 )
-
-
-def expiry(seconds: int) -> str:
-    """A Session Expiry Interval."""
-    return "never" if seconds == FOR_EVER else duration(seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,9 +37,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "list sessions without a connection"
-    listing = commands.add_parser(
-        "list", help=words, description=words, parents=[endpoint_options(), paging_options()]
-    )
+    listing = add_command(commands, "list", words, paging_options())
     listing.add_argument("--find", metavar="TEXT", help="a part of the client identifier")
     listing.add_argument(
         "--min-queue", type=natural, metavar="COUNT", help="least number of queued messages"
@@ -55,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     )
     listing.set_defaults(run=list_sessions)
     words = "end a session: its subscriptions and queued messages are lost"
-    end = commands.add_parser("end", help=words, description=words, parents=[endpoint_options()])
+    end = add_command(commands, "end", words)
     end.add_argument("client", metavar="ID", help="client identifier")
     end.set_defaults(run=end_session)
     return made

@@ -11,6 +11,8 @@ from mqttcore.cli.terminal import printable
 GAP: Final = "  "
 NARROWEST: Final = 8
 """A column is not cut to fewer characters."""
+FOR_EVER: Final = 0xFFFF_FFFF
+"""The Session Expiry Interval of sessions that do not expire."""
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -89,6 +91,11 @@ def duration(seconds: float) -> str:
             parts.append(f"{rest // size}{unit}")
             rest %= size
     return "".join([*parts, f"{rest}s"][:2])
+
+
+def expiry(seconds: int) -> str:
+    """A Session Expiry Interval."""
+    return "never" if seconds == FOR_EVER else duration(seconds)
 
 
 def age(since_ms: int | None) -> str | None:
