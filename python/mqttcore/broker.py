@@ -106,6 +106,7 @@ class Broker:
                 plugin_host.stop()
                 raise
             self._plugin_host = plugin_host
+            plugin_host.tell_health_to(self._tell_health)
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
             self._failure = None
@@ -221,12 +222,13 @@ class Broker:
             both = Bound(before=self._bound, after=bound)
             found = changes(self._settings, new, begun=self._begun, bound=both)
             self._settings, self._bound = new, bound
+            if old is not None:
+                old.close()
+            plugin_host.tell_health_to(self._tell_health)
         log.info("reloaded; changed: %s", ", ".join(found.applied) or "nothing")
         if found.restart:
             log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
         if old is not None:
-            old.close()
-            self._tell_health([])
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
             self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
             leaving.start()
@@ -546,7 +548,6 @@ class Broker:
                 if use.on_error == "skip"
             ],
             invalidate=self._invalidate_if_running,
-            tell_health=self._tell_health,
         )
 
     def _tell_health(self, reasons: Sequence[str]) -> None:

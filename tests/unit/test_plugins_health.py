@@ -44,7 +44,8 @@ def exits() -> None:
 def told_by(plugin: Plugin, wanted: Callable[[Sequence[str]], bool]) -> None:
     """Waits until the host of the plugin tells what is wanted, and then that all is well."""
     told: list[Sequence[str]] = [["nothing yet"]]
-    host = PluginHost([plugin], {}, tell_health=told.append)
+    host = PluginHost([plugin], {})
+    host.tell_health_to(told.append)
     try:
         eventually(lambda: wanted(told[-1]), told=lambda: told[-3:])
         plugin.answer = None  # type: ignore[attr-defined]  # of both classes
@@ -76,11 +77,33 @@ def test_what_takes_the_text_may_fail_and_the_timer_goes_on() -> None:
 
     def tell(reasons: Sequence[str]) -> None:
         told.append(reasons)
-        raise RuntimeError("nobody listens")
+        if len(told) > 1:
+            raise RuntimeError("nobody listens")
 
-    host = PluginHost([Checked()], {}, tell_health=tell)
+    host = PluginHost([Checked()], {})
+    host.tell_health_to(tell)
     try:
         eventually(lambda: len(told) >= 3)
+    finally:
+        host.stop()
+
+
+def test_plugins_that_are_not_in_force_yet_say_nothing_and_then_what_they_know() -> None:
+    asked = threading.Event()
+    plugin = Checked()
+    told: list[Sequence[str]] = []
+
+    def answer() -> Degraded:
+        asked.set()
+        return Degraded("no database")
+
+    plugin.answer = answer
+    host = PluginHost([plugin], {})
+    try:
+        assert asked.wait(10)
+        eventually(lambda: bool(host._degraded))
+        host.tell_health_to(told.append)
+        assert [line.partition(": ")[2] for line in told[0]] == ["no database"]
     finally:
         host.stop()
 

@@ -36,7 +36,6 @@ class PluginHost:
         sessions: The default session policy of each listener.
         observers: Plugins that are skipped if they do not start.
         invalidate: What `Plugin.invalidate` calls.
-        tell_health: Takes what degraded plugins say about themselves, whenever one was asked.
 
     Raises:
         PluginError: a plugin did not start; the plugins before it are stopped.
@@ -49,12 +48,10 @@ class PluginHost:
         *,
         observers: Sequence[Plugin] = (),
         invalidate: Invalidate | None = None,
-        tell_health: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
-        self._tell_health = tell_health
+        self._tell_health: Callable[[Sequence[str]], None] | None = None
         self._health_lock = threading.Lock()
         self._degraded: dict[str, str] = {}
-        self._is_closed = False
         for plugin in plugins:
             plugin._invalidate = invalidate
         self._chain = Chain(plugins)
@@ -85,8 +82,17 @@ class PluginHost:
     def close(self) -> None:
         """Refuses all queued questions; running hooks may still answer."""
         with self._health_lock:
-            self._is_closed = True
+            self._tell_health = None
         self.queues.close()
+
+    def tell_health_to(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """Calls ``tell`` with what degraded plugins say: now, and whenever one was asked.
+
+        To be called when these plugins are in force: until then, others speak for themselves.
+        """
+        with self._health_lock:
+            self._tell_health = tell
+            tell(self._reasons())
 
     def _report(self, hook: BoundHook, reason: str | None) -> None:
         with self._health_lock:
@@ -94,10 +100,11 @@ class PluginHost:
                 self._degraded.pop(hook.title, None)
             else:
                 self._degraded[hook.title] = reason
-            reasons = [f"{title}: {why}" for title, why in sorted(self._degraded.items())]
-            # the plugins that replaced these speak for themselves
-            if not self._is_closed:
-                self._tell_health(reasons)
+            if self._tell_health is not None:
+                self._tell_health(self._reasons())
+
+    def _reasons(self) -> list[str]:
+        return [f"{title}: {why}" for title, why in sorted(self._degraded.items())]
 
     def drain(self) -> None:
         """Stops as soon as the running hooks have returned, or after `DRAIN_S`."""
