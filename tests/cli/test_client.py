@@ -56,22 +56,32 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.0)
 
 
+def taking(
+    seen: list[bytes], connack: bytes, answer: str = "", *, before: str = ""
+) -> Callable[[socket.socket], None]:
+    """A connection that takes a packet, and is lost then; with ``answer``, it goes on to the end.
+
+    With ``before``, there is one more packet in front, which has this answer.
+    """
+
+    def treat(line: socket.socket) -> None:
+        packets(line, 1)
+        line.sendall(connack)
+        if before:
+            packets(line, 1)
+            line.sendall(bytes.fromhex(before))
+        seen.extend(packets(line, 1))
+        if answer:
+            line.sendall(bytes.fromhex(answer))
+            packets(line, 1)
+
+    return treat
+
+
 def test_a_message_without_acknowledgement_is_sent_again_with_dup(run: Run) -> None:
     seen: list[bytes] = []
 
-    def lose(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(CONNACK)
-        seen.extend(packets(line, 1))
-
-    def resume(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(RESUMED)
-        seen.extend(packets(line, 1))
-        line.sendall(bytes.fromhex("40 02 00 01"))
-        packets(line, 1)
-
-    with server(lose, resume) as port:
+    with server(taking(seen, CONNACK), taking(seen, RESUMED, "40 02 00 01")) as port:
         done = run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1, "-c", "-i", "me")
 
     first, second = seen
@@ -83,19 +93,7 @@ def test_a_message_without_acknowledgement_is_sent_again_with_dup(run: Run) -> N
 def test_a_new_session_gets_the_message_anew(run: Run) -> None:
     seen: list[bytes] = []
 
-    def lose(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(CONNACK)
-        seen.extend(packets(line, 1))
-
-    def begin(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(CONNACK)
-        seen.extend(packets(line, 1))
-        line.sendall(bytes.fromhex("40 02 00 01"))
-        packets(line, 1)
-
-    with server(lose, begin) as port:
+    with server(taking(seen, CONNACK), taking(seen, CONNACK, "40 02 00 01")) as port:
         assert run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 1).status == 0
 
     assert seen[0] == seen[1]
@@ -103,22 +101,9 @@ def test_a_new_session_gets_the_message_anew(run: Run) -> None:
 
 def test_a_released_message_is_released_again(run: Run) -> None:
     seen: list[bytes] = []
+    lose = taking(seen, CONNACK, before="50 02 00 01")
 
-    def lose(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(CONNACK)
-        packets(line, 1)
-        line.sendall(bytes.fromhex("50 02 00 01"))
-        seen.extend(packets(line, 1))
-
-    def resume(line: socket.socket) -> None:
-        packets(line, 1)
-        line.sendall(RESUMED)
-        seen.extend(packets(line, 1))
-        line.sendall(bytes.fromhex("70 02 00 01"))
-        packets(line, 1)
-
-    with server(lose, resume) as port:
+    with server(lose, taking(seen, RESUMED, "70 02 00 01")) as port:
         assert run("pub", "-p", port, "-t", "a", "-m", "x", "-q", 2, "-c", "-i", "me").status == 0
 
     assert seen[0] == seen[1] == bytes.fromhex("62 02 00 01")
