@@ -88,8 +88,8 @@ def check_hooks(kind: type[Plugin]) -> Iterator[Line]:
             wanted = "self alone" if is_timed else "self and one argument"
             yield Fault(f"{name}{signature} must take {wanted}")
         else:
-            lane = "async, " if mark.is_async else ""
-            yield Passed(f"{name}: {mark.point} ({lane}timeout {mark.timeout:g} s)")
+            kind_of_call = "async, " if mark.is_async else ""
+            yield Passed(f"{name}: {mark.point} ({kind_of_call}timeout {mark.timeout:g} s)")
 
 
 def on_a_thread(plugin: Plugin) -> Iterator[Line]:
