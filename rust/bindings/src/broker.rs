@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqttcore_broker::{
-    AuditEntry, BanTarget, Broker, BrokerFailure, ClientInfo, Config, Invalidation,
-};
+use mqttcore_broker::{AuditEntry, Broker, BrokerFailure, ClientInfo, Config};
 use mqttcore_codec::{PropertiesBuf, Property, ReasonCode, Text};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -14,64 +12,12 @@ use pyo3::types::PyDict;
 
 use crate::error::CoreError;
 use crate::hooks::PyHookQueues;
+use crate::operators::{
+    AuditFields, BanFields, ban_duration, ban_fields, ban_target, invalidation,
+};
 use crate::rows::Rows;
 use crate::settings::engine_config;
 use crate::topics::qos_of;
-
-/// The fields of `mqttcore.auditing.Entry`.
-#[derive(FromPyObject)]
-struct AuditFields {
-    who: String,
-    how: String,
-    action: String,
-    target: String,
-    details: Vec<(String, String)>,
-    result: String,
-}
-
-impl From<AuditFields> for AuditEntry {
-    fn from(fields: AuditFields) -> Self {
-        Self {
-            who: fields.who,
-            how: fields.how,
-            action: fields.action,
-            target: fields.target,
-            details: fields.details,
-            result: fields.result,
-            ..Self::default()
-        }
-    }
-}
-
-/// Kind, value, reason and seconds that remain of a ban.
-type BanFields = (&'static str, String, String, Option<f64>);
-
-fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
-    match kind {
-        "client_id" => Ok(BanTarget::ClientId(value.into())),
-        "client_id_regex" => match value.parse() {
-            Ok(pattern) => Ok(BanTarget::ClientIdPattern(pattern)),
-            Err(error) => Err(PyValueError::new_err(format!("{value:?}: {error}"))),
-        },
-        "user" => Ok(BanTarget::Username(value.into())),
-        "address" => match value.parse() {
-            Ok(network) => Ok(BanTarget::Network(network)),
-            Err(error) => Err(PyValueError::new_err(format!("{value:?}: {error}"))),
-        },
-        _ => Err(PyValueError::new_err(format!(
-            "unknown kind of ban {kind:?}"
-        ))),
-    }
-}
-
-/// The duration of a ban.
-fn ban_duration(seconds: f64) -> PyResult<Duration> {
-    let duration = Duration::try_from_secs_f64(seconds);
-    duration.map_err(|_| {
-        let text = format!("a ban cannot last {seconds} seconds: give 0 or more, or None");
-        PyValueError::new_err(text)
-    })
-}
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
 #[pyclass(name = "Engine", module = "mqttcore._core", frozen)]
@@ -223,17 +169,7 @@ impl PyEngine {
     /// The bans in force, as (kind, value, reason, seconds that remain).
     fn bans(&self) -> Result<Vec<BanFields>, CoreError> {
         let bans = self.running()?.bans().into_iter();
-        let fields = bans.map(|ban| {
-            let (kind, value) = match ban.target {
-                BanTarget::ClientId(id) => ("client_id", id.into_string()),
-                BanTarget::ClientIdPattern(pattern) => ("client_id_regex", pattern.to_string()),
-                BanTarget::Username(name) => ("user", name.into_string()),
-                BanTarget::Network(network) => ("address", network.to_string()),
-            };
-            let remaining = ban.remaining.map(|remaining| remaining.as_secs_f64());
-            (kind, value, ban.reason, remaining)
-        });
-        Ok(fields.collect())
+        Ok(bans.map(ban_fields).collect())
     }
 
     /// Appends to the audit log, if there is a data folder; returns when the entry is on the disk.
@@ -250,15 +186,7 @@ impl PyEngine {
     #[pyo3(signature = (kind, value, /))]
     fn invalidate(&self, py: Python<'_>, kind: &str, value: &str) -> PyResult<usize> {
         let broker = self.running()?;
-        let what = match kind {
-            "client_id" => Invalidation::ClientId(value.into()),
-            "username" => Invalidation::Username(value.into()),
-            "everything" => Invalidation::Everything,
-            _ => {
-                let text = format!("unknown kind of invalidation {kind:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let what = invalidation(kind, value)?;
         Ok(py.detach(|| broker.invalidate(&what)))
     }
 

@@ -11,6 +11,7 @@ mod directory;
 mod error;
 mod hooks;
 mod message;
+mod operators;
 mod passwords;
 mod plugin;
 #[cfg(feature = "streams")]
