@@ -34,7 +34,8 @@ pub(super) struct Check {
 
 /// The failed checks, of those whose cause an operator can mend.
 pub(super) fn failed(health: &Health) -> impl Iterator<Item = Check> {
-    let checks = [shards, store, disk, memory, rows].map(|check| check(health));
+    let checks = [shards, store, listeners, disk, memory, rows, plugins];
+    let checks = checks.map(|check| check(health));
     checks.into_iter().filter(|check| !check.is_ok)
 }
 
@@ -274,12 +275,23 @@ mod tests {
         health.pressure = Pressure::Soft;
         health.is_memory_full = true;
         health.has_room_for_rows = false;
+        health.is_paused = true;
+        health.degraded_plugins = vec!["Doors.check: no database".into()];
         health.sessions_to_come = Some(1);
 
         let found: Vec<_> = failed(&health).collect();
 
         let names: Vec<_> = found.iter().map(|check| check.name).collect();
-        assert_eq!(names, ["shards", "broker", "disk", "memory", "rows"]);
+        let all = [
+            "shards",
+            "broker",
+            "listeners",
+            "disk",
+            "memory",
+            "rows",
+            "plugins",
+        ];
+        assert_eq!(names, all);
         assert!(
             found
                 .iter()
