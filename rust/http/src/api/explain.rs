@@ -9,15 +9,15 @@ use mqttcore_broker::{
     ExplainedReceiver, ExplainedStep, PastEvent, ReceiverPosition, Verdict,
 };
 use mqttcore_codec::ReasonCode;
-use mqttcore_topics::{SubscriptionFilter, TopicLimits};
+use mqttcore_topics::TopicLimits;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::client_items::qos_of;
-use super::page::{Limit, List, behind, cursor, unix_ms};
+use super::client_items::{parse_subscription, qos_of};
+use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiQuery, NoQuery};
 
@@ -228,7 +228,7 @@ impl Happened {
 
 /// The time `age` before `now_ms`, in unix milliseconds.
 fn before(now_ms: u64, age: Duration) -> u64 {
-    now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+    now_ms.saturating_sub(whole_ms(age))
 }
 
 /// Recent events.
@@ -318,8 +318,8 @@ async fn access(
         AskedAction::Publish => AccessQuestion::Publish(asked.topic),
         AskedAction::Receive => AccessQuestion::Receive(asked.topic),
         AskedAction::Subscribe => {
-            let filter = SubscriptionFilter::parse(&asked.topic, &TopicLimits::WIDEST);
-            AccessQuestion::Subscribe(filter.map_err(ExplainError::Filter)?)
+            let filter = parse_subscription(&asked.topic, &TopicLimits::WIDEST)?;
+            AccessQuestion::Subscribe(filter)
         }
     };
     let explained = state.broker.explain_access(&asked.client, question);

@@ -1,7 +1,5 @@
 //! Errors of questions.
 
-use mqttcore_topics::TopicError;
-
 use crate::operations::asking::AskError;
 use crate::service::BrokerStopped;
 
@@ -18,9 +16,6 @@ pub enum ExplainError {
     /// The payload of the question is larger than [`EXPLAINED_BYTES_MAX`].
     #[error("a payload of {0} bytes is too large for a question; at most {EXPLAINED_BYTES_MAX}")]
     TooLarge(usize),
-    /// The filter of a question about a subscription is not valid.
-    #[error("not a topic filter: {0}")]
-    Filter(TopicError),
 }
 
 impl From<BrokerStopped> for ExplainError {
