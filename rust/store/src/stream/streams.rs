@@ -137,9 +137,9 @@ pub(super) struct Partition {
 /// Sparkplug aliases. Lock order: before the partitions.
 #[derive(Debug, Default)]
 pub(super) struct KnownMetrics {
-    /// MetricAliases at the beginning of the tail.
+    /// Aliases at the beginning of the tail.
     pub(super) now: MetricAliases,
-    /// MetricAliases at the future beginning of the tail, when rows that are in files are removed from it.
+    /// Aliases at the future beginning of the tail, when rows that are in files are removed from it.
     pub(super) next: Option<MetricAliases>,
 }
 

@@ -209,8 +209,8 @@ impl<'g> Edit<'g> {
         };
         self.fresh.clear();
         let bytes = (self.retired_bytes, size_of::<V>());
-        let bag = GarbageList::new(&self.retired, self.garbage, bytes);
-        unlinked.destroy_with(Some(bag.into_garbage()));
+        let list = GarbageList::new(&self.retired, self.garbage, bytes);
+        unlinked.destroy_with(Some(list.into_garbage()));
         true
     }
 }
@@ -221,10 +221,10 @@ impl Drop for Edit<'_> {
         if self.fresh.is_empty() {
             return;
         }
-        // The blocks are in no version, and in no other bag.
+        // The blocks are in no version, and in no other list.
         let bytes = self.fresh.iter().map(|word| bytes_of(*word)).sum();
-        let bag = GarbageList::new(&self.fresh, self.garbage, (bytes, 0));
-        bag.into_garbage().defer(self.guard);
+        let list = GarbageList::new(&self.fresh, self.garbage, (bytes, 0));
+        list.into_garbage().defer(self.guard);
     }
 }
 

@@ -17,7 +17,7 @@ const DEFERRAL_BYTES: usize = 72;
 /// Blocks that wait for their grace period: a small pointer.
 pub(super) struct GarbageList(NonNull<GarbageListHead>);
 
-/// In front of the words of a bag.
+/// In front of the words of a list.
 struct GarbageListHead {
     counted: CountedBytes,
     count: usize,
@@ -25,7 +25,7 @@ struct GarbageListHead {
 
 impl GarbageList {
     /// Takes blocks of `blocks` bytes that no later pin can reach, and counts all bytes that wait with them:
-    /// the bag, a version of `version` bytes, and what the epoch adds.
+    /// the list, a version of `version` bytes, and what the epoch adds.
     pub(super) fn new(
         words: &[Word<'_>],
         garbage: &GarbageCounter,
@@ -36,7 +36,7 @@ impl GarbageList {
         let rest = slab::rounded(version) + slab::rounded(own) + DEFERRAL_BYTES;
         let counted = garbage.charge(blocks + rest);
         // SAFETY: the memory holds the head and behind it the words, and nobody else knows it. Only the lifetime of
-        // the words changes; the bag frees the blocks when no pin needs them any more.
+        // the words changes; the list frees the blocks when no pin needs them any more.
         unsafe {
             head.write(GarbageListHead {
                 counted,
@@ -52,18 +52,18 @@ impl GarbageList {
         size_of::<GarbageListHead>() + count * WORD_BYTES
     }
 
-    /// Turns the bag into garbage. Any thread may free it: blocks have no affinity, and only cursors have
+    /// Turns the list into garbage. Any thread may free it: blocks have no affinity, and only cursors have
     /// drop code.
     pub(super) fn into_garbage(self) -> Garbage {
-        // SAFETY: the bag owns its blocks, and this pointer is the only one to it.
+        // SAFETY: the list owns its blocks, and this pointer is the only one to it.
         unsafe { Garbage::new(self.0.cast(), Self::free) }
     }
 
     /// # Safety
     ///
-    /// `bag` is that of `into_garbage`, and the grace period of its blocks is over.
-    unsafe fn free(bag: NonNull<()>) {
-        let head = bag.cast::<GarbageListHead>();
+    /// `list` is that of `into_garbage`, and the grace period of its blocks is over.
+    unsafe fn free(list: NonNull<()>) {
+        let head = list.cast::<GarbageListHead>();
         // SAFETY: written by `new`, and read out once.
         let GarbageListHead { counted, count } = unsafe { head.read() };
         // SAFETY: `new` wrote `count` words behind the head.
@@ -74,7 +74,7 @@ impl GarbageList {
             word.prefetch_head();
         }
         for word in words {
-            // SAFETY: the grace period is over, and each block is in one bag only.
+            // SAFETY: the grace period is over, and each block is in one list only.
             unsafe { free(*word) };
         }
         // SAFETY: allocated by `new` with these bytes; nobody else knows it.
