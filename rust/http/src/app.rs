@@ -193,17 +193,17 @@ impl App {
             }
             ["v1", "sink", "stage"] => {
                 is(Method::POST, "POST", &[Scope::Publish])?;
-                sink::stage(&self.sink, target, body, limits).await
+                sink::stage(&self.sink, target, body, limits, caller).await
             }
             ["v1", "sink", "commit"] => {
                 is(Method::POST, "POST", &[Scope::Publish])?;
                 finish(&target)?;
-                sink::commit(&self.sink, body, limits).await
+                sink::commit(&self.sink, body, limits, caller).await
             }
             ["v1", "sink", "abort"] => {
                 is(Method::POST, "POST", &[Scope::Publish])?;
                 finish(&target)?;
-                sink::abort(&self.sink, body, limits).await
+                sink::abort(&self.sink, body, limits, caller).await
             }
             ["v1", "spark", query] => {
                 is(Method::PUT, "PUT", &[Scope::Rows, Scope::Publish])?;

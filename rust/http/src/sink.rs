@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::body::Incoming;
-use mqttcore_streams::{Sink, SinkError, StageId};
+use mqttcore_streams::{QueryName, Sink, SinkError, StageId};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::HttpLimits;
 
 use super::answer::{HttpError, HttpResponse, broken, json};
+use super::api::identity::Identity;
 use super::body;
 use super::target::{RequestTarget, finish, number};
 
@@ -40,13 +41,15 @@ pub(super) async fn stage(
     mut target: RequestTarget<'_>,
     mut body: Incoming,
     limits: &HttpLimits,
+    caller: &Identity,
 ) -> Result<HttpResponse, HttpError> {
     let missing = |key: &str| HttpError::bad(format!("{key} is missing"));
     let query = target.take("query").ok_or_else(|| missing("query"))?;
     let stage = target.take("stage").ok_or_else(|| missing("stage"))?;
     let batch = number(&mut target, "batch")?;
     finish(&target)?;
-    let id = StageId::new(&query, batch, &stage).map_err(|error| sink_error_response(&error))?;
+    let id = StageId::new(name(caller, &query)?, batch, &stage)
+        .map_err(|error| sink_error_response(&error))?;
     let mut staging = sink
         .stage(id)
         .map_err(|error| sink_error_response(&error))?;
@@ -62,6 +65,7 @@ pub(super) async fn commit(
     sink: &Arc<Sink>,
     body: Incoming,
     limits: &HttpLimits,
+    caller: &Identity,
 ) -> Result<HttpResponse, HttpError> {
     let Commit {
         query,
@@ -69,7 +73,7 @@ pub(super) async fn commit(
         stages,
         replacing,
     } = body::json(body, limits).await?;
-    let sink = Arc::clone(sink);
+    let (sink, query) = (Arc::clone(sink), name(caller, &query)?);
     let work = async move { sink.commit(query, batch, stages, replacing).await };
     let done = tokio::task::spawn_local(work).await;
     let committed = done
@@ -83,15 +87,22 @@ pub(super) async fn abort(
     sink: &Sink,
     body: Incoming,
     limits: &HttpLimits,
+    caller: &Identity,
 ) -> Result<HttpResponse, HttpError> {
     let StageSelection {
         query,
         batch,
         stages,
     } = body::json(body, limits).await?;
-    let removed = sink.abort(&query, batch, &stages).await;
+    let removed = sink.abort(&name(caller, &query)?, batch, &stages).await;
     let removed = removed.map_err(|error| sink_error_response(&error))?;
     Ok(json(&json!({"removed": removed})))
+}
+
+/// The name under which the sink knows a query of `caller`.
+fn name(caller: &Identity, query: &str) -> Result<QueryName, HttpError> {
+    let owner = caller.queries();
+    QueryName::new(owner.as_deref(), query).map_err(|error| sink_error_response(&error))
 }
 
 /// Runs work that may wait for the disk on a thread for blocking calls.

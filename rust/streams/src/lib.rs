@@ -17,4 +17,4 @@ pub use mqttcore_store::stream::{
 };
 pub use reports::{QueryReports, ReportError};
 pub use row_streams::{RowStreams, Rows, StreamsConfig};
-pub use sink::{Sink, SinkError, StageId, Staging};
+pub use sink::{QueryName, Sink, SinkError, StageId, Staging};

@@ -5,12 +5,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use sha2::{Digest, Sha256};
 
 use crate::access::Access;
 use crate::answer::HttpError;
 
+use super::keys::hex;
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
+
+/// Bytes of the SHA-256 of a key's name that tell the owners of queries apart.
+const OWNER_BYTES: usize = 16;
 
 /// An authenticated caller and its scopes.
 #[derive(Clone, Debug)]
@@ -108,6 +113,16 @@ impl Identity {
             return consumer.into();
         }
         format!("{}: {consumer}", self.name).into()
+    }
+
+    /// The owner of its queries of the sink. A caller without the scope `operate` has queries of its own: with the names
+    /// of others it could commit their batches. A hash, since the owner becomes a part of the name of a file.
+    pub(crate) fn queries(&self) -> Option<String> {
+        if self.has(Scope::Operate) {
+            return None;
+        }
+        let digest = Sha256::digest(self.name.as_bytes());
+        Some(hex(&digest[..OWNER_BYTES]))
     }
 }
 

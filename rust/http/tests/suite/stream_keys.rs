@@ -1,7 +1,10 @@
 //! Keys at the routes of streams, sink and reports: scopes, and streams of a key.
 
 use std::fs;
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
+use arrow_ipc::writer::StreamWriter;
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, key, setup};
@@ -46,12 +49,28 @@ fn plant(home: &Home) -> Setup {
 
 /// A request over TCP with a key.
 fn ask(served: &Served, secret: &str, method: &str, path: &str, body: &str) -> Response {
+    ask_with(served, secret, method, path, body.as_bytes())
+}
+
+fn ask_with(served: &Served, secret: &str, method: &str, path: &str, body: &[u8]) -> Response {
     let mut http = Http::tcp(served.endpoint.address().expect("a TCP address"));
     let length = body.len();
     http.send(&format!(
-        "{method} {path} HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {secret}\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {secret}\r\nContent-Length: {length}\r\n\r\n"
     ));
+    http.send_bytes(body);
     http.response().expect("a response")
+}
+
+/// One row for the sink, as an Arrow IPC stream.
+fn rows_of(topic: &str) -> Vec<u8> {
+    let topics: ArrayRef = Arc::new(StringArray::from(vec![topic]));
+    let payloads: ArrayRef = Arc::new(BinaryArray::from(vec![&b"x"[..]]));
+    let batch = RecordBatch::try_from_iter([("topic", topics), ("payload", payloads)]);
+    let batch = batch.expect("a batch");
+    let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).expect("a writer");
+    writer.write(&batch).expect("written");
+    writer.into_inner().expect("a stream")
 }
 
 /// The secret of a key that reads rows of `streams` only.
@@ -173,6 +192,37 @@ fn a_key_that_reads_rows_cannot_move_the_holds_of_others() {
         let ended = owner.request("DELETE", &format!("{holds}/{consumer}"), "");
         assert_eq!(ended.status, status, "{consumer}: {}", ended.text());
     }
+}
+
+/// Two users gave their queries the same name: neither commits a batch of the other one, or takes its stages.
+#[test]
+fn queries_of_the_sink_belong_to_a_key() {
+    let home = Home::new();
+    let served = plant(&home).start();
+    let mut owner = Caller::owner(&home);
+    let keys = ["one", "two"].map(|name| key(&mut owner, name, &["publish"]));
+    let both = ["three", "four"].map(|name| key(&mut owner, name, &["publish", "operate"]));
+    let commit = |secret: &str, batch: u64, stages: &str| {
+        let body = format!(r#"{{"query":"etl","batch":{batch},"stages":{stages}}}"#);
+        let answer = ask(&served, secret, "POST", "/v1/sink/commit", &body);
+        (answer.status, answer.text().to_owned())
+    };
+    let committed = |is: bool| (200, format!(r#"{{"committed":{is}}}"#));
+
+    assert_eq!(commit(&keys[0], 900, "[]"), committed(true));
+    assert_eq!(commit(&keys[1], 3, "[]"), committed(true));
+    assert_eq!(commit(&keys[1], 3, "[]"), committed(false));
+    assert_eq!(commit(&keys[0], 900, "[]"), committed(false));
+    // Those who may operate the broker share their queries.
+    assert_eq!(commit(&both[0], 5, "[]"), committed(true));
+    assert_eq!(commit(&both[1], 5, "[]"), committed(false));
+
+    let path = "/v1/sink/stage?query=etl&batch=901&stage=s";
+    let staged = ask_with(&served, &keys[0], "POST", path, &rows_of("out/1"));
+    assert_eq!(staged.status, 200, "{}", staged.text());
+    let (status, text) = commit(&keys[1], 901, r#"["s"]"#);
+    assert_eq!(status, 409, "{text}");
+    assert_eq!(commit(&keys[0], 901, r#"["s"]"#), committed(true));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 mod error;
 mod held_bytes;
 mod message;
+mod name;
 mod publish;
 mod replace;
 mod stage;
@@ -27,9 +28,11 @@ use serde::{Deserialize, Serialize};
 
 pub use error::SinkError;
 use held_bytes::HeldTotal;
+pub use name::QueryName;
+use name::{check_name, evicted, file_name, last_commit};
 pub use stage::Staging;
 
-/// Maximum number of queries whose last batch is stored; a new query evicts the oldest.
+/// Maximum number of queries whose last batch is stored; a new query evicts an old one.
 const QUERIES: usize = 10_000;
 
 /// Time after which a stage without a commit is removed, in kept time (ADR 0022).
@@ -62,6 +65,9 @@ struct LastCommit {
     /// Topic filter of the retained messages to clear, except for those of the batch; `None` once they are cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replacing: Option<String>,
+    /// False if an earlier version wrote it, without an owner in the query's name.
+    #[serde(default)]
+    has_owner: bool,
 }
 
 impl LastCommit {
@@ -80,7 +86,7 @@ impl LastCommit {
 /// One stage of a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StageId {
-    query: String,
+    query: QueryName,
     batch: u64,
     stage: String,
 }
@@ -89,32 +95,18 @@ impl StageId {
     /// # Errors
     ///
     /// The name is not valid.
-    pub fn new(query: &str, batch: u64, stage: &str) -> Result<Self, SinkError> {
-        check_name(query)?;
+    pub fn new(query: QueryName, batch: u64, stage: &str) -> Result<Self, SinkError> {
         check_name(stage)?;
         Ok(Self {
-            query: query.to_owned(),
+            query,
             batch,
             stage: stage.to_owned(),
         })
     }
 
     fn file(&self) -> String {
-        file_name(&self.query, self.batch, &self.stage)
+        file_name(self.query.as_str(), self.batch, &self.stage)
     }
-}
-
-/// Checks the name of a query or a stage.
-fn check_name(text: &str) -> Result<(), SinkError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    if (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
-        return Ok(());
-    }
-    Err(SinkError::Name(text.to_owned()))
-}
-
-fn file_name(query: &str, batch: u64, stage: &str) -> String {
-    format!("{query}.{batch}.{stage}.arrow")
 }
 
 impl Sink {
@@ -163,7 +155,7 @@ impl Sink {
     /// The disk is nearly full, or the batch was committed before.
     pub fn stage(self: &Arc<Self>, id: StageId) -> Result<Staging, SinkError> {
         self.check_room()?;
-        let last = self.queries().get(&id.query).map(|last| last.batch);
+        let last = self.last_batch(&id.query);
         if last.is_some_and(|last| id.batch < last) {
             return Err(SinkError::Late(id.batch));
         }
@@ -177,22 +169,18 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// A name is not valid, or a stage does not exist: nothing is published. Or the broker is stopping: it publishes the
+    /// A name of a stage is not valid, or a stage does not exist: nothing is published. Or the broker is stopping: it publishes the
     /// batch after its next start.
     pub async fn commit(
         self: &Arc<Self>,
-        query: String,
+        query: QueryName,
         batch: u64,
         stages: Vec<String>,
         replacing: Option<String>,
     ) -> Result<bool, SinkError> {
-        // The log keeps the name, also of a commit without stages.
-        check_name(&query)?;
         let _committing = self.commit_lock.lock().await;
-        if self.queries().contains_key(&query) {
-            publish::finish(self, &query).await?;
-        }
-        let last = self.queries().get(&query).map(|last| last.batch);
+        publish::finish(self, query.as_str()).await?;
+        let last = self.last_batch(&query);
         if last.is_some_and(|last| batch <= last) {
             return Ok(false);
         }
@@ -201,7 +189,7 @@ impl Sink {
         }
         let mut named = BTreeSet::new();
         for stage in &stages {
-            let id = StageId::new(&query, batch, stage)?;
+            let id = StageId::new(query.clone(), batch, stage)?;
             if !named.insert(stage) || !self.folder.join(id.file()).is_file() {
                 return Err(SinkError::Stage(stage.clone()));
             }
@@ -214,10 +202,11 @@ impl Sink {
             rows: 0,
             at_s: self.now_ms() / 1_000,
             replacing,
+            has_owner: true,
         };
-        publish::note(self, &query, &last).await?;
-        self.queries().insert(query.clone(), last);
-        publish::finish(self, &query).await?;
+        publish::note(self, query.as_str(), &last).await?;
+        self.queries().insert(query.as_str().to_owned(), last);
+        publish::finish(self, query.as_str()).await?;
         Ok(true)
     }
 
@@ -225,19 +214,18 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// The name is not valid, or a file cannot be removed.
+    /// A name of a stage is not valid, or a file cannot be removed.
     pub async fn abort(
         &self,
-        query: &str,
+        query: &QueryName,
         batch: u64,
         stages: &[String],
     ) -> Result<usize, SinkError> {
-        check_name(query)?;
         let _committing = self.commit_lock.lock().await;
         let wanted = self.wanted();
         let mut removed = 0;
         for stage in stages {
-            let file = StageId::new(query, batch, stage)?.file();
+            let file = StageId::new(query.clone(), batch, stage)?.file();
             if !wanted.contains(&file) {
                 removed += usize::from(remove(&self.folder.join(file))?);
             }
@@ -284,14 +272,18 @@ impl Sink {
         files.collect()
     }
 
-    /// Evicts the oldest query if the limit is reached.
+    /// Number of the last committed batch of a query.
+    fn last_batch(&self, query: &QueryName) -> Option<u64> {
+        last_commit(&self.queries(), query).map(|last| last.batch)
+    }
+
+    /// Evicts an old query if the limit is reached.
     async fn forget_the_oldest(&self) -> Result<(), SinkError> {
         let oldest = {
             let queries = self.queries();
-            let over = queries.iter().filter(|(_, last)| last.is_over());
-            let oldest = over.min_by_key(|(_, last)| last.at_s);
-            let is_full = queries.len() >= QUERIES;
-            oldest.map(|(query, _)| query.clone()).filter(|_| is_full)
+            (queries.len() >= QUERIES)
+                .then(|| evicted(&queries))
+                .flatten()
         };
         if let Some(query) = oldest {
             publish::forget(self, &query).await?;
