@@ -8,6 +8,7 @@ import functools
 import io
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import pytest
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.batches import BatchWriter, advanced, totals_of
 from mqttcore.pipeline.config import Alert, Gold, Pipeline, Source, microseconds
+from mqttcore.pipeline.definitions import Found
 from mqttcore.pipeline.files import replace_file
 from mqttcore.pipeline.progress import JsonLines, iso
 from mqttcore.pipeline.run import run
@@ -201,7 +203,7 @@ def test_rule_9_parquet_tables_take_a_batch_again_that_died_before_its_note(
 
     make_stream().seal(rows(NOISY))
     chosen = noisy(tmp_path, format="parquet", gold=GOLD[:2])
-    monkeypatch.setattr("mqttcore.pipeline.tables.replace_file", die)
+    monkeypatch.setattr("mqttcore.pipeline.parquet_table.replace_file", die)
     for _ in range(2):
         with pytest.raises(PipelineError, match="out of luck"):
             run(chosen, spark=spark, once=True)
@@ -453,6 +455,22 @@ class KeptTable:
         self.path = Path(name)
         self.last = Seen()
         self.added: list[Any] = []
+
+    @property
+    def place(self) -> str:
+        """Its name."""
+        return str(self.path)
+
+    def found(self) -> Found | None:
+        """Nothing: nobody has made it."""
+
+    def columns_of(self, rows: object) -> dict[str, str]:
+        """Nothing, since it is not found."""
+        raise AssertionError(rows)
+
+    def adopt(self, rows: object, added: Sequence[str]) -> None:
+        """As above."""
+        raise AssertionError(rows, added)
 
     def seen(self, batch: Batch) -> Seen:
         """The last batch."""

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mqttcore.errors import PipelineError
-from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, Seen, is_next
+from mqttcore.pipeline.parquet_table import ParquetTable
+from mqttcore.pipeline.tables import Batch, DeltaTable, Seen, is_next
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ def test_a_batch_that_comes_again_does_not_read_its_own_files(
     def rows_between(_: object, files: list[Path], *__: object, **___: object) -> None:
         read.append([file.stem for file in files])
 
-    monkeypatch.setattr("mqttcore.pipeline.tables.rows_between", rows_between)
+    monkeypatch.setattr("mqttcore.pipeline.parquet_table.rows_between", rows_between)
     like: Any = None
     table.rows(like, "id", since_us=None, until_us=None, before=SECOND)
     table.rows(like, "id", since_us=None, until_us=None)

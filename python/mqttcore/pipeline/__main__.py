@@ -11,11 +11,13 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.pipeline.config import Pipeline, check_master, check_setting, load
 from mqttcore.pipeline.declarative import emit
+from mqttcore.pipeline.definitions import naming_places
 from mqttcore.pipeline.progress import JsonLines
 
 __all__ = ["main"]
@@ -106,10 +108,11 @@ def emission_parser() -> argparse.ArgumentParser:
 def run_or_show(options: argparse.Namespace) -> None:
     """Runs a pipeline, or says what it would do."""
     pipeline = with_spark(load(options.file), options.master, options.conf)
-    if options.dry_run or options.explain:
-        show(pipeline, explain=options.explain)
-    else:
-        start(pipeline, options)
+    with naming_places(options.file):
+        if options.dry_run or options.explain:
+            show(pipeline, explain=options.explain)
+        else:
+            start(pipeline, options)
 
 
 def with_spark(pipeline: Pipeline, master: str | None, conf: Sequence[str]) -> Pipeline:
@@ -168,12 +171,13 @@ def start(pipeline: Pipeline, options: argparse.Namespace) -> None:
 
 def show(pipeline: Pipeline, *, explain: bool) -> None:
     """Prints the tables with their columns, or the plans of Spark."""
+    from mqttcore.pipeline.batches import BatchWriter
     from mqttcore.pipeline.run import session_for
-    from mqttcore.pipeline.stages import messages, tables
+    from mqttcore.pipeline.runner import open_table, planned
 
     with session_for(pipeline) as spark:
-        rows = messages(spark, pipeline)
-        made = tables(rows, pipeline)
+        rows, made = planned(spark, pipeline)
+        added = BatchWriter(pipeline, partial(open_table, pipeline)).check(made)
         print(f"query {pipeline.name}")
         if explain:
             rows.explain()
@@ -185,7 +189,8 @@ def show(pipeline: Pipeline, *, explain: bool) -> None:
                 continue
             print(f"  table {pipeline.tables / name} ({pipeline.format})")
             for column in table.schema:
-                print(f"    {column.name:20} {column.dataType.simpleString()}")
+                new = "  (new)" if column.name in added.get(name, ()) else ""
+                print(f"    {column.name:20} {column.dataType.simpleString()}{new}")
             for alert in pipeline.alerts:
                 if alert.table == name:
                     print(f"    alert {alert.name}: when {alert.when} to {alert.topic}")

@@ -11,6 +11,7 @@ table takes what it lacks.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.alerts import AlertPublisher, alert_messages
 from mqttcore.pipeline.config import Gold, Pipeline, microseconds
+from mqttcore.pipeline.definitions import check_tables
 from mqttcore.pipeline.stages import (
     FAULT,
     LATE,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 __all__ = ["BatchWriter", "Written"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,23 @@ class BatchWriter:
         self._tables = {name: table(name) for name in names}
         self._delay_us = microseconds(pipeline.silver.watermark)
         self._alerts = AlertPublisher(pipeline.source)
+
+    def check(self, made: "dict[str, DataFrame]") -> dict[str, list[str]]:
+        """Compares the tables with ``made``, their columns by the file; see `check_tables`."""
+        return check_tables(self._pipeline, made, self._tables)
+
+    def adopt(self, made: "dict[str, DataFrame]") -> None:
+        """Gives tables that exist the columns that the file has in addition.
+
+        Raises:
+            TablesChangedError: something else has changed.
+        """
+        added = self.check(made)
+        for name, rows in made.items():
+            if self._tables[name].found() is not None:
+                self._tables[name].adopt(rows, added.get(name, ()))
+                for column in added.get(name, ()):
+                    logger.info("table %s has the new column %s", self._tables[name].place, column)
 
     def write(self, messages: "DataFrame", batch: Batch) -> Written:
         """Writes one batch of `messages`; a repeated batch adds only what a table lacks.

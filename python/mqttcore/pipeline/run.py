@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.config import Pipeline, load
+from mqttcore.pipeline.definitions import naming_places
 from mqttcore.pipeline.progress import Lines, Reporter, Told
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.stages import check_source
@@ -39,14 +40,18 @@ def run(
         reporter: Is told of each batch, as the broker is; None writes lines to standard error.
 
     Raises:
-        ConfigError: the file cannot be used.
+        ConfigError: the file cannot be used, or its tables exist with other columns.
         StreamFolderError: there is no such stream.
         EndpointError: the broker does not answer, or has no such stream.
         StreamOptionError: the columns of ``[silver]`` are none.
         PipelineError: Spark does not start, the query failed, or another process runs this
             pipeline.
     """
-    chosen = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
+    if not isinstance(pipeline, Pipeline):
+        with naming_places(Path(pipeline)):
+            run(load(pipeline), spark=spark, once=once, reporter=reporter)
+        return
+    chosen = pipeline
     with session_for(chosen, spark) as session:
         broker = chosen.source.client(timeout_s=TOLD_S)
         runner = Runner(session, chosen, Told(broker, reporter or Lines()))

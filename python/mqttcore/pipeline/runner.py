@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from mqttcore.errors import EndpointError, PipelineError
 from mqttcore.pipeline.batches import BatchWriter, Written
 from mqttcore.pipeline.config import Pipeline
+from mqttcore.pipeline.definitions import definition_of
 from mqttcore.pipeline.files import locked
+from mqttcore.pipeline.parquet_table import ParquetTable
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import messages, tables
 from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
-from mqttcore.pipeline.tables import Batch, DeltaTable, ParquetTable, PipelineTable
+from mqttcore.pipeline.tables import Batch, DeltaTable, PipelineTable
 from mqttcore.spark.checkpoint import done_offsets, read_offsets
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, split_start
 
@@ -40,10 +42,10 @@ TIDY_BATCHES = 100
 
 def open_table(pipeline: Pipeline, name: str) -> PipelineTable:
     """A table of a pipeline, which need not exist."""
-    path = pipeline.tables / name
+    path, definition = pipeline.tables / name, definition_of(pipeline, name)
     if pipeline.format == "parquet":
-        return ParquetTable(path)
-    return DeltaTable(path, partitioned=name == "bronze")
+        return ParquetTable(path, definition=definition)
+    return DeltaTable(path, partitioned=name == "bronze", definition=definition)
 
 
 class Runner:
@@ -63,7 +65,7 @@ class Runner:
         self.pipeline = pipeline
         self._restarts = Restarts()
         self._is_over = threading.Event()
-        self._rows = retried(
+        self._rows, self._made = retried(
             partial(planned, spark, pipeline), pipeline.name, self._restarts, self._is_over
         )
         self.queries: list[StreamingQuery] = []
@@ -81,11 +83,13 @@ class Runner:
         """Starts the query; with ``once`` it ends when it has read what there is now.
 
         Raises:
-            PipelineError: another process runs on this checkpoint, or the query does not start.
+            PipelineError: another process runs on this checkpoint, the tables have changed, or the
+                query does not start.
         """
         self._is_once = once
         busy = "another pipeline uses this folder; stop it first"
         self._open.enter_context(locked(self._folder, busy))
+        self._writer.adopt(self._made)
         self._open.callback(self._tell_hold)
         if self._reporter is not None:
             name = self.pipeline.name
@@ -177,15 +181,14 @@ class Runner:
             self._writer.tidy()
 
 
-def planned(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
-    """The stream of a pipeline, whose tables were checked with all of their expressions.
+def planned(spark: "SparkSession", pipeline: Pipeline) -> "tuple[DataFrame, dict[str, DataFrame]]":
+    """The stream of a pipeline, and the tables that all of its expressions make of it.
 
     Raises:
         PipelineError: an expression does not fit the columns.
     """
     rows = messages(spark, pipeline)
-    tables(rows, pipeline)
-    return rows
+    return rows, tables(rows, pipeline)
 
 
 def is_at_work(query: "StreamingQuery") -> bool:

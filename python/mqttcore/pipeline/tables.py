@@ -1,4 +1,4 @@
-"""Output tables of a pipeline: Delta tables without a jar, or Parquet files.
+"""Output tables of a pipeline: Delta tables without a jar; Parquet files: `parquet_table`.
 
 A batch of a streaming query is known by ``(query id, batch id)``; Spark repeats it after a crash.
 `append` takes each of them once, however often it is called. It also holds each batch against the
@@ -9,20 +9,19 @@ repeat. With a batch, a table keeps the watermark up to which it is complete, an
 
 import json
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mqttcore.errors import PipelineError
-from mqttcore.pipeline.files import replace_file, sync_path
+from mqttcore.pipeline.definitions import Definition, Found
+from mqttcore.pipeline.files import sync_path
 from mqttcore.pipeline.table_files import (
     PARTITION,
     arrow_schema,
     overlaps,
     rows_between,
-    times_of,
     unix_us,
     write_all,
 )
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["Batch", "DeltaTable", "ParquetTable", "PipelineTable", "Seen"]
+__all__ = ["MARK", "Batch", "DeltaTable", "PipelineTable", "Seen", "is_next"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +75,19 @@ class PipelineTable(Protocol):
     """Takes each batch once."""
 
     path: Path
+
+    @property
+    def place(self) -> str:
+        """Where the table is, for errors."""
+
+    def found(self) -> Found | None:
+        """What the table says of itself; None: it does not exist."""
+
+    def columns_of(self, rows: "DataFrame") -> dict[str, str]:
+        """The columns that the table has if ``rows`` are added, with their types."""
+
+    def adopt(self, rows: "DataFrame", added: Sequence[str]) -> None:
+        """Gives the table, which exists, the columns ``added`` of ``rows``, and its definition."""
 
     def seen(self, batch: Batch) -> Seen:
         """What the table has of the query of ``batch``."""
@@ -155,10 +167,55 @@ class DeltaTable:
     ``<name>/watermark_before`` unix microseconds.
     """
 
-    def __init__(self, path: Path, *, partitioned: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, partitioned: bool = False, definition: Definition | None = None
+    ) -> None:
         """A table in the folder ``path``; ``partitioned``: by the rows' column ``day``."""
         self.path = path
         self.partitioned = partitioned
+        self._definition = definition or {}
+
+    @property
+    def place(self) -> str:
+        """See `PipelineTable.place`."""
+        return str(self.path)
+
+    def found(self) -> Found | None:
+        """See `PipelineTable.found`."""
+        import deltalake
+
+        if not deltalake.DeltaTable.is_deltatable(self.place):
+            return None
+        table = deltalake.DeltaTable(self.path)
+        kept = table.metadata().configuration.get(DEFINITION)
+        return Found(
+            columns=types_of(table.schema()),
+            definition=json.loads(kept) if kept else None,
+            is_extensible=True,
+        )
+
+    def columns_of(self, rows: "DataFrame") -> dict[str, str]:
+        """See `PipelineTable.columns_of`."""
+        import deltalake
+
+        return types_of(deltalake.Schema.from_arrow(arrow_schema(rows)))
+
+    def adopt(self, rows: "DataFrame", added: Sequence[str]) -> None:
+        """See `PipelineTable.adopt`."""
+        import deltalake
+        import pyarrow as pa
+
+        table = deltalake.DeltaTable(self.path)
+        if added:
+            # rows that the table has are null there
+            fields = [arrow_schema(rows).field(name).with_nullable(True) for name in added]
+            table.alter.add_columns(deltalake.Schema.from_arrow(pa.schema(fields)).fields)
+        if not self._properties().items() <= table.metadata().configuration.items():
+            table.alter.set_table_properties(self._properties(), raise_if_not_exists=False)
+
+    def _properties(self) -> dict[str, str]:
+        """What the table's metadata have beside the columns."""
+        return {DEFINITION: json.dumps(self._definition, sort_keys=True)}
 
     def seen(self, batch: Batch) -> Seen:
         """See `PipelineTable.seen`."""
@@ -256,10 +313,25 @@ class DeltaTable:
             self.path,
             schema=arrow_schema(rows),
             partition_by=[PARTITION] if self.partitioned else None,
+            configuration=self._properties(),
+            raise_if_key_not_exists=False,
         )
 
 
 MARK = "watermark"
+DEFINITION = "mqttcore.definition"
+"""Property of a Delta table: its definition as JSON."""
+
+
+def types_of(schema: "deltalake.Schema") -> dict[str, str]:
+    """The columns of a Delta table, and their types."""
+    fields = json.loads(schema.to_json())["fields"]
+    return {
+        field["name"]: field["type"]
+        if isinstance(field["type"], str)
+        else json.dumps(field["type"], sort_keys=True)
+        for field in fields
+    }
 
 
 def seen_of(table: "deltalake.DeltaTable", batch: Batch) -> Seen:
@@ -288,87 +360,3 @@ def times_in(
 
     files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [(file["path"], times(file)) for file in files]
-
-
-class ParquetTable:
-    """A folder of Parquet files, ``<query id>-<batch>-<number>.parquet``.
-
-    What a batch leaves behind when it is interrupted goes when it comes again. The last batch and
-    its ends are in ``_batches/``, a file a query; readers pass over names that begin with ``_``.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """A table in the folder ``path``."""
-        self.path = path
-        # of files that were looked at: they never change
-        self._times: dict[str, tuple[int, int] | None] = {}
-
-    def seen(self, batch: Batch) -> Seen:
-        """See `PipelineTable.seen`."""
-        books = {book: json.loads(book.read_text()) for book in self.path.glob("_batches/*.json")}
-        numbers = [book["batch"] for book in books.values() if book["query"] == batch.query]
-        known = books.get(self._book(batch), {})
-        ends = known.get("ends")
-        return Seen(
-            number=max(numbers, default=None),
-            ends=tuple(ends) if ends else None,
-            mark_us=known.get(MARK),
-            mark_before_us=known.get(f"{MARK}_before"),
-        )
-
-    def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
-        """See `PipelineTable.append`."""
-        book, seen = self._book(batch), self.seen(batch)
-        if not is_next(self.path, batch, seen.number, seen.ends):
-            return None
-        name = stem(batch)
-        for stale in self._files(batch):
-            stale.unlink()
-        fresh = self.path / f"_{name}"
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        written = write_all(rows, fresh, None)
-        for number, file in enumerate(written):
-            (fresh / file.path).rename(self.path / f"{name}-{number:05}.parquet")
-        fresh.rmdir()
-        sync_path(self.path)
-        book.parent.mkdir(exist_ok=True)
-        noted = {"query": batch.query, "batch": batch.number, "ends": batch.ends}
-        marks = {MARK: mark_us, f"{MARK}_before": seen.mark_us}
-        replace_file(book, json.dumps(noted | marks))
-        return sum(int(file.rows) for file in written)
-
-    def rows(
-        self,
-        like: "DataFrame",
-        column: str,
-        *,
-        since_us: int | None,
-        until_us: int | None,
-        before: Batch | None = None,
-    ) -> "DataFrame":
-        """See `PipelineTable.rows`."""
-        files = []
-        leftover = self._files(before) if before else set()
-        for file in sorted(set(self.path.glob("[!_.]*.parquet")) - leftover):
-            if file.name not in self._times:
-                self._times[file.name] = times_of(file, column)
-            if overlaps(self._times[file.name], since_us, until_us):
-                files.append(file)
-        return rows_between(like, files, column, since_us=since_us, until_us=until_us)
-
-    def _files(self, batch: Batch) -> set[Path]:
-        """The files of a batch."""
-        return set(self.path.glob(f"{stem(batch)}-*.parquet"))
-
-    def _book(self, batch: Batch) -> Path:
-        """The file that says what the table has."""
-        return self.path / "_batches" / f"{batch.name}.json"
-
-    def tidy(self) -> None:
-        """Does nothing: a reader of plain files would see rows twice, or not at all."""
-
-
-def stem(batch: Batch) -> str:
-    """How the names of the files of a batch begin."""
-    return f"{batch.query}-{batch.number:010}"
