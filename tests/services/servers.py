@@ -37,6 +37,46 @@ access to * by dn.exact="cn=reader,{suffix}" read by anonymous auth by * none
 """
 
 
+LDIF = f"""
+dn: {SUFFIX}
+objectClass: dcObject
+objectClass: organization
+dc: example
+o: example
+
+dn: cn=reader,{SUFFIX}
+objectClass: organizationalRole
+objectClass: simpleSecurityObject
+cn: reader
+userPassword: {PASSWORD}
+
+dn: ou=people,{SUFFIX}
+objectClass: organizationalUnit
+ou: people
+""" + "".join(
+    f"""
+dn: cn={number},ou=people,{SUFFIX}
+objectClass: inetOrgPerson
+cn: {number}
+sn: {number}
+uid: {name}
+departmentNumber: d{number}
+{more}
+"""
+    for number, (name, more) in enumerate(
+        [
+            ("ann", "userPassword: red"),
+            ("bob", "departmentNumber: second\nuserPassword: red"),
+            ("nopassword", "title: none"),
+            ("odd*(x)\\2a", "userPassword: red"),
+            ("twin", "userPassword: red"),
+            ("twin", "userPassword: red"),
+        ]
+    )
+)
+"""Users with the password ``red``."""
+
+
 class NotInstalledError(Exception):
     """A program is missing."""
 
@@ -168,22 +208,7 @@ def prepare_slapd(folder: pathlib.Path) -> None:
     (folder / "data").mkdir()
     text = SLAPD_CONF.format(folder=folder, suffix=SUFFIX, password=PASSWORD)
     (folder / "slapd.conf").write_text(text)
-    lines = [
-        f"dn: {SUFFIX}",
-        "objectClass: dcObject",
-        "objectClass: organization",
-        "dc: example",
-        "o: example",
-        "",
-        f"dn: cn=reader,{SUFFIX}",
-        "objectClass: organizationalRole",
-        "objectClass: simpleSecurityObject",
-        "cn: reader",
-        f"userPassword: {PASSWORD}",
-        "",
-        "",
-    ]
-    (folder / "first.ldif").write_text("\n".join(lines))
+    (folder / "first.ldif").write_text(LDIF)
     load = ("-f", str(folder / "slapd.conf"), "-l", str(folder / "first.ldif"))
     run(program("slapadd"), *load, folder=folder)
 

@@ -16,6 +16,7 @@ BUILT_IN = (
     "certificate",
     "http",
     "jwt",
+    "ldap",
     "password_file",
     "redis",
     "scram",

@@ -1,0 +1,200 @@
+"""Users of an LDAP directory (OpenLDAP, Active Directory and others), by search and bind.
+
+    [[plugins]]
+    use = "mqttcore.auth.ldap"
+    [plugins.config]
+    url = "ldaps://ldap.example.com"
+    bind_dn = "cn=reader,dc=example,dc=com"
+    password_file = "ldap-password"
+    base = "ou=people,dc=example,dc=com"
+    filter = "(&(objectClass=inetOrgPerson)(uid=%u))"
+    publish = ["%{departmentNumber}/%u/#"]
+
+The broker searches the entry of a user, as ``bind_dn`` or anonymously, and then binds as that entry
+with the password of the client. ``%{NAME}`` in a rule is the attribute ``NAME``, if it has one
+value. A user without an entry is left to the next plugin. Referrals are not followed.
+"""
+
+import pathlib
+import urllib.parse
+from typing import Annotated
+
+from mqttcore._core import Login
+from mqttcore._schema import Parsed
+from mqttcore.auth.backend import (
+    BackendError,
+    BackendPlugin,
+    BadAnswerError,
+    ServerConfig,
+    is_local,
+    secret_of,
+    tls_context,
+)
+from mqttcore.auth.ldap_client import Address, LdapConnection
+from mqttcore.auth.ldap_wire import ATTRIBUTE, Entry, Filter
+from mqttcore.auth.rules import marks_of
+from mqttcore.plugin.answers import Allow, Deny
+from mqttcore.plugin.hooks import hook
+from mqttcore.plugin.options import Secret
+
+PORTS = {"ldap": 389, "ldaps": 636}
+NO_ATTRIBUTES = "1.1"
+"""What a search asks for that needs the names of entries only."""
+
+
+class Ldap(BackendPlugin):
+    """Admits the users of a directory."""
+
+    class Config(ServerConfig):
+        """Keys of ``[plugins.config]``, those of the rules and the limits among them."""
+
+        url: str
+        """``ldaps://host``, or ``ldap://host`` without TLS; a port may follow."""
+        base: str
+        """The entry below which users are searched."""
+        filter: Annotated[str, Parsed(Filter, "(uid=%u)")] = "(uid=%u)"
+        """What finds the entry of a user; ``%u`` is the user name, ``%c`` the client identifier."""
+        bind_dn: str | None = None
+        """Who searches; none: nobody, anonymously."""
+        password: Secret[str] | None = None
+        """The password of ``bind_dn``."""
+        password_file: pathlib.Path | None = None
+        """The file with it; relative to the configuration file."""
+
+    config: Config
+
+    def __init__(self, config: Config, /) -> None:
+        super().__init__(config)
+        self._password = secret_of(config.password, config.password_file, name="password")
+        if (config.bind_dn is None) != (self._password is None) or config.bind_dn == "":
+            raise ValueError("bind_dn and its password belong together")
+        if "%u" not in config.filter:
+            raise ValueError("filter has to name the user: %u")
+        self._address = address_of(config)
+        self._filter = Filter(config.filter)
+        marks = marks_of([*config.publish, *config.subscribe, *config.deny])
+        self._attributes = sorted({mark[2:-1] for mark in marks if mark[1] == "{"})
+        for name in self._attributes:
+            if not ATTRIBUTE.fullmatch(name):
+                raise ValueError(f"%{{{name}}} in a rule is not an attribute")
+        self._idle: list[LdapConnection] = []
+
+    async def start(self) -> None:
+        """Connects, and tries a search.
+
+        Raises:
+            BackendError: that failed.
+            AclFileError: the ACL file cannot be used.
+        """
+        await super().start()
+        self._idle = []
+        try:
+            await self.request(lambda: self._find("mqttcore", "mqttcore"))
+        except BadAnswerError as error:
+            raise BackendError(str(error)) from None
+
+    async def stop(self) -> None:
+        """Closes the connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @hook.authenticate
+    async def login(self, login: Login) -> Allow | Deny | None:
+        """Admits a user with the right password; one without an entry is the next plugin's."""
+        name = login.username
+        if name is None:
+            return None
+        if not name or not login.password:
+            return Deny("bad_credentials")  # a bind without a password would be anonymous
+        password = login.password
+        try:
+            entry = await self.request(lambda: self._find(name, login.client_id))
+            if entry is None:
+                return None
+            is_right = await self.request(lambda: self._is_password(entry, password))
+            return self._allow(login, name, entry) if is_right else Deny("bad_credentials")
+        except BadAnswerError as error:
+            return self.refused(login, error)
+
+    @hook.grant
+    async def grant(self, login: Login) -> Allow | Deny | None:
+        """What a connected user may do now; one whose entry is gone is disconnected."""
+        name = login.username
+        if not name:
+            return None
+        try:
+            entry = await self.request(lambda: self._find(name, login.client_id))
+            return None if entry is None else self._allow(login, name, entry)
+        except BadAnswerError as error:
+            return self.refused(login, error)
+
+    def _allow(self, login: Login, name: str, entry: Entry) -> Allow:
+        values = {}
+        for attribute in self._attributes:
+            found = entry.attributes.get(attribute.lower(), ())
+            values[f"%{{{attribute}}}"] = found[0] if len(found) == 1 else ""
+        return Allow(self.grant_for(user=name, client_id=login.client_id, values=values))
+
+    async def _find(self, name: str, client_id: str) -> Entry | None:
+        """The entry of a user, over a connection that is kept."""
+        if self._idle:
+            connection = self._idle.pop()
+            try:
+                return await self._search(connection, name, client_id)
+            except (OSError, EOFError):
+                pass  # the server has closed it meanwhile
+        connection = await LdapConnection.open(self._address)
+        try:
+            await self._bind(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        return await self._search(connection, name, client_id)
+
+    async def _bind(self, connection: LdapConnection) -> None:
+        if self.config.bind_dn is None or self._password is None:
+            return
+        if not await connection.bind(self.config.bind_dn, self._password.encode()):
+            raise BackendError("the server failed: it refuses the password of bind_dn")
+
+    async def _search(self, connection: LdapConnection, name: str, client_id: str) -> Entry | None:
+        """Searches, and keeps the connection if all went well."""
+        try:
+            entries = await connection.search(
+                base=self.config.base,
+                found=self._filter.encode({"%u": name, "%c": client_id}),
+                attributes=self._attributes or [NO_ATTRIBUTES],
+                most=2,
+                seconds=int(self.config.timeout_s) + 1,
+            )
+        except BaseException:
+            connection.abort()
+            raise
+        self._idle.append(connection)
+        if len(entries) > 1 or any(not entry.name for entry in entries):
+            raise BadAnswerError("the filter finds more than one entry, or one without a name")
+        return entries[0] if entries else None
+
+    async def _is_password(self, entry: Entry, password: bytes) -> bool:
+        """Whether an entry has this password; over a connection of its own."""
+        connection = await LdapConnection.open(self._address)
+        try:
+            return await connection.bind(entry.name, password)
+        finally:
+            connection.close()
+
+
+def address_of(config: Ldap.Config) -> Address:
+    """Where the server is; without TLS only on this machine, unless that is allowed.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+    parts = urllib.parse.urlsplit(config.url)
+    is_bare = not (parts.path.strip("/") or parts.query or parts.username or parts.password)
+    if parts.scheme not in PORTS or not parts.hostname or not is_bare:
+        raise ValueError("url is not like ldaps://ldap.example.com:636")
+    if parts.scheme == "ldap" and not is_local(parts.hostname) and not config.plaintext:
+        raise ValueError(f"{parts.hostname} is reached without TLS: use ldaps, or plaintext")
+    context = tls_context(config) if parts.scheme == "ldaps" else None
+    return Address(parts.hostname, parts.port or PORTS[parts.scheme], context)
