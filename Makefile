@@ -253,6 +253,10 @@ interop: build .make/dev .make/interop-python ## foreign clients of every langua
 crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
 	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
+# Tests of tables in an object store (tests/pipeline/test_store.py) are skipped where moto is not installed.
+.make/moto: .make/venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --target $@ 'moto[server]>=5.1'
+
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under copies to Delta and MQTT (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 

@@ -87,7 +87,7 @@ def main() -> int:
             watcher.close()
         spark.stop()
         if options.picture:
-            plot(pipeline.tables / "load", options.picture)
+            plot(pipeline.table("load").path, options.picture)
         tables = {name: read(pipeline, name) for name in ("bronze", "silver", "quarantine", "load")}
     print(f"\nsent {sent}; " + ", ".join(f"{name} {len(rows)}" for name, rows in tables.items()))
     print(tables["load"].sort_values(["window_start", "machine"]).tail(16).to_string(index=False))
@@ -97,7 +97,7 @@ def main() -> int:
 
 def read(pipeline: Pipeline, table: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 -- pandas
     """A table as pandas has it."""
-    return deltalake.DeltaTable(pipeline.tables / table).to_pandas()
+    return deltalake.DeltaTable(pipeline.table(table).path).to_pandas()
 
 
 if __name__ == "__main__":

@@ -254,6 +254,8 @@ def bare(kind: Kind) -> tuple[Kind, tuple[object, ...]]:
 def has_shape(kind: Kind, value: object) -> bool:
     """Whether a raw value could be of this kind at all."""
     plain, _ = bare(kind)
+    if wrapper(plain):
+        return isinstance(value, str)
     if dataclasses.is_dataclass(plain):
         return isinstance(value, dict)
     if is_array(plain):
@@ -275,7 +277,7 @@ def is_array(kind: Kind) -> bool:
 def shape_name(kind: Kind) -> str:
     """What a user calls this kind."""
     plain, _ = bare(kind)
-    if dataclasses.is_dataclass(plain):
+    if dataclasses.is_dataclass(plain) and not wrapper(plain):
         return "a table"
     names: dict[Any, str] = {
         bool: "true or false",

@@ -79,6 +79,11 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
         ("[silver]", "[slver]", 'did you mean "silver"?'),
         (
             "[silver]",
+            '[spark]\nremote = "sc://host"\n[silver]',
+            "spark.remote: 'sc://host': a pipeline does not run through Spark Connect (ADR 0061);",
+        ),
+        (
+            "[silver]",
             '[silver]\ndecode = "protobuf"',
             "silver.message: decode = protobuf needs",
         ),

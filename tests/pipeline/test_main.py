@@ -265,6 +265,7 @@ def test_a_pipeline_runs_on_the_spark_that_it_names(
     [
         (["--conf", "executor=4g"], "--conf: 'executor=4g' is not a setting"),
         (["--master", "there"], "--master: 'there' is not a master"),
+        (["--remote", "sc://host"], "--remote: 'sc://host': a pipeline does not run through Spark"),
     ],
 )
 def test_an_option_of_spark_that_is_wrong_is_named(

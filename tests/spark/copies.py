@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mqttcore.pipeline.locations import located
 from mqttcore.pipeline.runner import read_batch
 from mqttcore.pipeline.tables import DeltaTable
 
@@ -64,7 +65,7 @@ def start(spark: SparkSession, places: Places, *, once: bool) -> list[StreamingQ
     table = DeltaTable(places.table)
 
     def append(frame: DataFrame, number: int) -> None:
-        table.append(frame, read_batch("table", places.checkpoint("table"), number))
+        table.append(frame, read_batch("table", located(places.checkpoint("table"), {}), number))
         print("batch", number, flush=True)
 
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": "0 seconds"}

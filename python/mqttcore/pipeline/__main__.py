@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from mqttcore.errors import ConfigError, MqttError
-from mqttcore.pipeline.config import Pipeline, check_master, check_setting, load
+from mqttcore.pipeline.config import Pipeline, check_master, check_remote, check_setting, load
 from mqttcore.pipeline.declarative import emit
 from mqttcore.pipeline.definitions import naming_places
 from mqttcore.pipeline.progress import JsonLines
@@ -68,6 +68,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--explain", action="store_true", help="print Spark's plans, write nothing")
     made.add_argument("--master", help="Spark that runs it, instead of `master` of [spark]")
     made.add_argument(
+        "--remote", metavar="URL", help="refused: a pipeline does not run through Spark Connect"
+    )
+    made.add_argument(
         "--conf",
         action="append",
         default=[],
@@ -107,7 +110,7 @@ def emission_parser() -> argparse.ArgumentParser:
 
 def run_or_show(options: argparse.Namespace) -> None:
     """Runs a pipeline, or says what it would do."""
-    pipeline = with_spark(load(options.file), options.master, options.conf)
+    pipeline = with_spark(load(options.file), options.master, options.conf, options.remote)
     with naming_places(options.file):
         if options.dry_run or options.explain:
             show(pipeline, explain=options.explain)
@@ -115,7 +118,9 @@ def run_or_show(options: argparse.Namespace) -> None:
             start(pipeline, options)
 
 
-def with_spark(pipeline: Pipeline, master: str | None, conf: Sequence[str]) -> Pipeline:
+def with_spark(
+    pipeline: Pipeline, master: str | None, conf: Sequence[str], remote: str | None = None
+) -> Pipeline:
     """The same on the Spark that the command line names.
 
     Raises:
@@ -124,6 +129,7 @@ def with_spark(pipeline: Pipeline, master: str | None, conf: Sequence[str]) -> P
     for option, check, values in (
         ("--master", check_master, [master] if master is not None else []),
         ("--conf", check_setting, conf),
+        ("--remote", check_remote, [remote] if remote is not None else []),
     ):
         for value in values:
             try:
@@ -187,7 +193,7 @@ def show(pipeline: Pipeline, *, explain: bool) -> None:
                     print(f"table {name}, of the rows of a batch")
                     table.explain()
                 continue
-            print(f"  table {pipeline.tables / name} ({pipeline.format})")
+            print(f"  table {pipeline.table(name)} ({pipeline.format})")
             for column in table.schema:
                 new = "  (new)" if column.name in added.get(name, ()) else ""
                 print(f"    {column.name:20} {column.dataType.simpleString()}{new}")

@@ -222,7 +222,7 @@ class BatchWriter:
         after_us = seen.before(own)
         if after_us is not None and (up_to_us is None or up_to_us < after_us):
             raise PipelineError(
-                f"{table.path}: has windows of which silver has no rows: the two tables do not"
+                f"{table.place}: has windows of which silver has no rows: the two tables do not"
                 f" belong together. Restore both, or remove {gold.name}: it is computed from silver"
             )
         if up_to_us == after_us and seen.number is not None:

@@ -2,7 +2,7 @@
 
 ```toml
 name = "factory"
-tables = "tables"            # a folder; relative to this file
+tables = "tables"            # a folder, relative to this file, or a URI: "s3a://bucket/factory"
 trigger = "2 seconds"
 
 [source]
@@ -38,11 +38,15 @@ packages = ["org.apache.spark:spark-avro_2.13:4.2.0"]
 conf = ["spark.executor.memory=4g"]
 ```
 
+Tables in an object store need no jar. ``storage`` names the options of the store, as
+``AWS_ENDPOINT_URL=https://host``; what it does not name is taken from the environment, and secrets
+belong there.
+
 Conditions, columns and topics are Spark SQL over the columns of their table.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -51,6 +55,7 @@ from mqttcore.config.checks import place_of, raise_faults
 from mqttcore.config.reading import read_file
 from mqttcore.config.values import Filter
 from mqttcore.errors import PipelineError
+from mqttcore.pipeline.locations import Location, check_location, located
 from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
@@ -111,6 +116,12 @@ def check_setting(text: str) -> None:
         raise ValueError(f"{text!r} is not a setting")
 
 
+def check_option(text: str) -> None:
+    """Refuses what is no option of an object store."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*=.*", text):
+        raise ValueError("is not an option")  # it may have a secret
+
+
 def check_memory(text: str) -> None:
     """Refuses what Spark does not take for a size."""
     if not re.fullmatch(r"[1-9]\d*[mg]", text):
@@ -123,6 +134,11 @@ def check_master(text: str) -> None:
         raise ValueError(f"{text!r} is not a master")
 
 
+def check_remote(text: str) -> None:
+    """Refuses Spark Connect: it runs the function that writes a batch in the server, not here."""
+    raise ValueError(f"{text!r}: a pipeline does not run through Spark Connect (ADR 0061)")
+
+
 def check_text(text: str) -> None:
     """Refuses nothing where something is needed."""
     if not text.strip():
@@ -133,10 +149,15 @@ Name = Annotated[str, Parsed(check_name, NAMES)]
 Duration = Annotated[str, Parsed(check_duration, UNITS)]
 Trigger = Annotated[str, Parsed(check_trigger, f"available_now, or {UNITS}")]
 Setting = Annotated[str, Parsed(check_setting, "a setting of Spark, as spark.executor.memory=4g")]
+Option = Annotated[
+    str, Parsed(check_option, "an option of delta-rs, as AWS_ENDPOINT_URL=https://host")
+]
+Place = Annotated[Location, Parsed(check_location, "a folder, or a URI as s3a://bucket/folder")]
 Memory = Annotated[str, Parsed(check_memory, "a size, as 512m or 2g")]
 Master = Annotated[
     str, Parsed(check_master, "local[*,4], spark://host:port, k8s://https://host:port, yarn")
 ]
+Remote = Annotated[str, Parsed(check_remote, "master, with the address of the cluster")]
 Sql = Annotated[str, Parsed(check_text, "a Spark SQL expression")]
 
 
@@ -275,6 +296,9 @@ class Spark:
 
     master: Master = "local[*,4]"
     """A task that fails is tried again: with ``local[*]`` it would end the query."""
+    remote: Remote | None = None
+    """Refused: a Spark Connect server runs the function of a batch on its own machine, without the
+    lock, the supervisor and the progress of the pipeline."""
     memory: Memory = "1g"
     """Of the driver."""
     packages: tuple[Sql, ...] = ()
@@ -296,15 +320,32 @@ class Pipeline:
     name: Name
     source: Source
     silver: Silver
-    tables: Path = Path("tables")
-    checkpoints: Path | None = None
-    """``_checkpoints`` in the folder of the tables unless said otherwise."""
+    tables: Place | Path = Path("tables")
+    """A folder, or a URI of an object store; executors reach it, too."""
+    checkpoints: Place | Path | None = None
+    """``_checkpoints`` in the folder of the tables unless said otherwise. In an object store, Spark
+    needs the jar of that store for it."""
+    storage: tuple[Option, ...] = ()
+    """Options of the object store. The environment, of executors too, has the others."""
     format: Literal["delta", "parquet"] = "delta"
     trigger: Trigger = "2 seconds"
     spark: Spark = Spark()
     bronze: Bronze = Bronze()
     gold: tuple[Gold, ...] = ()
     alerts: tuple[Alert, ...] = ()
+
+    def table(self, name: str) -> Location:
+        """Where a table is."""
+        return located(self.tables, self._options()) / name
+
+    def checkpoint(self) -> Location:
+        """Where the checkpoint of the query is."""
+        default = self.tables / "_checkpoints"
+        return located(self.checkpoints or default, self._options())
+
+    def _options(self) -> dict[str, str]:
+        parts = (option.partition("=") for option in self.storage)
+        return {name: value for name, _, value in parts}
 
 
 def load(path: Path | str) -> Pipeline:
@@ -321,8 +362,33 @@ def load(path: Path | str) -> Pipeline:
             check_source(pipeline.source, root, faults)
             check_names(pipeline, root, faults)
             check_silver(pipeline.silver, root, faults)
+            check_places(pipeline, root, faults)
     raise_faults(faults)
-    return cast(Pipeline, pipeline)
+    pipeline, folder = cast(Pipeline, pipeline), Path(path).parent
+    return replace(
+        pipeline,
+        tables=beside(folder, pipeline.tables),
+        checkpoints=beside(folder, pipeline.checkpoints) if pipeline.checkpoints else None,
+    )
+
+
+def beside(folder: Path, place: Location | Path) -> Location | Path:
+    """A place that the file in ``folder`` names."""
+    if isinstance(place, Location) and not place.is_remote:
+        return folder / place.path
+    return place
+
+
+def check_places(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
+    """Parquet tables are folders: a commit of theirs is a rename."""
+    if located(pipeline.tables, {}).is_remote and pipeline.format == "parquet":
+        what = "Parquet tables are folders: an object store has no rename"
+        cure = 'take format = "delta", whose tables are Parquet files with a log'
+        faults.add(place_of(root, "format"), "format", what, cure)
+    remote = located(pipeline.checkpoints or pipeline.tables, {}).is_remote
+    if pipeline.storage and not (remote or located(pipeline.tables, {}).is_remote):
+        what = "has no effect: neither tables nor checkpoints are in an object store"
+        faults.add(place_of(root, "storage"), "storage", what)
 
 
 def check_source(source: Source, root: Entry, faults: Faults) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mqttcore.pipeline.definitions import Definition, Found
 from mqttcore.pipeline.files import replace_file, sync_path
+from mqttcore.pipeline.locations import Location
 from mqttcore.pipeline.table_files import (
     arrow_schema,
     overlaps,
@@ -91,7 +92,7 @@ class ParquetTable:
         fresh = self.path / f"_{name}"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        written = write_all(rows, fresh, None)
+        written = write_all(rows, Location(str(fresh.absolute())), None)
         for number, file in enumerate(written):
             (fresh / file.path).rename(self.path / f"{name}-{number:05}.parquet")
         fresh.rmdir()

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqttcore.errors import EndpointError, PipelineError
@@ -15,6 +14,7 @@ from mqttcore.pipeline.batches import BatchWriter, Written
 from mqttcore.pipeline.config import Pipeline
 from mqttcore.pipeline.definitions import definition_of
 from mqttcore.pipeline.files import locked
+from mqttcore.pipeline.locations import Location
 from mqttcore.pipeline.parquet_table import ParquetTable
 from mqttcore.pipeline.progress import Reporter, telling
 from mqttcore.pipeline.stages import messages, tables
@@ -42,10 +42,10 @@ TIDY_BATCHES = 100
 
 def open_table(pipeline: Pipeline, name: str) -> PipelineTable:
     """A table of a pipeline, which need not exist."""
-    path, definition = pipeline.tables / name, definition_of(pipeline, name)
+    place, definition = pipeline.table(name), definition_of(pipeline, name)
     if pipeline.format == "parquet":
-        return ParquetTable(path, definition=definition)
-    return DeltaTable(path, partitioned=name == "bronze", definition=definition)
+        return ParquetTable(place.path, definition=definition)
+    return DeltaTable(place, partitioned=name == "bronze", definition=definition)
 
 
 class Runner:
@@ -72,7 +72,7 @@ class Runner:
         """Each start of the query, the last one at the end."""
         self._spark = spark
         self._reporter = reporter
-        self._folder = pipeline.checkpoints or pipeline.tables / "_checkpoints"
+        self._folder = pipeline.checkpoint()
         self._checkpoint = self._folder / "query"
         self._writer = BatchWriter(pipeline, partial(open_table, pipeline))
         self._written: dict[int, Written] = {}
@@ -88,7 +88,9 @@ class Runner:
         """
         self._is_once = once
         busy = "another pipeline uses this folder; stop it first"
-        self._open.enter_context(locked(self._folder, busy))
+        if not self._folder.is_remote:
+            # tables of an object store refuse a second writer themselves: see ADR 0061
+            self._open.enter_context(locked(self._folder.path, busy))
         self._writer.adopt(self._made)
         self._open.callback(self._tell_hold)
         if self._reporter is not None:
@@ -196,16 +198,16 @@ def is_at_work(query: "StreamingQuery") -> bool:
     return query.isActive and bool(query.status["isTriggerActive"])
 
 
-def read_batch(name: str, checkpoint: Path, number: int) -> Batch:
+def read_batch(name: str, checkpoint: Location, number: int) -> Batch:
     """What Spark planned for a batch, as it noted before the batch ran."""
-    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    query = json.loads(checkpoint.read_text("metadata"))["id"]
     planned = read_offset(checkpoint, number)
     before = read_offset(checkpoint, number - 1) if number else UNRESOLVED
     end, starts = split_start(before, planned)
     return Batch(name=name, query=query, number=number, starts=starts, ends=end.ends)
 
 
-def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
+def read_offset(checkpoint: Location, number: int) -> dict[str, Any]:
     """The source's offset behind a batch."""
     try:
         offset: dict[str, Any] = read_offsets(checkpoint, number)[0]
@@ -214,7 +216,7 @@ def read_offset(checkpoint: Path, number: int) -> dict[str, Any]:
     return offset
 
 
-def done_ends(checkpoint: Path, epoch: str) -> Iterator[tuple[int, ...]]:
+def done_ends(checkpoint: Location, epoch: str) -> Iterator[tuple[int, ...]]:
     """The offsets at which a query continues, if they are known and of this epoch of the stream."""
     for value in done_offsets(checkpoint):
         offset = SourceOffset.parse(value)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqttcore.pipeline.files import sync_path
+from mqttcore.pipeline.locations import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +22,7 @@ __all__ = [
     "PARTITION",
     "arrow_schema",
     "overlaps",
+    "remote_rows_between",
     "rows_between",
     "statistics",
     "times_of",
@@ -35,13 +37,13 @@ MOMENT_US = 1_000
 """Other writers of Delta cut times of statistics to milliseconds."""
 
 
-def write_all(rows: "DataFrame", folder: Path, partition: str | None) -> "list[Row]":
+def write_all(rows: "DataFrame", folder: Location, partition: str | None) -> "list[Row]":
     """Has the executors write files into ``folder``; a row of `WRITTEN` for each."""
-    return rows.mapInArrow(partial(write_files, str(folder), partition), WRITTEN).collect()
+    return rows.mapInArrow(partial(write_files, folder, partition), WRITTEN).collect()
 
 
 def write_files(
-    folder: str, partition: str | None, batches: "Iterable[pa.RecordBatch]"
+    folder: Location, partition: str | None, batches: "Iterable[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
     """Runs in an executor: one file for the rows of the task, or one a ``day``; reports each."""
     import pyarrow as pa
@@ -51,7 +53,7 @@ def write_files(
         for batch in batches:
             for day, rows in split(batch, partition):
                 if day not in files:
-                    file = File(Path(folder), day, rows.schema)
+                    file = File(folder, day, rows.schema)
                     files[day] = stack.enter_context(contextlib.closing(file))
                 files[day].write(rows)
     reports = [file.report() for file in files.values()]
@@ -77,16 +79,20 @@ def split(batch: "pa.RecordBatch", partition: str | None) -> "Iterator[tuple[str
 class File:
     """A Parquet file of a table, under a name that no other attempt has."""
 
-    def __init__(self, table: Path, day: str, schema: "pa.Schema") -> None:
+    def __init__(self, table: Location, day: str, schema: "pa.Schema") -> None:
         """Begins a file below the folder ``table``."""
         import pyarrow.parquet as pq
 
         self.day = day
         name = f"part-{uuid.uuid4()}.parquet"
         self.relative = f"{PARTITION}={day}/{name}" if day else name
-        self.path = table / self.relative
-        self.path.parent.mkdir(exist_ok=True)
-        self._writer = pq.ParquetWriter(self.path, schema, compression="zstd")
+        self._files = table.filesystem() if table.is_remote else None
+        self._path = self.relative if table.is_remote else str(table / self.relative)
+        if not table.is_remote:
+            Path(self._path).parent.mkdir(exist_ok=True)
+        self._writer = pq.ParquetWriter(
+            self._path, schema, compression="zstd", filesystem=self._files
+        )
 
     def write(self, rows: "pa.RecordBatch") -> None:
         """Adds rows."""
@@ -95,21 +101,28 @@ class File:
     def close(self) -> None:
         """Ends the file and has it on the disk."""
         self._writer.close()
-        sync_path(self.path)
-        sync_path(self.path.parent)
+        if self._files is None:
+            sync_path(Path(self._path))
+            sync_path(Path(self._path).parent)
 
     def report(self) -> dict[str, object]:
         """One row of `WRITTEN`."""
         import pyarrow.parquet as pq
 
-        footer = pq.read_metadata(self.path)
+        footer = pq.read_metadata(self._path, filesystem=self._files)
         return {
             "path": self.relative,
-            "size": self.path.stat().st_size,
+            "size": self._size(),
             "rows": footer.num_rows,
             "day": self.day,
             "stats": json.dumps(statistics(footer)),
         }
+
+    def _size(self) -> int:
+        if self._files is None:
+            return Path(self._path).stat().st_size
+        size: int = self._files.get_file_info(self._path).size
+        return size
 
 
 def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
@@ -199,6 +212,60 @@ def rows_between(
     if until_us is not None:
         rows = rows.where(f.col(column) < f.timestamp_micros(f.lit(until_us)))
     return rows
+
+
+def remote_rows_between(
+    like: "DataFrame",
+    folder: Location,
+    files: Sequence[str],
+    column: str,
+    *,
+    since_us: int | None,
+    until_us: int | None,
+) -> "DataFrame":
+    """The same of files of an object store, which executors read without a jar.
+
+    ``files``: their paths below ``folder``.
+    """
+    spark = like.sparkSession
+    if not files:
+        return spark.createDataFrame([], like.schema)
+    names = spark.createDataFrame([(file,) for file in files], "path string")
+    wanted = partial(
+        read_files,
+        folder,
+        arrow_schema(like).serialize().to_pybytes(),
+        (column, since_us, until_us),
+    )
+    return names.repartition(len(files)).mapInArrow(wanted, like.schema)
+
+
+def read_files(
+    folder: Location,
+    schema: bytes,
+    times: tuple[str, int | None, int | None],
+    batches: "Iterable[pa.RecordBatch]",
+) -> "Iterator[pa.RecordBatch]":
+    """Runs in an executor: the rows of files whose column is in a time ``[since, until)``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    wanted = pa.ipc.read_schema(pa.py_buffer(schema))
+    column, since_us, until_us = times
+    condition = pc.scalar(True)
+    for bound_us, holds in ((since_us, pc.greater_equal), (until_us, pc.less)):
+        if bound_us is not None:
+            bound_at = pa.scalar(bound_us, pa.timestamp("us", tz="UTC"))
+            condition &= holds(ds.field(column), bound_at)
+    for batch in batches:
+        files = ds.dataset(
+            batch["path"].to_pylist(),
+            schema=wanted,
+            format="parquet",
+            filesystem=folder.filesystem(),
+        )
+        yield from files.to_batches(filter=condition)
 
 
 def arrow_schema(rows: "DataFrame") -> "pa.Schema":

@@ -9,6 +9,7 @@ repeat. With a batch, a table keeps the watermark up to which it is complete, an
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.definitions import Definition, Found
 from mqttcore.pipeline.files import sync_path
+from mqttcore.pipeline.locations import Location, located
 from mqttcore.pipeline.table_files import (
     PARTITION,
     arrow_schema,
     overlaps,
+    remote_rows_between,
     rows_between,
     unix_us,
     write_all,
@@ -74,8 +77,6 @@ class Seen:
 class PipelineTable(Protocol):
     """Takes each batch once."""
 
-    path: Path
-
     @property
     def place(self) -> str:
         """Where the table is, for errors."""
@@ -126,11 +127,11 @@ class PipelineTable(Protocol):
         """Makes few large files of many small ones, where that can be done under readers."""
 
 
-def is_next(table: Path, batch: Batch, last: int | None, ends: Sequence[int] | None) -> bool:
+def is_next(table: object, batch: Batch, last: int | None, ends: Sequence[int] | None) -> bool:
     """Whether ``batch`` is new to a table.
 
     Args:
-        table: Its folder, for the error.
+        table: Where it is, for the error.
         batch: What comes.
         last: Number of the last batch of this query id in the table; None without a batch.
         ends: How far the table has the source; None: nothing yet.
@@ -168,25 +169,32 @@ class DeltaTable:
     """
 
     def __init__(
-        self, path: Path, *, partitioned: bool = False, definition: Definition | None = None
+        self,
+        path: Path | Location,
+        *,
+        partitioned: bool = False,
+        definition: Definition | None = None,
     ) -> None:
         """A table in the folder ``path``; ``partitioned``: by the rows' column ``day``."""
-        self.path = path
+        self.location = located(path, {}) if isinstance(path, Path) else path
         self.partitioned = partitioned
         self._definition = definition or {}
 
     @property
     def place(self) -> str:
         """See `PipelineTable.place`."""
-        return str(self.path)
+        return str(self.location)
+
+    @property
+    def path(self) -> Path:
+        """Its folder; only of a table that is not in an object store."""
+        return self.location.path
 
     def found(self) -> Found | None:
         """See `PipelineTable.found`."""
-        import deltalake
-
-        if not deltalake.DeltaTable.is_deltatable(self.place):
+        table = self._open()
+        if table is None:
             return None
-        table = deltalake.DeltaTable(self.path)
         kept = table.metadata().configuration.get(DEFINITION)
         return Found(
             columns=types_of(table.schema()),
@@ -205,7 +213,7 @@ class DeltaTable:
         import deltalake
         import pyarrow as pa
 
-        table = deltalake.DeltaTable(self.path)
+        table = self._made(rows)
         if added:
             # rows that the table has are null there
             fields = [arrow_schema(rows).field(name).with_nullable(True) for name in added]
@@ -219,22 +227,19 @@ class DeltaTable:
 
     def seen(self, batch: Batch) -> Seen:
         """See `PipelineTable.seen`."""
-        import deltalake
-
-        if not deltalake.DeltaTable.is_deltatable(str(self.path)):
-            return Seen()
-        return seen_of(deltalake.DeltaTable(self.path), batch)
+        table = self._open()
+        return Seen() if table is None else seen_of(table, batch)
 
     def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
         """See `PipelineTable.append`."""
         import deltalake
 
-        table = self._open(rows)
+        table = self._made(rows)
         seen = seen_of(table, batch)
-        if not is_next(self.path, batch, seen.number, seen.ends):
+        if not is_next(self.place, batch, seen.number, seen.ends):
             return None
         partition = PARTITION if self.partitioned else None
-        written = write_all(rows, self.path, partition)
+        written = write_all(rows, self.location, partition)
         versions = {batch.query: batch.number, f"{batch.name}/{MARK}": mark_us}
         versions |= {f"{batch.name}/{MARK}_before": seen.mark_us}
         versions |= {f"{batch.name}/{place}": end for place, end in enumerate(batch.ends)}
@@ -250,25 +255,25 @@ class DeltaTable:
             partition_by=[PARTITION] if partition else None,
             commit_properties=deltalake.CommitProperties(app_transactions=noted),
         )
-        table.update_incremental()
-        sync_path(self.path / "_delta_log" / f"{table.version():020}.json")
-        sync_path(self.path / "_delta_log")
+        if not self.location.is_remote:
+            table.update_incremental()
+            sync_path(self.path / "_delta_log" / f"{table.version():020}.json")
+            sync_path(self.path / "_delta_log")
         return sum(int(file.rows) for file in written)
 
     def tidy(self) -> None:
         """Also removes files of no version of the last week, as those of batches that died."""
-        import deltalake
         from deltalake.exceptions import DeltaError
 
-        if not deltalake.DeltaTable.is_deltatable(str(self.path)):
+        table = self._open()
+        if table is None:
             return
-        table = deltalake.DeltaTable(self.path)
         try:
             table.optimize.compact()
             table.vacuum(dry_run=False, full=True)
         except DeltaError as error:
             # another writer changed the table; the next run tries again
-            logging.getLogger(__name__).warning("%s: compaction failed: %s", self.path, error)
+            logging.getLogger(__name__).warning("%s: compaction failed: %s", self.place, error)
 
     def rows(
         self,
@@ -280,14 +285,18 @@ class DeltaTable:
         before: Batch | None = None,
     ) -> "DataFrame":
         """See `PipelineTable.rows`."""
-        import deltalake
-
-        files: list[Path] = []
-        if deltalake.DeltaTable.is_deltatable(str(self.path)):
-            for path, times in times_in(deltalake.DeltaTable(self.path), column):
-                if overlaps(times, since_us, until_us):
-                    files.append(self.path / path)
-        return rows_between(like, files, column, since_us=since_us, until_us=until_us)
+        table = self._open()
+        files = [
+            path
+            for path, times in (times_in(table, column) if table is not None else ())
+            if overlaps(times, since_us, until_us)
+        ]
+        if self.location.is_remote:
+            return remote_rows_between(
+                like, self.location, files, column, since_us=since_us, until_us=until_us
+            )
+        paths = [self.path / file for file in files]
+        return rows_between(like, paths, column, since_us=since_us, until_us=until_us)
 
     def _added(self, file: "Row") -> "AddAction":
         """What the table's log says of one file."""
@@ -297,20 +306,32 @@ class DeltaTable:
             path=file.path,
             size=file.size,
             partition_values={PARTITION: file.day} if self.partitioned else {},
-            modification_time=(self.path / file.path).stat().st_mtime_ns // 1_000_000,
+            modification_time=time.time_ns() // 1_000_000,
             data_change=True,
             stats=file.stats,
         )
 
-    def _open(self, rows: "DataFrame") -> "deltalake.DeltaTable":
+    def _open(self) -> "deltalake.DeltaTable | None":
+        """Returns the table; None if it does not exist."""
+        import deltalake
+
+        options = dict(self.location.options)
+        if not deltalake.DeltaTable.is_deltatable(self.place, options):
+            return None
+        return deltalake.DeltaTable(self.place, storage_options=options)
+
+    def _made(self, rows: "DataFrame") -> "deltalake.DeltaTable":
         """Returns the table; creates it with the columns of ``rows`` if it does not exist."""
         import deltalake
 
-        if deltalake.DeltaTable.is_deltatable(str(self.path)):
-            return deltalake.DeltaTable(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        table = self._open()
+        if table is not None:
+            return table
+        if not self.location.is_remote:
+            self.path.mkdir(parents=True, exist_ok=True)
         return deltalake.DeltaTable.create(
-            self.path,
+            self.place,
+            storage_options=dict(self.location.options),
             schema=arrow_schema(rows),
             partition_by=[PARTITION] if self.partitioned else None,
             configuration=self._properties(),

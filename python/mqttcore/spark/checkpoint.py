@@ -2,40 +2,62 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["done_offsets", "newest_offsets", "read_offsets"]
+__all__ = ["Checkpoint", "done_offsets", "newest_offsets", "read_offsets"]
 
 
-def read_offsets(checkpoint: Path, number: int) -> list[Any]:
+class Checkpoint(Protocol):
+    """A checkpoint that is not a folder of this machine."""
+
+    def read_text(self, name: str) -> str:
+        """The text of a file of it."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder of it."""
+
+
+def read_offsets(checkpoint: "Path | Checkpoint", number: int) -> list[Any]:
     """How far each source is read behind a batch, in the order of the query's sources.
 
     Raises:
         ValueError: the file is not there, or it is another one.
     """
-    path = checkpoint / "offsets" / str(number)
+    name = f"offsets/{number}"
     try:
         # a version, Spark's own settings, then a line a source; "-" is one without an offset
-        _, _, first, *more = path.read_text().splitlines()
+        _, _, first, *more = text_of(checkpoint, name).splitlines()
         return [None if line == "-" else json.loads(line) for line in (first, *more)]
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: does not hold the offsets of batch {number}") from error
+        raise ValueError(
+            f"{checkpoint}/{name}: does not hold the offsets of batch {number}"
+        ) from error
 
 
-def newest_offsets(checkpoint: Path) -> list[Any]:
+def text_of(checkpoint: "Path | Checkpoint", name: str) -> str:
+    """The text of a file."""
+    if isinstance(checkpoint, Path):
+        return (checkpoint / name).read_text()
+    return checkpoint.read_text(name)
+
+
+def newest_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
     """The same for the batch that was planned last; nothing where there is none to be seen."""
     return offsets_of_newest(checkpoint, "offsets")
 
 
-def done_offsets(checkpoint: Path) -> list[Any]:
+def done_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
     """The same for the last batch that is done with."""
     return offsets_of_newest(checkpoint, "commits")
 
 
-def offsets_of_newest(checkpoint: Path, log: str) -> list[Any]:
+def offsets_of_newest(checkpoint: "Path | Checkpoint", log: str) -> list[Any]:
     """The offsets behind the last batch that one of the checkpoint's logs names."""
     try:
-        names = [path.name for path in (checkpoint / log).iterdir()]
+        if isinstance(checkpoint, Path):
+            names = [path.name for path in (checkpoint / log).iterdir()]
+        else:
+            names = checkpoint.names(log)
     except OSError:
         return []
     numbers = [int(name) for name in names if name.isdigit()]
