@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import Broker
@@ -15,6 +17,7 @@ from mqttcore.auth.http import Http
 from mqttcore.config import Listener
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
+from tests.http_service import HttpService, Request, http_service, reply
 from tests.wire import Wire, connect
 
 LISTENER = Listener(address="127.0.0.1:0")
@@ -67,3 +70,47 @@ def test_a_server_that_hangs_delays_only_its_own_logins(
 
     assert 0x88 in codes
     assert codes <= {0x88, 0x89}
+
+
+@contextlib.contextmanager
+def accounts() -> Iterator[HttpService]:
+    """An HTTP service in a thread: everybody may log in, and publish on ``open/...``."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        is_allowed = request.path == "/login" or request.json["topic"].startswith("open/")
+        await reply(200, {"result": "allow" if is_allowed else "deny"})(request, writer)
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        manager = http_service(answer)
+        service = runner.run(manager.__aenter__())
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield service
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            runner.run(manager.__aexit__(None, None, None))
+
+
+def test_topics_are_decided_by_the_service_until_rights_are_invalidated(
+    start_broker: Callable[..., Broker],
+) -> None:
+    with accounts() as service:
+        config = Http.Config(url=service.url(), acl_url=service.url("/acl"), cache_s=60.0)
+        broker = start_broker(Http(config), listeners=(LISTENER,))
+        with Wire(broker.port) as client:
+            client.connect("c1", username="ann", password=b"red", reason=0)
+            codes = [client.publish(f"open/{n % 2}", qos=1).reason for n in range(6)]
+            assert codes == [0x10] * 6
+            assert [request.path for request in service.requests] == ["/login", "/acl", "/acl"]
+            assert client.publish("shut/1", qos=1).reason == 0x87
+            assert client.subscribe("#").reasons == (0x87,)
+
+            broker.invalidate(username="ann")
+            assert client.receive().reason == 0x98
+        with Wire(broker.port) as client:
+            client.connect("c1", username="ann", password=b"red", reason=0)
+
+    assert [request.path for request in service.requests].count("/login") == 2
