@@ -260,11 +260,12 @@ crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubl
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under copies to Delta and MQTT (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
-# What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it.
+# What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it, which takes the headers
+# of OpenSSL (Debian: apt-get install libssl-dev pkg-config).
 kafka: ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load
-	@$(MAKE) build .make/dev FEATURES=kafka
-	@cargo clippy -p mqttcore-streams -p mqttcore-bindings --features mqttcore-bindings/kafka --all-targets --quiet $(CARGO_ARGS) -- -D warnings
-	@cargo test -p mqttcore-streams --features kafka --quiet $(CARGO_ARGS) --test suite -- kafka
+	@$(MAKE) build .make/dev FEATURES=kafka-tls
+	@cargo clippy -p mqttcore-streams -p mqttcore-bindings --features mqttcore-bindings/kafka-tls --all-targets --quiet $(CARGO_ARGS) -- -D warnings
+	@cargo test -p mqttcore-streams --features kafka-tls --quiet $(CARGO_ARGS) --test suite -- kafka
 	@$(BIN)/python -m pytest tests/kafka $(ARGS)
 	@$(BIN)/python -m tests.kafka.loss --kills $(KILLS) --seed $(SEED)
 

@@ -52,6 +52,7 @@ __all__ = [
     "encode_packet",
     "grant_allows",
     "has_kafka",
+    "has_kafka_tls",
     "has_streams",
     "hash_password",
     "make_certificates",
@@ -71,6 +72,7 @@ __all__ = [
 
 __version__: Final[str]
 has_kafka: Final[bool]
+has_kafka_tls: Final[bool]
 """Whether streams can have Kafka as their log: the build has the feature ``kafka``."""
 has_streams: Final[bool]
 """Whether the broker has streams and their HTTP endpoint: the build has the feature ``streams``.

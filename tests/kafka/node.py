@@ -45,6 +45,33 @@ class NodeError(Exception):
     """The node did not come up; the text is the end of what it said."""
 
 
+SECURE: Final = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURE://127.0.0.1:{secure}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512,PLAIN
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+listener.name.secure.scram-sha-256.sasl.jaas.config={jaas}.scram.ScramLoginModule required;
+listener.name.secure.scram-sha-512.sasl.jaas.config={jaas}.scram.ScramLoginModule required;
+listener.name.secure.plain.sasl.jaas.config={jaas}.plain.PlainLoginModule required \\
+  user_{user}="{password}";
+"""
+JAAS: Final = "org.apache.kafka.common.security"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What a second listener of a node demands: TLS, and this user by SCRAM or PLAIN."""
+
+    certificate: pathlib.Path
+    """Of the node: a PEM file, as `key` is."""
+    key: pathlib.Path
+    user: str = "mqttcore"
+    password: str = "correct-horse"  # noqa: S105 -- of a test
+
+
 @dataclass(slots=True)
 class Node:
     """A folder, and the node that uses it now."""
@@ -54,6 +81,14 @@ class Node:
     """Where clients connect; 0 until it was started first, then always the same."""
     heap: str = "512m"
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    security: Security | None = None
+    secure_port: int = 0
+    """Where clients with TLS connect."""
+
+    @property
+    def secure_servers(self) -> str:
+        """What clients with TLS are told."""
+        return f"127.0.0.1:{self.secure_port}"
 
     @property
     def servers(self) -> str:
@@ -105,11 +140,28 @@ class Node:
         logs = self.folder.absolute() / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port, controller = free_ports()
+        self.port, controller, self.secure_port = free_ports()
         text = SETTINGS.format(port=self.port, controller=controller, logs=logs)
+        users: list[str] = []
+        if (security := self.security) is not None:
+            keystore = self.folder.absolute() / "node.pem"
+            keystore.write_text(security.key.read_text() + security.certificate.read_text())
+            # the last value of a key counts
+            text += SECURE.format(
+                port=self.port,
+                controller=controller,
+                secure=self.secure_port,
+                keystore=keystore,
+                jaas=JAAS,
+                user=security.user,
+                password=security.password,
+            )
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                known = f"{mechanism}=[name={security.user},password={security.password}]"
+                users += ["--add-scram", known]
         draft = settings.with_suffix(".draft")
         draft.write_text(text, encoding="utf-8")
-        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(draft)]
+        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(draft), *users]
         try:
             done = subprocess.run(  # noqa: S603 -- our own command
                 self._command("kafka.tools.StorageTool", *arguments, heap="128m"),
@@ -173,9 +225,9 @@ def known_port(settings: pathlib.Path) -> int:
     return int(found[1]) if found else 0
 
 
-def free_ports() -> tuple[int, int]:
-    """Two ports that nobody uses now."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports() -> tuple[int, int, int]:
+    """Three ports that nobody uses now."""
+    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+        for each in (first, second, third):
+            each.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1], third.getsockname()[1]

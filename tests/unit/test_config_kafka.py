@@ -28,8 +28,9 @@ def write(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 @pytest.fixture
 def _with_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this build had Kafka."""
+    """As if this build had Kafka with TLS."""
     monkeypatch.setattr(module, "has_kafka", True)
+    monkeypatch.setattr(module, "has_kafka_tls", True)
 
 
 def faults(path: str) -> list[str]:
@@ -110,7 +111,7 @@ def test_every_fault_is_named_with_its_place(write: Write) -> None:
         "k.toml:12:15: kafka.queue_bytes: 1 is out of range; allowed: 1_048_576 to"
         " 1_099_511_627_776",
         "k.toml:13:1: kafka.acks: unknown key; allowed: compression, delivery_timeout_s,"
-        " linger_ms, queue_bytes, servers, start_deadline_s",
+        " linger_ms, queue_bytes, sasl, servers, start_deadline_s, tls",
     ]
 
 
@@ -175,3 +176,115 @@ def test_settings_of_python_code_are_checked_as_well() -> None:
 
     with pytest.raises(ConfigError, match="is not a host and port"):
         Settings(streams=(stream,), kafka=Kafka(servers=("kafka",)))
+
+
+SECURED = """\
+    [[streams]]
+    name = "plant"
+    filter = ["plant/#"]
+    log = "kafka"
+
+    [kafka]
+    servers = ["{server}:9092"]
+    [kafka.tls]
+    ca = "ca.pem"
+    [kafka.sasl]
+    mechanism = "{mechanism}"
+    username = "mqttcore"
+    password_file = "secret"
+"""
+
+
+def secret(text: str = "correct-horse\n", mode: int = 0o600) -> None:
+    """The files that `SECURED` names."""
+    pathlib.Path("ca.pem").touch()
+    pathlib.Path("secret").write_text(text, encoding="utf-8")
+    pathlib.Path("secret").chmod(mode)
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_a_user_of_kafka_has_a_password_in_a_file(write: Write) -> None:
+    path = write(SECURED.format(server="kafka-1", mechanism="SCRAM-SHA-512"))
+    secret()
+
+    kafka = load(path).kafka
+
+    assert kafka is not None
+    assert kafka.sasl is not None
+    assert kafka.tls is not None
+    assert (kafka.sasl.username, kafka.sasl.password) == ("mqttcore", "correct-horse")
+    assert (kafka.tls.ca, kafka.tls.certificate) == (pathlib.Path("ca.pem"), None)
+    assert "correct-horse" not in repr(kafka)
+
+
+@pytest.mark.usefixtures("_with_kafka")
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("", 0o600, "secret has no password"),
+        ("\n", 0o600, "secret has no password"),
+        ("pass", 0o604, "secret can be read by all users of this machine"),
+        (None, 0, "secret cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_without_a_secret_is_refused(
+    write: Write, text: str | None, mode: int, said: str
+) -> None:
+    path = write(SECURED.format(server="kafka-1", mechanism="PLAIN"))
+    pathlib.Path("ca.pem").touch()
+    if text is not None:
+        secret(text, mode)
+
+    [line] = faults(path)
+
+    allowed = "allowed: a file that only its owner can read"
+    assert line == f"k.toml:13:17: kafka.sasl.password_file: {said}; {allowed}"
+
+
+@pytest.mark.usefixtures("_with_kafka")
+@pytest.mark.parametrize(
+    ("server", "mechanism", "is_refused"),
+    [
+        ("kafka-1", "PLAIN", True),
+        ("127.0.0.1", "PLAIN", False),
+        ("kafka-1", "SCRAM-SHA-256", False),
+    ],
+)
+def test_a_password_is_not_sent_without_tls(
+    write: Write, server: str, mechanism: str, is_refused: bool
+) -> None:
+    text = SECURED.format(server=server, mechanism=mechanism)
+    path = write(text.replace('    [kafka.tls]\n    ca = "ca.pem"\n', ""))
+    secret()
+    if not is_refused:
+        assert load(path).kafka is not None
+        return
+
+    [line] = faults(path)
+
+    assert "kafka.sasl.mechanism: PLAIN sends the password as it is" in line
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_certificates_of_kafka_are_files_and_have_a_key(write: Write) -> None:
+    text = SECURED.format(server="kafka-1", mechanism="PLAIN")
+    path = write(text.replace("ca = ", "certificate = "))
+    secret()
+    pathlib.Path("ca.pem").unlink()
+
+    assert faults(path) == [
+        "k.toml:8:1: kafka.tls: certificate and key belong together",
+        "k.toml:9:15: kafka.tls.certificate: ca.pem is not a file",
+    ]
+
+
+def test_a_build_without_tls_says_so(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "has_kafka", True)
+    monkeypatch.setattr(module, "has_kafka_tls", False)
+    path = write(SECURED.format(server="kafka-1", mechanism="PLAIN"))
+    secret()
+
+    tls, sasl = faults(path)
+
+    assert "kafka.tls: this build of mqttcore has Kafka without TLS and SASL; make build" in tls
+    assert "kafka.sasl: this build of mqttcore has Kafka without TLS and SASL; make build" in sasl

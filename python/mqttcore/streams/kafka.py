@@ -1,11 +1,13 @@
 """The configuration of Kafka for streams with ``log = "kafka"``."""
 
+import pathlib
 import re
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from mqttcore._core import has_kafka
+from mqttcore._core import has_kafka, has_kafka_tls
 from mqttcore._schema import Faults, Parsed, Place, Range
 
 
@@ -26,8 +28,58 @@ Server = Annotated[str, Parsed(check_server, "host and port, as kafka-1.example.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTls:
+    """Encrypts the way to Kafka. Certificates of its nodes, and their host names, are verified."""
+
+    ca: pathlib.Path | None = None
+    """The CAs that issue certificates of the nodes, as a PEM file; None: those of the system."""
+    certificate: pathlib.Path | None = None
+    """A certificate of this broker, as a PEM file with its chain."""
+    key: pathlib.Path | None = None
+    """The private key of that certificate, as a PEM file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSasl:
+    """The user of Kafka that this broker is."""
+
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+    """How it proves that; PLAIN shows the password to Kafka."""
+    username: str
+    password_file: pathlib.Path
+    """A file with the password, which only its owner can read."""
+
+    @property
+    def password(self) -> str:
+        """The password.
+
+        Raises:
+            ValueError: the file cannot be read, others may read it, or it is empty.
+        """
+        return read_password(self.password_file)
+
+
+def read_password(path: pathlib.Path) -> str:
+    """The password in a file, without the end of its line.
+
+    Raises:
+        ValueError: the file cannot be read, others may read it, or it is empty.
+    """
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"{path} cannot be read: {why}") from error
+    if stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise ValueError(f"{path} can be read by all users of this machine")
+    if not text or "\0" in text:
+        raise ValueError(f"{path} has no password")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """The Kafka that streams with ``log = "kafka"`` go to. The way there is not encrypted."""
+    """The Kafka that streams with ``log = "kafka"`` go to."""
 
     servers: tuple[Server, ...]
     """Some of its nodes; the others are found by them."""
@@ -43,6 +95,10 @@ class Kafka:
     read; twice as much is refused."""
     start_deadline_s: Annotated[float, Range(0.1, 3_600)] = 15.0
     """A broker that cannot reach Kafka within this does not start."""
+    tls: KafkaTls | None = None
+    """None: the way there is not encrypted."""
+    sasl: KafkaSasl | None = None
+    """None: the broker has no user name there."""
 
     @property
     def addresses(self) -> str:
@@ -57,6 +113,52 @@ BUILD: Final = (
 )
 
 
+TLS_BUILD: Final = (
+    "this build of mqttcore has Kafka without TLS and SASL; make build FEATURES=kafka-tls has both"
+)
+
+
+def check_security(kafka: Kafka, place: Callable[[str], Place], faults: Faults) -> None:
+    """What ``[kafka.tls]`` and ``[kafka.sasl]`` demand."""
+    for name, table in (("kafka.tls", kafka.tls), ("kafka.sasl", kafka.sasl)):
+        if table is not None and has_kafka and not has_kafka_tls:
+            faults.add(place(name), name, TLS_BUILD)
+    if kafka.tls is not None:
+        check_certificates(kafka.tls, place, faults)
+    if kafka.sasl is not None:
+        check_user(kafka, kafka.sasl, place, faults)
+
+
+def check_certificates(tls: KafkaTls, place: Callable[[str], Place], faults: Faults) -> None:
+    """Files that are there, and a key for the certificate."""
+    if (tls.certificate is None) != (tls.key is None):
+        faults.add(place("kafka.tls"), "kafka.tls", "certificate and key belong together")
+    for name in ("ca", "certificate", "key"):
+        path: pathlib.Path | None = getattr(tls, name)
+        if path is not None and not path.is_file():
+            faults.add(place(f"kafka.tls.{name}"), f"kafka.tls.{name}", f"{path} is not a file")
+
+
+def check_user(
+    kafka: Kafka, sasl: KafkaSasl, place: Callable[[str], Place], faults: Faults
+) -> None:
+    """A password, and no way on which others read it."""
+    try:
+        read_password(sasl.password_file)
+    except ValueError as error:
+        key = "kafka.sasl.password_file"
+        faults.add(place(key), key, str(error), "allowed: a file that only its owner can read")
+    is_local = all(server.startswith(LOCAL) for server in kafka.servers)
+    if sasl.mechanism == "PLAIN" and kafka.tls is None and not is_local:
+        what = "PLAIN sends the password as it is, and the way to Kafka is not encrypted"
+        key = "kafka.sasl.mechanism"
+        faults.add(place(key), key, what, "allowed: with [kafka.tls], or a SCRAM mechanism")
+
+
+LOCAL: Final = ("127.", "localhost:", "[::1]:")
+"""How addresses of this machine begin."""
+
+
 def check_kafka(
     logs: Sequence[str], kafka: Kafka | None, place: Callable[[str], Place], faults: Faults
 ) -> None:
@@ -64,6 +166,8 @@ def check_kafka(
     named = [index for index, log in enumerate(logs) if log == "kafka"]
     if kafka is not None and not kafka.servers:
         faults.add(place("kafka.servers"), "kafka.servers", "there is none", "allowed: 1 or more")
+    if kafka is not None:
+        check_security(kafka, place, faults)
     if kafka is not None and not named:
         faults.add(place("kafka"), "kafka", "has no effect without a stream whose log is kafka")
     for index in named:

@@ -41,6 +41,11 @@ mod _core {
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const has_kafka: bool = cfg!(feature = "kafka");
 
+    /// Whether the way to Kafka can have TLS and SASL.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
+    const has_kafka_tls: bool = cfg!(feature = "kafka-tls");
+
     #[pymodule_export]
     use super::answers::grant_allows;
     #[pymodule_export]

@@ -1,5 +1,7 @@
 //! Converts `mqttcore.streams.settings.Kafka` and its streams to the engine's configuration.
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 
 #[cfg(feature = "kafka")]
@@ -20,18 +22,47 @@ pub(crate) struct KafkaFields {
     compression: String,
     queue_bytes: usize,
     start_deadline_s: f64,
+    tls: Option<TlsFields>,
+    sasl: Option<SaslFields>,
+}
+
+/// The fields of `mqttcore.streams.kafka.KafkaTls`.
+#[derive(FromPyObject)]
+#[cfg_attr(
+    not(feature = "kafka"),
+    expect(dead_code, reason = "read by builds with Kafka")
+)]
+pub(crate) struct TlsFields {
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// The fields of `mqttcore.streams.kafka.KafkaSasl`.
+#[derive(FromPyObject)]
+#[cfg_attr(
+    not(feature = "kafka"),
+    expect(dead_code, reason = "read by builds with Kafka")
+)]
+pub(crate) struct SaslFields {
+    mechanism: String,
+    username: String,
+    password: String,
 }
 
 #[cfg(feature = "kafka")]
 mod with {
+    use std::path::PathBuf;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use mqttcore_streams::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
+    use mqttcore_streams::kafka::{
+        Compression, KafkaClient, KafkaConfig, KafkaSasl, KafkaStream, KafkaTls, Security,
+    };
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
-    use super::KafkaFields;
+    use super::{KafkaFields, SaslFields, TlsFields};
     use crate::rows::streams::{StreamFields, stream_key};
 
     /// Converts the Kafka configuration of these streams; `None` without streams.
@@ -48,6 +79,7 @@ mod with {
             delivery_timeout: Duration::try_from_secs_f64(fields.delivery_timeout_s)?,
             linger: Duration::from_millis(fields.linger_ms),
             compression: compression(&fields.compression)?,
+            security: security(fields.tls, fields.sasl),
         };
         Ok(Some(KafkaConfig {
             streams: streams.iter().map(stream).collect::<PyResult<_>>()?,
@@ -64,6 +96,21 @@ mod with {
             partitions: fields.partitions,
             key: stream_key(&fields.key)?,
         })
+    }
+
+    fn security(tls: Option<TlsFields>, sasl: Option<SaslFields>) -> Security {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        Security {
+            tls: tls.map(|tls| KafkaTls {
+                ca: tls.ca.map(text),
+                identity: tls.certificate.map(text).zip(tls.key.map(text)),
+            }),
+            sasl: sasl.map(|sasl| KafkaSasl {
+                mechanism: sasl.mechanism,
+                username: sasl.username,
+                password: sasl.password,
+            }),
+        }
     }
 
     fn compression(name: &str) -> PyResult<Compression> {

@@ -16,6 +16,6 @@ pub use mqttcore_broker::{RecordOutcomes, RecordTicket as Ticket};
 pub use record::KafkaRecord;
 
 #[cfg(feature = "kafka")]
-pub use client::{Compression, KafkaClient};
+pub use client::{Compression, KafkaClient, KafkaSasl, KafkaTls, Security};
 
 pub(crate) use producer::KafkaProducer;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqttcore_broker::{Broker, StartError};
 use mqttcore_codec::{PropertiesBuf, Property, QoS, ReasonCode, Text};
-use mqttcore_streams::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream};
+use mqttcore_streams::kafka::{Compression, KafkaClient, KafkaConfig, KafkaStream, Security};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message, OwnedMessage};
@@ -39,6 +39,7 @@ fn client(servers: String) -> KafkaClient {
         delivery_timeout: DEADLINE,
         linger: Duration::from_millis(1),
         compression: Compression::Lz4,
+        security: Security::default(),
     }
 }
 

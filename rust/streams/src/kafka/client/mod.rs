@@ -1,5 +1,6 @@
 //! The Kafka client over librdkafka: one thread sends records, one handles delivery reports.
 
+mod problem;
 mod threads;
 mod topic_setup;
 
@@ -30,6 +31,75 @@ pub struct KafkaClient {
     pub linger: Duration,
     /// Compression of records on the wire and on Kafka's disks.
     pub compression: Compression,
+    /// TLS and SASL.
+    pub security: Security,
+}
+
+/// How the client and Kafka prove their identities.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Security {
+    /// Encrypts the connection.
+    pub tls: Option<KafkaTls>,
+    /// Proves the identity of this client.
+    pub sasl: Option<KafkaSasl>,
+}
+
+/// Certificates of the connection to Kafka, as PEM files.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct KafkaTls {
+    /// The CAs that issue certificates of Kafka's nodes; `None`: those of the system.
+    pub ca: Option<String>,
+    /// The certificate of this client and its key.
+    pub identity: Option<(String, String)>,
+}
+
+/// A user of Kafka.
+#[derive(Clone, Eq, PartialEq)]
+pub struct KafkaSasl {
+    /// Mechanism, as Kafka names it.
+    pub mechanism: String,
+    /// Name of the user.
+    pub username: String,
+    /// Secret of the user.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Security {
+    /// Leaves the password out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mechanism = self.sasl.as_ref().map(|sasl| &sasl.mechanism);
+        f.debug_struct("Security")
+            .field("tls", &self.tls)
+            .field("sasl", &mechanism)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Security {
+    /// The settings of librdkafka.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let protocol = match (&self.tls, &self.sasl) {
+            (None, None) => return Vec::new(),
+            (Some(_), None) => "ssl",
+            (None, Some(_)) => "sasl_plaintext",
+            (Some(_), Some(_)) => "sasl_ssl",
+        };
+        let mut settings = vec![("security.protocol", protocol.to_owned())];
+        if let Some(tls) = &self.tls {
+            let ca = tls.ca.clone();
+            settings.extend(ca.map(|ca| ("ssl.ca.location", ca)));
+            if let Some((certificate, key)) = tls.identity.clone() {
+                settings.push(("ssl.certificate.location", certificate));
+                settings.push(("ssl.key.location", key));
+            }
+        }
+        if let Some(sasl) = &self.sasl {
+            settings.push(("sasl.mechanism", sasl.mechanism.clone()));
+            settings.push(("sasl.username", sasl.username.clone()));
+            settings.push(("sasl.password", sasl.password.clone()));
+        }
+        settings
+    }
 }
 
 /// A compression codec of Kafka.
@@ -78,6 +148,9 @@ impl KafkaClient {
             .set("bootstrap.servers", &self.servers)
             .set("client.id", "mqttcore")
             .set("socket.keepalive.enable", "true");
+        for (name, value) in self.security.settings() {
+            config.set(name, value);
+        }
         config
     }
 
@@ -100,6 +173,16 @@ impl KafkaClient {
             // Retry soon: publishers wait for their acknowledgements.
             .set("reconnect.backoff.max.ms", "1000")
             .create_with_context(DeliveryReports(outcomes))
+    }
+
+    /// The error of a request that no node answered, with the reason if a node tells one.
+    fn without_answer(&self, error: &ClientError) -> KafkaError {
+        let reason = problem::problem(&self.config());
+        let why = reason.map_or_else(|| error.to_string(), |reason| format!("{error}: {reason}"));
+        KafkaError::Unreachable {
+            servers: self.servers.clone(),
+            why,
+        }
     }
 
     fn unreachable(&self, error: &dyn std::error::Error) -> KafkaError {

@@ -64,7 +64,7 @@ impl<'a> TopicSetup<'a> {
     fn topics(&self) -> Result<HashMap<String, Vec<u16>>, KafkaError> {
         let client = self.admin.inner();
         let metadata = client.fetch_metadata(None, self.left());
-        let metadata = metadata.map_err(|error| self.client.unreachable(&error))?;
+        let metadata = metadata.map_err(|error| self.client.without_answer(&error))?;
         let topics = metadata.topics().iter();
         Ok(topics
             .map(|topic| (topic.name().to_owned(), copies(topic)))
