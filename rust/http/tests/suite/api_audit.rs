@@ -1,15 +1,11 @@
 //! The audit log of changes over the API.
 
 use std::fs;
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
 
-use mqttcore_broker::Config;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, key, setup};
-use crate::common::{DEADLINE, Home, Plugin, eventually, v5};
-use crate::served::Setup;
+use crate::api_caller::{Caller, blocking_plugin, key, setup};
+use crate::common::{Home, eventually, v5};
 
 /// The lines of the audit log.
 fn audit(home: &Home) -> Vec<Value> {
@@ -162,30 +158,14 @@ fn refused_requests_of_a_key_do_not_fill_the_log() {
 #[test]
 fn a_change_of_a_caller_that_goes_away_is_recorded() {
     let home = Home::new();
-    let (blocked, is_blocked) = channel();
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
-    let plugin = Plugin::default().log_lines(move |line| {
-        if line.contains("blocks") {
-            let _ = blocked.send(());
-            // The end of the test releases it, too.
-            let _ = released.lock().expect("one shard").recv();
-        }
-    });
-    let setup = setup(&home);
-    let config = Config {
-        shards: 1,
-        ..setup.config
-    };
-    let setup = Setup { config, ..setup };
+    let (plugin, block) = blocking_plugin();
+    let mut setup = setup(&home);
+    setup.config.shards = 1;
     let served = setup.try_start_with(plugin).expect("the broker starts");
     let mut owner = Caller::owner(&home);
     owner.until_loaded();
     let mut client = v5("c").connect(&served);
-    v5("blocks").connect(&served).send_bytes(&[0, 0]);
-    is_blocked
-        .recv_timeout(DEADLINE)
-        .expect("a line of the log");
+    let _blocks = block.begin(&served);
 
     let caller = Caller::owner(&home).ask_only("DELETE", "/clients/c");
     // The endpoint has one thread: the earlier request has begun, and then its end is seen.
@@ -193,11 +173,43 @@ fn a_change_of_a_caller_that_goes_away_is_recorded() {
     owner.read("/version");
     drop(caller);
     owner.read("/version");
-    drop(release);
+    drop(block);
 
     client.until_closed();
     eventually("it is recorded", || audit(&home).len() == 1);
     assert_eq!(audit(&home)[0]["result"], "204");
+}
+
+/// A change goes on without its caller, so that connections do not limit how many there are.
+#[test]
+fn while_32_changes_are_made_further_ones_are_to_be_sent_again() {
+    let home = Home::new();
+    let (plugin, block) = blocking_plugin();
+    let mut setup = setup(&home);
+    setup.config.shards = 1;
+    let served = setup.try_start_with(plugin).expect("the broker starts");
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let _blocks = block.begin(&served);
+
+    for _ in 0..32 {
+        // The endpoint has one thread: the change has begun, and then its end is seen.
+        let caller = Caller::owner(&home).ask_only("DELETE", "/clients/blocks");
+        owner.read("/version");
+        owner.read("/version");
+        drop(caller);
+    }
+    eventually("no more changes are taken", || {
+        owner.ask("DELETE", "/bans/none", "").status == 503
+    });
+
+    let busy = owner.ask("POST", "/bans", "{}");
+    busy.is_problem(503, "32 changes");
+    assert_eq!(busy.response.header("retry-after"), Some("1"));
+    drop(block);
+    eventually("changes are taken again", || {
+        owner.ask("DELETE", "/bans/none", "").status == 404
+    });
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! A caller of the API.
 
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
 use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
 use serde_json::{Value, json};
 
 use crate::client::{Http, Response};
-use crate::common::{Client, Home, Received, eventually};
+use crate::common::{Client, DEADLINE, Home, Plugin, Received, eventually, v5};
 use crate::served::{Served, Setup};
 
 pub(crate) const TOKEN: &str = "a token of a test, 32 characters";
@@ -24,6 +27,42 @@ pub(crate) fn setup(home: &Home) -> Setup {
         ..HttpOptions::default()
     };
     Setup { http, ..setup }
+}
+
+/// Holds up a shard until it is dropped.
+pub(crate) struct ShardBlock {
+    has_begun: Receiver<()>,
+    _release: Sender<()>,
+}
+
+/// A plugin with which a client named `blocks` can hold up its shard: it blocks while it takes a line of the log.
+pub(crate) fn blocking_plugin() -> (Plugin, ShardBlock) {
+    let (begun, has_begun) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let plugin = Plugin::default().log_lines(move |line| {
+        if line.contains("blocks") {
+            let _ = begun.send(());
+            // The end of the test releases it, too.
+            let _ = released.lock().expect("one shard").recv();
+        }
+    });
+    let block = ShardBlock {
+        has_begun,
+        _release: release,
+    };
+    (plugin, block)
+}
+
+impl ShardBlock {
+    /// Returns when the shard is held up; the client is to be kept.
+    pub(crate) fn begin(&self, served: &Served) -> Client {
+        let mut client = v5("blocks").connect(served);
+        client.send_bytes(&[0, 0]);
+        let begun = self.has_begun.recv_timeout(DEADLINE);
+        begun.expect("a line of the log");
+        client
+    }
 }
 
 /// Somebody who asks, with a connection of its own.

@@ -1,14 +1,14 @@
 //! Clients over the API: lists, one client, and what operators change of it.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::mpsc::{TryRecvError, channel};
 
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, disconnect_code, key, setup};
-use crate::common::{DEADLINE, HOUR_S, Home, Plugin, eventually, many, v3, v5};
+use crate::api_caller::{Caller, blocking_plugin, disconnect_code, key, setup};
+use crate::client::Http;
+use crate::common::{HOUR_S, Home, eventually, many, v3, v5};
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().expect("items").iter();
@@ -231,31 +231,17 @@ fn clients_are_filtered_and_ranked() {
     drop(slow);
 }
 
-/// A plugin that blocks while it takes a line of the log holds up a shard.
 #[test]
 fn a_shard_that_does_not_answer_is_named_in_partial() {
     let home = Home::new();
-    let (blocked, is_blocked) = channel();
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
-    let plugin = Plugin::default().log_lines(move |line| {
-        if line.contains("blocks") {
-            let _ = blocked.send(());
-            // The end of the test releases it, too.
-            let _ = released.lock().expect("one shard").recv();
-        }
-    });
+    let (plugin, block) = blocking_plugin();
     let mut setup = setup(&home);
     setup.config.shards = 2;
     let served = setup.try_start_with(plugin).expect("the broker starts");
     let mut owner = Caller::owner(&home);
     owner.until_loaded();
-    let mut client = v5("blocks").connect(&served);
-    client.send_bytes(&[0, 0]);
+    let _client = block.begin(&served);
 
-    is_blocked
-        .recv_timeout(DEADLINE)
-        .expect("a line of the log");
     let page = owner.read("/clients");
 
     let partial = page["partial"].as_array().expect("shards");
@@ -266,7 +252,27 @@ fn a_shard_that_does_not_answer_is_named_in_partial() {
             .as_str()
             .is_some_and(|why| why.contains("250 ms"))
     );
-    drop(release);
+    drop(block);
+}
+
+#[test]
+fn a_request_that_a_shard_does_not_answer_is_to_be_sent_again_and_metrics_are_there() {
+    let home = Home::new();
+    let (plugin, block) = blocking_plugin();
+    let mut setup = setup(&home);
+    setup.config.shards = 1;
+    let served = setup.try_start_with(plugin).expect("the broker starts");
+    let mut owner = Caller::owner(&home);
+    owner.until_loaded();
+    let _client = block.begin(&served);
+
+    let busy = owner.get("/clients/blocks");
+
+    busy.is_problem(503, "250 ms");
+    assert_eq!(busy.response.header("retry-after"), Some("1"));
+    let metrics = Http::unix(&home.life(0).join("http")).get("/metrics");
+    assert_eq!(metrics.status, 200);
+    drop(block);
 }
 
 #[test]
