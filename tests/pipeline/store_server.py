@@ -1,6 +1,6 @@
 """An S3-compatible server of its own process: moto, where it is installed.
 
-``make lake`` installs it under ``.make/moto``; without it, tests are skipped by name.
+``make .make/moto`` installs it; without it, tests are skipped by name.
 """
 
 from __future__ import annotations
