@@ -10,14 +10,15 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from mqttcore import Broker, Settings, _core
-from mqttcore.config import HttpListener, Listener
+from mqttcore import Broker, _core
+from mqttcore.config import Origin
 
 from tests.wire import Wire
 
@@ -80,7 +81,7 @@ class Site:
         return wire
 
 
-def key_file(path: pathlib.Path) -> pathlib.Path:
+def key_file(path: pathlib.Path) -> None:
     """A file with a key of each name in `SECRETS`."""
     text = ""
     for name, (secret, scopes) in SECRETS.items():
@@ -88,19 +89,47 @@ def key_file(path: pathlib.Path) -> pathlib.Path:
         text += f"[[keys]]\nname = {name!r}\nsha256 = {digest!r}\nscopes = {list(scopes)!r}\n"
     path.write_text(text)
     path.chmod(0o600)
-    return path
+
+
+CONFIGURATION = """\
+data = "data"
+shards = 2
+[http]
+address = "{page}"
+keys_file = "keys.toml"
+[[listeners]]
+name = "main"
+address = "127.0.0.1:0"
+anonymous = true
+[[listeners]]
+name = "live"
+address = "{live}"
+anonymous = true
+transport = "websocket"
+origins = ["http://{page}"]
+[[streams]]
+name = "readings"
+filter = ["plant/+/temp"]
+"""
+
+
+def free_addresses() -> tuple[str, str]:
+    """Two addresses that nobody uses."""
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as one,
+        closing(socket.create_server(("127.0.0.1", 0))) as other,
+    ):
+        return f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{other.getsockname()[1]}"
 
 
 @pytest.fixture
 def site(tmp_path: pathlib.Path) -> Iterator[Site]:
-    http = HttpListener(address="127.0.0.1:0", keys_file=key_file(tmp_path / "keys.toml"))
-    settings = Settings(
-        listeners=(Listener(name="main", address="127.0.0.1:0", anonymous=True),),
-        data=str(tmp_path / "data"),
-        http=http,
-        shards=2,
-    )
-    with Broker(settings) as broker:
+    # The WebSocket listener has to know the port of the page, and the page that of the listener.
+    place, live = free_addresses()
+    key_file(tmp_path / "keys.toml")
+    file = tmp_path / "mqttcore.toml"
+    file.write_text(CONFIGURATION.format(page=place, live=live))
+    with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:
         site = Site(broker, tmp_path)
         with site.clients:
             yield site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.eventually import eventually
@@ -57,7 +58,8 @@ def test_a_client_is_disconnected(site: Site, page: Page) -> None:
     expect(page.get_by_text("No client has a session.")).to_be_visible()
 
 
-def test_ten_of_many_rows_are_in_the_document(site: Site, visit: Visit) -> None:
+@pytest.mark.timeout(150)
+def test_only_rows_in_sight_are_in_the_document(site: Site, visit: Visit) -> None:
     """100,000 clients, page by page, in a list of constant size."""
     total = 100_000
 

@@ -1,7 +1,7 @@
 // The page: login, top bar, navigation, and the screen that the address names.
 import { session, farewell, logOut, resume } from './api.js';
 import { connection, figures, start, warnings } from './figures.js';
-import { html, render } from './lib.js';
+import { html, render, useEffect } from './lib.js';
 import { Login } from './login.js';
 import { Dialog, Messages, Question } from './parts.js';
 import { go, path, search } from './route.js';
@@ -10,11 +10,23 @@ import { duration } from './format.js';
 import { Overview } from './overview.js';
 import { Clients } from './clients.js';
 import { Client } from './client.js';
+import { Topics } from './topics.js';
+import { Subscriptions } from './subscriptions.js';
+import { Flow } from './flow.js';
+import { Access } from './access.js';
+import { Explain } from './explain.js';
+import { System } from './system.js';
 
 /** `[path, title, key after g, screen]` in the order of the navigation. */
 const SCREENS = [
   ['', 'Overview', 'o', Overview],
   ['clients', 'Clients', 'c', Clients],
+  ['topics', 'Topics', 't', Topics],
+  ['subscriptions', 'Subscriptions', 'u', Subscriptions],
+  ['flow', 'Streams', 's', Flow],
+  ['access', 'Access', 'a', Access],
+  ['explain', 'Explain', 'e', Explain],
+  ['system', 'System', 'y', System],
 ];
 
 const THEMES = ['auto', 'light', 'dark'];
@@ -59,6 +71,7 @@ function Bar() {
 function Navigation({ route }) {
   const current = route.parts[0] ?? '';
   const count = useStore(warnings).length;
+  useEffect(() => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [current]);
   return html`<nav aria-label="Screens">${SCREENS.map(
     ([name, title]) => html`<a key=${name} href=${`#/${name}`} aria-current=${name === current ? 'page' : undefined}>${title}${
       name === '' && count > 0 ? html`<span class="badge" title="warnings">${count}</span>` : null}</a>`,

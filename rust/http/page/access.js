@@ -1,0 +1,65 @@
+// Screen 7: what a client may do, denials, bans.
+import { address, ask, get, may } from './api.js';
+import { BanForm } from './ban.js';
+import { EventList } from './happened.js';
+import { html, useState } from './lib.js';
+import { change, Empty, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
+import { refine } from './route.js';
+import { Steps } from './steps.js';
+import { useLoad } from './store.js';
+
+const DENIALS = ['denied', 'auth_failed', 'publish_refused'];
+const KINDS = { client_id: 'client', client_id_regex: 'clients, by expression', username: 'user', ip: 'address or network' };
+
+function Ask({ query }) {
+  const [answer, set] = useState(null);
+  const [error, fail] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { client, action, topic } = event.currentTarget.elements;
+    fail(null);
+    const question = { client: client.value, action: action.value, topic: topic.value };
+    await ask('POST', '/explain/access', question).then(set, (problem) => { set(null); fail(problem); });
+  };
+  return html`<form onSubmit=${submit} class="form">
+      <${Field} label="Client"><input name="client" required defaultValue=${query.client} autocomplete="off" spellcheck=${false} /></${Field}>
+      <${Field} label="May it"><select name="action"><option value="publish">publish to</option><option value="subscribe">subscribe to</option><option value="receive">receive from</option></select></${Field}>
+      <${Field} label="Topic or filter"><input name="topic" required autocomplete="off" spellcheck=${false} /></${Field}>
+      <div class="actions"><button type="submit">Ask</button></div>
+    </form>
+    <${Problem} error=${error} />
+    ${answer && html`<${Steps} verdict=${answer.verdict} steps=${answer.steps} />`}`;
+}
+
+const Denials = () => html`<${EventList} query=${{}} only=${DENIALS} label="Denials" />`;
+
+function Bans() {
+  const { data, error, reload } = useLoad((signal) => get('/bans?limit=1000', signal), []);
+  const [isAdding, add] = useState(false);
+  const lift = async (ban) => {
+    if (await change('DELETE', address(['bans', ban.id]), undefined, 'The ban is lifted.')) reload();
+  };
+  return html`<p class="actions">${may('operate') && html`<button type="button" onClick=${() => add(true)}>Ban clients</button>`}
+      <button type="button" onClick=${reload}>Refresh</button></p>
+    <${Problem} error=${error} retry=${reload} />
+    ${data?.items.length === 0 && html`<${Empty}>Nobody is banned.</${Empty}>`}
+    ${data?.items.length > 0 && html`<${Plain} label="Bans" rows=${data.items} columns=${[
+      { title: 'What', cell: (ban) => KINDS[ban.kind] },
+      { title: 'Value', cell: (ban) => html`<${Name} text=${ban.value} />` },
+      { title: 'Until', cell: (ban) => (ban.until_ms ? html`<${Time} ms=${ban.until_ms} />` : 'it is lifted') },
+      { title: 'Reason', cell: (ban) => html`<${Name} text=${ban.why} empty="" />` },
+      may('operate') && { title: '', cell: (ban) => html`<button type="button" class="small" onClick=${() => lift(ban)}>Lift</button>` },
+    ].filter(Boolean)} />`}
+    ${data?.next && html`<p class="dim">The first 1,000.</p>`}
+    ${isAdding && html`<${BanForm} close=${() => add(false)} done=${reload} />`}`;
+}
+
+const TABS = [['ask', 'Ask'], ['denials', 'Denials'], ['bans', 'Bans']];
+const SHOWN = { ask: Ask, denials: Denials, bans: Bans };
+
+export function Access({ query }) {
+  const current = SHOWN[query.tab] ? query.tab : 'ask';
+  return html`<div><${Heading} title="Access" />
+    <${Tabs} label="Parts of this screen" tabs=${TABS} current=${current} choose=${(id) => refine(id === 'ask' ? {} : { tab: id })} />
+    <${SHOWN[current]} query=${query} /></div>`;
+}

@@ -1,0 +1,161 @@
+"""Explanations, bans, listeners, configuration, keys, backups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.page.conftest import Site, Visit
+
+
+def test_a_delivery_is_explained_before_it_happens(site: Site, page: Page) -> None:
+    away = site.client("away", props={"session_expiry_interval": 3600})
+    away.subscribe(("plant/#", 1))
+    away.disconnect()
+    site.client("truck7").subscribe(("plant/#", 1))
+    page.goto(f"{site.address}/#/explain")
+
+    page.get_by_label("Topic", exact=True).fill("plant/1/temp")
+    page.get_by_role("button", name="Explain").click()
+
+    rows = page.get_by_role("table", name="Receivers").get_by_role("row")
+    expect(rows.filter(has_text="truck7")).to_contain_text("delivered")
+    expect(rows.filter(has_text="away")).to_contain_text("waiting:offline")
+
+
+def test_what_happened_to_a_client_is_told(site: Site, page: Page) -> None:
+    client = site.client("truck7")
+    client.subscribe(("plant/#", 1))
+    client.disconnect()
+    page.goto(f"{site.address}/#/explain?tab=after")
+
+    page.get_by_label("Client", exact=True).fill("truck7")
+    page.get_by_role("button", name="List").click()
+
+    table = page.get_by_role("table", name="Recent events")
+    for event in ("connected", "subscribed", "disconnected"):
+        expect(table.get_by_role("cell", name=event, exact=True)).to_be_visible()
+
+
+def test_permissions_are_explained(site: Site, page: Page) -> None:
+    site.client("truck7")
+    page.goto(f"{site.address}/#/access")
+
+    page.get_by_label("Client", exact=True).fill("truck7")
+    page.get_by_label("Topic or filter", exact=True).fill("plant/1")
+    page.get_by_role("button", name="Ask").click()
+
+    expect(page.get_by_text("Verdict:")).to_be_visible()
+    expect(page.locator(".verdict").first).to_contain_text("ok")
+
+
+def test_a_client_is_banned_and_the_ban_is_lifted(site: Site, page: Page) -> None:
+    wire = site.client("truck7")
+    page.goto(f"{site.address}/#/clients/truck7")
+    page.get_by_role("button", name="Ban").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Value")).to_have_value("truck7")
+    dialog.get_by_label("Reason").fill("floods")
+    dialog.get_by_role("button", name="Ban").click()
+
+    expect(page.get_by_text("Banned; 1 client was disconnected.")).to_be_visible()
+    assert wire.receive_until_close()[-1].reason == 0x98
+    page.goto(f"{site.address}/#/access?tab=bans")
+    expect(page.get_by_role("cell", name="floods")).to_be_visible()
+    page.get_by_role("button", name="Lift").click()
+
+    expect(page.get_by_text("Nobody is banned.")).to_be_visible()
+    site.client("truck7")
+
+
+def test_a_listener_is_paused_and_resumed(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/#/system")
+    row = page.get_by_role("row").filter(has_text="main")
+
+    row.get_by_role("button", name="Pause").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(row.get_by_role("cell", name="paused")).to_be_visible()
+    page.get_by_role("link", name="Overview", exact=False).click()
+    expect(page.get_by_role("region", name="Warnings")).to_have_count(0)
+    page.get_by_role("link", name="System").click()
+    row.get_by_role("button", name="Resume").click()
+
+    expect(row.get_by_role("cell", name="open")).to_be_visible()
+    site.client("truck7")
+
+
+def test_a_key_is_made_and_revoked(site: Site, page: Page, visit: Visit) -> None:
+    page.goto(f"{site.address}/#/system?tab=keys")
+    page.get_by_role("button", name="Make a key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("grafana")
+    dialog.get_by_role("button", name="Make").click()
+
+    secret = dialog.locator("pre").inner_text()
+    assert secret.startswith("mq_")
+    assert len(secret) == 55
+    dialog.get_by_role("button", name="Close").click()
+    row = page.get_by_role("row").filter(has_text="grafana")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+
+    expect(row).to_have_count(0)
+    assert secret not in page.content()
+
+
+def test_the_data_folder_is_backed_up(site: Site, page: Page) -> None:
+    to = site.folder / "backup"
+    page.goto(f"{site.address}/#/system?tab=store")
+
+    page.get_by_role("button", name="Back up").click()
+    page.get_by_role("dialog").get_by_label("To").fill(str(to))
+    page.get_by_role("dialog").get_by_role("button", name="Back up").click()
+
+    expect(
+        page.get_by_role("table", name="Backups").get_by_role("cell", name="done")
+    ).to_be_visible()
+    assert any(to.iterdir())
+
+
+def test_a_change_of_the_configuration_is_loaded(site: Site, page: Page) -> None:
+    file = site.folder / "mqttcore.toml"
+    page.goto(f"{site.address}/#/system?tab=configuration")
+    expect(page.get_by_role("cell", name="listeners[1].transport")).to_be_visible()
+
+    file.write_text(file.read_text() + "[limits]\nreceive_maximum = 0\n")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("main").get_by_text("limits.receive_maximum")).to_be_visible()
+    file.write_text(file.read_text().replace("receive_maximum = 0", "receive_maximum = 10"))
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_role("dialog").get_by_role("button", name="Reload").click()
+
+    expect(page.get_by_text("In force: limits.receive_maximum.")).to_be_visible()
+    expect(page.get_by_role("cell", name="limits.receive_maximum")).to_be_visible()
+
+
+def test_keys_move_between_screens(page: Page) -> None:
+    for key, title in (("c", "Clients"), ("t", "Topics"), ("e", "Explain"), ("o", "Overview")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_broker_that_stops_is_told(site: Site, page: Page, visit: Visit) -> None:
+    expect(page.locator(".state")).to_contain_text("up")
+
+    site.broker.stop()
+
+    expect(page.locator(".state").filter(has_text="does not answer")).to_be_visible()
+    # The browser logs each attempt to connect again.
+    assert all("ERR_" in error or "Failed" in error for error in visit.errors)
+    page.goto("about:blank")
+    visit.errors.clear()
