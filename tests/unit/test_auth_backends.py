@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import pathlib
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -13,9 +15,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import Broker
+from mqttcore._core import hash_password
 from mqttcore.auth.http import Http
+from mqttcore.auth.sql import Sql
 from mqttcore.config import Listener
-from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
+from mqttcore.plugin import Allow, Grant, Login, Plugin, Secret, hook
 
 from tests.http_service import HttpService, Request, http_service, reply
 from tests.wire import Wire, connect
@@ -114,3 +118,23 @@ def test_topics_are_decided_by_the_service_until_rights_are_invalidated(
             client.connect("c1", username="ann", password=b"red", reason=0)
 
     assert [request.path for request in service.requests].count("/login") == 2
+
+
+def test_a_client_of_another_plugin_does_not_get_the_rights_of_a_user_of_its_name(
+    start_broker: Callable[..., Broker], tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "accounts.db"
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("CREATE TABLE users (name, password_hash, is_superuser)")
+        row = ("door", hash_password(b"red", salt=bytes(16)), 1)
+        database.execute("INSERT INTO users VALUES (?, ?, ?)", row)
+    query = "SELECT password_hash, is_superuser FROM users WHERE name = :username"
+    users = Sql(Sql.Config(url=Secret(f"sqlite:///{file}"), user_query=query))
+    broker = start_broker(Doors(), users, listeners=(LISTENER,))
+    with Wire(broker.port) as door:
+        door.connect("c1", username="door", reason=0)
+        assert door.subscribe("secret").reasons == (0x87,)
+
+        broker.invalidate(username="door")
+
+        assert door.receive().reason == 0x98

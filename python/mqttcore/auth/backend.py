@@ -80,7 +80,7 @@ class BackendPlugin(RulesPlugin):
         self.hooks = {
             name: replace(mark, timeout=timeout, cache=config.cache_s)
             if mark.point == "authenticate"
-            else replace(mark, timeout=timeout)
+            else replace(mark, timeout=timeout, is_alone=True)
             if mark.point == "grant"
             else mark
             for name, mark in type(self).hooks.items()

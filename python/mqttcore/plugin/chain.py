@@ -109,6 +109,8 @@ class Chain:
         self.events = [hook for hook in hooks if hook.mark.point == "events"]
         self.timed = [hook for hook in hooks if hook.mark.point in TIMED]
         self.exchanges = by_method(hook for hook in hooks if hook.mark.point == "enhanced_auth")
+        if len({hook.plugin for hook in [*self.logins, *self.exchanges.values()]}) > 1:
+            self.grants = [hook for hook in self.grants if not hook.mark.is_alone]
         self._asked = {
             hook.title: hook
             for hook in [
