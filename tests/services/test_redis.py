@@ -51,6 +51,10 @@ class Store:
         """A user whose key is no hash."""
         self._redis.set(f"{self._prefix}:user:{name}", "red")
 
+    def close_others(self) -> int:
+        """Closes all other connections; how many there were."""
+        return self._redis.client_kill_filter(_type="normal", skipme=True)
+
     def close(self) -> None:
         """Removes its keys."""
         for key in self._redis.scan_iter(f"{self._prefix}:*"):
@@ -260,3 +264,15 @@ def test_tls_is_verified_or_the_start_fails(store: Store) -> None:
 def test_keys_that_make_no_sense_are_refused(changes: dict[str, object], what: str) -> None:
     with pytest.raises(Exception, match=what):
         async_harness(RedisUsers, {"url": "redis://localhost", **changes})
+
+
+def test_a_connection_that_the_server_closed_is_opened_again(store: Store) -> None:
+    store.add_user("ann")
+
+    async def ask() -> list[Allow | Deny | None]:
+        async with async_harness(RedisUsers, store.config) as plugin:
+            found = [await plugin.authenticate(ann())]
+            assert store.close_others() > 0
+            return [*found, await plugin.authenticate(ann())]
+
+    assert [type(answer) for answer in asyncio.run(ask())] == [Allow, Allow]

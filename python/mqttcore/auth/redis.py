@@ -38,6 +38,9 @@ from mqttcore.plugin.options import Secret
 try:
     from redis.asyncio import ConnectionPool, Redis, SSLConnection, UnixDomainSocketConnection
     from redis.asyncio.connection import AbstractConnection, Connection
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import ResponseError
 except ImportError as error:
     raise ImportError("redis is missing: pip install 'mqttcore[redis]'") from error
@@ -93,6 +96,8 @@ class RedisUsers(StoredUsers):
             password=self._password,
             socket_timeout=self.config.timeout_s,
             socket_connect_timeout=self.config.timeout_s,
+            # the server may have closed a connection that was idle
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
             **self._arguments,
         )
         self._redis = Redis.from_pool(pool)
