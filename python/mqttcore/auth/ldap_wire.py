@@ -94,20 +94,22 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
     Raises:
         LdapWireError: they do not fill ``data``.
     """
-    rest = data
-    while rest:
-        if len(rest) < 2:
+    place = 0
+    while place < len(data):
+        if len(data) < place + 2:
             raise LdapWireError("a length is missing")
-        start, length = 2, rest[1]
+        tag, length = data[place : place + 2]
+        place += 2
         if length >= 0x80:
-            start += length & 0x7F
-            if not 2 < start <= 6 or len(rest) < start:
+            size = length & 0x7F
+            if not 0 < size <= 4 or len(data) < place + size:
                 raise LdapWireError("a length is malformed")
-            length = int.from_bytes(rest[2:start])
-        if len(rest) < start + length:
+            length = int.from_bytes(data[place : place + size])
+            place += size
+        if len(data) < place + length:
             raise LdapWireError("a value is cut off")
-        yield rest[0], rest[start : start + length]
-        rest = rest[start + length :]
+        yield tag, data[place : place + length]
+        place += length
 
 
 def message_of(content: bytes) -> tuple[int, int, bytes]:
