@@ -238,6 +238,13 @@ def test_invalidated_rights_are_those_of_the_database_now(
         while client.publish("b", qos=1).reason == 0x87 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert client.publish("b", qos=1).reason == 0x10
+        with Wire(broker.port) as locked:
+            database.add_user("bob")
+            locked.connect("c2", username="bob", password=b"red", reason=0)
+            lock = f"UPDATE {database.users} SET password_hash = NULL WHERE name = 'bob'"  # noqa: S608
+            database.execute(lock)
+            broker.invalidate(username="bob")
+            assert locked.receive().reason == 0x87
         database.execute(f"DELETE FROM {database.users}")  # noqa: S608
         broker.invalidate(username="ann")
         assert client.receive().reason == 0x87

@@ -73,13 +73,16 @@ class StoredUsers(BackendPlugin):
 
     @hook.grant
     async def grant(self, login: Login) -> Allow | Deny | None:
-        """What a connected user may do now; one whom the server has no more is disconnected."""
+        """What a connected user may do now; one without a password by now is disconnected."""
         name = login.username
         if name is None:
             return None
         try:
             user = await self.request(lambda: self.find(login, name))
-            return None if user is None else await self._allow(login, name, user)
+            if user is None:
+                return None
+            is_locked = user.password_hash is None  # it could not log in either
+            return Deny("not_authorized") if is_locked else await self._allow(login, name, user)
         except BadAnswerError as error:
             return self.refused(login, error)
 
