@@ -141,13 +141,14 @@ def test_an_answer_decides(answer: Answer, config: dict[str, Any], expected: str
         b'{"result": "allow", "expire_at": "never"}',
         b'{"result": "allow", "expire_at": NaN}',
         b'{"result": "allow", "expire_at": -1}',
+        b'{"result": "deny", "user": "x", "result": "allow"}',
         b'{"result": "allow", "acl": {}}',
         b'{"result": "allow", "acl": [{"permission": "allow", "action": "all"}]}',
         b"\xff\xfe",
         b"[" * 50_000,
         b'{"result": "allow", "x": "' + b"x" * BODY_BYTES_MAX + b'"}',
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_an_answer_that_makes_no_sense_refuses_the_client_only(
     body: bytes, caplog: pytest.LogCaptureFixture

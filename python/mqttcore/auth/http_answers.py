@@ -72,12 +72,24 @@ def emqx_verdict(status: int, body: bytes) -> Verdict:
 def parsed(body: bytes) -> Mapping[str, object]:
     """The JSON object of an answer."""
     try:
-        found = json.loads(body)
+        found = json.loads(body, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         raise BadAnswerError("the answer is not JSON") from None
     if not isinstance(found, dict):
         raise BadAnswerError("the answer is not a JSON object")
     return cast(Mapping[str, object], found)
+
+
+def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose keys are different: else a name in the answer could add another result.
+
+    Raises:
+        BadAnswerError: two keys are equal.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadAnswerError("the answer has a key twice")
+    return found
 
 
 def time_of(value: object) -> datetime | None:
