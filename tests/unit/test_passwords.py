@@ -163,6 +163,12 @@ def test_a_rule_that_does_not_hold_is_logged_with_the_name(
     assert record.getMessage() == told
 
 
+def test_a_long_name_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    filled(("c/%c",), {"%c": "a/" + "x" * 60_000})
+
+    assert len(caplog.records[0].getMessage()) < 300
+
+
 @pytest.mark.parametrize(
     ("client_id", "deny"),
     [

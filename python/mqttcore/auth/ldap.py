@@ -32,7 +32,7 @@ from mqttcore.auth.backend import (
 )
 from mqttcore.auth.ldap_client import Address, LdapConnection
 from mqttcore.auth.ldap_wire import ATTRIBUTE, Entry, Filter
-from mqttcore.auth.rules import marks_of
+from mqttcore.auth.marks import marks_of
 from mqttcore.plugin.answers import Allow, Deny
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import Secret

@@ -14,6 +14,9 @@ from mqttcore.plugin.options import PluginConfig
 
 log = logging.getLogger(__name__)
 
+SHOWN_CHARS = 120
+"""Characters of a client's name that a log line shows."""
+
 
 class Rules(PluginConfig):
     """Rules with marks in them: ``%u`` is the user name, ``%c`` the client identifier."""
@@ -119,7 +122,7 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
                 " begins with $",
                 rule,
                 mark,
-                name,
+                name[:SHOWN_CHARS],
             )
             return mark
     if marks and not is_rule(substituted(rule, names)):

@@ -72,8 +72,8 @@ class Mark:
     batch: int = 256
     every: float = 0.05
     is_alone: bool = False
-    """Whether a `grant` hook knows clients of its own plugin only. It is left out if several plugins
-    admit clients, because it could give a client the rights of another one of the same name."""
+    """Whether a `grant` hook knows clients of its own plugin only. If several plugins admit some,
+    it is left out: it could give a client the rights of another one of the same name."""
 
 
 class hook:  # noqa: N801 - read as a word: @hook.authenticate()
