@@ -39,6 +39,8 @@ __all__ = [
     "StreamOptions",
     "StreamReader",
     "StreamSchema",
+    "Subscribe",
+    "SubscribeEntry",
     "TomlValue",
     "TopicFilter",
     "TopicFilterError",
@@ -616,6 +618,65 @@ class Ask:
         """The group of a shared subscription."""
 
 @final
+class SubscribeEntry:
+    """One filter of a SUBSCRIBE."""
+
+    def __new__(
+        cls,
+        text: str,
+        /,
+        *,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+    ) -> SubscribeEntry:
+        """Make one by hand, to try a plugin without a network; ``$share/group/`` may be in front.
+
+        Raises:
+            ValueError: the filter or a number is not valid.
+        """
+
+    @property
+    def topic(self) -> str:
+        """The filter without its `$share` part."""
+
+    @property
+    def share(self) -> str | None:
+        """The group of a shared subscription."""
+
+    @property
+    def qos(self) -> int:
+        """The requested QoS: 0, 1 or 2."""
+
+    @property
+    def no_local(self) -> bool:
+        """Whether the client does not want what it publishes itself."""
+
+    @property
+    def retain_as_published(self) -> bool:
+        """Whether the RETAIN flag is kept."""
+
+    @property
+    def retain_handling(self) -> int:
+        """When retained messages are sent: 0 always, 1 for a new subscription, 2 never."""
+
+@final
+class Subscribe:
+    """The filters of a SUBSCRIBE that its client may subscribe to, for a `subscribe` hook."""
+
+    def __new__(cls, login: Login, /, *, entries: Sequence[SubscribeEntry]) -> Subscribe:
+        """Make one by hand, to try a plugin without a network."""
+
+    @property
+    def client(self) -> Client:
+        """The client that subscribes."""
+
+    @property
+    def entries(self) -> list[SubscribeEntry]:
+        """The filters in the order of the packet."""
+
+@final
 class Message:
     """A message that a client publishes, for a `publish` hook to decide about."""
 
@@ -732,7 +793,10 @@ class HookQueues:
         grants: int | None,
         methods: Sequence[tuple[str, int]],
         rules: Sequence[tuple[str, str, int]],
+        connects: int | None,
+        subscribes: int | None,
         publishes: Sequence[tuple[str, int]],
+        wills: Sequence[tuple[str, int]],
         events: Sequence[Sequence[str]],
         sessions: Mapping[str, SessionPolicy],
     ) -> HookQueues:
@@ -744,7 +808,10 @@ class HookQueues:
             grants: The worker of the first `grant` hook; None: there is none.
             methods: What the `enhanced_auth` hooks offer, and their workers.
             rules: Action, filter and worker of each `authorize` hook, in order.
+            connects: The worker of the first `connect` hook; None: there is none.
+            subscribes: The worker of the first `subscribe` hook; None: there is none.
             publishes: Filter and worker of each `publish` hook, in order.
+            wills: Filter and worker of each `will` hook, in order.
             events: Of each observer the kinds that it wants.
             sessions: Each listener's policy for sessions of which no plugin speaks.
         """
@@ -793,11 +860,22 @@ class Question:
     """A question on its way through the hooks."""
 
     @property
-    def point(self) -> Literal["authenticate", "grant", "enhanced_auth", "authorize", "publish"]:
+    def point(
+        self,
+    ) -> Literal[
+        "authenticate",
+        "grant",
+        "enhanced_auth",
+        "connect",
+        "authorize",
+        "subscribe",
+        "publish",
+        "will",
+    ]:
         """Which hooks are asked."""
 
     @property
-    def subject(self) -> Login | Ask:
+    def subject(self) -> Login | Ask | Subscribe:
         """What the hook is called with; of an exchange or of messages, the `Login` behind it."""
 
     @property
@@ -888,8 +966,15 @@ class Question:
     def refuse_message(self, index: int, /) -> None:
         """Refuse one message as a fault of the plugin."""
 
-    def publish(self) -> bool:
-        """Publish the messages that no hook has refused; False: it was too late."""
+    def complete(self) -> bool:
+        """Answer with what the hooks have left of the packet or messages; False: too late."""
+
+    def apply(self, answer: object, /) -> bool:
+        """Apply a hook's answer to a CONNECT or SUBSCRIBE; True: it is refused, all is answered.
+
+        Raises:
+            TypeError, ValueError: the hook must not give this answer; nothing is changed.
+        """
 
     def leave_undecided(self) -> bool:
         """Leave a login to the engine after all hooks have passed; False: it is too late."""

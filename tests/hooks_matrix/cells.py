@@ -21,11 +21,23 @@ from mqttcore.plugin import (
     Message,
     Plugin,
     Replace,
+    Subscribe,
     hook,
 )
 
 from tests.eventually import eventually
-from tests.wire import CONNACK, PUBLISH, Wire, connect, publish
+from tests.wire import (
+    CONNACK,
+    PINGRESP,
+    PUBLISH,
+    SUBACK,
+    Will,
+    Wire,
+    connect,
+    pingreq,
+    publish,
+    subscribe,
+)
 
 TIMEOUT_S = 0.2
 ATTEMPTS = 3
@@ -33,7 +45,7 @@ FLOOD = 200
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
 EVERYTHING = Grant(publish=["#"], subscribe=["#"])
 
-Argument = Login | Ask | Message | Exchange | Sequence[Event]
+Argument = Login | Ask | Message | Subscribe | Exchange | Sequence[Event]
 Fault = Callable[[threading.Event], object]
 """Misbehaves in a hook; the event ends faults that would last for ever."""
 
@@ -135,23 +147,35 @@ def faulty(point: str, *, is_async: bool) -> type[Victim]:
         "grant": hook.grant(timeout=TIMEOUT_S),
         "enhanced_auth": hook.enhanced_auth("X", timeout=TIMEOUT_S),
         "authorize": hook.authorize(action="publish", filter="ask/#", timeout=TIMEOUT_S, cache=0),
+        "connect": hook.connect(timeout=TIMEOUT_S),
+        "subscribe": hook.subscribe(timeout=TIMEOUT_S),
         "publish": hook.publish("hook/#", timeout=TIMEOUT_S),
+        "will": hook.will("hook/#", timeout=TIMEOUT_S),
         "events": hook.events("connected", every=0),
         "every": hook.every(0.02, timeout=TIMEOUT_S),
         "health": hook.health(every=0.02, timeout=TIMEOUT_S),
     }
 
-    def ask(self: Victim, *_: Argument) -> Any:  # noqa: ANN401 - any answer
-        return self.fault()
+    def ask(self: Victim, *about: Argument) -> Any:  # noqa: ANN401 - any answer
+        return None if is_about_others(about) else self.fault()
 
-    async def ask_async(self: Victim, *_: Argument) -> Any:  # noqa: ANN401 - as above
+    async def ask_async(self: Victim, *about: Argument) -> Any:  # noqa: ANN401 - as above
         await asyncio.sleep(0)
-        return self.fault()
+        return None if is_about_others(about) else self.fault()
 
     function = ask_async if is_async else ask
     name = "login" if point == "authenticate" else "misbehave"
     function.__name__ = name
     return type("Faulty", (Victim,), {name: decorators[point](function)})
+
+
+def is_about_others(about: Sequence[Argument]) -> bool:
+    """Whether a hook without a filter is asked about another client than the victim."""
+    return any(
+        (isinstance(one, Login) and one.username != "victim")
+        or (isinstance(one, Subscribe) and one.client.username != "victim")
+        for one in about
+    )
 
 
 def login_gets_in(broker: Broker, **connecting: Any) -> bool:  # noqa: ANN401 - of CONNECT
@@ -181,6 +205,17 @@ def is_delivered(broker: Broker, topic: str) -> bool:
         return reason < 0x80 or reader.expect(PUBLISH).payload == b"secret"
 
 
+def is_subscribed(broker: Broker) -> bool:
+    """Whether a filter that has to be asked about is granted, or gets messages."""
+    with Wire(broker.port) as wire:
+        wire.connect("victim", username="victim", password=b"")
+        wire.send(subscribe(("friend/secret", 0)))
+        reason = wire.expect(SUBACK).reason
+        wire.send(publish("friend/secret", b"secret"))
+        wire.send(pingreq())
+        return reason < 0x80 or wire.receive().kind != PINGRESP
+
+
 def nothing(broker: Broker) -> bool:
     """Hooks of events and of time let nothing through: no client waits for them."""
     login_gets_in(broker)
@@ -193,7 +228,10 @@ ATTEMPT: dict[str, Callable[[Broker], bool]] = {
     "grant": stays_connected,
     "enhanced_auth": lambda broker: login_gets_in(broker, props=ENHANCED),
     "authorize": lambda broker: is_delivered(broker, "ask/a"),
+    "connect": login_gets_in,
+    "subscribe": is_subscribed,
     "publish": lambda broker: is_delivered(broker, "hook/a"),
+    "will": lambda broker: login_gets_in(broker, will=Will(topic="hook/a")),
     "events": nothing,
     "every": nothing,
     "health": nothing,
@@ -247,14 +285,27 @@ class Cell:
                 props = ENHANCED if self.point == "enhanced_auth" else None
                 hello = connect(f"f{number}", username="victim", password=b"", props=props)
                 message = "hook/a" if self.point == "publish" else "ask/a"
-                wire.send(hello, publish(message, b"secret", qos=1, packet_id=1))
+                asking = subscribe(("friend/secret", 0))
+                wire.send(hello, asking, publish(message, b"secret", qos=1, packet_id=2))
         finally:
             for wire in wires:
                 wire.close()
 
 
+def friend_gets_in(broker: Broker) -> bool:
+    """Whether a client of the other plugin is connected and subscribed."""
+    with Wire(broker.port) as wire:
+        wire.send(connect("friend", username="friend", password=b""))
+        if wire.expect(CONNACK).reason >= 0x80:
+            return False
+        wire.send(subscribe(("friend/#", 0)))
+        return wire.expect(SUBACK).reason < 0x80
+
+
 def others_go_on(broker: Broker, healthy: Healthy) -> None:
     """The broker runs, and the hooks of the other plugin are asked and told."""
+    # hooks of connect and subscribe decide about all clients: an open breaker refuses them
+    eventually(lambda: friend_gets_in(broker))
     told = healthy.told
     with Wire(broker.port) as wire:
         wire.connect("friend", username="friend", password=b"")

@@ -637,7 +637,7 @@ def test_a_hook_that_keeps_failing_is_left_alone_until_it_answers_again(
     now = [0.0]
     monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", failures)
     monkeypatch.setattr(
-        "mqttcore.plugin.chain.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
+        "mqttcore.plugin.bound_hook.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
     )
     caplog.set_level(logging.INFO)
     plugin = deciding(kind, answer)
@@ -687,7 +687,7 @@ def test_a_trial_that_has_too_much_to_do_leaves_the_trial_to_the_next(
     now = [0.0]
     monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", 1)
     monkeypatch.setattr(
-        "mqttcore.plugin.chain.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
+        "mqttcore.plugin.bound_hook.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
     )
 
     def overloaded(login: Login) -> None:
@@ -711,7 +711,7 @@ def test_a_trial_whose_client_leaves_leaves_the_trial_to_the_next(
     now = [0.0]
     monkeypatch.setattr("mqttcore.plugin.breaker.FAILURES", 1)
     monkeypatch.setattr(
-        "mqttcore.plugin.chain.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
+        "mqttcore.plugin.bound_hook.CircuitBreaker", lambda: CircuitBreaker(lambda: now[0])
     )
     begun = threading.Event()
 

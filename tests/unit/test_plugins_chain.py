@@ -228,7 +228,7 @@ def test_overload_is_told_to_logins_and_is_no_failure_of_the_hook(
     point: str, fate: object, *, is_in_time: bool
 ) -> None:
     chain = Chain([Plain()])
-    busy = (chain.logins if point == "authenticate" else chain.asks)[0]
+    busy = (chain.logins if point == "authenticate" else chain.of("authorize"))[0]
     asked, noted = question(point=point, is_in_time=is_in_time)
 
     chain.fail(asked, busy, "too many", OverloadedError("too many"))

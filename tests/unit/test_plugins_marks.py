@@ -16,7 +16,8 @@ from mqttcore.plugin import (
     Secret,
     hook,
 )
-from mqttcore.plugin.hooks import MARK, METHOD_BYTES_MAX, EventKind, Mark
+from mqttcore.plugin.hooks import METHOD_BYTES_MAX, EventKind
+from mqttcore.plugin.marks import MARK, Mark
 
 
 async def lead(_self: object, _talk: Exchange) -> Allow | Deny:

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 from mqttcore._core import Question
 from mqttcore.plugin import Allow, Event, Grant, Limits, Login, Plugin, hook
+from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.workers import CallThread, EventWorker, SyncHookWorker
 
 from tests.clock import Clock

@@ -9,7 +9,8 @@ import pytest
 from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin import Plugin, hook, plugin_workers
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.bound_hook import BoundHook
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.loop_thread import LoopThread
 from mqttcore.plugin.plugin_workers import PluginWorkers
 
@@ -280,7 +281,7 @@ def test_a_stop_on_a_loop_that_is_held_is_left_out(
 
 def test_a_thread_that_the_hook_holds_is_replaced(made: Made) -> None:
     workers, chain = serving()
-    may_too, question = chain.asks[1], asked("authorize")
+    may_too, question = chain.of("authorize")[1], asked("authorize")
     assert workers.is_fault(question, may_too)
     assert len(made.sync) == 1
 
@@ -295,7 +296,7 @@ def test_a_thread_that_the_hook_holds_is_replaced(made: Made) -> None:
 def test_a_hook_without_a_worker_is_at_fault(made: Made) -> None:
     workers, chain = workers_of()
 
-    assert all(workers.is_fault(asked(), one) for one in [*chain.logins, *chain.asks])
+    assert all(workers.is_fault(asked(), one) for one in [*chain.logins, *chain.of("authorize")])
     assert made.loops == []
 
 
@@ -310,7 +311,7 @@ def test_a_hook_on_a_loop_that_turns_is_at_fault(made: Made) -> None:
 
 def test_a_loop_that_a_hook_holds_is_replaced_at_the_cost_of_that_hook(made: Made) -> None:
     workers, chain = serving()
-    login, may = chain.logins[0], chain.asks[0]
+    login, may = chain.logins[0], chain.of("authorize")[0]
     culprit, other = asked(), asked("authorize")
     first = made.asynchronous[0]
     first.stuck, first.culprit, first.began = True, culprit, culprit
@@ -344,7 +345,7 @@ def test_the_hook_that_holds_its_own_loop_is_at_fault(made: Made) -> None:
 
 def test_a_loop_that_no_question_holds_costs_the_hook_that_waits_for_it(made: Made) -> None:
     workers, chain = serving()
-    may = chain.asks[0]
+    may = chain.of("authorize")[0]
     made.asynchronous[0].stuck = True
 
     assert not workers.is_fault(asked("authorize"), may)

@@ -19,14 +19,35 @@ CONNECT: one coroutine for the whole of it, with `Exchange.challenge` where the 
 answer.
 
 Each plugin has threads of its own: one for `def` hooks, one with an event loop for `async def`
-hooks, others for hooks of events. No message waits for them but a CONNECT, and what
-`@hook.authorize` and `@hook.publish` are asked about. A hook that holds its thread beyond its
-timeout (`time.sleep`, an endless loop) is left alone on it, and another thread takes over; a `def`
-hook may then run in both. While a hook holds four threads it is not called.
+hooks, others for hooks of events. Nothing waits for them but a CONNECT, and what
+`@hook.authorize`, `@hook.subscribe` and `@hook.publish` are asked about. A hook that holds its
+thread beyond its timeout (`time.sleep`, an endless loop) is left alone on it, and another thread
+takes over; a `def` hook may then run in both. While a hook holds four threads it is not called.
 """
 
-from mqttcore._core import Ask, Client, ClientCertificate, Event, Login, Message
-from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Grant, Limits, Replace
+from mqttcore._core import (
+    Ask,
+    Client,
+    ClientCertificate,
+    Event,
+    Login,
+    Message,
+    Subscribe,
+    SubscribeEntry,
+)
+from mqttcore.plugin.answers import (
+    Allow,
+    Degraded,
+    Deny,
+    Disconnect,
+    Drop,
+    Grant,
+    Limits,
+    Redirect,
+    Replace,
+    ReplaceConnect,
+    ReplaceOptions,
+)
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.hooks import hook
@@ -52,9 +73,14 @@ __all__ = [
     "Message",
     "Plugin",
     "PluginConfig",
+    "Redirect",
     "Replace",
+    "ReplaceConnect",
+    "ReplaceOptions",
     "Secret",
     "SessionLimits",
     "SessionPolicy",
+    "Subscribe",
+    "SubscribeEntry",
     "hook",
 ]

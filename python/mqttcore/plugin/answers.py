@@ -200,6 +200,56 @@ class Replace:
             raise ValueError(f"message_expiry_interval is {seconds}: 0 to 4,294,967,295")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceConnect:
+    """Connect the client with these changes; None leaves a part as it is."""
+
+    keep_alive: int | None = None
+    """Server Keep Alive in seconds; clients of MQTT 3.x keep their own."""
+    session_expiry_interval: int | None = None
+    """The session is kept for so many seconds at most."""
+    limits: Limits = field(default_factory=Limits)
+    """Caps beside those of its grant; the lower ones hold."""
+    user_properties: Sequence[tuple[str, str]] = ()
+    """More of them for CONNACK, behind those of `Allow`."""
+
+    def __post_init__(self) -> None:
+        for name, most in (("keep_alive", 65_535), ("session_expiry_interval", 2**32 - 1)):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= most:
+                raise ValueError(f"{name} is {value}: 0 to {most:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Refuse the client and name another server; a client of MQTT 3.x hears only of the refusal."""
+
+    server: str
+    """Server Reference: ``host`` or ``host:port``; several with spaces between them."""
+    permanent: bool = False
+    """Whether the client should use that server from now on."""
+
+    def __post_init__(self) -> None:
+        refuse_faults(self)
+        if not self.server or len(self.server.encode()) > 65_535 or "\0" in self.server:
+            raise ValueError("server must have 1 to 65,535 bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceOptions:
+    """Subscribe with these options; None leaves a part as it is."""
+
+    qos: Literal[0, 1, 2] | None = None
+    """Highest QoS of deliveries, which SUBACK tells; not above the requested one."""
+    retain_handling: Literal[0, 1, 2] | None = None
+    """Whether retained messages are sent: 0 yes, 1 for a new subscription, 2 no."""
+
+    def __post_init__(self) -> None:
+        for name in ("qos", "retain_handling"):
+            if getattr(self, name) not in {None, 0, 1, 2}:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: 0, 1 or 2")
+
+
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Do not route the message; a publisher that awaits an acknowledgement gets ``reason``."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from mqttcore.plugin.hooks import MARK, Mark
+from mqttcore.plugin.marks import MARK, Mark
 from mqttcore.plugin.options import PluginConfig
 
 

@@ -2,18 +2,18 @@
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 from mqttcore._core import Client, Login, Message, Question
 from mqttcore.errors import OverloadedError, PluginError
-from mqttcore.plugin.answers import Allow, Deny, Replace
+from mqttcore.plugin.answers import Allow, Deny, Redirect, Replace
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S, CircuitBreaker
-from mqttcore.plugin.hooks import Mark, MessageAnswer
-from mqttcore.plugin.stats import HookStats, Meter, Result
+from mqttcore.plugin.bound_hook import TIMED, BoundHook, bind
+from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S
+from mqttcore.plugin.marks import Point
+from mqttcore.plugin.packet_hooks import MessageAnswer
+from mqttcore.plugin.stats import HookStats, Result
 
 if TYPE_CHECKING:
     from mqttcore.plugin.login_cache import LoginCache
@@ -21,14 +21,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqttcore.plugins")
 
 LOG_INTERVAL_S = 1.0
-TIMED = {"every", "health"}
-"""Hook points of the timer."""
-UNASKED = {"events", *TIMED}
-"""Hook points without questions."""
+ASKED: Sequence[Point] = (
+    "authenticate",
+    "grant",
+    "enhanced_auth",
+    "connect",
+    "authorize",
+    "subscribe",
+    "publish",
+    "will",
+)
+"""Hook points of questions."""
+MESSAGES = {"publish", "will"}
+"""Hook points that are asked about one message after another."""
+CHANGED = {"connect", "subscribe"}
+"""Hook points whose answers change what the next hook is asked about."""
 TURN_S = 0.05
 """How long a publish hook is asked about the messages of one client before those of the next."""
-NO_WORKER = -1
-"""The worker of their hooks."""
 
 
 class FailureLog:
@@ -51,47 +60,6 @@ class FailureLog:
         log.warning("plugin %s: client %s: %s%s", hook, client, what, suffix, exc_info=error)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundHook:
-    """A hook of one plugin instance."""
-
-    plugin: Plugin
-    title: str
-    mark: Mark
-    function: Callable[..., Any]  # Any: each hook point has its own arguments and answer
-    breaker: CircuitBreaker
-    meter: Meter
-    worker: int
-    """Number of the queue of its questions, which `def` hooks of a plugin share, and `async def`
-    hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
-
-    def stats(self) -> HookStats:
-        """What became of its calls."""
-        return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
-
-
-def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
-    """The hooks of each instance; from the second of a name on, titles tell them apart."""
-    count: Counter[str] = Counter()
-    workers: dict[tuple[int, bool, bool], int] = {}
-    bound: list[list[BoundHook]] = []
-    for index, plugin in enumerate(plugins):
-        count[plugin.name] += 1
-        number = count[plugin.name]
-        owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
-        bound.append([])
-        for name, mark in plugin.hooks.items():
-            worker = NO_WORKER
-            if mark.point not in UNASKED:
-                shared = (index, mark.is_async, mark.point == "publish")
-                worker = workers.setdefault(shared, len(workers))
-            title, function = f"{owner}.{name}", getattr(plugin, name)
-            bound[-1].append(
-                BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker)
-            )
-    return bound
-
-
 class Chain:
     """The hooks of all plugins in their order.
 
@@ -102,27 +70,25 @@ class Chain:
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.of_plugins = bind(plugins)
         hooks = [hook for owned in self.of_plugins for hook in owned]
-        self.logins = [hook for hook in hooks if hook.mark.point == "authenticate"]
-        self.grants = [hook for hook in hooks if hook.mark.point == "grant"]
-        self.asks = [hook for hook in hooks if hook.mark.point == "authorize"]
-        self.publishes = [hook for hook in hooks if hook.mark.point == "publish"]
-        self.events = [hook for hook in hooks if hook.mark.point == "events"]
+        self._of_points: dict[Point, list[BoundHook]] = {point: [] for point in get_args(Point)}
+        for hook in hooks:
+            self._of_points[hook.mark.point].append(hook)
+        self.logins = self._of_points["authenticate"]
+        self.events = self._of_points["events"]
         self.timed = [hook for hook in hooks if hook.mark.point in TIMED]
-        self.exchanges = by_method(hook for hook in hooks if hook.mark.point == "enhanced_auth")
+        self.exchanges = by_method(self._of_points["enhanced_auth"])
         if len({hook.plugin for hook in [*self.logins, *self.exchanges.values()]}) > 1:
-            self.grants = [hook for hook in self.grants if not hook.mark.is_alone]
-        self._asked = {
-            hook.title: hook
-            for hook in [
-                *self.logins,
-                *self.grants,
-                *self.exchanges.values(),
-                *self.asks,
-                *self.publishes,
-            ]
-        }
+            grants = self._of_points["grant"]
+            self._of_points["grant"] = [hook for hook in grants if not hook.mark.is_alone]
+        asked = [hook for point in ASKED for hook in self._of_points[point]]
+        self._asked = {hook.title: hook for hook in asked}
         self.failures = FailureLog()
-        self._cache = login_cache() if any(hook.mark.cache for hook in self.logins) else None
+        has_cache = any(hook.mark.cache for hook in self.logins)
+        self._cache = login_cache() if has_cache else None
+
+    def of(self, point: Point) -> Sequence[BoundHook]:
+        """The hooks of one point, in their order."""
+        return self._of_points[point]
 
     @property
     def workers(self) -> list[bool]:
@@ -138,7 +104,7 @@ class Chain:
     @property
     def is_deciding(self) -> bool:
         """Whether a hook runs that a client waits for, beside exchanges."""
-        asked = [*self.logins, *self.grants, *self.asks, *self.publishes]
+        asked = [hook for hook in self._asked.values() if hook.mark.point != "enhanced_auth"]
         return any(hook.meter.is_running for hook in asked)
 
     def stats(self) -> list[HookStats]:
@@ -147,15 +113,11 @@ class Chain:
 
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook that is asked now; None when all have passed."""
-        hooks = self.logins
+        hooks: Sequence[BoundHook] = self._of_points[question.point]
         if question.method is not None:
             hooks = [self.exchanges[question.method]]
-        elif question.point == "grant":
-            hooks = self.grants
-        elif question.point == "publish":
-            hooks = self.publishes
         elif question.point == "authorize":
-            hooks = [self.asks[rule] for rule in question.rules]
+            hooks = [hooks[rule] for rule in question.rules]
         return hooks[question.position] if question.position < len(hooks) else None
 
     def recall(self, question: Question, hook: BoundHook) -> bool:
@@ -186,6 +148,8 @@ class Chain:
         if answer is None and question.point != "enhanced_auth":
             self._count(hook, "passed", is_in_time=question.advance())
             return False
+        if question.point in CHANGED:
+            return self._settle_change(question, hook, answer)
         try:
             is_in_time = question.answer(answer, cache=hook.mark.cache)
         except (TypeError, ValueError, AttributeError) as error:
@@ -195,6 +159,18 @@ class Chain:
             result: Result = "allowed" if is_yes(answer) else "denied"
             self._count(hook, result, is_in_time=is_in_time)
         return True
+
+    def _settle_change(self, question: Question, hook: BoundHook, answer: object) -> bool:
+        """Takes an answer about a CONNECT or a SUBSCRIBE, which the next hook sees. As `settle`."""
+        is_in_time = not question.is_over
+        try:
+            is_over = question.apply(answer)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            self.fail(question, hook, f"answered with {type(answer).__name__}: {error}")
+            return True
+        result: Result = "denied" if isinstance(answer, Deny | Redirect) else "allowed"
+        self._count(hook, result, is_in_time=is_in_time)
+        return is_over or not question.advance()
 
     def turn(self, question: Question, hook: BoundHook) -> Iterator[tuple[int, Message]]:
         """The messages that a publish hook is asked about in one turn, with their positions.
@@ -355,8 +331,8 @@ class Chain:
 
     def exhaust(self, question: Question) -> None:
         """Refuses a question that no hook decided; a login goes to the listener's policy."""
-        if question.point == "publish":
-            question.publish()
+        if question.point in MESSAGES or question.point in CHANGED:
+            question.complete()
         elif question.point in {"authenticate", "grant"}:
             question.leave_undecided()
         else:
@@ -379,10 +355,13 @@ def is_yes(answer: object) -> bool:
 
 
 def refuse_as_busy(question: Question) -> bool:
-    """Tells a login to come again later; no code says so to an ask. False: it was too late."""
-    if question.point != "authorize":
-        return question.answer(Deny("server_busy"))
-    return question.refuse()
+    """Tells a client to connect again later; no code says so to others. False: it was too late."""
+    if question.point == "connect":
+        is_in_time = not question.is_over
+        return question.apply(Deny("server_busy")) and is_in_time
+    if question.point in {"authorize", "subscribe"}:
+        return question.refuse()
+    return question.answer(Deny("server_busy"))
 
 
 def login_cache() -> "LoginCache":

@@ -5,10 +5,11 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-from mqttcore._core import Ask, HookQueues, Login, Question
+from mqttcore._core import Ask, HookQueues, Login, Question, Subscribe
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import clock
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.bound_hook import BoundHook
+from mqttcore.plugin.chain import MESSAGES, Chain
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.loop_thread import LoopThread
 
@@ -147,7 +148,7 @@ class AsyncHookWorker:
             if hook.worker != number:
                 question.hand_over(hook.worker)
                 return
-            if question.point == "publish":
+            if question.point in MESSAGES:
                 if await self._call_each(question, hook):
                     return
                 continue
@@ -159,7 +160,7 @@ class AsyncHookWorker:
                 return
         self._chain.exhaust(question)
 
-    def _subject(self, question: Question, hook: BoundHook) -> Login | Ask | Exchange:
+    def _subject(self, question: Question, hook: BoundHook) -> Login | Ask | Subscribe | Exchange:
         """What the hook is called with."""
         subject = question.subject
         if question.method is None or not isinstance(subject, Login):

@@ -2,17 +2,14 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
-from mqttcore._core import Ask, Event, Login, Message, TopicFilter
-from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Replace
+from mqttcore._core import Ask, Event, Login, TopicFilter
+from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect
 from mqttcore.plugin.exchange import Exchange
+from mqttcore.plugin.marks import MARK, Action, Mark, check_times
+from mqttcore.plugin.packet_hooks import PacketHooks
 
-Point = Literal[
-    "authenticate", "grant", "enhanced_auth", "authorize", "publish", "events", "every", "health"
-]
-Action = Literal["publish", "subscribe"]
 EventKind = Literal[
     "connected",
     "disconnected",
@@ -27,7 +24,6 @@ EventKind = Literal[
     "session_expired",
 ]
 
-MARK = "__mqttcore_hook__"
 METHOD_BYTES_MAX = 65_535
 EVERY_MIN_S, EVERY_MAX_S = 0.01, 86_400
 
@@ -38,10 +34,6 @@ AskAnswer = bool | Allow | Deny | Disconnect | None
 LoginHook = Callable[[S, Login], LoginAnswer] | Callable[[S, Login], Awaitable[LoginAnswer]]
 ExchangeHook = Callable[[S, Exchange], Awaitable[Allow | Deny]]
 AskHook = Callable[[S, Ask], AskAnswer] | Callable[[S, Ask], Awaitable[AskAnswer]]
-MessageAnswer = Replace | Drop | Deny | Disconnect | None
-PublishHook = (
-    Callable[[S, Message], MessageAnswer] | Callable[[S, Message], Awaitable[MessageAnswer]]
-)
 EventsHook = Callable[[S, Sequence[Event]], None] | Callable[[S, Sequence[Event]], Awaitable[None]]
 
 HealthAnswer = Degraded | None
@@ -51,32 +43,12 @@ EveryHook = Callable[[S], None] | Callable[[S], Awaitable[None]]
 LoginHookT = TypeVar("LoginHookT", bound=LoginHook[Any])  # Any: the plugin class of each hook
 ExchangeHookT = TypeVar("ExchangeHookT", bound=ExchangeHook[Any])  # Any: as above
 AskHookT = TypeVar("AskHookT", bound=AskHook[Any])  # Any: as above
-PublishHookT = TypeVar("PublishHookT", bound=PublishHook[Any])  # Any: as above
 EventsHookT = TypeVar("EventsHookT", bound=EventsHook[Any])  # Any: as above
 HealthHookT = TypeVar("HealthHookT", bound=HealthHook[Any])  # Any: as above
 EveryHookT = TypeVar("EveryHookT", bound=EveryHook[Any])  # Any: as above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """What a decorator notes on its function."""
-
-    point: Point
-    is_async: bool
-    timeout: float = 5.0
-    cache: float = 0.0
-    method: str = ""
-    action: Action = "publish"
-    filter: str = "#"
-    kinds: frozenset[str] = field(default_factory=frozenset)
-    batch: int = 256
-    every: float = 0.05
-    is_alone: bool = False
-    """Whether a `grant` hook knows clients of its own plugin only. If several plugins admit some,
-    it is left out: it could give a client the rights of another one of the same name."""
-
-
-class hook:  # noqa: N801 - read as a word: @hook.authenticate()
+class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     """The hook points. `def` runs on a thread of the plugin, `async def` on its event loop."""
 
     @overload
@@ -221,46 +193,6 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
         return mark
 
     @staticmethod
-    def publish(
-        filter: str,  # noqa: A002 - the word of the contract
-        /,
-        *,
-        timeout: float = 0.25,
-    ) -> Callable[[PublishHookT], PublishHookT]:
-        """Decides about messages that clients may publish, before they are retained and routed.
-
-        `Replace` changes the message, `Drop` acknowledges it and does not route it, `Deny` refuses
-        it, `Disconnect` sends its client away, too; None leaves it as it is. Hooks are asked in the
-        order of their plugins, each about the message that the one before it left.
-
-        Only messages on topics of ``filter`` reach Python, up to 64 of one client in a batch. That
-        client is not read meanwhile, and its messages keep their order. Clients whose messages wait
-        for the same hook take turns; nobody else waits, if the hook is `def` or its coroutine does
-        not block. Publish hooks have a thread of their own: a `def` hook runs beside those of
-        logins. Topics have the mount point of the client in front. Wills and messages of the broker
-        itself are not asked about.
-
-        Args:
-            filter: Topics to be asked about.
-            timeout: Seconds for each message. If the hook raises, the message is not routed: a
-                client of MQTT 5.0 gets 0x83, a client of MQTT 3.x that awaits an acknowledgement is
-                disconnected. If it takes longer, the whole batch is refused in this way, and 30 s
-                after the batch arrived those messages that the hook was not asked about.
-        """
-        if not isinstance(filter, str):
-            raise TypeError('name the topics: @hook.publish("door/+/open")')
-        check_times(timeout, 0.0)
-        TopicFilter(filter)
-
-        def mark(function: PublishHookT) -> PublishHookT:
-            is_async = inspect.iscoroutinefunction(function)
-            note = Mark(point="publish", is_async=is_async, timeout=timeout, filter=filter)
-            setattr(function, MARK, note)
-            return function
-
-        return mark
-
-    @staticmethod
     def events(
         *kinds: EventKind, batch: int = 256, every: float = 0.05
     ) -> Callable[[EventsHookT], EventsHookT]:
@@ -358,9 +290,3 @@ class hook:  # noqa: N801 - read as a word: @hook.authenticate()
             return function
 
         return mark if function is None else mark(function)
-
-
-def check_times(timeout: float, cache: float) -> None:
-    """Refuses times that mean nothing."""
-    if not 0 < timeout <= 60 or not 0 <= cache <= 86_400:
-        raise ValueError("timeout must be 0 to 60 s, cache 0 to 86400 s")

@@ -11,7 +11,8 @@ from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
 from mqttcore.logs import FIELDS
 from mqttcore.plugin.base import Invalidate, Plugin
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.bound_hook import BoundHook
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.plugin_workers import PluginWorkers
 from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionPolicy
@@ -135,11 +136,16 @@ class PluginHost:
         chain = self._chain
         return HookQueues(
             workers=chain.workers,
-            logins=chain.logins[0].worker if chain.logins else None,
-            grants=chain.grants[0].worker if chain.grants else None,
+            logins=first_worker(chain.logins),
+            grants=first_worker(chain.of("grant")),
             methods=[(method, hook.worker) for method, hook in chain.exchanges.items()],
-            rules=[(hook.mark.action, hook.mark.filter, hook.worker) for hook in chain.asks],
-            publishes=[(hook.mark.filter, hook.worker) for hook in chain.publishes],
+            rules=[
+                (hook.mark.action, hook.mark.filter, hook.worker) for hook in chain.of("authorize")
+            ],
+            connects=first_worker(chain.of("connect")),
+            subscribes=first_worker(chain.of("subscribe")),
+            publishes=[(hook.mark.filter, hook.worker) for hook in chain.of("publish")],
+            wills=[(hook.mark.filter, hook.worker) for hook in chain.of("will")],
             events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
             sessions=dict(sessions),
         )
@@ -158,6 +164,11 @@ class PluginHost:
         workers = next((workers for workers in self._plugin_workers if hook in workers.hooks), None)
         is_fault = hook is None or workers is None or workers.is_fault(question, hook)
         self._chain.expire(question, title, timeout, is_fault=is_fault)
+
+
+def first_worker(hooks: Sequence[BoundHook]) -> int | None:
+    """The worker of the first of these hooks."""
+    return hooks[0].worker if hooks else None
 
 
 def tell_line(line: tuple[int, str, list[tuple[str, str]]]) -> None:

@@ -8,7 +8,7 @@ from mqttcore._schema import Faults, did_you_mean, read_record
 from mqttcore.config import PluginUse, Settings
 from mqttcore.config.checks import raise_faults
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import UNASKED
+from mqttcore.plugin.bound_hook import UNASKED
 
 ENTRY_POINTS = "mqttcore.plugins"
 BUILT_IN = (

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from mqttcore._core import HookQueues, Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import TIMED, UNASKED, BoundHook, Chain
+from mqttcore.plugin.bound_hook import TIMED, UNASKED, BoundHook
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.timers import Report, TimerWorker
 from mqttcore.plugin.workers import EventWorker, SyncHookWorker
 

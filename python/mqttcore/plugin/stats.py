@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mqttcore.plugin.breaker import BreakerState
-from mqttcore.plugin.hooks import Point
+from mqttcore.plugin.marks import Point
 
 Result = Literal["allowed", "denied", "passed", "failed", "timed_out", "shut_out"]
 

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from mqttcore.plugin.answers import Degraded
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.bound_hook import BoundHook
+from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.workers import JOIN_S, Caller, CallThread, contained
 
 Report = Callable[[BoundHook, str | None], None]

@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from mqttcore._core import Event, HookQueues, Message, Question
-from mqttcore.plugin.chain import BoundHook, Chain
+from mqttcore.plugin.bound_hook import BoundHook
+from mqttcore.plugin.chain import MESSAGES, Chain
 
 BATCH = 64
 JOIN_S = 0.3
@@ -59,7 +60,7 @@ class SyncHookWorker:
             if hook.worker != self._number:
                 question.hand_over(hook.worker)
                 return
-            if question.point == "publish":
+            if question.point in MESSAGES:
                 if self._call_each(question, hook):
                     return
                 continue

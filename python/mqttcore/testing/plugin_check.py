@@ -15,8 +15,8 @@ from mqttcore._core import Ask, Login
 from mqttcore._schema import Entry, Faults, read_record
 from mqttcore.plugin.answers import Allow
 from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.chain import TIMED
-from mqttcore.plugin.hooks import Mark
+from mqttcore.plugin.bound_hook import TIMED
+from mqttcore.plugin.marks import Mark
 from mqttcore.testing.plugin_harness import AsyncHarness
 
 LIMIT_S = 60.0

@@ -7,14 +7,32 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
-from mqttcore._core import Ask, Event, Login, Message, TopicFilter, grant_allows
+from mqttcore._core import Ask, Event, Login, Message, Subscribe, TopicFilter, grant_allows
 from mqttcore._schema import Faults, Place, entry_of, read_record
 from mqttcore.config.checks import raise_faults
-from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect, Drop, Grant, Replace
+from mqttcore.plugin.answers import (
+    Allow,
+    Degraded,
+    Deny,
+    Disconnect,
+    Drop,
+    Grant,
+    Redirect,
+    Replace,
+    ReplaceConnect,
+    ReplaceOptions,
+)
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.exchange import Exchange
-from mqttcore.plugin.hooks import AskAnswer, LoginAnswer, Mark, MessageAnswer, Point
+from mqttcore.plugin.hooks import AskAnswer, LoginAnswer
+from mqttcore.plugin.marks import Mark, Point
 from mqttcore.plugin.options import PluginConfig
+from mqttcore.plugin.packet_hooks import (
+    ConnectAnswer,
+    MessageAnswer,
+    SubscribeAnswer,
+    WillAnswer,
+)
 
 P = TypeVar("P", bound=Plugin)
 T = TypeVar("T")
@@ -28,11 +46,16 @@ ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "enhanced_auth": (Allow, Deny),
     "authorize": (bool, Allow, Deny, Disconnect, type(None)),
     "publish": (Replace, Drop, Deny, Disconnect, type(None)),
+    "connect": (ReplaceConnect, Deny, Redirect, type(None)),
+    "subscribe": (Sequence, Deny, type(None)),
+    "will": (Replace, Drop, Deny, type(None)),
     "grant": (Allow, Deny, type(None)),
     "events": (type(None),),
     "every": (type(None),),
     "health": (Degraded, type(None)),
 }
+
+ENTRY_ANSWERS: tuple[type, ...] = (ReplaceOptions, Deny, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +103,39 @@ class AsyncHarness(Generic[P]):
         Returns:
             The answer of each. A broker asks each hook about what the one before it left.
         """
-        hooks = list(self._hooks("publish"))
+        return cast(list[MessageAnswer], await self._each("publish", message))
+
+    async def connect(self, login: Login, /) -> list[ConnectAnswer]:
+        """Asks the `connect` hooks about an authenticated client.
+
+        Returns:
+            The answer of each. A broker asks no more hooks once one refuses, and each about what
+            the one before it left.
+        """
+        hooks = self._hooks("connect")
+        return [cast(ConnectAnswer, await self._call(name, mark, login)) for name, mark in hooks]
+
+    async def will(self, message: Message, /) -> list[WillAnswer]:
+        """Asks the `will` hooks whose filters match the topic of a will; as `publish`."""
+        return cast(list[WillAnswer], await self._each("will", message))
+
+    async def subscribe(self, packet: Subscribe, /) -> list[SubscribeAnswer]:
+        """Asks the `subscribe` hooks; as `connect`.
+
+        Raises:
+            TypeError: an answer is wrong, or there is not one for each entry.
+        """
+        answers = []
+        for name, mark in self._hooks("subscribe"):
+            answer = cast(SubscribeAnswer, await self._call(name, mark, packet))
+            check_entries(f"{self.plugin.name}.{name}", packet, answer)
+            answers.append(answer)
+        return answers
+
+    async def _each(self, point: Point, message: Message) -> list[object]:
         return [
-            cast(MessageAnswer, await self._call(name, mark, message))
-            for name, mark in hooks
+            await self._call(name, mark, message)
+            for name, mark in list(self._hooks(point))
             if TopicFilter(mark.filter).matches(message.topic)
         ]
 
@@ -219,6 +271,18 @@ class Harness(Generic[P]):
         """As `AsyncHarness.publish`."""
         return self._run(self._hooks.publish(message))
 
+    def connect(self, login: Login, /) -> list[ConnectAnswer]:
+        """As `AsyncHarness.connect`."""
+        return self._run(self._hooks.connect(login))
+
+    def will(self, message: Message, /) -> list[WillAnswer]:
+        """As `AsyncHarness.will`."""
+        return self._run(self._hooks.will(message))
+
+    def subscribe(self, packet: Subscribe, /) -> list[SubscribeAnswer]:
+        """As `AsyncHarness.subscribe`."""
+        return self._run(self._hooks.subscribe(packet))
+
     def every(self) -> None:
         """As `AsyncHarness.every`."""
         self._run(self._hooks.every())
@@ -274,6 +338,18 @@ class Client:
         if count >= len(self._respond):
             raise LookupError(f"the hook asks {count + 1} times, but there are {count} answers")
         return self._respond[count]
+
+
+def check_entries(hook: str, packet: Subscribe, answer: SubscribeAnswer) -> None:
+    """Refuses an answer of a `subscribe` hook that a broker does not take."""
+    if answer is None or isinstance(answer, Deny):
+        return
+    found = len(answer)
+    if found != len(packet.entries):
+        raise TypeError(f"{hook} answered {found} of {len(packet.entries)} entries")
+    for one in answer:
+        if not isinstance(one, ENTRY_ANSWERS):
+            raise TypeError(f"{hook} answered with {type(one).__name__} for an entry")
 
 
 def concerns(mark: Mark, ask: Ask) -> bool:

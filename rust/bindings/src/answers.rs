@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_broker::{
-    Access, AccessRule, AuthorizeDecision, Durability, FullQueuePolicy, Grant, GrantLimits,
-    LoginDecision, PublishDecision, RuleAnswer, Secret, SessionPolicy, Takeover,
+    Access, AccessRule, AuthorizeDecision, ConnectChanges, ConnectDecision, Durability,
+    FullQueuePolicy, Grant, GrantLimits, LoginDecision, PublishDecision, RuleAnswer, Secret,
+    SessionPolicy, Takeover,
 };
-use mqttcore_codec::{PacketType, ReasonCode};
+use mqttcore_codec::{PacketType, QoS, ReasonCode, RetainHandling};
 use mqttcore_session::MessageChanges;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -206,7 +207,55 @@ pub(crate) struct AnswerClasses {
     deny: Py<PyAny>,
     disconnect: Py<PyAny>,
     replace: Py<PyAny>,
+    replace_connect: Py<PyAny>,
+    replace_options: Py<PyAny>,
+    redirect: Py<PyAny>,
     drop: Py<PyAny>,
+}
+
+/// The answer of a `connect` hook.
+pub(crate) enum ConnectAnswer {
+    Change(ConnectChanges),
+    Refuse(ConnectDecision),
+}
+
+/// The answer of a `subscribe` hook.
+pub(crate) enum SubscribeAnswer {
+    Each(Vec<EntryAnswer>),
+    Deny(ReasonCode, Option<String>),
+}
+
+/// What a hook changes of one filter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OptionChanges {
+    pub(crate) qos: Option<QoS>,
+    pub(crate) retain_handling: Option<RetainHandling>,
+}
+
+/// The answer of a hook about one filter.
+pub(crate) enum EntryAnswer {
+    Pass,
+    Change(OptionChanges),
+    Deny {
+        reason: ReasonCode,
+        text: Option<String>,
+    },
+}
+
+/// `mqttcore.plugin.ReplaceConnect`.
+#[derive(FromPyObject)]
+struct ReplaceConnectFields {
+    keep_alive: Option<u16>,
+    session_expiry_interval: Option<u32>,
+    limits: GrantLimitsFields,
+    user_properties: Vec<(String, String)>,
+}
+
+/// `mqttcore.plugin.ReplaceOptions`.
+#[derive(FromPyObject)]
+struct ReplaceOptionsFields {
+    qos: Option<u8>,
+    retain_handling: Option<u8>,
 }
 
 /// The answer of a publish hook.
@@ -248,6 +297,9 @@ impl AnswerClasses {
             deny: module.getattr("Deny")?.unbind(),
             disconnect: module.getattr("Disconnect")?.unbind(),
             replace: module.getattr("Replace")?.unbind(),
+            replace_connect: module.getattr("ReplaceConnect")?.unbind(),
+            replace_options: module.getattr("ReplaceOptions")?.unbind(),
+            redirect: module.getattr("Redirect")?.unbind(),
             drop: module.getattr("Drop")?.unbind(),
         })
     }
@@ -318,6 +370,72 @@ impl AnswerClasses {
         Ok(MessageAnswer::Refuse(refusal))
     }
 
+    /// Converts the answer of a `connect` hook.
+    pub(crate) fn connect_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<ConnectAnswer> {
+        let py = answer.py();
+        if answer.is_instance(self.replace_connect.bind(py))? {
+            let fields: ReplaceConnectFields = answer.extract()?;
+            let boxed = |(name, value): (String, String)| (name.into(), value.into());
+            return Ok(ConnectAnswer::Change(ConnectChanges {
+                keep_alive_s: fields.keep_alive,
+                session_expiry_max_s: fields.session_expiry_interval,
+                max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
+                messages_per_second: fields.limits.messages_per_second,
+                user_properties: fields.user_properties.into_iter().map(boxed).collect(),
+            }));
+        }
+        let refusal = if answer.is_instance(self.deny.bind(py))? {
+            ConnectDecision::Deny {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            }
+        } else if answer.is_instance(self.redirect.bind(py))? {
+            ConnectDecision::Redirect {
+                server: answer.getattr("server")?.extract()?,
+                is_permanent: answer.getattr("permanent")?.extract()?,
+            }
+        } else {
+            let expected = "ReplaceConnect, Deny, Redirect or None is expected";
+            return Err(PyTypeError::new_err(expected));
+        };
+        Ok(ConnectAnswer::Refuse(refusal))
+    }
+
+    /// Converts the answer of a `subscribe` hook.
+    pub(crate) fn subscribe_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<SubscribeAnswer> {
+        if answer.is_instance(self.deny.bind(answer.py()))? {
+            return Ok(SubscribeAnswer::Deny(reason_of(answer)?, text_of(answer)?));
+        }
+        let Ok(answers) = answer.extract::<Vec<Bound<'_, PyAny>>>() else {
+            let expected = "Deny, None or a list with one answer for each filter is expected";
+            return Err(PyTypeError::new_err(expected));
+        };
+        let answers = answers.iter().map(|answer| self.entry_answer(answer));
+        Ok(SubscribeAnswer::Each(answers.collect::<PyResult<_>>()?))
+    }
+
+    fn entry_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<EntryAnswer> {
+        let py = answer.py();
+        if answer.is_none() {
+            return Ok(EntryAnswer::Pass);
+        }
+        if answer.is_instance(self.deny.bind(py))? {
+            return Ok(EntryAnswer::Deny {
+                reason: reason_of(answer)?,
+                text: text_of(answer)?,
+            });
+        }
+        if !answer.is_instance(self.replace_options.bind(py))? {
+            let expected = "ReplaceOptions, Deny or None is expected for each filter";
+            return Err(PyTypeError::new_err(expected));
+        }
+        let fields: ReplaceOptionsFields = answer.extract()?;
+        Ok(EntryAnswer::Change(OptionChanges {
+            qos: fields.qos.map(qos_of).transpose()?,
+            retain_handling: fields.retain_handling.map(retain_handling_of).transpose()?,
+        }))
+    }
+
     /// Converts the answer to an authorization; a plain yes about `topic` is cached for `cache`.
     pub(crate) fn ruling(
         &self,
@@ -367,6 +485,15 @@ fn allow_all(covers: &TopicFilter, lasting: Duration) -> PyResult<AuthorizeDecis
     Ok(AuthorizeDecision::AllowAll {
         covers: covers.clone(),
         until: until.ok_or_else(|| PyValueError::new_err("ttl is out of range"))?,
+    })
+}
+
+pub(crate) fn retain_handling_of(value: u8) -> PyResult<RetainHandling> {
+    Ok(match value {
+        0 => RetainHandling::SendAtSubscribe,
+        1 => RetainHandling::SendIfNew,
+        2 => RetainHandling::DoNotSend,
+        _ => return Err(PyValueError::new_err("retain_handling is 0, 1 or 2")),
     })
 }
 

@@ -21,6 +21,7 @@ mod settings;
 mod store;
 #[cfg(feature = "streams")]
 mod stream;
+mod subscribe;
 mod topics;
 
 /// Native half of mqttcore. Import from `mqttcore`, not from here.
@@ -86,6 +87,8 @@ mod _core {
         PyStreamBatch, PyStreamDecoder, PyStreamOptions, PyStreamReader, PyStreamSchema,
         read_stream_file_meta, write_stream_file,
     };
+    #[pymodule_export]
+    use super::subscribe::{PySubscribe, PySubscribeEntry};
     #[pymodule_export]
     use super::topics::{PyTopicFilter, PyTopicName, check_grant_rule, check_mount_point};
 }

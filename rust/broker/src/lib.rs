@@ -64,6 +64,9 @@ pub use config::hooks::{
     ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
     NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
 };
+pub use config::packet_hooks::{
+    ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
+};
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,

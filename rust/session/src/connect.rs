@@ -89,8 +89,19 @@ impl ConnAckFormat {
     /// are left out if the client did not ask for them or they do not fit [MQTT-3.2.2-19, -20]. Returns whether
     /// anything was appended.
     pub fn refuse(&self, reason: ReasonCode, details: Details, out: &mut Vec<u8>) -> bool {
+        self.redirect(reason, None, details, out)
+    }
+
+    /// As [`refuse`](Self::refuse). With 0x9C and 0x9D, `server_reference` is sent as the server to use instead.
+    pub fn redirect(
+        &self,
+        reason: ReasonCode,
+        server_reference: Option<&str>,
+        details: Details,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let details = self.allowed(details);
-        connack_failure(self.version, reason, None, details)
+        connack_failure(self.version, reason, server_reference, details)
             .is_some_and(|connack| self.tell(&connack, out))
     }
 

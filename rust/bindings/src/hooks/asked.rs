@@ -12,9 +12,10 @@ use pyo3::types::PyBytes;
 
 use super::Shared;
 use super::question::{Question, Subject};
-use crate::answers::{AnswerClasses, MessageAnswer, auth_data};
+use crate::answers::{AnswerClasses, ConnectAnswer, MessageAnswer, SubscribeAnswer, auth_data};
 use crate::message::PyMessage;
 use crate::plugin::{PyAsk, PyClient, PyLogin};
+use crate::subscribe::PySubscribe;
 
 /// One question for the hooks of the plugins.
 #[pyclass(name = "Question", module = "mqttcore._core", frozen)]
@@ -26,7 +27,7 @@ pub(crate) struct PyQuestion {
 
 #[pymethods]
 impl PyQuestion {
-    /// `authenticate`, `grant`, `enhanced_auth`, `authorize` or `publish`.
+    /// The hook point: `authenticate`, `publish` and so on.
     #[getter]
     fn point(&self) -> &'static str {
         match self.inner.subject {
@@ -34,11 +35,14 @@ impl PyQuestion {
             Subject::Grant(_) => "grant",
             Subject::Ask(..) => "authorize",
             Subject::Publish(_) => "publish",
+            Subject::Connect(_) => "connect",
+            Subject::Will(_) => "will",
+            Subject::Subscribe(_) => "subscribe",
             Subject::Exchange(_) => "enhanced_auth",
         }
     }
 
-    /// What the hook is called with: a `Login` or an `Ask`; of an exchange, the `Login` behind it, and of messages that
+    /// What the hook is called with: a `Login`, an `Ask` or a `Subscribe`; of an exchange, the `Login` behind it, and of messages that
     /// of their client.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -47,6 +51,13 @@ impl PyQuestion {
                 Ok(Py::new(py, PyLogin(Arc::clone(login)))?.into_any())
             }
             Subject::Ask(ask, _) => Ok(Py::new(py, PyAsk(Arc::clone(ask)))?.into_any()),
+            Subject::Connect(connecting) => {
+                Ok(Py::new(py, PyLogin(connecting.present()))?.into_any())
+            }
+            Subject::Subscribe(filters) => {
+                let asked = PySubscribe::new(&filters.login, filters.open());
+                Ok(Py::new(py, asked)?.into_any())
+            }
             subject => Ok(Py::new(py, PyLogin(Arc::clone(subject.login())))?.into_any()),
         }
     }
@@ -186,9 +197,12 @@ impl PyQuestion {
                 let (verdict, data) = self.classes.verdict(answer, session)?;
                 Ok(self.inner.settle_exchange(verdict, data))
             }
-            Subject::Publish(_) => Err(PyTypeError::new_err(
+            Subject::Publish(_) | Subject::Will(_) => Err(PyTypeError::new_err(
                 "messages are answered one by one, with `answer_message`",
             )),
+            Subject::Connect(_) | Subject::Subscribe(_) => {
+                Err(PyTypeError::new_err("packets are answered with `apply`"))
+            }
             Subject::Ask(ask, _) => {
                 let lasting = Duration::try_from_secs_f64(cache)?;
                 let ruling = self.classes.ruling(answer, &ask.topic, lasting)?;
@@ -197,11 +211,48 @@ impl PyQuestion {
         }
     }
 
+    /// Applies a hook's answer to the CONNECT or SUBSCRIBE. True: it is refused, so the question is over; False: the next
+    /// hook is asked about what is left. Raises as `answer` does; nothing is changed then.
+    #[pyo3(signature = (answer, /))]
+    fn apply(&self, answer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match &self.inner.subject {
+            Subject::Connect(connecting) => match self.classes.connect_answer(answer)? {
+                ConnectAnswer::Change(changes) => connecting.change(changes),
+                ConnectAnswer::Refuse(refusal) => {
+                    self.inner.refuse_connect(refusal);
+                    return Ok(true);
+                }
+            },
+            Subject::Subscribe(filters) => {
+                let is_open = match self.classes.subscribe_answer(answer)? {
+                    SubscribeAnswer::Each(answers) => filters
+                        .apply(answers)
+                        .map_err(|error| PyValueError::new_err(error.to_string()))?,
+                    SubscribeAnswer::Deny(reason, text) => {
+                        filters.deny(reason, text.as_deref());
+                        false
+                    }
+                };
+                if !is_open {
+                    self.inner.complete();
+                    return Ok(true);
+                }
+            }
+            _ => return Err(PyTypeError::new_err("there is nothing to change")),
+        }
+        Ok(false)
+    }
+
     /// The messages that a publish hook has to decide about still, with their positions.
     #[pyo3(signature = (hook, /))]
     fn messages(&self, hook: usize) -> Vec<(usize, PyMessage)> {
-        let filter = self.shared.wanted.publishes.get(hook);
-        let (Subject::Publish(messages), Some((filter, _))) = (&self.inner.subject, filter) else {
+        let wanted = &self.shared.wanted;
+        let (messages, hooks) = match &self.inner.subject {
+            Subject::Publish(messages) => (messages, &wanted.publishes),
+            Subject::Will(messages) => (messages, &wanted.wills),
+            _ => return Vec::new(),
+        };
+        let Some((filter, _)) = hooks.get(hook) else {
             return Vec::new();
         };
         let messages_of_hook = messages.matching(hook, filter).into_iter();
@@ -220,11 +271,15 @@ impl PyQuestion {
     /// Takes a publish hook's answer about one message. Raises as `answer` does; the message stays as it was then.
     #[pyo3(signature = (index, answer, /))]
     fn answer_message(&self, index: usize, answer: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Subject::Publish(messages) = &self.inner.subject else {
+        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
             return Ok(());
         };
         match self.classes.message_answer(answer)? {
             MessageAnswer::Pass => {}
+            MessageAnswer::Refuse(PublishDecision::Disconnect { .. }) if self.point() == "will" => {
+                let expected = "Replace, Drop, Deny or None is expected";
+                return Err(PyTypeError::new_err(expected));
+            }
             MessageAnswer::Refuse(refusal) => messages.refuse(index, refusal),
             MessageAnswer::Change(changes) => messages
                 .change(index, &changes)
@@ -237,14 +292,14 @@ impl PyQuestion {
     /// Refuses one message as a fault of the plugin.
     #[pyo3(signature = (index, /))]
     fn refuse_message(&self, index: usize) {
-        if let Subject::Publish(messages) = &self.inner.subject {
+        if let Subject::Publish(messages) | Subject::Will(messages) = &self.inner.subject {
             messages.refuse(index, PublishDecision::Fault);
         }
     }
 
-    /// Publishes the messages that no hook has refused. False: it was too late.
-    fn publish(&self) -> bool {
-        self.inner.answer_publish()
+    /// Answers with what the hooks have left of the packet or the messages. False: it was too late.
+    fn complete(&self) -> bool {
+        self.inner.complete()
     }
 
     /// Leaves a login to the engine after all hooks have passed. Returns False if it is too late.

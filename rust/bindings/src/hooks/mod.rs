@@ -8,6 +8,7 @@ mod asked;
 mod bounded_queue;
 mod log_line;
 mod messages;
+mod packets;
 mod question;
 mod queue;
 mod watch;
@@ -19,9 +20,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart,
-    HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent, PublishBatch,
-    PublishDecision, Reply, Secret,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply,
+    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent,
+    PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch, SubscribeDecision,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -33,6 +34,7 @@ use pyo3::prelude::*;
 pub(crate) use self::asked::PyQuestion;
 use self::bounded_queue::{BoundedQueue, Overflow};
 use self::messages::Messages;
+use self::packets::{Connecting, Subscriptions};
 use self::question::{Question, QuestionReply, Subject, TimedOut};
 use self::queue::{EventQueue, QuestionQueue};
 use self::watch::DeadlineWatch;
@@ -83,8 +85,25 @@ struct Wanted {
     /// Methods of enhanced authentication, with the workers of their hooks.
     methods: Vec<(Box<str>, usize)>,
     rules: Vec<Rule>,
+    /// The workers of the first hooks for CONNECT and SUBSCRIBE.
+    connect_worker: Option<usize>,
+    subscribe_worker: Option<usize>,
     /// Filter and worker of each publish hook.
     publishes: Vec<(TopicFilter, usize)>,
+    /// Filter and worker of each will hook.
+    wills: Vec<(TopicFilter, usize)>,
+}
+
+/// The first hook whose filter matches a message, with its position.
+fn first_of<'w>(
+    hooks: &'w [(TopicFilter, usize)],
+    messages: &[Message],
+) -> Option<(usize, &'w (TopicFilter, usize))> {
+    let mut hooks = hooks.iter().enumerate();
+    hooks.find(|(_, (filter, _))| {
+        let mut topics = messages.iter().map(Message::topic_name);
+        topics.any(|topic| filter.matches(topic))
+    })
 }
 
 impl Shared {
@@ -120,6 +139,7 @@ impl Hooks for HookBridge {
         let rules = self.0.wanted.rules.iter();
         let methods = self.0.wanted.methods.iter();
         let publishes = self.0.wanted.publishes.iter();
+        let wills = self.0.wanted.wills.iter();
         let observers = self.0.observers.iter();
         HookInterests {
             authenticate: self.0.wanted.login_worker.is_some(),
@@ -128,7 +148,10 @@ impl Hooks for HookBridge {
             authorize: rules
                 .map(|rule| (rule.action, rule.filter.clone()))
                 .collect(),
+            connect: self.0.wanted.connect_worker.is_some(),
+            subscribe: self.0.wanted.subscribe_worker.is_some(),
             publish: publishes.map(|(filter, _)| filter.clone()).collect(),
+            will: wills.map(|(filter, _)| filter.clone()).collect(),
             events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
         }
     }
@@ -185,16 +208,37 @@ impl Hooks for HookBridge {
     }
 
     fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
-        let wants = |filter: &TopicFilter| {
-            let mut topics = batch.messages.iter().map(Message::topic_name);
-            topics.any(|topic| filter.matches(topic))
-        };
-        let mut publishes = self.0.wanted.publishes.iter().enumerate();
-        let first = publishes.find(|(_, (filter, _))| wants(filter));
+        let first = first_of(&self.0.wanted.publishes, &batch.messages);
         if let Some((index, &(_, worker))) = first {
             let subject = Subject::Publish(Messages::new(batch));
             let question = Question::new(subject, QuestionReply::PublishDecisions(reply));
             question.position.store(index, Ordering::SeqCst);
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn will(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        let first = first_of(&self.0.wanted.wills, &batch.messages);
+        if let Some((index, &(_, worker))) = first {
+            let subject = Subject::Will(Messages::new(batch));
+            let question = Question::new(subject, QuestionReply::PublishDecisions(reply));
+            question.position.store(index, Ordering::SeqCst);
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn connect(&self, login: Arc<Login>, reply: Reply<ConnectDecision>) {
+        if let Some(worker) = self.0.wanted.connect_worker {
+            let subject = Subject::Connect(Connecting::new(login));
+            let question = Question::new(subject, QuestionReply::ConnectDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn subscribe(&self, batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
+        if let Some(worker) = self.0.wanted.subscribe_worker {
+            let subject = Subject::Subscribe(Subscriptions::new(batch));
+            let question = Question::new(subject, QuestionReply::SubscribeDecisions(reply));
             self.0.ask(question, worker);
         }
     }
@@ -248,16 +292,27 @@ fn rule((action, filter, worker): &(String, String, usize)) -> Result<Rule, Core
     })
 }
 
+/// Filter and worker of each hook.
+fn filters(hooks: &[(String, usize)]) -> Result<Vec<(TopicFilter, usize)>, CoreError> {
+    let hooks = hooks.iter();
+    hooks
+        .map(|(filter, worker)| Ok((parse_filter(filter)?, *worker)))
+        .collect()
+}
+
 #[pymethods]
 impl PyHookQueues {
     /// ``workers``: of each worker, whether its hooks are `async def`. ``logins``: the worker of the first
     /// `authenticate` hook, ``grants``: of the first `grant` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
     /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
-    /// ``publishes``: filter and worker of each `publish` hook, in order.
+    /// ``connects``, ``subscribes``: the workers of the first hooks of these points.
+    /// ``publishes``, ``wills``: filter and worker of each `publish` and each `will` hook, in order.
     /// ``events``: of each observer the kinds that it wants. ``sessions``: each listener's default
     /// policy.
     #[new]
-    #[pyo3(signature = (*, workers, logins, grants, methods, rules, publishes, events, sessions))]
+    #[pyo3(signature = (
+        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, events, sessions
+    ))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one keyword for each kind of hook"
@@ -273,7 +328,10 @@ impl PyHookQueues {
         grants: Option<usize>,
         methods: Vec<(String, usize)>,
         rules: Vec<(String, String, usize)>,
+        connects: Option<usize>,
+        subscribes: Option<usize>,
         publishes: Vec<(String, usize)>,
+        wills: Vec<(String, usize)>,
         events: Vec<Vec<String>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
@@ -285,10 +343,10 @@ impl PyHookQueues {
                 .map(|(name, worker)| (name.into(), worker))
                 .collect(),
             rules: rules.iter().map(rule).collect::<Result<_, _>>()?,
-            publishes: publishes
-                .iter()
-                .map(|(filter, worker)| Ok((parse_filter(filter)?, *worker)))
-                .collect::<Result<_, CoreError>>()?,
+            connect_worker: connects,
+            subscribe_worker: subscribes,
+            publishes: filters(&publishes)?,
+            wills: filters(&wills)?,
         };
         let queues = workers.into_iter().map(QuestionQueue::new);
         let observers = events.iter().map(|kinds| {

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
-    AuthorizeDecision, AuthorizeRequest, ExchangeReply, ExchangeStart, Login, LoginDecision,
-    PublishDecision, Reply, Secret,
+    AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply, ExchangeStart, Login,
+    LoginDecision, PublishDecision, Reply, Secret, SubscribeDecision,
 };
 use mqttcore_codec::ReasonCode;
 
 use super::messages::Messages;
+use super::packets::{Connecting, Subscriptions};
 
 /// Maximum time of a question in a queue. If a hook hangs for its default timeout of 5 s, another worker still asks the
 /// questions behind it, within the 10 s that a client has to connect.
@@ -28,6 +29,12 @@ pub(super) enum Subject {
     Ask(Arc<AuthorizeRequest>, Vec<usize>),
     /// Messages of one client that publish hooks decide about.
     Publish(Messages),
+    /// The CONNECT of an authenticated client.
+    Connect(Connecting),
+    /// Its will, as the only message.
+    Will(Messages),
+    /// The permitted filters of a SUBSCRIBE.
+    Subscribe(Subscriptions),
     /// An enhanced authentication; the question is asked again after each answer of the client.
     Exchange(Arc<ExchangeStart>),
 }
@@ -37,7 +44,9 @@ impl Subject {
         match self {
             Self::Login(login) | Self::Grant(login) => login,
             Self::Ask(ask, _) => &ask.login,
-            Self::Publish(messages) => &messages.login,
+            Self::Publish(messages) | Self::Will(messages) => &messages.login,
+            Self::Connect(connecting) => &connecting.login,
+            Self::Subscribe(subscriptions) => &subscriptions.login,
             Self::Exchange(opening) => &opening.login,
         }
     }
@@ -48,6 +57,8 @@ pub(super) enum QuestionReply {
     LoginDecision(Reply<LoginDecision>),
     AuthorizeDecision(Reply<AuthorizeDecision>),
     PublishDecisions(Reply<Vec<PublishDecision>>),
+    ConnectDecision(Reply<ConnectDecision>),
+    SubscribeDecisions(Reply<Vec<SubscribeDecision>>),
     Exchange(Reply<ExchangeReply>),
 }
 
@@ -168,13 +179,29 @@ impl Question {
         state.is_wanted()
     }
 
-    /// Answers a question about messages; returns false if it is too late.
-    pub(super) fn answer_publish(&self) -> bool {
+    /// Answers a question about packets or messages with what the hooks have left of them; returns false if it is too
+    /// late.
+    pub(super) fn complete(&self) -> bool {
         let answer = self.lock().answer.take();
         match (answer, &self.subject) {
-            (Some(QuestionReply::PublishDecisions(reply)), Subject::Publish(messages)) => {
-                reply.send(messages.decisions())
+            (
+                Some(QuestionReply::PublishDecisions(reply)),
+                Subject::Publish(messages) | Subject::Will(messages),
+            ) => reply.send(messages.decisions()),
+            (Some(QuestionReply::ConnectDecision(reply)), Subject::Connect(connecting)) => {
+                reply.send(connecting.decision())
             }
+            (Some(QuestionReply::SubscribeDecisions(reply)), Subject::Subscribe(filters)) => {
+                reply.send(filters.decisions())
+            }
+            _ => false,
+        }
+    }
+
+    /// Refuses the CONNECT of an authenticated client; returns false if it is too late.
+    pub(super) fn refuse_connect(&self, refusal: ConnectDecision) -> bool {
+        match self.lock().answer.take() {
+            Some(QuestionReply::ConnectDecision(reply)) => reply.send(refusal),
             _ => false,
         }
     }
@@ -295,6 +322,8 @@ impl QuestionReply {
             Self::LoginDecision(reply) => reply.is_abandoned(),
             Self::AuthorizeDecision(reply) => reply.is_abandoned(),
             Self::PublishDecisions(reply) => reply.is_abandoned(),
+            Self::ConnectDecision(reply) => reply.is_abandoned(),
+            Self::SubscribeDecisions(reply) => reply.is_abandoned(),
             Self::Exchange(reply) => reply.is_abandoned(),
         }
     }
@@ -317,6 +346,17 @@ impl State {
             // Dropping the reply refuses: the engine selects the reason code for each protocol version.
             Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::PublishDecisions(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::SubscribeDecisions(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::ConnectDecision(reply))
+                if login_reason == ReasonCode::SERVER_BUSY =>
+            {
+                reply.send(ConnectDecision::Deny {
+                    reason: login_reason,
+                    text: None,
+                })
+            }
+            // After a reload the engine asks the new plugins.
+            Some(QuestionReply::ConnectDecision(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::Exchange(reply)) => {
                 // Unlike a CONNECT, clients do not retry an exchange by themselves.
                 let verdict = deny(match login_reason {

@@ -54,6 +54,8 @@ pub(crate) struct AdmittedConnection {
 #[derive(Default)]
 pub(crate) struct ConnAckFields {
     pub(crate) user_properties: Vec<(Box<str>, Box<str>)>,
+    /// Server Keep Alive in seconds.
+    pub(crate) keep_alive_s: Option<u16>,
     /// The completed exchange of an enhanced authentication, and its last data.
     pub(crate) authentication: Option<Authentication>,
     pub(crate) authentication_data: Option<Secret>,
@@ -386,6 +388,7 @@ fn terms(shard: &Shard, arrival: &AdmittedConnection, session_present: bool) -> 
             .client_id
             .is_none()
             .then(|| Arc::clone(&arrival.login.client_id)),
+        server_keep_alive_s: greeting.keep_alive_s,
         authentication: greeting.authentication.clone(),
         authentication_data: greeting.authentication_data.clone(),
         details: Details {

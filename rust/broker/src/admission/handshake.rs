@@ -9,21 +9,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use mqttcore_codec::{PacketType, ReasonCode, decode_connect};
+use mqttcore_codec::{PacketType, decode_connect};
 use mqttcore_session::{ConnAckFormat, ConnectRequest, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::arrival::{AdmittedConnection, ConnAckFields, bind_session, resumes};
+use crate::admission::connect_hooks::check_will;
+use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};
 use crate::admission::rejection::{
-    RejectReason, RejectedClient, broken_connect, refuse, refuse_banned, send_last_bytes,
+    RejectReason, broken_connect, refuse, refuse_banned, send_last_bytes,
 };
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
 use crate::config::Peer;
-use crate::config::grants::{CompiledGrant, RuleAnswer};
+use crate::config::grants::CompiledGrant;
 use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::ProxiedCertificate;
@@ -199,14 +201,29 @@ impl Handshake<'_> {
         let identified = self.authenticate(&mut request, &login).await;
         let logins = &self.shard.metrics().tallies.logins;
         logins.count(began.elapsed());
-        let identified = identified?;
-        let login = identified.name.apply(login);
-        check_will(&request, &login, &identified.access)?;
+        let Identified {
+            mut access,
+            name,
+            mut greeting,
+        } = identified?;
+        let login = name.apply(login);
+        if self.shard.interests().connect {
+            let asking = self.ask_connect_hooks(&login, request.recipient());
+            let changes = Box::pin(asking).await?;
+            access = changes.apply(&access);
+            greeting.keep_alive_s = changes.keep_alive_s;
+            greeting.user_properties.extend(changes.user_properties);
+        }
+        check_will(&request, &login, &access)?;
+        if self.has_will_hook(&request) {
+            Box::pin(self.ask_will_hooks(&mut request, &login)).await?;
+            check_will(&request, &login, &access)?;
+        }
         Ok(Box::new(Admitted {
             request,
             login,
-            access: identified.access,
-            greeting: identified.greeting,
+            access,
+            greeting,
             asked_at,
         }))
     }
@@ -282,33 +299,6 @@ impl Handshake<'_> {
             self.shard.metrics().bytes_sent.add(written.raw as u64);
         }
     }
-}
-
-/// Checks the permission for the will now, as for a PUBLISH (abuse F07).
-fn check_will(
-    request: &ConnectRequest,
-    login: &Arc<Login>,
-    access: &CompiledGrant,
-) -> Result<(), RejectReason> {
-    let Some(will) = &request.will else {
-        return Ok(());
-    };
-    let highest = access.grant.limits.max_qos;
-    if highest.is_some_and(|highest| will.message.qos() > highest) {
-        // [MQTT-3.2.2-12]
-        let denied = RejectedClient::new(login, request.recipient(), ReasonCode::QOS_NOT_SUPPORTED);
-        return Err(denied
-            .with_reason_string("the QoS of the will is above the maximum")
-            .into());
-    }
-    let answer = access.permissions.publish(will.message.topic_name());
-    if answer == RuleAnswer::Allowed {
-        return Ok(());
-    }
-    let denied = RejectedClient::new(login, request.recipient(), ReasonCode::NOT_AUTHORIZED);
-    Err(denied
-        .with_reason_string("not allowed to publish to the will topic")
-        .into())
 }
 
 /// Moves the connection to the shard of its session.

@@ -1,6 +1,7 @@
 //! Admission, from an accepted socket to a session: listeners, CONNECT, authentication, takeover, rejection.
 
 pub(crate) mod arrival;
+mod connect_hooks;
 mod exchange;
 pub(crate) mod handshake;
 pub(crate) mod identify;

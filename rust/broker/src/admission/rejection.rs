@@ -91,7 +91,9 @@ impl RejectReason {
             Self::Denied(denied) => {
                 let text = denied.text.as_deref();
                 let details = text.map_or_else(Details::none, Details::reason);
-                denied.to.refuse(denied.reason, details, &mut reply);
+                let server = denied.server.as_deref();
+                let (to, reason) = (denied.to, denied.reason);
+                to.redirect(reason, server, details, &mut reply);
             }
         }
         reply
@@ -118,6 +120,8 @@ pub(crate) struct RejectedClient {
     pub(crate) text: Option<String>,
     /// For the log alone.
     pub(crate) fault: Option<String>,
+    /// Server Reference: the server that the client is to use.
+    pub(crate) server: Option<String>,
     pub(crate) category: LogCategory,
 }
 
@@ -130,6 +134,7 @@ impl RejectedClient {
             reason,
             text: None,
             fault: None,
+            server: None,
             category: if reason == ReasonCode::BANNED {
                 LogCategory::Banned
             } else {

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::config::address::Peer;
 use crate::config::grants::Grant;
+use crate::config::packet_hooks::{ConnectDecision, SubscribeBatch, SubscribeDecision};
 
 /// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
 ///
@@ -30,6 +31,24 @@ pub trait Hooks: Send + Sync + 'static {
     /// Asks for the present grant of a connected client whose rights were invalidated; its login has no password. Called
     /// only with [`HookInterests::grant`].
     fn grant(&self, _login: Arc<Login>, reply: Reply<LoginDecision>) {
+        drop(reply);
+    }
+
+    /// Asks what changes for an authenticated client before it is connected; its login has no password. Called only
+    /// with [`HookInterests::connect`].
+    fn connect(&self, _login: Arc<Login>, reply: Reply<ConnectDecision>) {
+        drop(reply);
+    }
+
+    /// Asks what becomes of the will of an authenticated client: a batch of one message. Called only with wills on
+    /// topics that [`HookInterests::will`] matches.
+    fn will(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        drop(reply);
+    }
+
+    /// Asks what becomes of the filters of a SUBSCRIBE that its client may subscribe to. Called only with
+    /// [`HookInterests::subscribe`].
+    fn subscribe(&self, _batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
         drop(reply);
     }
 
@@ -164,8 +183,14 @@ pub struct HookInterests {
     pub methods: Vec<Box<str>>,
     /// Actions, and the topics or filters for which plugins are asked about them.
     pub authorize: Vec<(Action, TopicFilter)>,
+    /// Some plugin decides about authenticated clients before they are connected.
+    pub connect: bool,
+    /// Some plugin decides about permitted subscriptions.
+    pub subscribe: bool,
     /// Topics whose messages plugins decide about before they are routed.
     pub publish: Vec<TopicFilter>,
+    /// Topics whose wills plugins decide about.
+    pub will: Vec<TopicFilter>,
     /// Bits of [`EventKind`]: `1 << kind as u32`.
     pub events: u32,
 }

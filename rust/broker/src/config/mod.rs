@@ -10,6 +10,7 @@ pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod listener_policy;
 pub(crate) mod network;
+pub(crate) mod packet_hooks;
 mod proxy_source;
 pub(crate) mod queue_policy;
 mod settings;

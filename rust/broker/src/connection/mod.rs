@@ -15,6 +15,7 @@ pub(crate) mod reauthentication;
 pub(crate) mod renewal;
 pub(crate) mod socket;
 pub(crate) mod subscribe;
+mod subscribe_hooks;
 mod task;
 pub(crate) mod tls;
 pub(crate) mod transport;

@@ -11,7 +11,7 @@ use crate::clients::retained::Replay;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, EventKind};
 use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
-use crate::connection::renewal;
+use crate::connection::{renewal, subscribe_hooks};
 use crate::routing::session_records;
 use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
@@ -32,7 +32,7 @@ pub(crate) fn subscribe(
     let open: Vec<usize> = (0..request.entries.len())
         .filter(|&index| judge_entry(shard, client, &mut request.entries[index], &mut why))
         .collect();
-    if open.is_empty() {
+    if open.is_empty() && !subscribe_hooks::are_asked(shard, &request) {
         complete_subscribe(shard, client, request, why);
         return None;
     }
@@ -48,6 +48,15 @@ pub(crate) fn subscribe(
             if let Err(refusal) = ask(&shard, &client, question(entry)).await? {
                 refuse_entry(&shard, &client, entry, refusal, &mut why);
             }
+        }
+        for (index, refusal) in subscribe_hooks::ask(&shard, &client, &mut request).await {
+            refuse_entry(
+                &shard,
+                &client,
+                &mut request.entries[index],
+                refusal,
+                &mut why,
+            );
         }
         // The grant may have changed meanwhile.
         let is_lost = |entry: &&mut SubscribeEntry| {

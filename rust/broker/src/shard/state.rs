@@ -313,6 +313,12 @@ impl Shard {
         interests.publish.iter().any(|filter| filter.matches(topic))
     }
 
+    /// Whether a plugin decides about wills on `topic`.
+    pub(crate) fn has_will_hook(&self, topic: TopicName<'_>) -> bool {
+        let interests = self.interests.borrow();
+        interests.will.iter().any(|filter| filter.matches(topic))
+    }
+
     /// Applies a new configuration and new plugins.
     pub(crate) fn reload(&self, (config, hooks, listener_policies): Rules) {
         self.log.redirect(Arc::clone(&hooks));

@@ -4,9 +4,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use mqttcore_broker::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, EventKind,
-    ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine, Login, LoginDecision,
-    PluginEvent, PublishBatch, PublishDecision, Reply, Secret,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, ConnectDecision,
+    EventKind, ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine, Login,
+    LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch,
+    SubscribeDecision,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
 
@@ -16,6 +17,8 @@ type Authenticate = Box<dyn Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync>;
 type Converse = Box<dyn Fn(Said, Reply<ExchangeReply>) + Send + Sync>;
 type Authorize = Box<dyn Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send + Sync>;
 type Publish = Box<dyn Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync>;
+type Connect = Box<dyn Fn(Arc<Login>, Reply<ConnectDecision>) + Send + Sync>;
+type Subscribe = Box<dyn Fn(SubscribeBatch, Reply<Vec<SubscribeDecision>>) + Send + Sync>;
 type Tell = Box<dyn Fn(PluginEvent) + Send + Sync>;
 
 /// A login, and the place for its answer.
@@ -37,6 +40,9 @@ pub struct Plugin {
     converse: Arc<Converse>,
     authorize: Authorize,
     publish: Publish,
+    connect: Connect,
+    will: Publish,
+    subscribe: Subscribe,
     tell: Tell,
     write: Box<dyn Fn(String) + Send + Sync>,
 }
@@ -50,6 +56,9 @@ impl Default for Plugin {
             converse: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
             publish: Box::new(|_, reply| drop(reply)),
+            connect: Box::new(|_, reply| drop(reply)),
+            will: Box::new(|_, reply| drop(reply)),
+            subscribe: Box::new(|_, reply| drop(reply)),
             tell: Box::new(|_| ()),
             write: Box::new(|_| ()),
         }
@@ -121,6 +130,37 @@ impl Plugin {
     ) -> Self {
         self.interests.publish = filters.iter().map(|text| filter(text)).collect();
         self.publish = Box::new(hook);
+        self
+    }
+
+    /// Decides about authenticated clients.
+    pub fn connect(
+        mut self,
+        hook: impl Fn(Arc<Login>, Reply<ConnectDecision>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.connect = true;
+        self.connect = Box::new(hook);
+        self
+    }
+
+    /// Decides about wills on topics that match `topics`.
+    pub fn will(
+        mut self,
+        topics: &str,
+        hook: impl Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.will = vec![filter(topics)];
+        self.will = Box::new(hook);
+        self
+    }
+
+    /// Decides about permitted subscriptions.
+    pub fn subscribe(
+        mut self,
+        hook: impl Fn(SubscribeBatch, Reply<Vec<SubscribeDecision>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.subscribe = true;
+        self.subscribe = Box::new(hook);
         self
     }
 
@@ -200,6 +240,18 @@ impl Hooks for Plugin {
 
     fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
         (self.publish)(batch, reply);
+    }
+
+    fn connect(&self, login: Arc<Login>, reply: Reply<ConnectDecision>) {
+        (self.connect)(login, reply);
+    }
+
+    fn will(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        (self.will)(batch, reply);
+    }
+
+    fn subscribe(&self, batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
+        (self.subscribe)(batch, reply);
     }
 
     fn event(&self, event: PluginEvent) {

@@ -29,6 +29,7 @@ mod limits;
 mod loading;
 mod memory_budget;
 mod mount;
+mod packet_hooks;
 mod panics;
 mod promise;
 mod proxy;

@@ -1,0 +1,59 @@
+"""A hook of a plugin instance, with its breaker, its counters and its queue."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.breaker import CircuitBreaker
+from mqttcore.plugin.marks import Mark
+from mqttcore.plugin.stats import HookStats, Meter
+
+TIMED = {"every", "health"}
+"""Hook points of the timer."""
+UNASKED = {"events", *TIMED}
+"""Hook points without questions."""
+NO_WORKER = -1
+"""The worker of their hooks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundHook:
+    """A hook of one plugin instance."""
+
+    plugin: Plugin
+    title: str
+    mark: Mark
+    function: Callable[..., Any]  # Any: each hook point has its own arguments and answer
+    breaker: CircuitBreaker
+    meter: Meter
+    worker: int
+    """Number of the queue of its questions, which `def` hooks of a plugin share, and `async def`
+    hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
+
+    def stats(self) -> HookStats:
+        """What became of its calls."""
+        return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
+
+
+def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
+    """The hooks of each instance; from the second of a name on, titles tell them apart."""
+    count: Counter[str] = Counter()
+    workers: dict[tuple[int, bool, bool], int] = {}
+    bound: list[list[BoundHook]] = []
+    for index, plugin in enumerate(plugins):
+        count[plugin.name] += 1
+        number = count[plugin.name]
+        owner = plugin.name if number == 1 else f"{plugin.name}#{number}"
+        bound.append([])
+        for name, mark in plugin.hooks.items():
+            worker = NO_WORKER
+            if mark.point not in UNASKED:
+                shared = (index, mark.is_async, mark.point == "publish")
+                worker = workers.setdefault(shared, len(workers))
+            title, function = f"{owner}.{name}", getattr(plugin, name)
+            bound[-1].append(
+                BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker)
+            )
+    return bound
