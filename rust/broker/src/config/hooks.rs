@@ -173,6 +173,10 @@ impl LogSubject {
 
 /// The questions and events that the plugins are interested in.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one flag for each hook without a filter"
+)]
 pub struct HookInterests {
     /// Some plugin authenticates; if none does, only anonymous access is possible.
     pub authenticate: bool,

@@ -65,10 +65,10 @@ fn subscribing() -> (
     (plugin, batches)
 }
 
-fn changed(message: &Message, changes: &MessageChanges) -> PublishDecision {
+fn replaced(message: &Message, changes: &MessageChanges) -> PublishDecision {
     let now = std::time::Instant::now();
-    let changed = message.changed(changes, now, &ServerLimits::default());
-    PublishDecision::Replace(changed.expect("a message"))
+    let found = message.changed(changes, now, &ServerLimits::default());
+    PublishDecision::Replace(found.expect("a message"))
 }
 
 /// A broker whose will hook about `will/#` decides so.
@@ -197,7 +197,7 @@ fn a_will_is_changed_before_it_is_kept() {
             payload: Some([will.payload(), b"!"].concat()),
             ..MessageChanges::default()
         };
-        changed(will, &changes)
+        replaced(will, &changes)
     });
 
     let found = will_of(&broker, &with_will("will/a"));
@@ -233,7 +233,7 @@ fn a_will_that_moves_to_a_denied_topic_is_refused() {
             topic: Some("denied".into()),
             ..MessageChanges::default()
         };
-        changed(will, &changes)
+        replaced(will, &changes)
     });
 
     assert_eq!(with_will("will/a").refused(&broker), 0x87);
