@@ -302,6 +302,9 @@ bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DUR
 counts: .make/tools ## allocations and page faults a message, bytes an idle connection, beside rust/broker/tests/memory/counts.txt
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture
 
+bench-hooks: build .make/dev ## what plugin hooks cost, with goals (ARGS="--only revocation", --json, --quick)
+	@$(BIN)/python -m benches.hooks $(ARGS)
+
 bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
 	@$(BIN)/python benches/start_report.py $(ARGS)
 
@@ -371,4 +374,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

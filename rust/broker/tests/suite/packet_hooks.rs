@@ -16,6 +16,9 @@ use crate::common::{
     DEADLINE, HOUR_S, Hello, Plugin, Received, allow, config, eventually, start_with, v3, v5,
 };
 
+/// SUBSCRIBEs, and the places for their answers.
+type Batches = Receiver<(SubscribeBatch, Reply<Vec<SubscribeDecision>>)>;
+
 /// One shard; `denied` is not allowed.
 fn rules() -> Config {
     let mut config = config();
@@ -53,10 +56,7 @@ fn subscribe_denial(reason: ReasonCode) -> SubscribeDecision {
 }
 
 /// Questions land in the receiver, and nobody answers but the test.
-fn subscribing() -> (
-    Plugin,
-    Receiver<(SubscribeBatch, Reply<Vec<SubscribeDecision>>)>,
-) {
+fn subscribing() -> (Plugin, Batches) {
     let (sender, batches) = channel();
     let sender = Mutex::new(sender);
     let plugin = Plugin::default().subscribe(move |batch, reply| {

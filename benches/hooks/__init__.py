@@ -1,0 +1,1 @@
+"""What plugin hooks cost: the numbers of issue 19, with their goals."""
