@@ -1,8 +1,9 @@
-"""`make bench-hooks` runs, and judges figures by their goals; what it measures needs a quiet machine."""
+"""`make bench-hooks` runs, and judges figures by their goals; figures need a quiet machine."""
 
 import json
 
 import pytest
+
 from benches.hooks.__main__ import line, main
 from benches.hooks.rows import ROWS, Row
 
