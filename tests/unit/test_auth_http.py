@@ -17,7 +17,7 @@ from mqttcore.auth.backend import BackendError
 from mqttcore.auth.http import BODY_BYTES_MAX, Http
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import Allow, Ask, Deny, Login
-from mqttcore.plugin.hooks import Action
+from mqttcore.plugin.marks import Action
 from mqttcore.testing import AsyncHarness, allows, async_harness
 
 from tests.http_service import Answer, HttpService, Request, http_service, raw, reply, silence
