@@ -127,6 +127,7 @@ class Chain:
         answer = self._cache.recall(hook.title, question.subject)
         if answer is None:
             return False
+        hook.meter.recall()
         question.answer(answer)  # not remembered again: its time began when the hook said it
         return True
 

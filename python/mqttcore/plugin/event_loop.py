@@ -225,8 +225,9 @@ class AsyncHookWorker:
 
     async def _call_each(self, question: Question, hook: BoundHook) -> bool:
         """Asks a publish hook about messages for one turn. True: the question is over, or waits."""
-        with hook.meter.running(waited=question.waited):
+        with hook.meter.running(waited=question.waited) as turn:
             for index, message in self._chain.turn(question, hook):
+                turn.calls += 1
                 try:
                     answer = await hook.function(message)
                 except asyncio.CancelledError:

@@ -1,7 +1,9 @@
 """Counters of the calls of each hook."""
 
+import math
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,17 @@ from mqttcore.plugin.breaker import BreakerState
 from mqttcore.plugin.marks import Point
 
 Result = Literal["allowed", "denied", "passed", "failed", "timed_out", "shut_out"]
+
+
+RUN_LIMITS_S = (0.000_01, 0.000_1, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, math.inf)
+"""Upper limits of the buckets of `HookStats.run_times`, in seconds."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """The calls of one question."""
+
+    calls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +57,12 @@ class HookStats:
     batches of events that it was not told for the latter."""
     in_flight: int
     """Calls that have not come back, those among them that are refused already."""
+    cache_hits: int
+    """Logins that were answered by its ``cache``, without a call."""
+    run_times: tuple[tuple[float, int], ...]
+    """Calls that came back, by their duration: upper limits in seconds, the last one infinite, and
+    the number of calls up to each that are above the limit before. Messages of one turn of a
+    publish hook count with their mean; waits for the client of an exchange are included."""
     run_s: float
     """Seconds inside of calls that came back, less those in which a client was waited for."""
     wait_s: float
@@ -62,12 +81,15 @@ class Meter:
         self._in_flight = 0
         self._run_s = 0.0
         self._wait_s = 0.0
+        self._cache_hits = 0
+        self._run_times = [0] * len(RUN_LIMITS_S)
 
     @contextmanager
     def call(self, *, waited: float = 0.0) -> Iterator[None]:
         """Stands around a call for which a question ``waited`` so many seconds."""
         self.begin()
-        with self.running(waited=waited):
+        with self.running(waited=waited) as turn:
+            turn.calls = 1
             yield
 
     def begin(self) -> None:
@@ -76,18 +98,22 @@ class Meter:
             self._calls += 1
 
     @contextmanager
-    def running(self, *, waited: float) -> Iterator[None]:
-        """Stands around calls of one question, each of which `begin` records."""
+    def running(self, *, waited: float) -> Iterator[Turn]:
+        """Stands around calls of one question, each of which `begin` records, and the turn, too."""
         with self._lock:
             self._in_flight += 1
             self._wait_s += waited
+        turn = Turn()
         began = time.perf_counter()
         try:
-            yield
+            yield turn
         finally:
+            spent = time.perf_counter() - began
             with self._lock:
                 self._in_flight -= 1
-                self._run_s += time.perf_counter() - began
+                self._run_s += spent
+                if turn.calls:
+                    self._run_times[bisect_left(RUN_LIMITS_S, spent / turn.calls)] += turn.calls
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -98,6 +124,11 @@ class Meter:
         finally:
             with self._lock:
                 self._run_s -= time.perf_counter() - began
+
+    def recall(self) -> None:
+        """Records an answer from the cache."""
+        with self._lock:
+            self._cache_hits += 1
 
     @property
     def is_running(self) -> bool:
@@ -124,6 +155,8 @@ class Meter:
                 timed_out=self._results["timed_out"],
                 shut_out=self._results["shut_out"],
                 in_flight=self._in_flight,
+                cache_hits=self._cache_hits,
+                run_times=tuple(zip(RUN_LIMITS_S, self._run_times, strict=True)),
                 run_s=self._run_s,
                 wait_s=self._wait_s,
                 breaker=breaker,

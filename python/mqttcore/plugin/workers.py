@@ -91,8 +91,9 @@ class SyncHookWorker:
         with self._lock:
             self._current = question
         try:
-            with hook.meter.running(waited=question.waited):
+            with hook.meter.running(waited=question.waited) as turn:
                 for index, message in self._chain.turn(question, hook):
+                    turn.calls += 1
                     self._call_one(question, hook, index, message)
         finally:
             with self._lock:
