@@ -97,6 +97,12 @@ explain-test: .make/tools ## explanations of deliveries and permissions beside w
 	@cargo test --quiet -p mqttcore-session --test foresee $(CARGO_ARGS)
 	@MQTTCORE_EXPLAIN_OPERATIONS=$(OPERATIONS) cargo test --quiet -p mqttcore-http --test suite explain:: $(CARGO_ARGS)
 
+trace-test: build .make/tools .make/dev ## traces beside what clients sent and received; pcapng read by tshark, if it is there
+	@cargo test --quiet -p mqttcore-broker --lib traces:: $(CARGO_ARGS)
+	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts
+	@cargo test --quiet -p mqttcore-http traces:: $(CARGO_ARGS)
+	@$(BIN)/python -m pytest --quiet -rs tests/operations/test_traces.py tests/cli/test_trace.py $(ARGS)
+
 test-rust: .make/tools
 	@cargo test --workspace --quiet $(CARGO_ARGS)
 
@@ -373,5 +379,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

@@ -42,4 +42,6 @@ class Api:
             answer = connection.getresponse()
             content = answer.read()
             kind = answer.headers.get("Content-Type", "")
-        return answer.status, json.loads(content) if "json" in kind and content else None
+        # lines of JSON have another type
+        is_json = kind in ("application/json", "application/problem+json")
+        return answer.status, json.loads(content) if is_json and content else None

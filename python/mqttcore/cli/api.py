@@ -18,6 +18,7 @@ PREFIX: Final = "/api/v1"
 SOCKET_NAME: Final = "http"
 """The Unix socket of the HTTP endpoint, in the folder of the data."""
 PATIENCE_S: Final = 60.0
+PIECE_BYTES: Final = 64 * 1_024
 PAGE_ITEMS: Final = 1_000
 """Most items of a page of the API."""
 DATA_VARIABLE: Final = "MQTTCORE__DATA"
@@ -143,6 +144,34 @@ class Api:
             text = f"cannot ask {self.place}: {str(error) or type(error).__name__}"
             raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
 
+    def pieces(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """The body of the answer to a GET, as it comes.
+
+        Raises:
+            CommandError: the broker cannot be reached, refuses, or breaks off.
+        """
+        target = f"{PREFIX}{path}{query_of(query or {})}"
+        try:
+            self._connection.request("GET", target, headers=dict(self._headers))
+            answer = self._connection.getresponse()
+            if answer.status >= http.client.BAD_REQUEST:
+                raise refusal(answer.status, problem_of(answer.read()))
+            while piece := answer.read1(PIECE_BYTES):
+                yield piece
+        except (OSError, http.client.HTTPException) as error:
+            text = f"cannot read from {self.place}: {str(error) or type(error).__name__}"
+            raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
+        finally:
+            # it may have more to say
+            self._connection.close()
+
+    def lines(self, path: str, query: Query | None = None) -> Iterator[str]:
+        """The lines of the answer to a GET, as they come."""
+        rest = b""
+        for piece in self.pieces(path, query):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+
     def _ask(self, method: str, target: str, text: str | None) -> tuple[int, bytes]:
         headers = dict(self._headers)
         if text is not None:
@@ -226,6 +255,15 @@ def refusal(status: int, problem: Json) -> CommandError:
     hint = problem.get("hint")
     kind = NotFoundError if status == http.client.NOT_FOUND else CommandError
     return kind(f"{text}; {hint}" if hint else text, status=STATUSES.get(status, NOT_DONE))
+
+
+def problem_of(raw: bytes) -> Json:
+    """The problem in the body of an answer; empty if it is none."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def whole(pages: Iterator[Json]) -> Json:

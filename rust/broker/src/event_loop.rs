@@ -176,6 +176,7 @@ async fn run_timers(shard: Rc<Shard>) {
         if shard.index == 0 {
             contained(&shard, "cleaning up", || {
                 clean_directory(&shard);
+                shard.engine.traces.sweep(now);
                 swept = retain::sweep(&shard, swept.take());
                 let tables = figures::table_bytes(&shard.engine);
                 shard.engine.memory.set_tables(tables);

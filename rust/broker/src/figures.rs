@@ -65,13 +65,14 @@ pub(crate) fn guarantees_in_force(shard: &Shard) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Bytes of memory that belong to no shard: subscriptions, retained topics, the store, and what extensions hold.
+/// Bytes of memory that belong to no shard: subscriptions, retained topics, traces, the store, and what extensions hold.
 pub(crate) fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
     let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
     let directory = engine.directory.stats();
     let retained = engine.retained.len() * RETAINED_TOPIC_BYTES;
-    let tables = directory.bytes + directory.retired_bytes + retained;
+    let traces = engine.traces.memory_bytes();
+    let tables = directory.bytes + directory.retired_bytes + retained + traces;
     tables + extensions.sum::<usize>() + usize::try_from(store).unwrap_or(usize::MAX)
 }
 

@@ -54,6 +54,11 @@ pub use clients::bans::{Ban, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use clients::invalidations::Invalidation;
+pub use clients::traces::{
+    ClientIdGlob, InvalidGlob, TRACE_BYTES, TRACE_DURATION_MAX, TRACE_PACKETS_MAX, TRACES_MAX,
+    Trace, TraceBatch, TraceDirection, TraceError, TraceFigures, TraceFilter, TraceSpec,
+    TracedPacket, TracedPayload,
+};
 pub use config::durability::TopicDurability;
 pub use config::grants::{
     Access, AccessRule, Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy,
@@ -73,7 +78,7 @@ pub use config::{
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
     PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
-pub use durability::audit::AuditEntry;
+pub use durability::audit::{AuditEntry, timestamp};
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use health::Health;
@@ -95,6 +100,7 @@ pub use operations::publish::PublishError;
 pub use operations::retained::RetainedPage;
 pub use operations::steering::Subscribed;
 pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Receiver};
+pub use operations::traces::TraceStartError;
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Stats};

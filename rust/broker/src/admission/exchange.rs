@@ -11,6 +11,7 @@ use crate::admission::handshake::Handshake;
 use crate::admission::identify::{Identified, UserName, judge, too_many_failed, unanswered};
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::clients::outbox::Outbox;
+use crate::clients::traces::TraceDirection;
 use crate::config::hooks::{
     AuthExchange, ExchangeReply, ExchangeStart, Login, LoginDecision, Reply, refusing,
 };
@@ -110,7 +111,8 @@ impl Handshake<'_> {
             return Err(auth_too_large(login, to));
         }
         self.send(&packet).await?;
-        self.receive_step(to, authentication).await
+        self.shard.trace_login(login, TraceDirection::Out, &packet);
+        self.receive_step(login, to, authentication).await
     }
 
     /// Starts an exchange with the plugin that offers `method`; the receiver gets its first reply.
@@ -157,6 +159,7 @@ impl Handshake<'_> {
     /// Reads the client's next step: AUTH, or DISCONNECT [MQTT-3.1.2-30].
     async fn receive_step(
         &mut self,
+        login: &Login,
         to: ConnAckFormat,
         authentication: &mut Authentication,
     ) -> Result<Option<Secret>, RejectReason> {
@@ -173,6 +176,8 @@ impl Handshake<'_> {
             };
             let packets = &self.shard.metrics().tallies.packets_received;
             packets.count(packet.packet_type());
+            let bytes = self.buffer.get(..len).unwrap_or_default();
+            self.shard.trace_login(login, TraceDirection::In, bytes);
             let step = authentication
                 .handle_packet(&packet)
                 .map_err(|violation| RejectReason::Violation(to, violation))?;

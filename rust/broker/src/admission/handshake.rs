@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use mqttcore_codec::{PacketType, decode_connect};
-use mqttcore_session::{ConnAckFormat, ConnectRequest, Violation, wipe};
+use mqttcore_codec::{PacketType, ReasonCode, decode_connect};
+use mqttcore_session::{ConnAckFormat, ConnectRequest, Secret, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -24,6 +24,7 @@ use crate::admission::rejection::{
 };
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
+use crate::clients::traces::TraceDirection;
 use crate::config::Peer;
 use crate::config::grants::CompiledGrant;
 use crate::config::hooks::Login;
@@ -155,6 +156,7 @@ impl Connected {
             certificate,
             proxied: self.proxied.take(),
             pending,
+            traced_connect: None,
             buffer: bytes,
         };
         let admitted = timeout_at(deadline, handshake.admit()).await;
@@ -185,6 +187,8 @@ pub(crate) struct Handshake<'a> {
     /// The certificate that the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
     pending: &'a Pending,
+    /// CONNECT for traces, if there are any.
+    traced_connect: Option<Secret>,
     /// Unhandled input.
     pub(crate) buffer: Vec<u8>,
 }
@@ -194,6 +198,10 @@ impl Handshake<'_> {
         let mut request = self.receive_connect().await?;
         let is_certified = self.name_by_identity(&mut request)?;
         let login = Arc::new(self.login(&mut request, is_certified));
+        if let Some(connect) = self.traced_connect.take() {
+            self.shard
+                .trace_login(&login, TraceDirection::In, connect.as_bytes());
+        }
         if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
             return Err(banned.into());
         }
@@ -240,6 +248,10 @@ impl Handshake<'_> {
                     let to = ConnAckFormat::of(&connect);
                     let packets = &self.shard.metrics().tallies.packets_received;
                     packets.count(PacketType::Connect);
+                    if self.shard.engine.traces.version() != 0 {
+                        let bytes = self.buffer.get(..len).unwrap_or_default();
+                        self.traced_connect = Some(Secret::from(bytes));
+                    }
                     if !self.policy.protocol_versions.contains(&connect.version) {
                         return Err(RejectReason::Violation(to, Violation::protocol_version()));
                     }

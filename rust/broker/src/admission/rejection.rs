@@ -9,6 +9,7 @@ use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{ConnAckFormat, Details, Violation};
 
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
+use crate::clients::traces::TraceDirection;
 use crate::config::Peer;
 use crate::config::hooks::{EventKind, LogSubject, Login, PluginEvent};
 use crate::config::listener_policy::ListenerPolicy;
@@ -199,7 +200,15 @@ pub(crate) fn refuse(
         };
         LogEntry::new("refused", text, subject).with_reason(refusal.reason())
     });
-    refusal.reply()
+    let reply = refusal.reply();
+    let text = || format!("refused: {}", refusal.text());
+    match refusal {
+        RejectReason::Denied(denied) => {
+            shard.trace_login(&denied.login, TraceDirection::Out, &reply);
+        }
+        _ => shard.trace_rejection(peer, text),
+    }
+    reply
 }
 
 /// Counts and logs a connection above a limit; it gets no reply.

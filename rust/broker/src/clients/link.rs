@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
+use crate::clients::traces::TraceSet;
 use crate::config::Peer;
 use crate::config::hooks::Action;
 use crate::config::queue_policy::FullQueuePolicy;
@@ -86,6 +87,8 @@ pub(crate) struct Link {
     pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
     /// Since when the socket has accepted no byte although some are queued.
     pub(crate) blocked_since: Cell<Option<Instant>>,
+    /// The active traces that it belongs to, and their version when they were found.
+    pub(crate) traces: Cell<(u16, TraceSet)>,
     waker: RefCell<Waker>,
     closing: Cell<Option<Closing>>,
 }
@@ -153,6 +156,7 @@ impl Link {
             has_run: Cell::new(true),
             queue_policy: Cell::default(),
             blocked_since: Cell::new(None),
+            traces: Cell::default(),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),
         }

@@ -24,3 +24,4 @@ pub(crate) mod retained;
 pub(crate) mod shares;
 pub(crate) mod sources;
 pub(crate) mod target;
+pub(crate) mod traces;

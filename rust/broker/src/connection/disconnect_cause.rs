@@ -43,6 +43,10 @@ impl DisconnectCause {
     pub(crate) fn report(&self, shard: &Shard, client: &Client, link: &Link) {
         self.count(shard.metrics());
         let Some(reason) = self.reason() else { return };
+        shard.trace_event(client, None, Some(reason), || {
+            let text = format!("the broker disconnects it: {self}");
+            text.trim_end_matches(": ").to_owned()
+        });
         shard.log.warn(self.category(), shard.now(), || {
             let (id, peer) = (Escaped(&client.id), link.peer);
             let (code, name) = (reason.value(), reason.name());

@@ -61,22 +61,25 @@ pub(crate) fn send_disconnect(
             disconnect,
         })));
     } else if let Some(disconnect) = disconnect {
+        shard.trace_control(client, &link, &disconnect);
         link.push_control(shard, &disconnect);
     }
 }
 
 /// Puts the packets that [`send_disconnect`] held back into the outbox; returns false if there are none.
-pub(crate) async fn send_rest(shard: &Shard, link: &Link) -> bool {
+pub(crate) async fn send_rest(shard: &Shard, client: &Client, link: &Link) -> bool {
     let Some(last) = link.last_packets.take() else {
         return false;
     };
     let is_safe = matches!(timeout(LONGEST, last.safe).await, Ok(Ok(())));
     if is_safe && !link.has_lost_a_record() {
         for acknowledgement in &last.acknowledgements {
+            shard.trace_control(client, link, acknowledgement);
             link.push_control(shard, acknowledgement);
         }
     }
     if let Some(disconnect) = &last.disconnect {
+        shard.trace_control(client, link, disconnect);
         link.push_control(shard, disconnect);
     }
     true

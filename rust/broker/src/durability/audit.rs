@@ -367,7 +367,7 @@ fn hash_of(bytes: &[u8]) -> String {
 }
 
 /// Date and time in UTC as RFC 3339 has them, with milliseconds.
-fn timestamp(at: SystemTime) -> String {
+pub fn timestamp(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

@@ -11,3 +11,4 @@ pub(crate) mod publish;
 pub(crate) mod retained;
 pub(crate) mod steering;
 pub(crate) mod subscriptions;
+pub(crate) mod traces;

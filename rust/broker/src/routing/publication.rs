@@ -121,13 +121,14 @@ impl Unroutable {
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
     why.count(shard.metrics());
     if let Some(client) = publication.publisher {
-        shard.record_event(NewEvent {
+        let event = NewEvent {
             kind: RecentKind::Refused,
             client_id: &client.id,
             topic: Some(publication.topic.as_str()),
             why: Some(why.text()),
             reason: None,
-        });
+        };
+        shard.record_event(client, event);
     }
     if why == Unroutable::NoMemory {
         let publisher = publication.publisher.map(|client| &**client);

@@ -23,6 +23,7 @@ use crate::clients::retained;
 use crate::clients::shares::{Owners, Shares};
 use crate::clients::sources::Sources;
 use crate::clients::target::Target;
+use crate::clients::traces::Traces;
 use crate::config::Config;
 use crate::config::hooks::{LogLevel, LogLine};
 use crate::durability::ack_queue::Awaited;
@@ -98,6 +99,7 @@ pub(crate) struct EngineState {
     pub(crate) is_listening: AtomicBool,
     pub(crate) stopping: AtomicBool,
     records_events: AtomicBool,
+    pub(crate) traces: Traces,
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
     /// `[to][from]`: messages between shards.
@@ -182,6 +184,7 @@ impl EngineState {
             is_listening: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             records_events: AtomicBool::new(false),
+            traces: Traces::default(),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
             jobs: (0..shards).map(|_| Mutex::default()).collect(),

@@ -11,6 +11,7 @@ mod recent_events;
 mod session_owners;
 mod state;
 mod store_events;
+mod tracing;
 
 #[cfg(test)]
 pub(crate) use engine_state::RETAINED_WALKS;

@@ -17,8 +17,12 @@ impl Client {
         let Some(link) = &*own else { return };
         let mut session = self.session.borrow_mut();
         let was_empty = link.outbox.borrow().is_empty();
+        let traces = self.traces(shard, link);
         while let Some(transmit) = session.poll_transmit() {
             link.push(shard, &transmit);
+            if !traces.is_empty() {
+                shard.trace_sent(traces, (self, link), &transmit);
+            }
         }
         if link.outbox.borrow().is_blocked() {
             drop(session);

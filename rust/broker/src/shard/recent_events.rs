@@ -44,6 +44,15 @@ pub(crate) struct NewEvent<'a> {
     pub(crate) reason: Option<ReasonCode>,
 }
 
+impl NewEvent<'_> {
+    /// Kind and reason.
+    pub(crate) fn text(&self) -> String {
+        let kind = self.kind.name();
+        self.why
+            .map_or_else(|| kind.to_owned(), |why| format!("{kind}: {why}"))
+    }
+}
+
 /// An event, or several equal ones without another in between.
 #[derive(Clone, Debug)]
 pub(crate) struct RecentEvent {

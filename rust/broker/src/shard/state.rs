@@ -25,6 +25,7 @@ use crate::clients::handle::Handle;
 use crate::clients::link::Slowed;
 use crate::clients::registry::Registry;
 use crate::clients::target::Target;
+use crate::clients::traces::ActiveTraces;
 use crate::config::Config;
 use crate::config::hooks::{EventKind, HookInterests, Hooks, PluginEvent};
 use crate::config::listener_policy::ListenerPolicy;
@@ -111,6 +112,7 @@ pub(crate) struct Shard {
     /// Senders that are read slowly.
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     recent_events: RefCell<RecentEvents>,
+    pub(super) active_traces: RefCell<ActiveTraces>,
     /// Connection tasks alive; the shard's thread ends when the last one has.
     pub(crate) tasks: Cell<usize>,
     is_stop_announced: Cell<bool>,
@@ -168,6 +170,7 @@ impl Shard {
             weighed: RefCell::default(),
             slowed: RefCell::default(),
             recent_events: RefCell::default(),
+            active_traces: RefCell::default(),
             tasks: Cell::new(0),
             is_stop_announced: Cell::new(false),
             knows_of_failure: Cell::new(false),
@@ -336,12 +339,13 @@ impl Shard {
         *self.hooks.borrow_mut() = hooks;
     }
 
-    /// Records an event for explanations, if that is wanted.
-    pub(crate) fn record_event(&self, event: NewEvent<'_>) {
+    /// Records an event of `client` for explanations, if that is wanted, and in its traces.
+    pub(crate) fn record_event(&self, client: &Client, event: NewEvent<'_>) {
         if self.engine.records_events() {
             let mut events = self.recent_events.borrow_mut();
             events.record(self.now(), event, self.engine.shards());
         }
+        self.trace_event(client, event.topic, event.reason, || event.text());
     }
 
     /// The recorded events.
@@ -351,13 +355,14 @@ impl Shard {
 
     /// Records an event of `client`, and notifies the plugins if one of them observes its kind.
     pub(crate) fn send_event(&self, kind: EventKind, client: &Client, details: EventDetails<'_>) {
-        self.record_event(NewEvent {
+        let event = NewEvent {
             kind: RecentKind::Client(kind),
             client_id: &client.id,
             topic: details.topic,
             why: details.why,
             reason: details.reason,
-        });
+        };
+        self.record_event(client, event);
         if !self.interests.borrow().wants(kind) {
             return;
         }

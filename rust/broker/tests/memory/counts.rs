@@ -4,11 +4,17 @@
 use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use mqttcore_broker::{
+    Broker, BrokerHandle, Config, Extensions, Figure, Figures, Hooks, Service, ServiceError, Stats,
+    TraceFilter, TraceSpec,
+};
 use mqttcore_codec::{PublishQoS, QoS};
 
-use crate::common::{Client, start, v3};
+use crate::common::{Client, Plugin, start, v3};
 use crate::{Heap, frame, one_shard};
 
 /// Allocations of threads that are not the test's own.
@@ -107,10 +113,66 @@ fn bounds(name: &str) -> [f64; 2] {
 fn a_message_takes_as_few_allocations_and_page_faults_as_the_baseline_says() {
     let alone = Heap::alone();
     IS_TEST.set(true);
-    let broker = start(one_shard());
-    let mut reader = v3("reader").connect(&broker);
+    assert_is_within_bounds(&start(one_shard()));
+    drop(alone);
+}
+
+/// Starts a trace of a client that does not connect.
+struct TraceOfAnother;
+
+impl Figures for TraceOfAnother {
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
+    fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+impl Service for TraceOfAnother {
+    fn start(&self, broker: &BrokerHandle, _: &Config) -> Result<(), ServiceError> {
+        let filter = TraceFilter {
+            client_id: Some("another".parse()?),
+            ..TraceFilter::default()
+        };
+        broker.start_trace(TraceSpec {
+            filter,
+            ..TraceSpec::default()
+        })?;
+        Ok(())
+    }
+
+    fn begin_to_stop(&self, _: Duration) {}
+
+    fn stop(&self) {}
+}
+
+/// ADR 0058
+#[test]
+fn a_trace_of_another_client_costs_a_message_no_allocation() {
+    let alone = Heap::alone();
+    IS_TEST.set(true);
+    let hooks: Arc<dyn Hooks> = Arc::new(Plugin::default());
+    let extensions = Extensions {
+        services: vec![Arc::new(TraceOfAnother)],
+        ..Extensions::default()
+    };
+    let broker = Broker::start_with(one_shard(), &hooks, extensions).expect("the broker starts");
+    assert_is_within_bounds(&broker);
+    drop(broker);
+    drop(alone);
+}
+
+/// Counts all rows.
+fn assert_is_within_bounds(broker: &Broker) {
+    let mut reader = v3("reader").connect(broker);
     reader.subscribe("counted", QoS::AtMostOnce);
-    let mut writer = v3("writer").connect(&broker);
+    let mut writer = v3("writer").connect(broker);
     let mut report = String::from("name, allocations and page faults a message\n");
     let mut is_within = true;
 
@@ -129,5 +191,4 @@ fn a_message_takes_as_few_allocations_and_page_faults_as_the_baseline_says() {
 
     eprintln!("{report}");
     assert!(is_within, "{report}");
-    drop(alone);
 }

@@ -24,10 +24,12 @@ use super::scope::RouteScopes;
 const VERSION: &str = "/api/v1";
 
 /// Fields of bodies that entries contain. Others may be secrets or payloads.
-const SHOWN: [&str; 16] = [
+const SHOWN: [&str; 19] = [
+    "bytes",
     "duration_s",
     "expires",
     "filter",
+    "for_s",
     "kind",
     "name",
     "no_local",
@@ -40,6 +42,7 @@ const SHOWN: [&str; 16] = [
     "to",
     "topic",
     "value",
+    "where",
     "why",
 ];
 

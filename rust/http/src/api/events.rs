@@ -138,6 +138,10 @@ fn event_text(number: u64, figures: &impl serde::Serialize, warnings: Option<&st
 pub(super) struct Streamed(Arc<Mutex<Option<EventStream>>>);
 
 impl Streamed {
+    pub(super) fn new(stream: EventStream) -> Self {
+        Self(Arc::new(Mutex::new(Some(stream))))
+    }
+
     pub(super) fn take(&self) -> Option<EventStream> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -158,8 +162,7 @@ async fn events(
     let mut response = Response::new(Body::empty());
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(CONTENT_TYPE, kind);
-    let streamed = Streamed(Arc::new(Mutex::new(Some(stream))));
-    response.extensions_mut().insert(streamed);
+    response.extensions_mut().insert(Streamed::new(stream));
     Ok(response)
 }
 

@@ -31,6 +31,7 @@ mod retained;
 pub(crate) mod scope;
 mod subscriptions;
 mod system;
+mod traces;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -67,6 +68,7 @@ use keys::Keys;
 use problem::Problem;
 use rates::Samples;
 use scope::{RouteScopes, Scope};
+use traces::TraceReaders;
 
 /// Path prefix of the API.
 pub(crate) const PREFIX: &str = "/api/";
@@ -90,6 +92,7 @@ pub(crate) struct ApiState {
     jobs: Arc<Jobs>,
     samples: Arc<Samples>,
     events: Arc<Events>,
+    trace_readers: Arc<TraceReaders>,
     program: Option<Arc<ProgramCalls>>,
     document: Arc<Value>,
 }
@@ -107,6 +110,7 @@ pub(crate) struct ApiState {
         (name = "messages", description = "Retained messages, and publishing"),
         (name = "broker", description = "The broker itself"),
         (name = "access", description = "Bans and keys"),
+        (name = "traces", description = "Packets of chosen clients"),
     ),
 )]
 struct Document;
@@ -128,6 +132,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(bans::routes())
         .merge(key_routes::routes())
         .merge(explain::routes())
+        .merge(traces::routes())
 }
 
 /// Adds a default response to each route: any other status has a problem as its body.
@@ -165,6 +170,7 @@ impl Api {
             jobs: Arc::default(),
             samples: Arc::default(),
             events: Arc::default(),
+            trace_readers: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
             document: Arc::new(document),
         };
@@ -202,6 +208,7 @@ impl Api {
     /// Ends responses that do not end by themselves.
     pub(crate) fn close(&self) {
         self.state.events.close();
+        self.state.trace_readers.close();
     }
 
     /// The keys in force.

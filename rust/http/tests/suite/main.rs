@@ -20,3 +20,4 @@ mod page;
 mod served;
 mod stream_keys;
 mod streams;
+mod traces;

@@ -40,8 +40,8 @@ impl Connection {
                 Box::pin(journal::all_safe(&self.shard)).await;
             }
         }
-        let is_owed_more =
-            send_rest(&self.shard, &self.link).await || self.transport.must_answer_close();
+        let is_owed_more = send_rest(&self.shard, &self.client, &self.link).await
+            || self.transport.must_answer_close();
         let outbox = self.link.outbox.take();
         if matches!(end, DisconnectCause::Lost) && !is_owed_more {
             return;

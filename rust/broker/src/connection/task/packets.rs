@@ -73,13 +73,24 @@ impl Connection {
         }
         let packets = &self.shard.metrics().tallies.packets_received;
         packets.count(packet.packet_type());
+        let source = batch.rest();
         let frame = batch.pass(len);
         let request = self
             .client
             .session
             .borrow_mut()
-            .handle_packet(self.shard.now(), packet)
-            .map_err(DisconnectCause::Violation)?;
+            .handle_packet(self.shard.now(), packet);
+        let traces = self.client.traces(&self.shard, &self.link);
+        if !traces.is_empty() {
+            let topic = match &request {
+                Ok(Request::Publish(request)) => Some(request.topic()),
+                _ => None,
+            };
+            let bytes = source.get(..len).unwrap_or_default();
+            let who = (&*self.client, &*self.link);
+            self.shard.trace_received(traces, who, bytes, topic);
+        }
+        let request = request.map_err(DisconnectCause::Violation)?;
         self.handle_request(request, batch, frame)?;
         Ok(true)
     }
