@@ -358,8 +358,9 @@ struct LiveQuery {
     format: lines::LineFormat,
 }
 
-/// Streams the packets of a trace as server-sent events `packet`. A reader that is too slow misses packets; an event `lost`
-/// says how many. The event `end` is the last one.
+/// Streams the packets of a trace as server-sent events `packet`.
+///
+/// A reader that is too slow misses packets; an event `lost` says how many. The event `end` is the last one.
 #[utoipa::path(get, path = "/api/v1/traces/{id}/live", tag = "traces",
     security(("key" = ["operate", "payload"])),
     params(("id" = String, Path, description = "The field id of a trace"), LiveQuery),

@@ -190,7 +190,7 @@ fn comment(traced: &TracedPacket) -> Option<String> {
     let mut words = Vec::new();
     if traced.packet.len() != traced.bytes {
         words.push(format!(
-            "{} bytes on the wire: a part of the payload, or a secret, is left out",
+            "{} bytes on the wire: a part is left out",
             traced.bytes
         ));
     }
