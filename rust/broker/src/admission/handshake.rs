@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use mqttcore_codec::{PacketType, ReasonCode, decode_connect};
+use mqttcore_codec::{PacketType, decode_connect};
 use mqttcore_session::{ConnAckFormat, ConnectRequest, Secret, Violation, wipe};
 use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
