@@ -26,6 +26,8 @@ SCHEDULES ?= 20000
 # Seeds of `make miri`, and what it runs.
 SEEDS ?= 4
 MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
+# Tests of `make asan`: what crosses the border between Python and Rust.
+ASAN_TESTS ?= tests/unit tests/operations tests/abuse
 # Length of `make model`.
 STEPS ?= 10000
 # Times that `make diskfull` fills a disk; its CYCLES are others than those of `make powercut`.
@@ -190,6 +192,22 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 		export RUSTFLAGS="--cfg pooled" MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-disable-isolation"; \
 		cargo +nightly miri test --quiet --target-dir $(TARGET)/miri -p mqttcore-slab --lib || exit 1; \
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
+
+# Python's own allocator hides what is used after it was freed, so `malloc` stands in; Python frees little at its exit.
+# Tests whose processes Spark starts are left out: a JVM does not start under the sanitizer.
+asan: .make/tools .make/dev ## the Python tests of the extension with an AddressSanitizer build of it (nightly and gcc's libasan, or it says so)
+	@runtime=$$(cc -print-file-name=libasan.so); \
+	host=$$(rustc -vV | sed -n 's/^host: //p'); \
+	if cargo +nightly --version >/dev/null 2>&1 && [ -e "$$runtime" ]; then \
+		set -e; \
+		RUSTFLAGS=-Zsanitizer=address PYO3_BUILD_EXTENSION_MODULE=1 CARGO_PROFILE_DEV_DEBUG=none \
+			cargo +nightly build --quiet -p mqttcore-bindings --target-dir $(TARGET)/asan --target $$host; \
+		mkdir -p .make/asan && rm -rf .make/asan/mqttcore && cp -r python/mqttcore .make/asan/; \
+		rm -f .make/asan/mqttcore/_core.*so; \
+		cp $(TARGET)/asan/$$host/debug/lib_core.so .make/asan/mqttcore/_core.abi3.so; \
+		LD_PRELOAD=$$runtime ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=.make/asan \
+			$(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS); \
+	else echo "no nightly Rust, or no libasan.so of gcc: rustup toolchain install nightly"; fi
 
 mutants: mutants-rust mutants-python ## one-line faults in codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md
 
@@ -379,5 +397,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: asan trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help
