@@ -113,7 +113,9 @@ fn each_receiver_has_a_verdict() {
 #[test]
 fn a_client_without_a_session_is_not_found() {
     let home = Home::new();
-    let _served = setup(&home).start();
+    let served = setup(&home).start();
+    // A SUBSCRIBE is answered once all sessions are loaded.
+    v5("other").connect(&served).subscribe("t", ONCE);
     let mut owner = Caller::owner(&home);
     let mut ask = |path: &str, body: &str| owner.ask("POST", path, body);
 

@@ -262,7 +262,7 @@ fn a_stream_has_each_packet_and_says_what_is_missing_and_that_it_ends() {
 
     let mut stream = Http::unix(&home.life(0).join("http"));
     stream.send(&format!(
-        "GET /api/v1{path}/live?after=0 HTTP/1.1\r\nHost: broker\r\n\r\n"
+        "GET /api/v1{path}/live?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
     let begin = stream.until("\"packet\":\"PINGRESP\"");
     let answer = owner.ask("DELETE", &format!("{path}?keep=true"), "");
@@ -296,7 +296,7 @@ fn a_reader_that_does_not_read_slows_nobody_down_and_misses_packets() {
     let path = trace(&mut owner, &body);
     let mut stream = Http::unix(&home.life(0).join("http"));
     stream.send(&format!(
-        "GET /api/v1{path}/live HTTP/1.1\r\nHost: broker\r\n\r\n"
+        "GET /api/v1{path}/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
     stream.until(": packets of a trace\n\n");
 
