@@ -117,7 +117,7 @@ def test_the_example_file_names_every_key() -> None:
     kinds = (*clients, Tls, TopicRule, Stream, Retention, HttpListener, Kafka)
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     tables = {"listeners", "limits", "plugins", "session", "streams", "retention", "http", "topics"}
-    assert keys - named == tables | {"kafka", "sni", "tls"}
+    assert keys - named == tables | {"kafka", "sasl", "sni", "tls"}
 
 
 def readme_blocks() -> list[str]:
