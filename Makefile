@@ -27,7 +27,8 @@ SCHEDULES ?= 20000
 SEEDS ?= 4
 MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
 # Tests of `make asan`: what crosses the border between Python and Rust.
-ASAN_TESTS ?= tests/unit tests/operations tests/abuse
+ASAN_TESTS ?= tests/abuse/test_k_python.py $(addprefix tests/unit/test_,broker.py plugins.py plugins_packets.py \
+	plugins_publish.py plugins_invalidate.py packets.py store.py directory.py topics.py stream_reader.py hashing.py)
 # Length of `make model`.
 STEPS ?= 10000
 # Times that `make diskfull` fills a disk; its CYCLES are others than those of `make powercut`.
@@ -194,7 +195,6 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
 
 # Python's own allocator hides what is used after it was freed, so `malloc` stands in; Python frees little at its exit.
-# Tests whose processes Spark starts are left out: a JVM does not start under the sanitizer.
 asan: .make/tools .make/dev ## the Python tests of the extension with an AddressSanitizer build of it (nightly and gcc's libasan, or it says so)
 	@runtime=$$(cc -print-file-name=libasan.so); \
 	host=$$(rustc -vV | sed -n 's/^host: //p'); \
@@ -309,6 +309,7 @@ services-down: .make/tools ## stop them, and remove their data
 
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
+	@$(MAKE) asan
 	@$(MAKE) model STEPS=100000
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) kafka
