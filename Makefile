@@ -307,6 +307,7 @@ services-up: .make/tools ## start the servers that tests of plugins need, below 
 services-down: .make/tools ## stop them, and remove their data
 	@$(PYTHON) -m tests.services down
 
+nightly: export MQTTCORE_NIGHTLY := 1
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) asan

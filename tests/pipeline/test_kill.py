@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -58,8 +59,13 @@ def start(file: Path) -> subprocess.Popen[str]:
     )
 
 
+NIGHTLY: Final = pytest.mark.skipif(
+    "MQTTCORE_NIGHTLY" not in os.environ, reason="minutes: `make nightly` runs it"
+)
+
+
 @pytest.mark.timeout(600)  # two JVMs start, one after another
-@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize("batch", [0, pytest.param(2, marks=NIGHTLY)])
 def test_rule_9_rows_are_in_each_table_once_after_a_kill(
     tmp_path: Path, make_stream: Make, batch: int
 ) -> None:
