@@ -26,6 +26,7 @@ from mqttcore.pipeline.run import run
 from mqttcore.pipeline.table_files import overlaps
 from mqttcore.pipeline.tables import Batch, DeltaTable, Seen
 
+from tests.marks import NIGHTLY
 from tests.pipeline.test_run import START, Make, held, message, pipeline
 from tests.spark.endpoint import FakeEndpoint
 from tests.stream_folder import START_US, rows
@@ -155,8 +156,17 @@ def test_bronze_is_silver_and_quarantine_and_repeats(
     assert len(reads) == len(lines) == 6
 
 
-@pytest.mark.parametrize("table", ["quarantine", "silver", "by_minute"])
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("table", "is_done"),
+    [
+        pytest.param("quarantine", False, marks=NIGHTLY, id="before-quarantine"),
+        pytest.param("quarantine", True, marks=NIGHTLY, id="after-quarantine"),
+        pytest.param("silver", False, id="before-silver"),
+        pytest.param("silver", True, marks=NIGHTLY, id="after-silver"),
+        pytest.param("by_minute", False, marks=NIGHTLY, id="before-by_minute"),
+        pytest.param("by_minute", True, id="after-by_minute"),
+    ],
+)
 def test_rule_9_a_pipeline_that_dies_between_two_tables_goes_on_where_it_was(
     spark: SparkSession,
     tmp_path: Path,

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 
+from tests.marks import NIGHTLY
 from tests.pipeline.test_batches import NOISY, WATERMARK, check
 from tests.pipeline.test_run import Make
 from tests.stream_folder import rows
@@ -57,11 +57,6 @@ def start(file: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 -- our own command
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-
-
-NIGHTLY: Final = pytest.mark.skipif(
-    "MQTTCORE_NIGHTLY" not in os.environ, reason="minutes: `make nightly` runs it"
-)
 
 
 @pytest.mark.timeout(600)  # two JVMs start, one after another
