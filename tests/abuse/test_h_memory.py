@@ -228,6 +228,7 @@ def test_h04_idle_connections_are_counted(tmp_path: Path, *, is_encrypted: bool)
 
         def is_counted(newest: Counter[str]) -> bool:
             grown = status_bytes(life, "RssAnon") - resident
-            return abs(newest["bytes/used"] - used - grown) <= grown // 5
+            # tables that grow by doubling, and pages that are not full, beside what is counted
+            return abs(newest["bytes/used"] - used - grown) <= grown // 5 + 256 * 1_024
 
         figures.wait(is_counted)
