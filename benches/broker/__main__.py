@@ -71,9 +71,12 @@ def measure_row(
     extra = ["--payload", str(options.payload), "--seconds", str(options.seconds)]
     is_other_load = bool(row.beside) and name == BESIDE
     load = row.beside if is_other_load else row.load
+    settings = row.beside_settings if is_other_load else row.settings
     with (
         brokers.running(
-            OURS if is_other_load else name, tls=row.tls and not is_other_load
+            OURS if is_other_load else name,
+            tls=row.tls and not is_other_load,
+            settings=settings,
         ) as broker,
         tempfile.TemporaryDirectory(dir=brokers.folder, prefix="disk-") as disk,
     ):

@@ -116,7 +116,9 @@ class Brokers:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own
         return made
 
-    def command(self, name: str, port: int, data: Path, *, tls: bool) -> list[str]:
+    def command(
+        self, name: str, port: int, data: Path, *, tls: bool, settings: str = ""
+    ) -> list[str]:
         """The command line of one broker on one port of the loopback."""
         config = self.folder / f"{name}-{port}.conf"
         if name in self.pythons:
@@ -124,6 +126,9 @@ class Brokers:
                 config.write_text(OURS_TLS.format(port=port, certificates=self.certificates))
                 return [self.pythons[name], "-m", "mqttcore.serve", "--config", str(config)]
             ours = [self.pythons[name], "-m", "mqttcore.serve", "--listen", f"127.0.0.1:{port}"]
+            if settings:
+                config.write_text(f"{settings}[[listeners]]\nanonymous = true\n")
+                return [*ours, "--config", str(config)]
             if not self.durable:
                 return ours
             config.write_text(OURS_KEEPS)
@@ -139,15 +144,15 @@ class Brokers:
         return [str(self.mosquitto), "-c", str(config)]
 
     @contextlib.contextmanager
-    def running(self, name: str, *, tls: bool = False) -> Iterator[Running]:
-        """A broker that answers."""
+    def running(self, name: str, *, tls: bool = False, settings: str = "") -> Iterator[Running]:
+        """A broker that answers; `settings` are a configuration of ours, in TOML."""
         port = free_port()
         data = self.folder / f"{name}-{port}"
         log = self.folder / f"{name}-{port}.log"
         with log.open("wb") as sink:
             began = time.monotonic()
             process = subprocess.Popen(  # noqa: S603 -- our own command line
-                self.command(name, port, data, tls=tls),
+                self.command(name, port, data, tls=tls, settings=settings),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

@@ -99,6 +99,10 @@ class Row:
     """The load generator is told a folder, whose disk it syncs in turn with the broker."""
     tls: bool = False
     """Clients and broker speak TLS; ``beside`` does not."""
+    settings: str = ""
+    """A configuration of ours, in TOML."""
+    beside_settings: str = ""
+    """The configuration under ``beside``."""
     reads_log: bool = False
     """Our broker is killed behind the load, and its log is measured."""
 
@@ -118,6 +122,28 @@ def aliases(name: str, *load: str) -> Row:
     return Row(name=name, load=(*load, "--aliases", "10"), beside=(*load, "--aliases", "0"))
 
 
+ALL_LIMITS: Final = """\
+[limits]
+exempt_addresses = []
+address_connects_per_second = 100_000
+messages_per_second = 1_000_000_000
+anonymous_messages_per_second = 1_000_000_000
+bytes_per_second = 1_000_000_000_000
+"""
+"""Each message and byte of a client takes from a rate, which is never reached."""
+NO_LIMITS: Final = """\
+[limits]
+connects_per_second = 0
+address_connections = 0
+address_pending_connections = 0
+address_connects_per_second = 0
+flapping_connects_per_minute = 0
+control_packets_per_second = 0
+messages_per_second = 0
+anonymous_messages_per_second = 0
+bytes_per_second = 0
+retained_bytes_per_second = 0
+"""
 BESIDE_PLAIN: Final = Goal(times=0.5, of=(BESIDE, "messages_per_s"), is_floor=True)
 CONNECTS: Final = (
     Figure(unit="1/s"),
@@ -146,6 +172,14 @@ ROWS: Final = (
         beside=("pairs",),
         tls=True,
         figures=(Figure(goal=BESIDE_PLAIN),),
+    ),
+    Row(
+        name="50 pairs, QoS 0, 16, limits or none",
+        load=("pairs",),
+        beside=("pairs",),
+        settings=ALL_LIMITS,
+        beside_settings=NO_LIMITS,
+        figures=(Figure(goal=Goal(times=0.98, of=(BESIDE, "messages_per_s"), is_floor=True)),),
     ),
     Row(name="50 pairs, QoS 0, 16, TLS", load=("pairs",), tls=True),
     Row(name="TLS handshakes", load=("connects",), tls=True, figures=CONNECTS),

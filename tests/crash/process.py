@@ -72,7 +72,8 @@ class Life:
             status = self.stop()
             raise NotUpError(f"exit status {status}: {banner}{self.log.read_text()[-2000:]}")
         places, self.durability = banner.strip().split("listening on ")[1].split("; durability: ")
-        self.ports = [int(place.rpartition(":")[2]) for place in places.split(", ")]
+        ports = (place.rpartition(":")[2] for place in places.split(", "))
+        self.ports = [int(port.partition("/")[0]) for port in ports]  # of WebSocket: with a path
         self.lives += 1
 
     def kill(self) -> int:
