@@ -107,6 +107,8 @@ def test_nothing_in_a_name_changes_the_shape_of_a_form() -> None:
         (reply(404, ALLOW), {}, "server_unavailable"),
         (reply(500, ALLOW), {}, "server_unavailable"),
         (reply(404), {"style": "go-auth"}, "bad_credentials"),
+        (reply(429), {}, "server_unavailable"),
+        (reply(429), {"style": "go-auth"}, "server_unavailable"),
         (reply(500), {"style": "go-auth"}, "server_unavailable"),
         (reply(200, b"ok"), {"style": "go-auth", "response": "text"}, "allow"),
         (reply(200, b"no"), {"style": "go-auth", "response": "text"}, "bad_credentials"),
@@ -168,9 +170,8 @@ def test_an_answer_that_makes_no_sense_refuses_the_client_only(
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}"), "ClientPayloadError"),
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", closes=False), "no answer in time"),
         (raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, closes=False), "ClientResponseError"),
-        (reply(503), "status 503"),
     ],
-    ids=range(7),
+    ids=range(6),
 )
 def test_a_hostile_service_is_a_failure(answer: Answer, what: str) -> None:
     started = time.monotonic()
@@ -179,6 +180,13 @@ def test_a_hostile_service_is_a_failure(answer: Answer, what: str) -> None:
         login(answer, timeout_s=0.5)
 
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("style", ["emqx", "go-auth"])
+@pytest.mark.parametrize("status", [408, 503])
+def test_a_service_that_cannot_answer_now_is_a_failure(status: int, style: str) -> None:
+    with pytest.raises(BackendError, match=f"status {status}"):
+        login(reply(status), style=style)
 
 
 def test_a_redirect_is_not_followed() -> None:

@@ -44,6 +44,10 @@ BODY_BYTES_MAX = 65_536
 """Bytes of an answer that are read."""
 READ, WRITE, SUBSCRIBE = 1, 2, 4
 """What go-auth calls an access."""
+UNAVAILABLE = (408, 503)
+"""Statuses by which a service says that it cannot answer now."""
+TOO_MANY = 429
+"""No answer about the password. A service may count by user: only this client is refused."""
 
 
 def check_url(url: str) -> None:
@@ -210,10 +214,11 @@ class Http(BackendPlugin):
         except aiohttp.ServerDisconnectedError:
             status, body = await self._exchange(url, sent)
         is_emqx = self.config.style == "emqx"
-        if status in (401, 403) or (400 <= status < 500 and not is_emqx):
+        if status in UNAVAILABLE:
+            raise BackendError(f"the server failed: status {status}")
+        is_refusal = 400 <= status < 500 and status != TOO_MANY
+        if status in (401, 403) or (is_refusal and not is_emqx):
             return Verdict("deny")
-        if status == 503:
-            raise BackendError("the server failed: status 503")
         if not 200 <= status < 300:
             raise BadAnswerError(f"the HTTP service answered with status {status}")
         return (
