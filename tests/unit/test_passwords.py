@@ -1,6 +1,7 @@
 """Password hashes, the file that holds them, and the tool that writes it."""
 
 import io
+import logging
 import os
 import pathlib
 import shutil
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, passwd
 from mqttcore._core import check_password_hash, hash_password, verify_password
+from mqttcore.auth import rules as auth_rules
 from mqttcore.auth.password_file import PasswordFile, read_password_file
 from mqttcore.auth.rules import UserRules, filled, grant_of
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import PasswordFileError, PasswordHashError
+from mqttcore.plugin.limited_log import LimitedLog
 
+from tests.clock import Clock
 from tests.wire import Wire
 
 BAD_CREDENTIALS = 0x86
@@ -150,6 +154,15 @@ def test_names_go_into_rules_and_never_change_their_shape(
     assert filled(templates, {"%u": user, "%c": client_id}) == rules
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the log of rules, in which there is no line yet."""
+    made = Clock()
+    monkeypatch.setattr(auth_rules, "log", LimitedLog(logging.getLogger("rules"), made))
+    return made
+
+
+@pytest.mark.usefixtures("clock")
 def test_a_rule_that_does_not_hold_is_logged_with_the_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -163,6 +176,22 @@ def test_a_rule_that_does_not_hold_is_logged_with_the_name(
     assert record.getMessage() == told
 
 
+def test_clients_with_odd_names_do_not_flood_the_log(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        filled(("c/%c", "long/%u"), {"%c": f"{number}/x", "%u": "u" * 65_535})
+    clock.now += 1
+    filled(("c/%c",), {"%c": "5/x"})
+
+    name, length, later = [record.getMessage() for record in caplog.records]
+    assert "for %c '0/x'" in name
+    assert length.endswith("it is no topic filter")
+    assert "for %c '5/x'" in later
+    assert later.endswith("(4 similar since the last line)")
+
+
+@pytest.mark.usefixtures("clock")
 def test_a_long_name_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     filled(("c/%c",), {"%c": "a/" + "x" * 60_000})
 

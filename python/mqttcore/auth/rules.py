@@ -10,9 +10,10 @@ from mqttcore.auth.marks import is_rule, marks_of, substituted
 from mqttcore.config.values import GrantRule
 from mqttcore.plugin.answers import Grant
 from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.plugin.options import PluginConfig
 
-log = logging.getLogger(__name__)
+log = LimitedLog(logging.getLogger(__name__))
 
 SHOWN_CHARS = 120
 """Characters of a client's name that a log line shows."""
@@ -117,7 +118,8 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
         # a first `$` would make it another kind of topic
         is_dollar = name.startswith("$") and rule.startswith(mark)
         if not name or set(name) & set("+#/") or is_dollar:
-            log.warning(
+            log.warn(
+                mark,
                 "rule %r does not apply for %s %a: the name is empty, contains +, # or /, or"
                 " begins with $",
                 rule,
@@ -126,6 +128,6 @@ def misfit(rule: str, names: dict[str, str]) -> str | None:
             )
             return mark
     if marks and not is_rule(substituted(rule, names)):
-        log.warning("rule %r does not apply: with names in it, it is no topic filter", rule)
+        log.warn("length", "rule %r does not apply: with names in it, it is no topic filter", rule)
         return marks[0]
     return None

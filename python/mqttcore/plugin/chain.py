@@ -11,6 +11,7 @@ from mqttcore.plugin.answers import Allow, Deny, Redirect, Replace
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.bound_hook import TIMED, BoundHook, bind
 from mqttcore.plugin.breaker import FAILURES, HELD_MAX, OPEN_S, WINDOW_S
+from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.plugin.marks import Point
 from mqttcore.plugin.packet_hooks import MessageAnswer
 from mqttcore.plugin.stats import HookStats, Result
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqttcore.plugins")
 
-LOG_INTERVAL_S = 1.0
 ASKED: Sequence[Point] = (
     "authenticate",
     "grant",
@@ -41,23 +41,14 @@ TURN_S = 0.05
 
 
 class FailureLog:
-    """One line a second for each hook; those in between are counted."""
+    """Failures of hooks, one line a second for each hook."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last: dict[str, float] = {}
-        self._silent: dict[str, int] = {}
+        self._log = LimitedLog(log, clock)
 
     def warn(self, hook: str, client: str, what: str, error: BaseException | None = None) -> None:
         """Names the hook, the client and what happened."""
-        now = self._clock()
-        if now < self._last.get(hook, -LOG_INTERVAL_S) + LOG_INTERVAL_S:
-            self._silent[hook] = self._silent.get(hook, 0) + 1
-            return
-        self._last[hook] = now
-        more = self._silent.pop(hook, 0)
-        suffix = f" ({more} similar since the last line)" if more else ""
-        log.warning("plugin %s: client %s: %s%s", hook, client, what, suffix, exc_info=error)
+        self._log.warn(hook, "plugin %s: client %s: %s", hook, client, what, error=error)
 
 
 class Chain:
