@@ -249,6 +249,27 @@ def test_a_login_without_a_password_never_reaches_the_server(password: bytes | N
     asyncio.run(ask())
 
 
+def notice(name: str = "1.3.6.1.4.1.1466.20036") -> bytes:
+    """A message that nobody asked for: the notice of disconnection."""
+    return message(0, 0x78, *result(52), tlv(0x8A, name.encode()))
+
+
+def with_notice(answer: Answer) -> Answer:
+    """A server that ends the connection behind its answer."""
+    return lambda number, kind: answer(number, kind) + notice()
+
+
+def test_a_notice_on_an_idle_connection_fails_no_login() -> None:
+    found = login(with_notice(directory()), directory("cn=ann"))
+
+    assert isinstance(found, Allow)
+
+
+def test_a_notice_on_a_new_connection_is_a_failure() -> None:
+    with pytest.raises(BackendError, match="it ended the connection"):
+        login(with_notice(directory()), lambda *_: notice())
+
+
 HOSTILE: dict[str, Answer | None] = {
     "silent": None,
     "http": lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -257,6 +278,7 @@ HOSTILE: dict[str, Answer | None] = {
     "endless": lambda number, _: message(number, ENTRY, octets("cn=x"), tlv(SEQUENCE)) * 100_000,
     "another number": lambda number, kind: directory("cn=ann")(number + 1, kind),
     "unasked": lambda _, kind: directory("cn=ann")(0, kind),
+    "other notice": lambda *_: notice("1.3.6.1"),
     "other kind": lambda number, _: message(number, 0x78, *result(0)),
     "no result": lambda number, kind: message(number, DONE if kind == SEARCH else BIND_ANSWER),
     "busy": directory("cn=ann", code=51, bind=51),

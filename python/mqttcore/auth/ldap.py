@@ -30,7 +30,7 @@ from mqttcore.auth.backend import (
     secret_of,
     tls_context,
 )
-from mqttcore.auth.ldap_client import Address, LdapConnection
+from mqttcore.auth.ldap_client import Address, DisconnectedError, LdapConnection
 from mqttcore.auth.ldap_wire import ATTRIBUTE, Entry, Filter
 from mqttcore.auth.marks import marks_of
 from mqttcore.plugin.answers import Allow, Deny
@@ -141,8 +141,8 @@ class Ldap(BackendPlugin):
             connection = self._idle.pop()
             try:
                 return await self._search(connection, name, client_id)
-            except (OSError, EOFError):
-                pass  # the server has closed it meanwhile
+            except (OSError, EOFError, DisconnectedError):
+                pass  # the server has ended it meanwhile
         connection = await LdapConnection.open(self._address)
         try:
             await self._bind(connection)

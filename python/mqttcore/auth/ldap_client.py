@@ -17,6 +17,7 @@ from mqttcore.auth.ldap_wire import (
     Result,
     bind_request,
     entry_of,
+    is_disconnection,
     message_of,
     result_of,
     search_request,
@@ -26,6 +27,10 @@ from mqttcore.auth.ldap_wire import (
 ANSWER_BYTES_MAX = 262_144
 """Bytes of the answer to one request."""
 SUCCESS, WRONG_CREDENTIALS, BUSY, UNAVAILABLE = 0, 49, 51, 52
+
+
+class DisconnectedError(BackendError):
+    """The server said that it ends the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +146,11 @@ class LdapConnection:
         content = await self._read(length)
         try:
             number, kind, value = message_of(content)
+            is_end = is_disconnection(number, kind, value)
         except LdapWireError:
             raise BackendError("the server failed: it speaks no LDAP") from None
+        if is_end:
+            raise DisconnectedError("the server failed: it ended the connection")
         if number != self._number:
             raise BackendError("the server failed: it answered what nobody asked")
         return kind, value

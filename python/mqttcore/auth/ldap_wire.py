@@ -14,8 +14,10 @@ SEARCH, ENTRY, DONE, REFERENCE = 0x63, 0x64, 0x65, 0x73
 AND, OR, NOT, EQUAL, SUBSTRINGS = 0xA0, 0xA1, 0xA2, 0xA3, 0xA4
 AT_LEAST, AT_MOST, PRESENT, ALIKE = 0xA5, 0xA6, 0x87, 0xA8
 INITIAL, ANY, FINAL = 0x80, 0x81, 0x82
+EXTENDED_ANSWER, ANSWER_NAME = 0x78, 0x8A
 SUBTREE, NEVER = 2, 0
 VERSION = 3
+NOTICE_OF_DISCONNECTION = b"1.3.6.1.4.1.1466.20036"
 
 ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)+")
 ITEM = re.compile(r"([^=<>~()*]+)(=|>=|<=|~=)([^()]*)")
@@ -134,6 +136,17 @@ def result_of(value: bytes) -> Result:
     if len(parts) < 3 or parts[0][0] != ENUMERATED or not 0 < len(parts[0][1]) <= 2:
         raise LdapWireError("an answer without a result")
     return Result(int.from_bytes(parts[0][1]))
+
+
+def is_disconnection(number: int, kind: int, value: bytes) -> bool:
+    """Whether a message is the notice with which a server ends a connection (RFC 4511, 4.4.1).
+
+    Raises:
+        LdapWireError: its value is malformed.
+    """
+    if number != 0 or kind != EXTENDED_ANSWER:
+        return False
+    return (ANSWER_NAME, NOTICE_OF_DISCONNECTION) in elements(value)
 
 
 def entry_of(value: bytes) -> Entry:
