@@ -19,7 +19,10 @@ from mqttcore.testing import async_harness
 from tests.services.servers import SUFFIX
 from tests.services.state import HOST, PASSWORD, USER, Running
 
-QUERY = "SELECT 'x' AS password_hash FROM (SELECT :username AS name) AS users WHERE name = 'x'"
+QUERY = (
+    "SELECT username, 'x' AS password_hash FROM (SELECT :username AS username) AS users"
+    " WHERE username = 'x'"
+)
 
 
 class Proxy:

@@ -81,6 +81,15 @@ def test_names_with_signs_of_filters_are_names(config: Mapping[str, object]) -> 
     assert isinstance(answers(config, user("odd*(x)\\2a"))[0], Allow)
 
 
+@pytest.mark.parametrize("name", ["ANN", "Ann", "ann ", " ann", "\uff41nn"])
+def test_a_name_that_is_not_exactly_the_same_is_nobody(
+    config: Mapping[str, object], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenLDAP finds `ann` by each of these names."""
+    assert answers(config, user(name)) == [None]
+    assert f"{name!a}, but has no name that is exactly the same" in caplog.text
+
+
 def test_many_logins_share_few_connections(config: Mapping[str, object]) -> None:
     async def ask() -> None:
         async with async_harness(Ldap, {**config, "timeout_s": 10.0}) as plugin:
@@ -91,14 +100,16 @@ def test_many_logins_share_few_connections(config: Mapping[str, object]) -> None
 
 
 def test_invalidated_rights_are_those_of_the_entry_now(config: Mapping[str, object]) -> None:
-    async def ask() -> tuple[object, object]:
+    async def ask() -> tuple[object, ...]:
         async with async_harness(Ldap, config) as plugin:
             known = await plugin.grant(Login(client_id="c1", username="ann"))
-            return known, await plugin.grant(Login(client_id="c1", username="gone"))
+            return known, *[
+                await plugin.grant(Login(client_id="c1", username=name)) for name in ("gone", "ANN")
+            ]
 
-    known, gone = asyncio.run(ask())
+    known, *others = asyncio.run(ask())
     assert isinstance(known, Allow)
-    assert gone is None
+    assert others == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ class Database:
     @property
     def config(self) -> dict[str, object]:
         """Keys of the plugin."""
-        user_query = f"SELECT password_hash, is_superuser FROM {self.users} WHERE name = :username"  # noqa: S608 - a name of ours
+        columns = "name AS username, password_hash, is_superuser"
+        user_query = f"SELECT {columns} FROM {self.users} WHERE name = :username"  # noqa: S608 - a name of ours
         acl_query = f"SELECT access, topic FROM {self.rules} WHERE name = :username ORDER BY place"  # noqa: S608
         return {"url": self.url, "user_query": user_query, "acl_query": acl_query}
 
@@ -190,6 +191,33 @@ def test_odd_names_are_users_like_others(database: Database, name: str) -> None:
     assert grant_of(answers(database, ann(name=name))[0]).access_list == (("read", "own"),)
 
 
+@pytest.mark.parametrize("name", ["ANN", "Ann", "ann ", "\u00e5nn"])
+def test_a_name_that_is_not_exactly_the_same_is_nobody(database: Database, name: str) -> None:
+    """MariaDB finds `ann` by each of these names, the others do so by this query."""
+    database.add_user("ann", superuser=1)
+    simple = "replace(lower({}), '\u00e5', 'a')"
+    query = (
+        f"SELECT name AS username, password_hash FROM {database.users}"  # noqa: S608 - a name of ours
+        f" WHERE trim({simple.format('name')}) = trim({simple.format(':username')})"
+    )
+
+    found = answers(database, ann(name=name), ann(), user_query=query)
+
+    assert found[0] is None
+    assert isinstance(found[1], Allow)
+    assert answers(database, ann(name=name)) == [None]
+
+
+def test_a_row_without_a_name_refuses(database: Database) -> None:
+    database.add_user("ann")
+    query = f"SELECT NULL AS username, password_hash FROM {database.users} WHERE name = :username"  # noqa: S608
+
+    answer = answers(database, ann(), user_query=query)[0]
+
+    assert isinstance(answer, Deny)
+    assert answer.reason == "server_unavailable"
+
+
 @pytest.mark.parametrize("hashed", [None, "", "red", "$1$abc$def", "$argon2id$v=19$m=1"])
 def test_a_hash_that_is_not_known_admits_nobody(database: Database, hashed: str | None) -> None:
     database.add_user("ann", hashed)
@@ -216,7 +244,7 @@ def test_a_rule_that_makes_no_sense_refuses_the_client(
 def test_a_query_with_more_than_one_user_refuses(database: Database) -> None:
     database.add_user("ann")
     database.add_user("bob")
-    query = f"SELECT password_hash FROM {database.users} WHERE name <> :username"  # noqa: S608
+    query = f"SELECT name AS username, password_hash FROM {database.users} WHERE name <> :username"  # noqa: S608
 
     assert isinstance(answers(database, ann(name="x"), user_query=query)[0], Deny)
 
@@ -253,7 +281,7 @@ def test_invalidated_rights_are_those_of_the_database_now(
 def test_errors_of_a_start_say_what_the_database_said(database: Database) -> None:
     with pytest.raises(BackendError, match="nowhere"):
         answers(database, user_query="SELECT password_hash FROM nowhere WHERE name = :username")
-    with pytest.raises(BackendError, match="no column password_hash"):
+    with pytest.raises(BackendError, match="no column password_hash, username"):
         answers(
             database,
             user_query=f"SELECT name FROM {database.users} WHERE name = :username",  # noqa: S608

@@ -128,7 +128,7 @@ def test_a_client_of_another_plugin_does_not_get_the_rights_of_a_user_of_its_nam
         database.execute("CREATE TABLE users (name, password_hash, is_superuser)")
         row = ("door", hash_password(b"red", salt=bytes(16)), 1)
         database.execute("INSERT INTO users VALUES (?, ?, ?)", row)
-    query = "SELECT password_hash, is_superuser FROM users WHERE name = :username"
+    query = "SELECT name AS username, password_hash, is_superuser FROM users WHERE name = :username"
     users = Sql(Sql.Config(url=Secret(f"sqlite:///{file}"), user_query=query))
     broker = start_broker(Doors(), users, listeners=(LISTENER,))
     with Wire(broker.port) as door:

@@ -97,6 +97,30 @@ def test_a_malformed_filter_is_refused(text: str) -> None:
         Filter(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(uid=%u)", {"uid"}),
+        ("(&(objectClass=a)(|(uid=%u)(mail=%u))(host=%c))", {"uid", "mail"}),
+        ("(&(uid=%u)(!(locked=%u)))", {"uid"}),
+        ("(&(cn=*%u)(mail=%u@x)(sn>=%u)(a=u))", set()),
+    ],
+)
+def test_attributes_that_are_compared_with_the_name_alone_have_it(
+    text: str, expected: set[str]
+) -> None:
+    assert Filter(text).attributes_of_user() == expected
+
+
+@pytest.mark.parametrize(("attribute", "is_allowed"), [("uid", True), ("Team", False)])
+def test_the_attribute_of_the_configuration_has_the_name(attribute: str, is_allowed: bool) -> None:
+    found = login(
+        directory(), directory("cn=ann"), filter="(mail=%u@x)", username_attribute=attribute
+    )
+
+    assert isinstance(found, Allow) is is_allowed
+
+
 @given(st.text(max_size=300))
 def test_no_name_changes_the_shape_of_a_filter(name: str) -> None:
     try:
@@ -134,7 +158,7 @@ def result(code: int) -> tuple[bytes, bytes, bytes]:
     return integer(code, ENUMERATED), octets(""), octets("a text of the server")
 
 
-def directory(*names: str, code: int = 0, bind: int = 0) -> Answer:
+def directory(*names: str, code: int = 0, bind: int = 0, uid: str = "ann") -> Answer:
     """A server whose every search finds these entries, and whose every bind ends so."""
 
     def answer(number: int, kind: int) -> bytes:
@@ -142,8 +166,9 @@ def directory(*names: str, code: int = 0, bind: int = 0) -> Answer:
             return message(number, BIND_ANSWER, *result(bind))
         team = tlv(SEQUENCE, octets("Team"), tlv(SET, octets("red")))
         both = tlv(SEQUENCE, octets("many"), tlv(SET, octets("a"), octets("b")))
+        ids = tlv(SEQUENCE, octets("UID"), tlv(SET, octets("id-1"), octets(uid)))
         entries = [
-            message(number, ENTRY, octets(name), tlv(SEQUENCE, team, both)) for name in names
+            message(number, ENTRY, octets(name), tlv(SEQUENCE, team, both, ids)) for name in names
         ]
         return b"".join([*entries, message(number, DONE, *result(code))])
 
@@ -214,6 +239,7 @@ def test_a_user_is_searched_and_bound() -> None:
     ("answer", "expected"),
     [
         (directory("cn=ann", bind=49), Deny("bad_credentials")),
+        (directory("cn=ann", uid="Ann"), None),
         (directory(), None),
         (directory("cn=a", "cn=b"), "server_unavailable"),
         (directory("cn=a", "cn=b", code=4), "server_unavailable"),
@@ -224,7 +250,7 @@ def test_a_user_is_searched_and_bound() -> None:
         (directory(code=1), "server_unavailable"),
         (directory(code=10), "server_unavailable"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_result_decides(answer: Answer, expected: object) -> None:
     found = login(directory(), answer)
@@ -338,6 +364,8 @@ def test_a_search_account_with_a_wrong_password_stops_the_start() -> None:
         ({"url": "ldaps://localhost/o=x"}, "not like"),
         ({"filter": "(uid=ann)"}, "name the user"),
         ({"filter": "uid=%u"}, "parenthesis"),
+        ({"filter": "(mail=%u@x)"}, "set username_attribute"),
+        ({"username_attribute": "a b"}, "not an attribute"),
         ({"bind_dn": "cn=reader"}, "belong together"),
         ({"bind_dn": "", "password": "x"}, "belong together"),
         ({"password": "x"}, "belong together"),

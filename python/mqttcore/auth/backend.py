@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar, get_args
 from mqttcore._core import Login
 from mqttcore._schema import Range
 from mqttcore.auth.acl_file import Rule
-from mqttcore.auth.rules import RulesPlugin, UserRules, denials, filled
+from mqttcore.auth.rules import SHOWN_CHARS, RulesPlugin, UserRules, denials, filled
 from mqttcore.errors import MqttError, OverloadedError
 from mqttcore.plugin.answers import AccessWord, Allow, Degraded, Deny, Grant
 from mqttcore.plugin.chain import FailureLog
@@ -127,6 +127,11 @@ class BackendPlugin(RulesPlugin):
             self._places.release()
         self._fault = None
         return answer
+
+    def warn_of_name(self, login: Login, name: str) -> None:
+        """Logs that the server finds a user whose name is written in another way."""
+        found = f"the server finds {name[:SHOWN_CHARS]!a}, but has no name that is exactly the same"
+        self._failures.warn(self.name, ascii(login.client_id[:120]), f"{found}: not that user")
 
     def refused(self, login: Login, error: BadAnswerError) -> Deny:
         """Logs a senseless answer, and refuses the client with 0x88."""

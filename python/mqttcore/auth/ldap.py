@@ -12,7 +12,8 @@
 
 The broker searches the entry of a user, as ``bind_dn`` or anonymously, and then binds as that entry
 with the password of the client. ``%{NAME}`` in a rule is the attribute ``NAME``, if it has one
-value. A user without an entry is left to the next plugin. Referrals are not followed.
+value. A user without an entry is left to the next plugin, and so is one whose name is not exactly
+a value of ``uid``: directories compare without regard to case. Referrals are not followed.
 """
 
 import pathlib
@@ -38,8 +39,6 @@ from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import Secret
 
 PORTS = {"ldap": 389, "ldaps": 636}
-NO_ATTRIBUTES = "1.1"
-"""What a search asks for that needs the names of entries only."""
 
 
 class Ldap(BackendPlugin):
@@ -54,6 +53,9 @@ class Ldap(BackendPlugin):
         """The entry below which users are searched."""
         filter: Annotated[str, Parsed(Filter, "(uid=%u)")] = "(uid=%u)"
         """What finds the entry of a user; ``%u`` is the user name, ``%c`` the client identifier."""
+        username_attribute: str | None = None
+        """The attribute that has exactly the user name; none: those that ``filter`` compares with
+        ``%u`` alone."""
         bind_dn: str | None = None
         """Who searches; none: nobody, anonymously."""
         password: Secret[str] | None = None
@@ -77,6 +79,7 @@ class Ldap(BackendPlugin):
         for name in self._attributes:
             if not ATTRIBUTE.fullmatch(name):
                 raise ValueError(f"%{{{name}}} in a rule is not an attribute")
+        self._names = names_of(config, self._filter)
         self._idle: list[LdapConnection] = []
 
     async def start(self) -> None:
@@ -108,7 +111,7 @@ class Ldap(BackendPlugin):
             return Deny("bad_credentials")  # a bind without a password would be anonymous
         password = login.password
         try:
-            entry = await self.request(lambda: self._find(name, login.client_id))
+            entry = await self._entry(login, name)
             if entry is None:
                 return None
             is_right = await self.request(lambda: self._is_password(entry, password))
@@ -123,7 +126,7 @@ class Ldap(BackendPlugin):
         if not name:
             return None
         try:
-            entry = await self.request(lambda: self._find(name, login.client_id))
+            entry = await self._entry(login, name)
             return None if entry is None else self._allow(login, name, entry)
         except BadAnswerError as error:
             return self.refused(login, error)
@@ -135,8 +138,18 @@ class Ldap(BackendPlugin):
             values[f"%{{{attribute}}}"] = found[0] if len(found) == 1 else ""
         return Allow(self.grant_for(user=name, client_id=login.client_id, values=values))
 
+    async def _entry(self, login: Login, name: str) -> Entry | None:
+        """The entry of a user, if the name is exactly one of its own."""
+        entry = await self.request(lambda: self._find(name, login.client_id))
+        if entry is None:
+            return None
+        if any(name in entry.attributes.get(one.lower(), ()) for one in self._names):
+            return entry
+        self.warn_of_name(login, name)
+        return None
+
     async def _find(self, name: str, client_id: str) -> Entry | None:
-        """The entry of a user, over a connection that is kept."""
+        """The entry that the server finds, over a connection that is kept."""
         if self._idle:
             connection = self._idle.pop()
             try:
@@ -163,7 +176,7 @@ class Ldap(BackendPlugin):
             entries = await connection.search(
                 base=self.config.base,
                 found=self._filter.encode({"%u": name, "%c": client_id}),
-                attributes=self._attributes or [NO_ATTRIBUTES],
+                attributes=sorted({*self._attributes, *self._names}),
                 most=2,
                 seconds=int(self.config.timeout_s) + 1,
             )
@@ -182,6 +195,21 @@ class Ldap(BackendPlugin):
             return await connection.bind(entry.name, password)
         finally:
             connection.close()
+
+
+def names_of(config: Ldap.Config, found: Filter) -> set[str]:
+    """The attributes of which one has to be exactly the user name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    given = config.username_attribute
+    if given is not None and not ATTRIBUTE.fullmatch(given):
+        raise ValueError("username_attribute is not an attribute")
+    names = found.attributes_of_user() if given is None else {given}
+    if not names:
+        raise ValueError("filter compares no attribute with %u alone: set username_attribute")
+    return names
 
 
 def address_of(config: Ldap.Config) -> Address:

@@ -191,12 +191,29 @@ class Filter:
         self._text = text
         self.encode({"%u": "u", "%c": "c"})
 
+    def attributes_of_user(self) -> set[str]:
+        """The attributes that ``%u`` alone is the value of."""
+        name = "\0user\0"
+        found = self.encode({"%u": name, "%c": "c"})
+        return set(equal_attributes(found, name.encode()))
+
     def encode(self, names: Mapping[str, str]) -> bytes:
         """The filter in BER, with names in it."""
         encoded, end = filter_at(self._text, 0, names, depth=0)
         if end != len(self._text):
             raise ValueError("the filter goes on behind its last parenthesis")
         return encoded
+
+
+def equal_attributes(encoded: bytes, value: bytes) -> Iterator[str]:
+    """The attributes that a filter wants to be equal to a value; those below ``!`` are left out."""
+    for tag, content in elements(encoded):
+        if tag in (AND, OR):
+            yield from equal_attributes(content, value)
+        elif tag == EQUAL:
+            (_, attribute), (_, wanted) = elements(content)
+            if wanted == value:
+                yield attribute.decode()
 
 
 def filter_at(text: str, start: int, names: Mapping[str, str], *, depth: int) -> tuple[bytes, int]:

@@ -5,12 +5,13 @@
     [plugins.config]
     url = "postgresql://mqtt@db.example.com/accounts"
     password_file = "database-password"
-    user_query = "SELECT password_hash, is_superuser FROM users WHERE name = :username"
+    user_query = "SELECT name AS username, password_hash FROM users WHERE name = :username"
     acl_query = "SELECT access, topic FROM rules WHERE name = :username ORDER BY position"
 
 Queries name ``:username``, ``:client_id`` and ``:peer``; their values are always bound, never put
-into the text. A user without a row is left to the next plugin. Hashes are those of
-`mqttcore.auth.password_file`, access words those of an ACL file. Without ``acl_query`` all users
+into the text. A user without a row is left to the next plugin, and so is one whose name is not
+exactly the ``username`` of the row: many databases compare without regard to case. Hashes are those
+of `mqttcore.auth.password_file`, access words those of an ACL file. Without ``acl_query`` all users
 have the rules of the configuration.
 """
 
@@ -74,7 +75,7 @@ class Sql(StoredUsers):
         password_file: pathlib.Path | None = None
         """The file with it; relative to the configuration file."""
         user_query: str
-        """Finds ``password_hash``, and ``is_superuser`` if it likes, of one user."""
+        """Finds ``username``, ``password_hash`` and, if it likes, ``is_superuser`` of one user."""
         acl_query: str | None = None
         """Finds ``access`` and ``topic`` of the rules of one user, in their order."""
 
@@ -118,7 +119,12 @@ class Sql(StoredUsers):
     async def find(self, login: Login, name: str) -> User | None:
         """The row of a user."""
         rows = await self._rows(self._user_query, login, most=1)
-        return User(hash_of(rows[0]), is_superuser=is_superuser(rows[0])) if rows else None
+        if not rows:
+            return None
+        if name_of(rows[0]) != name:
+            self.warn_of_name(login, name)
+            return None
+        return User(text_of(rows[0], "password_hash"), is_superuser=is_superuser(rows[0]))
 
     async def rules(self, login: Login, name: str) -> list[tuple[str, str]] | None:
         """The rules of a user; None: those of the configuration."""
@@ -154,7 +160,7 @@ class Sql(StoredUsers):
         Raises:
             BadAnswerError: it failed, or a column is missing.
         """
-        wanted = [(self._user_query, {"password_hash"})]
+        wanted = [(self._user_query, {"username", "password_hash"})]
         if self._acl_query is not None:
             wanted.append((self._acl_query, {"access", "topic"}))
         try:
@@ -282,19 +288,31 @@ def checked_query(query: str, name: str) -> TextClause:
     return clause
 
 
-def hash_of(user: Row) -> str | None:
-    """The password hash of a row; None if it has none, so that no password is right.
+def name_of(user: Row) -> str:
+    """The user name of a row.
+
+    Raises:
+        BadAnswerError: it has none.
+    """
+    name = text_of(user, "username")
+    if name is None:
+        raise BadAnswerError("username is NULL")
+    return name
+
+
+def text_of(row: Row, column: str) -> str | None:
+    """The text in a column.
 
     Raises:
         BadAnswerError: it is no text.
     """
-    found = user.get("password_hash")
+    found = row.get(column)
     if found is None:
         return None
     try:
         return found.decode() if isinstance(found, bytes) else str(found)
     except UnicodeDecodeError:
-        raise BadAnswerError("password_hash is no text") from None
+        raise BadAnswerError(f"{column} is no text") from None
 
 
 def is_superuser(user: Row) -> bool:
