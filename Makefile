@@ -36,8 +36,10 @@ FULL_CYCLES := $(if $(filter file,$(origin CYCLES)),8,$(CYCLES))
 # Length and writers of `make stress`; its CYCLES are others than those of `make powercut`.
 STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
-# Kills of `make spark-crash`.
+# Kills of `make spark-crash`, `make tier` and `make kafka`.
 KILLS ?= 20
+# Times that the object store is away in `make tier`.
+OUTAGES ?= 5
 # Random operations of `make explain-test`.
 OPERATIONS ?= 2000
 # `make bench-spark`: how much data, and what goals compare, the wall or (on a busy machine) the CPU.
@@ -284,6 +286,9 @@ crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubl
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under copies to Delta and MQTT (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
+tier: build .make/dev .make/moto ## tables in an object store: KILLS=20 of the pipeline, OUTAGES=5 of the store (SEED=1)
+	@$(BIN)/python -m tests.pipeline.tier --kills $(KILLS) --outages $(OUTAGES) --seed $(SEED) $(ARGS)
+
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it, which takes the headers
 # of OpenSSL (Debian: apt-get install libssl-dev pkg-config).
 kafka: ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load
@@ -313,6 +318,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) asan
 	@$(MAKE) model STEPS=100000
 	@$(MAKE) spark-crash KILLS=100
+	@$(MAKE) tier
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
@@ -399,5 +405,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: asan trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: asan trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

@@ -48,6 +48,10 @@ class Publisher(Peer):
         self.acknowledged: set[int] = set()
         self.next = 0
 
+    def message(self, number: int) -> tuple[str, bytes]:
+        """Topic and payload of a message."""
+        return f"plant/{number % 100}", str(number).encode()
+
     def talk(self) -> None:
         """A window after the other."""
         with Wire(self.life.port) as wire:
@@ -56,7 +60,7 @@ class Publisher(Peer):
                 first = self.next
                 self.next += WINDOW
                 for number in range(first, first + WINDOW):
-                    topic, payload = f"plant/{number % 100}", str(number).encode()
+                    topic, payload = self.message(number)
                     wire.send(mqtt.publish(topic, payload, qos=1, packet_id=number - first + 1))
                 for _ in range(WINDOW):
                     found = wire.expect(mqtt.PUBACK)
