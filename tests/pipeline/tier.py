@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import datetime
 import json
 import os
 import pathlib
@@ -31,10 +30,11 @@ from urllib.parse import urlsplit
 
 from tests.crash.process import Life
 from tests.pipeline import store_server
+from tests.pipeline.driver import Driver
 from tests.pipeline.gate import Gate, Outage
+from tests.pipeline.machines import SILVER, Machines
 from tests.pipeline.tier_books import Verdict, read_verdict
-from tests.spark.crash import CONFIG, children, commit, workers_of
-from tests.spark.peers import Publisher
+from tests.spark.crash import CONFIG, commit, workers_of
 
 FILE: Final = """\
 name = "tier"
@@ -53,19 +53,7 @@ master = "local[1,4]"
 memory = "512m"
 conf = ["spark.ui.enabled=false"]
 
-[silver]
-schema = "machine STRING, number LONG, temperature DOUBLE, at TIMESTAMP"
-event_time = "at"
-watermark = "10 seconds"
-valid = ["temperature < 100"]
-dedupe = ["number", "at"]
-
-[[gold]]
-name = "load"
-window = "10 seconds"
-group_by = ["machine"]
-columns = ["count(*) AS measured", "max(temperature) AS highest"]
-"""
+{silver}"""
 LAST_RUN: Final = "tier.json"
 VICTIMS: Final = ("driver", "driver", "worker", "worker", "java")
 BATCH_S: Final = 180.0
@@ -77,76 +65,6 @@ REST_S: Final = 600.0
 """How long the last run may take to read the rest."""
 RUNS: Final = 5
 """How often the last run may fail."""
-
-
-class Machines(Publisher):
-    """Publishes readings; every 50th is wrong, every 40th comes twice."""
-
-    last: tuple[str, bytes] = ("", b"")
-
-    def message(self, number: int) -> tuple[str, bytes]:
-        """A reading, or the one before again."""
-        if number % 40 != 9:
-            at = datetime.datetime.now(datetime.UTC).isoformat()
-            temperature = 500.0 if number % 50 == 7 else 20.0 + number % 7
-            machine = f"m{number % 10}"
-            reading = {"machine": machine, "number": number, "temperature": temperature, "at": at}
-            self.last = f"plant/{number % 100}", json.dumps(reading).encode()
-        return self.last
-
-
-@dataclass(slots=True, kw_only=True)
-class Driver:
-    """One process of the pipeline, with its JVM and its workers."""
-
-    process: subprocess.Popen[str]
-    batches: int = 0
-    """How many it has told of."""
-
-    @classmethod
-    def spawn(cls, file: pathlib.Path, *options: str) -> Driver:
-        """Starts one; what it says on standard error is below the file's folder."""
-        command = [sys.executable, "-m", "mqttcore.pipeline", str(file), "--json", *options]
-        with file.with_suffix(".log").open("a") as log:
-            process = subprocess.Popen(  # noqa: S603 -- our own command
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
-        driver = cls(process=process)
-        threading.Thread(target=driver.listen, daemon=True).start()
-        return driver
-
-    def listen(self) -> None:
-        """Counts batches until it has ended."""
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for _ in lines:
-                self.batches += 1
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process is there."""
-        return self.process.poll() is None
-
-    @property
-    def java(self) -> int | None:
-        """Its JVM; None while there is none."""
-        for child in children(self.process.pid):
-            with contextlib.suppress(OSError):
-                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "java":
-                    return child
-        return None
-
-    def wait_for_batch(self, limit_s: float) -> None:
-        """Until it tells of one more batch, has ended, or the time is over."""
-        known, deadline = self.batches, time.monotonic() + limit_s
-        while self.batches == known and self.is_alive and time.monotonic() < deadline:
-            threading.Event().wait(0.05)
-
-    def kill(self) -> None:
-        """Ends the driver and its JVM without a word."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -289,7 +207,7 @@ def live_on(
     away = {**options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gate.port}"}
     file = folder / "pipeline.toml"
     storage = json.dumps([f"{name}={value}" for name, value in away.items()])
-    file.write_text(FILE.format(storage=storage))
+    file.write_text(FILE.format(storage=storage, silver=SILVER))
     machines.start()
     run = Run(file=file, gate=gate, random=random.Random(seed))  # noqa: S311 -- no secret
     try:
