@@ -34,6 +34,7 @@ from mqttcore.auth.backend import (
     secret_of,
     tls_context,
 )
+from mqttcore.auth.sqlite_deadline import interrupt_late_queries
 from mqttcore.auth.stored_users import StoredUsers, User
 from mqttcore.plugin.options import Secret
 
@@ -176,7 +177,7 @@ class Sql(StoredUsers):
 
     def _connect(self) -> AsyncEngine:
         """A pool of connections; none of them is opened yet."""
-        return create_async_engine(
+        engine = create_async_engine(
             self._url,
             connect_args=self._arguments,
             pool_size=self.config.connections,
@@ -187,6 +188,9 @@ class Sql(StoredUsers):
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
         )
+        if self._url.get_backend_name() == "sqlite":
+            interrupt_late_queries(engine, self.config.timeout_s)
+        return engine
 
     def _secrets(self) -> list[str]:
         return [secret for secret in (self._password, self._url.password) if secret]
