@@ -17,7 +17,7 @@ const COLUMNS = [
 ];
 
 /** The address of a listener, on the host that served the page. */
-const place = (listener, path) => `${listener.tls ? 'wss' : 'ws'}://${location.hostname}:${listener.port}${path}`;
+const place = (listener) => `${listener.tls ? 'wss' : 'ws'}://${location.hostname}:${listener.port}${listener.websocket_path}`;
 
 const clientId = () => `page-${Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 
@@ -73,7 +73,6 @@ function Login({ listeners, connect, why, filter }) {
     const { elements } = event.currentTarget;
     connect(listeners[Number(elements.listener.value)], {
       filter: elements.filter.value.trim(),
-      path: elements.path.value.trim(),
       login: { clientId: clientId(), username: elements.username.value, password: elements.password.value },
     });
   };
@@ -81,7 +80,6 @@ function Login({ listeners, connect, why, filter }) {
     <div class="form">
       <${Field} label="Topic filter"><input name="filter" required defaultValue=${filter} placeholder="plant/#" autocomplete="off" spellcheck=${false} /></${Field}>
       <${Field} label="Listener"><select name="listener">${listeners.map((one, at) => html`<option value=${at}>${one.name || one.address}</option>`)}</select></${Field}>
-      <${Field} label="Path"><input name="path" required pattern="/.*" defaultValue="/mqtt" autocomplete="off" spellcheck=${false} /></${Field}>
       <${Field} label="User of MQTT"><input name="username" autocomplete="off" spellcheck=${false} placeholder="none" /></${Field}>
       <${Field} label="Password"><input name="password" type="password" autocomplete="off" /></${Field}>
       <div class="actions"><button type="submit">Subscribe</button></div>
@@ -114,11 +112,11 @@ export function Live({ query }) {
   const [shown, show] = useState(null);
   const client = useRef(null);
   useEffect(() => () => client.current?.close(), []);
-  const connect = (listener, { filter, path, login }) => {
+  const connect = (listener, { filter, login }) => {
     clear();
     set({ name: 'connecting', filter });
     const fail = (problem) => set((old) => ({ ...old, problem }));
-    const own = new MqttClient(place(listener, path), login, {
+    const own = new MqttClient(place(listener), login, {
       connected: () => own.subscribe(filter).then(() => set({ name: 'in', filter, fail }), (problem) => { own.close(); set({ name: 'out', filter, why: problem.message }); }),
       message: add,
       ended: (why) => client.current === own && set((old) => (old.why ? old : { name: 'out', filter, why })),

@@ -50,6 +50,9 @@ struct ListenerInfo {
     path: Option<String>,
     /// `mqtt` or `websockets`.
     protocol: &'static str,
+    /// The path of WebSocket connections; absent if `protocol` is `mqtt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    websocket_path: Option<String>,
     tls: bool,
     /// Whether clients have to present a certificate.
     mtls: bool,
@@ -83,6 +86,7 @@ impl ListenerInfo {
             } else {
                 "mqtt"
             },
+            websocket_path: listener.websocket.as_ref().map(|rules| rules.path.clone()),
             tls: listener.tls.is_some(),
             mtls: certificates == Some(ClientCertificates::Required),
             allow_anonymous: listener.anonymous.is_some(),

@@ -5,6 +5,7 @@ use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
+use crate::common::frames::with_websocket;
 use crate::common::{Home, eventually, v5};
 use crate::served::stream;
 
@@ -284,6 +285,7 @@ fn listeners_streams_store_and_sys_topics_are_described() {
     let mut setup = setup(&home);
     setup.config.sys_interval = Some(std::time::Duration::from_secs(1));
     setup.streams = vec![stream("plant", "plant/#")];
+    setup.config = with_websocket(setup.config);
     let served = setup.start();
     let mut owner = Caller::owner(&home);
     let _client = v5("c").connect(&served);
@@ -299,6 +301,10 @@ fn listeners_streams_store_and_sys_topics_are_described() {
     ] {
         assert_eq!(listener[field], value, "{field}");
     }
+    assert!(listener.get("websocket_path").is_none());
+    let websocket = &owner.read("/listeners")["listeners"][1];
+    assert_eq!(websocket["protocol"], "websockets");
+    assert_eq!(websocket["websocket_path"], "/mqtt");
     let streams = owner.read("/streams");
     assert_eq!(streams["items"][0]["name"], "plant");
     assert_eq!(
