@@ -1,16 +1,16 @@
-// Charts of the samples since the page was opened.
+// Charts of samples.
 import { html, useEffect, useRef } from './lib.js';
 import { figures, samples } from './figures.js';
-import { clock } from './format.js';
+import { tick } from './format.js';
 import uPlot from './vendor/uplot.js';
 
 const COLOURS = ['--series-1', '--series-2', '--series-3'];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function data(series, seconds) {
+function data(source, series, seconds) {
   const begin = Date.now() / 1000 - seconds;
-  const shown = samples.filter((sample) => sample.t >= begin);
+  const shown = source.filter((sample) => sample.t >= begin);
   return [shown.map((sample) => sample.t), ...series.map((one) => shown.map((sample) => sample[one.field]))];
 }
 
@@ -26,7 +26,7 @@ function options(series, format, width, seconds) {
       y: { range: (_, low, high) => [0, Math.max(high ?? 0, 10) * 1.1] },
     },
     axes: [
-      { ...axis, space: 80, size: 28, values: (_, values) => values.map((second) => clock(second * 1000)) },
+      { ...axis, space: 80, size: 28, values: (_, values) => values.map((second) => tick(second * 1000, seconds)) },
       { ...axis, size: 62, values: (_, values) => values.map(format) },
     ],
     series: [
@@ -36,13 +36,13 @@ function options(series, format, width, seconds) {
   };
 }
 
-/** A chart. `series`: `{name, field}`; `format` writes values. */
-export function Chart({ title, series, format, seconds, theme }) {
+/** A chart of `source`. `series`: `{name, field}`; `format` writes values. */
+export function Chart({ title, series, format, source, seconds, theme }) {
   const box = useRef(null);
   useEffect(() => {
     const element = box.current;
-    const plot = new uPlot(options(series, format, element.clientWidth, seconds), data(series, seconds), element);
-    const end = figures.listen(() => plot.setData(data(series, seconds)));
+    const plot = new uPlot(options(series, format, element.clientWidth, seconds), data(source, series, seconds), element);
+    const end = figures.listen(() => plot.setData(data(source, series, seconds)));
     const watch = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 180 }));
     watch.observe(element);
     return () => {
@@ -50,7 +50,7 @@ export function Chart({ title, series, format, seconds, theme }) {
       watch.disconnect();
       plot.destroy();
     };
-  }, [seconds, theme]);
+  }, [source, seconds, theme]);
   const last = samples.at(-1) ?? {};
   return html`<figure class="chart">
     <figcaption>${title}<span class="legend">${series.map(

@@ -1,5 +1,5 @@
 // Figures of the broker, as its events bring them: the last ones, and those of the last hour.
-import { events, session } from './api.js';
+import { address, events, get, session } from './api.js';
 import { Store } from './store.js';
 
 /** Seconds without an event after which figures are shown as old. */
@@ -12,10 +12,12 @@ export const figures = new Store({});
 export const warnings = new Store([]);
 /** `live`, `stale` or `lost`. */
 export const connection = new Store('lost');
-/** Samples of the last hour at most, one for each event, oldest first. */
+/** Samples of the last hour, oldest first: those of the broker's history, then one for each event. */
 export const samples = [];
 
 const RATED = { received: 'messages_received', sent: 'messages_sent', bytesIn: 'bytes_received', bytesOut: 'bytes_sent' };
+/** The metric of the broker's history for each field of a sample. */
+const METRICS = { ...RATED, dropped: 'dropped', connected: 'clients_connected', sessions: 'sessions', memory: 'memory_used_bytes' };
 
 const dropped = (values) =>
   Object.entries(values).reduce((sum, [name, value]) => (name.startsWith('dropped_') ? sum + value : sum), 0);
@@ -37,6 +39,27 @@ function sample(values) {
   before = { now, counters };
   samples.push(taken);
   if (samples.length > KEPT) samples.shift();
+}
+
+/** Samples of the last `seconds` from the broker's history; times are those of this machine's clock. */
+export async function past(seconds, signal) {
+  const query = { metric: Object.values(METRICS).join(','), from: -seconds, step: seconds > KEPT ? 60 : 1 };
+  const { step_s, from_ms, as_of_ms, metrics } = await get(address(['history'], query), signal);
+  const now = Date.now() / 1000;
+  const begin = now - (as_of_ms - from_ms) / 1000;
+  return metrics.sessions.map((_, at) => {
+    const values = Object.entries(METRICS).map(([field, metric]) => [field, metrics[metric][at]]);
+    return { t: Math.min(begin + (at + 1) * step_s, now), ...Object.fromEntries(values) };
+  });
+}
+
+/** Puts the broker's history in the place of the samples of its time. */
+async function recall(signal) {
+  const rows = await past(KEPT, signal);
+  if (signal.aborted) return;
+  const older = samples.filter((one) => one.t < rows[0].t);
+  const newer = samples.filter((one) => one.t > rows.at(-1).t);
+  samples.splice(0, samples.length, ...[...older, ...rows, ...newer].slice(-KEPT));
 }
 
 function take(kind, data) {
@@ -69,6 +92,7 @@ async function read(signal) {
 async function follow(signal) {
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10_000)) {
     const begun = Date.now();
+    recall(signal).catch(() => {}); // Without it, charts begin now.
     await read(signal).catch(() => {});
     if (signal.aborted) return;
     connection.set('lost');

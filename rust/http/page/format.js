@@ -53,6 +53,14 @@ export function clock(ms) {
   return isToday ? text : `${time.toLocaleDateString('sv-SE')} ${text}`;
 }
 
+/** A time on the axis of a chart of so many seconds. */
+export function tick(ms, seconds) {
+  if (seconds <= 3600) return clock(ms);
+  const time = new Date(ms);
+  const isDay = seconds > 86_400 && time.getHours() === 0;
+  return isDay ? time.toLocaleDateString('sv-SE').slice(5) : time.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+}
+
 export const utc = (ms) => `${new Date(ms).toISOString().replace('T', ' ').replace('Z', '')} UTC`;
 
 // Control characters, marks that change the direction of text, and characters without width.

@@ -1,14 +1,15 @@
 // Screen 1: figures, charts, warnings, and the clients that need attention.
 import { address, get } from './api.js';
 import { Chart } from './chart.js';
-import { connection, figures, samples, warnings } from './figures.js';
+import { connection, figures, past, samples, warnings } from './figures.js';
 import { bytes, count, duration, rate } from './format.js';
-import { html, useState } from './lib.js';
+import { html, useEffect, useState } from './lib.js';
 import { Empty, Facts, Heading, Name, Plain, Problem } from './parts.js';
 import { link } from './route.js';
 import { useLoad, useStore } from './store.js';
 
-const SPANS = [[300, '5 min'], [900, '15 min'], [3600, '1 h']];
+const SPANS = [[300, '5 min'], [3600, '1 h'], [86_400, '24 h'], [604_800, '7 d']];
+const NONE = [];
 
 const Tile = ({ title, value, more, href, warn }) => {
   const content = html`<span>${title}</span><strong>${value}</strong><small>${more}</small>`;
@@ -71,6 +72,17 @@ function Reasons({ title, prefix, values, none }) {
     : html`<${Facts} rows=${rows.map(([name, value]) => [name.slice(prefix.length).replaceAll('_', ' '), count(value)])} />`}</section>`;
 }
 
+/** The samples of the last `seconds`: those of long spans are loaded again now and then. */
+function useSamples(seconds) {
+  const isLong = seconds > 3600;
+  const { data, error, reload } = useLoad(async (signal) => (isLong ? past(seconds, signal) : NONE), [seconds]);
+  useEffect(() => {
+    const timer = isLong ? setInterval(reload, seconds) : 0; // a thousandth of the span
+    return () => clearInterval(timer);
+  }, [seconds]);
+  return [isLong ? (data ?? NONE) : samples, error];
+}
+
 /** A rate a second. */
 const perSecond = (value, format) => (value === undefined || value === null ? '–' : `${format(value)}/s`);
 
@@ -80,20 +92,21 @@ export function Overview({ theme }) {
   const list = useStore(warnings);
   const [seconds, span] = useState(300);
   const { data, error } = useLoad((signal) => get('/overview', signal), []);
-  const chart = (title, series, format) => html`<${Chart} title=${title} series=${series} format=${format} seconds=${seconds} theme=${theme} />`;
+  const [source, lost] = useSamples(seconds);
+  const chart = (title, series, format) => html`<${Chart} title=${title} series=${series} format=${format} source=${source} seconds=${seconds} theme=${theme} />`;
   return html`<div class=${state === 'live' ? '' : 'stale'}>
     <${Heading} title="Overview">${SPANS.map(([length, name]) => html`<button type="button" class=${length === seconds ? 'chosen' : ''}
       aria-pressed=${length === seconds} onClick=${() => span(length)}>${name}</button>`)}</${Heading}>
-    <${Problem} error=${error} />
+    <${Problem} error=${error ?? lost} />
     <${Tiles} values=${values} />
     ${list.length > 0 && html`<${Warnings} list=${list} />`}
-    <section class="charts" aria-label="Charts since this page was opened">
+    <section class="charts" aria-label="Charts">
       ${chart('Messages a second', [{ name: 'in', field: 'received' }, { name: 'out', field: 'sent' }, { name: 'dropped', field: 'dropped' }], rate)}
       ${chart('Clients', [{ name: 'connected', field: 'connected' }, { name: 'sessions', field: 'sessions' }], count)}
       ${chart('Bytes a second', [{ name: 'in', field: 'bytesIn' }, { name: 'out', field: 'bytesOut' }], bytes)}
       ${chart('Memory', [{ name: 'used', field: 'memory' }], bytes)}
     </section>
-    <p class="dim small">Charts begin when this page was opened.</p>
+    <p class="dim small">Charts begin with the start of the broker, at most seven days ago.</p>
     <div class="columns">
       <${Top} title="Longest queues" sort="queue" query=${{ min_queue: 1 }} cell=${(item) => count(item.queue.messages)} />
       <${Top} title="Most in flight" sort="inflight" query=${{ min_inflight: 1 }} cell=${(item) => count(item.inflight.out)} />

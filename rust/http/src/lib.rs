@@ -240,7 +240,8 @@ impl Figures for Endpoint {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.app_in_service().map_or(0, App::memory_bytes)
+        let routes = self.serving.get().map(|serving| &serving.routes);
+        routes.map_or(0, |routes| routes.memory_bytes())
     }
 
     fn sys_topics(&self, _: &Stats) -> Vec<(String, String)> {

@@ -79,6 +79,12 @@ impl Routes {
         self.streams.as_ref()
     }
 
+    /// Bytes of memory that count against the broker's budget.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let streams = self.streams.as_ref().map_or(0, App::memory_bytes);
+        streams + self.api.memory_bytes()
+    }
+
     /// Identifies the sender of a request by its headers.
     pub(super) fn identify<'a>(
         &self,

@@ -15,6 +15,7 @@ mod configuration;
 mod events;
 mod explain;
 mod failures;
+mod history;
 pub(crate) mod identity;
 mod jobs;
 mod key_file;
@@ -62,6 +63,7 @@ use audit::{Recorder, Source};
 use configuration::ProgramCalls;
 use events::{Events, Streamed};
 use failures::Failures;
+use history::History;
 use identity::{Caller, Identity};
 use jobs::Jobs;
 use keys::Keys;
@@ -91,6 +93,7 @@ pub(crate) struct ApiState {
     keys: Arc<Keys>,
     jobs: Arc<Jobs>,
     samples: Arc<Samples>,
+    history: Arc<History>,
     events: Arc<Events>,
     trace_readers: Arc<TraceReaders>,
     program: Option<Arc<ProgramCalls>>,
@@ -121,6 +124,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(system::routes())
         .merge(parts::routes())
         .merge(events::routes())
+        .merge(history::routes())
         .merge(jobs::routes())
         .merge(configuration::routes())
         .merge(clients::routes())
@@ -169,6 +173,7 @@ impl Api {
             keys,
             jobs: Arc::default(),
             samples: Arc::default(),
+            history: Arc::default(),
             events: Arc::default(),
             trace_readers: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
@@ -195,7 +200,9 @@ impl Api {
     pub(crate) async fn sample(&self) {
         loop {
             let figures = self.state.broker.figures().into_iter().collect();
-            self.state.samples.add(Instant::now(), &figures);
+            let now = Instant::now();
+            self.state.samples.add(now, &figures);
+            self.state.history.add(now, &figures);
             let now = SystemTime::now();
             let is_in_force = |key: &[u8; 32]| self.state.keys.admits(key, Scope::View, now);
             let health = self.state.broker.health().unwrap_or_default();
@@ -203,6 +210,11 @@ impl Api {
             self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }
+    }
+
+    /// Bytes of the figures that are kept.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.state.history.memory_bytes()
     }
 
     /// Ends responses that do not end by themselves.

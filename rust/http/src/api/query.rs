@@ -70,11 +70,18 @@ fn encode(key: &str, value: &str, out: &mut String) {
 
 fn unknown_key(key: &str, known: &[&str]) -> Problem {
     let problem = Problem::bad(format!("unknown query parameter: {key:?}"));
-    let near = known.iter().map(|name| (distance(key, name), *name)).min();
-    match near {
-        None => problem.hint("this path takes no query"),
+    if known.is_empty() {
+        return problem.hint("this path takes no query");
+    }
+    with_near(problem, key, known)
+}
+
+/// Adds a hint: the known name that `name` was probably meant to be, or all of them.
+pub(super) fn with_near(problem: Problem, name: &str, known: &[&str]) -> Problem {
+    let near = known.iter().map(|known| (distance(name, known), *known));
+    match near.min() {
         Some((far, name)) if far <= NEAR => problem.hint(format!("did you mean {name:?}?")),
-        Some(_) => problem.hint(format!("known: {}", known.join(", "))),
+        _ => problem.hint(format!("known: {}", known.join(", "))),
     }
 }
 
