@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from mqttcore.config import ServerLimits
 
 from tests import wire as mqtt
 from tests.conftest import Bystander
@@ -58,7 +59,7 @@ def test_a02_a_connect_beyond_the_cap_ends_at_the_header(wire: Open) -> None:
 def test_a03_a_length_beyond_the_maximum_ends_at_the_header(client: Open, version: int) -> None:
     one = client(version=version)
 
-    one.send(b"\x30" + mqtt.var_int((1 << 20) + 1))
+    one.send(b"\x30" + mqtt.var_int(ServerLimits().maximum_packet_size))
 
     one.expect_refusal(0x95)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from mqttcore.config import ServerLimits
 
 from tests import wire as mqtt
 from tests.conftest import Bystander, both_transports
@@ -105,7 +106,7 @@ def test_i07_a_message_in_endless_fragments_ends_at_the_cap(
 def test_i07_a_packet_beyond_the_maximum_is_refused_by_its_own_reason(
     admitted: WebSocketWire,
 ) -> None:
-    admitted.send(b"\x30" + mqtt.var_int((1 << 20) + 1))
+    admitted.send(b"\x30" + mqtt.var_int(ServerLimits().maximum_packet_size))
 
     admitted.expect_refusal(0x95)
 

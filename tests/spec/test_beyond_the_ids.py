@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqttcore.config import ServerLimits
 
 from tests import wire as mqtt
 from tests.spec.plugins import Doorkeeper
@@ -73,16 +74,17 @@ def test_the_largest_packet_of_the_default_passes_and_one_more_byte_does_not(
     receiver, sender = client(), client()
     receiver.subscribe((topic, 1))
     head = 1 + 3 + 2 + len(topic) + 2 + (version == 5)
-    largest = mqtt.publish(topic, b"x" * ((1 << 20) - head), qos=1, packet_id=1, version=version)
-    assert len(largest) == 1 << 20
+    most = ServerLimits().maximum_packet_size
+    largest = mqtt.publish(topic, b"x" * (most - head), qos=1, packet_id=1, version=version)
+    assert len(largest) == most
 
     sender.send(largest)
     sender.expect(mqtt.PUBACK)
     sender.send(
-        mqtt.publish(topic, b"x" * ((1 << 20) - head + 1), qos=1, packet_id=2, version=version)[:9]
+        mqtt.publish(topic, b"x" * (most - head + 1), qos=1, packet_id=2, version=version)[:9]
     )
 
-    assert len(receiver.receive_publish().raw) == 1 << 20
+    assert len(receiver.receive_publish().raw) == most
     sender.expect_refusal(0x95)
     receiver.ping()
 

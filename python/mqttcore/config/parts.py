@@ -242,8 +242,8 @@ class ServerLimits:
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
     """Receive Maximum for v5 clients: QoS 1 and 2 messages in flight to the broker."""
-    maximum_packet_size: Annotated[int, Range(20, 268_435_460)] = 1 << 20
-    """Largest packet after CONNECT, in bytes."""
+    maximum_packet_size: Annotated[int, Range(20, 268_435_460)] = (1 << 20) + (64 << 10)
+    """Largest packet after CONNECT, in bytes; the default lets a payload of 1 MiB pass."""
     connect_packet_bytes: Annotated[int, Range(64, 268_435_460)] = 8 << 10
     """Largest CONNECT, in bytes."""
     topic_alias_maximum: Annotated[int, Range(0, 65_535)] = 10

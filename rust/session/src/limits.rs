@@ -100,7 +100,8 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             receive_maximum: 64,
-            maximum_packet_size: 1 << 20,
+            // a payload of 1 MiB, and 64 KiB for its topic and properties
+            maximum_packet_size: (1 << 20) + (64 << 10),
             connect_packet_bytes: 8 << 10,
             topic_alias_maximum: 10,
             outgoing_topic_alias_maximum: 10,

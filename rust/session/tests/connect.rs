@@ -25,8 +25,8 @@ fn mqtt_3_1_4_5_connack_announces_what_this_server_limits() {
 
     wire.connect(CONNECT_5);
 
-    // Receive Maximum 64, Maximum Packet Size 1 MiB, Topic Alias Maximum 10.
-    let expected = b"\x20\x0e\x00\x00\x0b\x21\x00\x40\x27\x00\x10\x00\x00\x22\x00\x0a";
+    // Receive Maximum 64, Maximum Packet Size 1 MiB + 64 KiB, Topic Alias Maximum 10.
+    let expected = b"\x20\x0e\x00\x00\x0b\x21\x00\x40\x27\x00\x11\x00\x00\x22\x00\x0a";
     assert_eq!(wire.receive(), [expected]);
 }
 

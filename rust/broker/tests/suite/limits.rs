@@ -275,8 +275,8 @@ fn a_publish_above_the_limit_ends_a_v5_connection_with_0x95() {
     let broker = start(config());
     let mut client = v5("one").connect(&broker);
 
-    // Remaining Length 1 MiB: three bytes too many with the fixed header of four.
-    client.send_bytes(b"\x30\x80\x80\x40");
+    // Remaining Length as the limit: the fixed header of four bytes is too many.
+    client.send_bytes(b"\x30\x80\x80\x44");
 
     let farewell = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
     assert_eq!(client.until_closed(), [farewell]);
@@ -288,7 +288,7 @@ fn a_publish_above_the_limit_closes_a_3_1_1_connection() {
     let broker = start(config());
     let mut client = v3("one").connect(&broker);
 
-    client.send_bytes(b"\x30\x80\x80\x40");
+    client.send_bytes(b"\x30\x80\x80\x44");
 
     assert_eq!(client.until_closed(), []);
 }
@@ -298,7 +298,7 @@ fn a_publish_of_exactly_the_limit_is_delivered() {
     let broker = start(config());
     let mut client = v3("one").connect(&broker);
     client.subscribe("a", QoS::AtMostOnce);
-    let whole = 1 << 20;
+    let whole = (1 << 20) + (64 << 10);
     let payload = vec![b'x'; whole - 4 - 3];
 
     client.publish("a", &payload, QoS::AtMostOnce);
