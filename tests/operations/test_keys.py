@@ -14,6 +14,8 @@ from mqttcore import Broker, Settings, _core
 from mqttcore.cli import keys
 from mqttcore.config import HttpListener, Listener
 
+from tests.operations.api import Api
+
 
 @pytest.fixture
 def file(tmp_path: pathlib.Path) -> pathlib.Path:
@@ -74,6 +76,16 @@ def test_what_cannot_be_done_is_told(
     ):
         assert keys.main(arguments) == 1
         assert word in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
+def test_the_scopes_are_those_of_the_broker(tmp_path: pathlib.Path) -> None:
+    endpoint = HttpListener(keys_file=tmp_path / "keys.toml")
+    listener = Listener(address="127.0.0.1:0")
+    with Broker(Settings(listeners=(listener,), http=endpoint, data=str(tmp_path / "data"))):
+        _, document = Api(tmp_path / "data").ask("GET", "/openapi.json")
+
+    assert document["components"]["schemas"]["Scope"]["enum"] == list(keys.SCOPES)
 
 
 @pytest.mark.parametrize(
