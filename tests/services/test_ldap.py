@@ -11,6 +11,7 @@ from mqttcore.auth.ldap import Ldap
 from mqttcore.plugin import Allow, Deny, Login
 from mqttcore.testing import async_harness
 
+from tests.services.logins import answers, user
 from tests.services.servers import SUFFIX
 from tests.services.state import HOST, PASSWORD, Running
 
@@ -32,24 +33,9 @@ def config(service: Callable[[str], Running]) -> Mapping[str, object]:
     }
 
 
-def answers(config: Mapping[str, object], *logins: Login) -> list[Allow | Deny | None]:
-    """The plugin's answers."""
-
-    async def ask() -> list[Allow | Deny | None]:
-        async with async_harness(Ldap, config) as plugin:
-            return [await plugin.authenticate(login) for login in logins]
-
-    return asyncio.run(ask())
-
-
-def user(name: str | None = "ann", password: bytes | None = b"red") -> Login:
-    """A login."""
-    return Login(client_id="c1", username=name, password=password)
-
-
 def test_a_user_comes_in_with_rules_of_the_entry(config: Mapping[str, object]) -> None:
     right, wrong, none, unknown, nameless = answers(
-        config, user(), user(password=b"blue"), user(password=b""), user("eve"), user(None)
+        Ldap, config, user(), user(password=b"blue"), user(password=b""), user("eve"), user(None)
     )
 
     assert isinstance(right, Allow)
@@ -59,26 +45,26 @@ def test_a_user_comes_in_with_rules_of_the_entry(config: Mapping[str, object]) -
 
 
 def test_an_attribute_with_two_values_fits_no_rule(config: Mapping[str, object]) -> None:
-    answer = answers(config, user("bob"))[0]
+    answer = answers(Ldap, config, user("bob"))[0]
 
     assert isinstance(answer, Allow)
     assert answer.grant.publish == ()
 
 
 def test_an_entry_without_a_password_admits_nobody(config: Mapping[str, object]) -> None:
-    assert answers(config, user("nopassword"))[0] == Deny("bad_credentials")
+    assert answers(Ldap, config, user("nopassword"))[0] == Deny("bad_credentials")
 
 
 def test_two_entries_admit_nobody(config: Mapping[str, object]) -> None:
-    answer = answers(config, user("twin"))[0]
+    answer = answers(Ldap, config, user("twin"))[0]
 
     assert isinstance(answer, Deny)
     assert answer.reason == "server_unavailable"
 
 
 def test_names_with_signs_of_filters_are_names(config: Mapping[str, object]) -> None:
-    assert answers(config, *[user(name) for name in HOSTILE]) == [None] * len(HOSTILE)
-    assert isinstance(answers(config, user("odd*(x)\\2a"))[0], Allow)
+    assert answers(Ldap, config, *[user(name) for name in HOSTILE]) == [None] * len(HOSTILE)
+    assert isinstance(answers(Ldap, config, user("odd*(x)\\2a"))[0], Allow)
 
 
 @pytest.mark.parametrize("name", ["ANN", "Ann", "ann ", " ann", "\uff41nn"])
@@ -86,7 +72,7 @@ def test_a_name_that_is_not_exactly_the_same_is_nobody(
     config: Mapping[str, object], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenLDAP finds `ann` by each of these names."""
-    assert answers(config, user(name)) == [None]
+    assert answers(Ldap, config, user(name)) == [None]
     assert f"{name!a}, but has no name that is exactly the same" in caplog.text
 
 
@@ -121,11 +107,11 @@ def test_a_search_that_cannot_work_stops_the_start(
     config: Mapping[str, object], changes: dict[str, object]
 ) -> None:
     with pytest.raises(BackendError):
-        answers({**config, **changes})
+        answers(Ldap, {**config, **changes})
 
 
 def test_a_server_without_tls_stops_the_start(config: Mapping[str, object]) -> None:
     url = str(config["url"]).replace("ldap:", "ldaps:")
 
     with pytest.raises(BackendError):
-        answers({**config, "url": url})
+        answers(Ldap, {**config, "url": url})
