@@ -11,7 +11,7 @@ PROFILE ?= release
 FEATURES ?=
 # Arguments of `make serve`, `make pytest`, `make bench`, `make bench-broker`, `make tree-report`.
 ARGS ?=
-# Length of `make fuzz`, a target, and of `make soak`.
+# Length of `make fuzz`, a target, of `make soak` and of `make soak-pipeline`.
 SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_CLIENTS ?= 2000
@@ -261,6 +261,9 @@ pipeline: build .make/dev ## the factory of examples/: broker, machines, pipelin
 soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
+soak-pipeline: build .make/dev ## a stream and its pipeline at 100 messages/s for SOAK_SECONDS=120: files, bytes, lag; .make/soak-pipeline.png
+	@nice $(BIN)/python -m tests.pipeline.soak --seconds $(SOAK_SECONDS) $(ARGS)
+
 abuse: build .make/dev ## every row of docs/abuse.md: tested, waiting for what, failing (ARGS="D16 H05")
 	@$(BIN)/python -m tests.abuse $(ARGS)
 
@@ -406,4 +409,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: asan trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

@@ -43,8 +43,10 @@ class Peer(threading.Thread):
 class Publisher(Peer):
     """Publishes numbers, and says which were acknowledged."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, pause_s: float = PAUSE_S) -> None:
         super().__init__(life)
+        self.pause_s = pause_s
+        """Between two windows."""
         self.acknowledged: set[int] = set()
         self.next = 0
 
@@ -65,7 +67,7 @@ class Publisher(Peer):
                 for _ in range(WINDOW):
                     found = wire.expect(mqtt.PUBACK)
                     self.acknowledged.add(first + (found.packet_id or 0) - 1)
-                self.stopping.wait(PAUSE_S)
+                self.stopping.wait(self.pause_s)
 
 
 class Subscriber(Peer):

@@ -1,0 +1,70 @@
+"""`make soak-pipeline` in small, and what it makes of samples and files."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.marks import NIGHTLY
+from tests.pipeline.soak import Sample, parser, plot, sizes_of_version, soak, summary
+
+FIRST = Sample(
+    at_s=0.0,
+    messages=10,
+    stream_files=2,
+    stream_bytes=100,
+    table_files=0,
+    table_bytes=0,
+    disk_files=0,
+    disk_bytes=0,
+    lag_messages=10,
+    lag_s=0.0,
+    broker_bytes=1,
+)
+
+
+def test_a_summary_has_both_ends_and_the_most_between() -> None:
+    middle = dataclasses.replace(FIRST, at_s=60.0, stream_files=9, lag_messages=70)
+    last = dataclasses.replace(FIRST, at_s=120.0, stream_files=3, lag_messages=0)
+
+    found = summary([FIRST, middle, last], rate=5)
+
+    assert (found["first"]["lag_messages"], found["last"]["lag_messages"]) == (10, 0)
+    assert (found["most"]["stream_files"], found["most"]["lag_messages"]) == (9, 70)
+    assert found["rate"] == 5
+
+
+def test_samples_become_a_picture(tmp_path: Path) -> None:
+    plot([FIRST, dataclasses.replace(FIRST, at_s=60.0)], tmp_path / "soak.png")
+
+    picture = (tmp_path / "soak.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert [int.from_bytes(picture[at : at + 4]) for at in (16, 20)] == [900, 900]
+
+
+def test_files_of_old_versions_are_not_counted(tmp_path: Path) -> None:
+    rows = pa.table({"number": [1, 2, 3]})
+    assert sizes_of_version(tmp_path / "load") == []
+    for _ in range(3):
+        deltalake.write_deltalake(tmp_path / "load", rows, mode="append")
+    assert len(sizes_of_version(tmp_path / "load")) == 3
+
+    deltalake.DeltaTable(tmp_path / "load").optimize.compact()
+
+    [size] = sizes_of_version(tmp_path / "load")
+    assert size > 0
+    assert len(list((tmp_path / "load").glob("*.parquet"))) == 4
+
+
+@NIGHTLY
+@pytest.mark.timeout(900)
+def test_a_small_soak_reads_all_that_was_published(tmp_path: Path) -> None:
+    samples = soak(tmp_path, parser().parse_args(["--seconds", "20"]))
+
+    assert samples[-1].lag_messages == 0
+    assert samples[-1].messages > 500
+    assert samples[-1].table_files > 0
