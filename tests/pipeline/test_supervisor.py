@@ -12,6 +12,7 @@ import pytest
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline import runner as runner_module
 from mqttcore.pipeline import supervisor
+from mqttcore.pipeline.locations import Location
 from mqttcore.pipeline.runner import Runner
 from mqttcore.pipeline.supervisor import Restarts, may_pass, retried
 from pyspark.errors import StreamingQueryException
@@ -219,3 +220,37 @@ def test_what_is_made_before_a_query_starts_is_tried_again(clock: Clock) -> None
     with pytest.raises(RuntimeError, match="are deleted"):
         retried(fail, "p", Restarts(), ClockEvent(clock))
     assert len(clock.waits) == 2
+
+
+class AwayTables:
+    """Tables of a store that is away at first."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self.failures = failures
+        self.adopted = 0
+
+    def adopt(self, _made: object) -> None:
+        """Looks at the tables."""
+        if self.failures:
+            raise PipelineError(self.failures.pop(0))
+        self.adopted += 1
+
+
+def test_a_store_that_is_away_at_start_is_tried_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = PretendedRunner(clock, [])
+    tables = AwayTables(["Error performing GET http://s3 in 3s, after 10 retries"] * 2)
+    monkeypatch.setattr(Runner, "_tell_hold", lambda _: None)
+    for name, value in (
+        ("_folder", Location("s3a://lake/state")),
+        ("_writer", tables),
+        ("_made", {}),
+        ("_reporter", None),
+    ):
+        setattr(runner, name, value)
+
+    runner.start(once=True)
+    runner.wait()
+
+    assert (len(clock.waits), tables.adopted, len(runner.started)) == (2, 1, 1)

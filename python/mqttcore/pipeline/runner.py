@@ -83,15 +83,16 @@ class Runner:
         """Starts the query; with ``once`` it ends when it has read what there is now.
 
         Raises:
-            PipelineError: another process runs on this checkpoint, the tables have changed, or the
-                query does not start.
+            PipelineError: another process runs on this checkpoint, the tables have changed or
+                cannot be read, or the query does not start.
         """
         self._is_once = once
         busy = "another pipeline uses this folder; stop it first"
         if not self._folder.is_remote:
             # tables of an object store refuse a second writer themselves: see ADR 0061
             self._open.enter_context(locked(self._folder.path, busy))
-        self._writer.adopt(self._made)
+        adopt = partial(self._writer.adopt, self._made)
+        retried(adopt, self.pipeline.name, self._restarts, self._is_over)
         self._open.callback(self._tell_hold)
         if self._reporter is not None:
             name = self.pipeline.name

@@ -27,12 +27,17 @@ PASSING: Final = re.compile(
     | SocketTimeoutException | Accept\ timed\ out
     | EndpointUnreachableError
     | Connection\ (refused|reset) | Broken\ pipe
+    | Error\ performing\ \S+\ \S+\ in\ \S+\ (after\ \d+\ retries|-\ HTTP\ error)
     | (ExecutorLostFailure|Could\ not\ find\ executor)
     | Cannot\ allocate\ memory | Resource\ temporarily\ unavailable
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""What errors say that a busy machine, or a broker that is away, may cause."""
+"""What errors say that a busy machine, or a broker or an object store that is away, may cause.
+
+delta-rs says of a request to a store that it was repeated, as it does with those that may succeed
+later, or that there was no answer.
+"""
 
 
 def may_pass(error: BaseException) -> bool:

@@ -312,13 +312,21 @@ class DeltaTable:
         )
 
     def _open(self) -> "deltalake.DeltaTable | None":
-        """Returns the table; None if it does not exist."""
-        import deltalake
+        """Returns the table; None if it does not exist.
 
-        options = dict(self.location.options)
-        if not deltalake.DeltaTable.is_deltatable(self.place, options):
+        Raises:
+            PipelineError: the table, or its store, cannot be read.
+        """
+        import deltalake
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        # `is_deltatable` keeps all threads of Python waiting until the store has answered
+        try:
+            return deltalake.DeltaTable(self.place, storage_options=dict(self.location.options))
+        except TableNotFoundError:
             return None
-        return deltalake.DeltaTable(self.place, storage_options=options)
+        except (DeltaError, OSError) as error:
+            raise PipelineError(f"{self.place}: cannot be opened: {error}") from error
 
     def _made(self, rows: "DataFrame") -> "deltalake.DeltaTable":
         """Returns the table; creates it with the columns of ``rows`` if it does not exist."""
