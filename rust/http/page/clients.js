@@ -1,14 +1,13 @@
 // Screen 2: all clients, filtered and in an order.
-import { address, get } from './api.js';
 import { figures } from './figures.js';
 import { bytes, count } from './format.js';
-import { html, useEffect, useRef, useState } from './lib.js';
+import { html, useEffect, useRef } from './lib.js';
+import { PAGE, usePages } from './pages.js';
 import { Dot, Empty, Heading, Name, Partial, Problem, Time } from './parts.js';
 import { go, refine } from './route.js';
 import { useStore } from './store.js';
 import { Table } from './table.js';
 
-const PAGE = 1000;
 /** Milliseconds between refreshes of a short list whose clients come and go. */
 const REFRESHED_MS = 5000;
 
@@ -28,35 +27,6 @@ const COLUMNS = [
 const SORTS = [['', 'by identifier'], ['queue', 'longest queue'], ['inflight', 'most in flight'], ['backlog', 'largest backlog'], ['connected_at', 'newest connection']];
 const STATES = [['', 'all'], ['true', 'connected'], ['false', 'not connected']];
 const VERSIONS = [['', 'any version'], ['3.1', '3.1'], ['3.1.1', '3.1.1'], ['5.0', '5.0']];
-
-/** The pages of the list that were read so far. */
-function usePages(query) {
-  const [state, set] = useState({ items: [], isLoading: true });
-  const control = useRef(null);
-  const load = async (after, isQuiet) => {
-    const own = control.current;
-    if (!isQuiet) set((old) => ({ ...old, isLoading: true, error: null }));
-    try {
-      const page = await get(address(['clients'], { ...query, limit: PAGE, after }), own.signal);
-      if (own !== control.current) return;
-      set((old) => ({ items: after ? old.items.concat(page.items) : page.items, next: page.next, partial: page.partial, isLoading: false }));
-    } catch (error) {
-      if (own === control.current && !own.signal.aborted) set((old) => ({ ...old, isLoading: false, error }));
-    }
-  };
-  const restart = (isQuiet) => {
-    control.current?.abort();
-    control.current = new AbortController();
-    load(undefined, isQuiet);
-  };
-  const key = JSON.stringify(query);
-  useEffect(() => {
-    restart(false);
-    return () => control.current.abort();
-  }, [key]);
-  const more = () => !state.isLoading && !state.error && state.next && load(state.next);
-  return [state, more, restart];
-}
 
 /** Calls `refresh` some time after clients have come or gone, if the page is in sight. */
 function useChanges(isOn, refresh) {
@@ -112,21 +82,21 @@ function save(items) {
 
 export function Clients({ query }) {
   const values = useStore(figures);
-  const [state, more, restart] = usePages(query);
+  const [state, more, restart, refresh] = usePages(['clients'], query);
   const isShort = !state.next && state.items.length <= PAGE;
-  useChanges(isShort, () => restart(true));
+  useChanges(isShort, refresh);
   const isFiltered = Object.keys(query).some((name) => name !== 'sort');
   const total = isFiltered || query.sort ? state.items.length : Math.max(values.sessions ?? 0, state.items.length);
   return html`<div class="full">
     <${Heading} title="Clients">
       <span class="dim">${count(state.items.length)}${state.next ? ' read' : ''}${isFiltered ? ' found' : ` of ${count(values.sessions)}`}</span>
-      <button type="button" onClick=${() => restart(false)}>Refresh</button>
+      <button type="button" onClick=${restart}>Refresh</button>
       <button type="button" onClick=${() => save(state.items)} disabled=${state.items.length === 0} title="The rows that were read, as CSV">Save</button>
     </${Heading}>
     <${Filters} query=${query} />
     ${query.sort && state.items.length === PAGE && html`<div class="note">The first ${count(PAGE)} in this order.</div>`}
     <${Partial} partial=${state.partial} />
-    <${Problem} error=${state.error} retry=${() => restart(false)} />
+    <${Problem} error=${state.error} retry=${restart} />
     ${!state.isLoading && !state.error && state.items.length === 0
       ? html`<${Empty}>${isFiltered ? 'No client fits these filters.' : 'No client has a session.'}</${Empty}>`
       : html`<${Table} label="Clients" columns=${COLUMNS} items=${state.items} id=${(item) => item.client_id} total=${total}

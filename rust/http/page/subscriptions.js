@@ -1,12 +1,10 @@
 // Screen 5: who gets a topic, who holds a filter, all subscriptions.
-import { address, get } from './api.js';
 import { count } from './format.js';
-import { html, useEffect, useRef, useState } from './lib.js';
+import { html } from './lib.js';
+import { usePages } from './pages.js';
 import { Empty, Heading, Name, Partial, Problem } from './parts.js';
 import { go, refine } from './route.js';
 import { Table } from './table.js';
-
-const PAGE = 1000;
 
 const COLUMNS = [
   { title: 'Client', width: 'minmax(110px, 2fr)', cell: (item) => html`<${Name} text=${item.client_id} empty="unknown: its shard did not answer" />` },
@@ -14,35 +12,6 @@ const COLUMNS = [
   { title: 'Shared', width: '70px', class: 'wide', cell: (item) => (item.group ? 'yes' : '') },
   { title: 'QoS', width: '44px', class: 'number', cell: (item) => item.qos },
 ];
-
-/** The subscriptions that fit, page by page; receivers of a topic have one page only. */
-function useSubscriptions({ topic, filter }) {
-  const [state, set] = useState({ items: [], isLoading: true });
-  const control = useRef(null);
-  const load = async (after) => {
-    const own = control.current;
-    set((old) => ({ ...old, isLoading: true, error: null }));
-    try {
-      const page = await get(address(['subscriptions'], { topic, filter, limit: PAGE, after }), own.signal);
-      if (own !== control.current) return;
-      const at = after ? state.items.length : 0;
-      const items = page.items.map((item, index) => ({ ...item, key: `${at + index}` }));
-      set((old) => ({ items: after ? old.items.concat(items) : items, next: page.next, partial: page.partial, isLoading: false }));
-    } catch (error) {
-      if (!own.signal.aborted) set((old) => ({ ...old, isLoading: false, error }));
-    }
-  };
-  const restart = () => {
-    control.current?.abort();
-    control.current = new AbortController();
-    load();
-  };
-  useEffect(() => {
-    restart();
-    return () => control.current.abort();
-  }, [topic, filter]);
-  return [state, () => !state.isLoading && state.next && load(state.next), restart];
-}
 
 const Ask = ({ name, label, value, button }) =>
   html`<form class="filters ask" role="search" onSubmit=${(event) => {
@@ -55,7 +24,8 @@ const Ask = ({ name, label, value, button }) =>
   </form>`;
 
 export function Subscriptions({ query }) {
-  const [state, more, restart] = useSubscriptions(query);
+  const { topic, filter } = query;
+  const [state, more, restart] = usePages(['subscriptions'], { topic, filter });
   const isDone = !state.isLoading && !state.error;
   const what = query.topic ? 'clients get this topic' : query.filter ? 'subscriptions with this filter' : 'subscriptions read';
   return html`<div class="full">
@@ -70,7 +40,7 @@ export function Subscriptions({ query }) {
     <${Problem} error=${state.error} retry=${restart} />
     ${isDone && state.items.length === 0
       ? html`<${Empty}>${query.topic ? 'Nobody gets this topic.' : query.filter ? 'Nobody holds this filter.' : 'There are no subscriptions.'}</${Empty}>`
-      : html`<${Table} label="Subscriptions" columns=${COLUMNS} items=${state.items} id=${(item) => item.key}
+      : html`<${Table} label="Subscriptions" columns=${COLUMNS} items=${state.items} id=${(item) => item.index}
           open=${(item) => item.client_id && go(['clients', item.client_id], { tab: 'subscriptions' })} more=${more} hasMore=${Boolean(state.next)} />`}
     ${query.topic && state.items.some((item) => item.group) && html`<p class="dim">Of the members of a shared subscription, the one is listed that would be chosen now.</p>`}
   </div>`;

@@ -1,14 +1,13 @@
 // Screen 4: retained messages, live messages, publishing.
 import { address, ask, get, may } from './api.js';
 import { bytes, count, duration, fromBase64, payload } from './format.js';
-import { html, useEffect, useRef, useState } from './lib.js';
+import { html, useState } from './lib.js';
 import { Live } from './live.js';
+import { usePages } from './pages.js';
 import { change, confirm, Dialog, Empty, Facts, Field, Heading, Name, Problem, Tabs } from './parts.js';
 import { link, refine } from './route.js';
 import { useLoad } from './store.js';
 import { Table } from './table.js';
-
-const PAGE = 1000;
 
 const COLUMNS = [
   { title: 'Topic', width: 'minmax(140px, 4fr)', cell: (item) => html`<${Name} text=${item.topic} />` },
@@ -17,31 +16,6 @@ const COLUMNS = [
   { title: 'Expires', width: '110px', class: 'wide', cell: (item) => (item.expires_in_s === null ? 'never' : `in ${duration(item.expires_in_s)}`) },
   { title: 'Content type', width: '130px', class: 'wide', cell: (item) => html`<${Name} text=${item.content_type} empty="" />` },
 ];
-
-function useRetained(filter) {
-  const [state, set] = useState({ items: [], isLoading: true });
-  const control = useRef(null);
-  const load = async (after) => {
-    const own = control.current;
-    set((old) => ({ ...old, isLoading: true, error: null }));
-    try {
-      const page = await get(address(['retained'], { filter, limit: PAGE, after }), own.signal);
-      if (own === control.current) set((old) => ({ items: after ? old.items.concat(page.items) : page.items, next: page.next, isLoading: false }));
-    } catch (error) {
-      if (!own.signal.aborted) set((old) => ({ ...old, isLoading: false, error }));
-    }
-  };
-  const restart = () => {
-    control.current?.abort();
-    control.current = new AbortController();
-    load();
-  };
-  useEffect(() => {
-    restart();
-    return () => control.current.abort();
-  }, [filter]);
-  return [state, () => !state.isLoading && state.next && load(state.next), restart];
-}
 
 function Message({ topic, close, done }) {
   const { data, error } = useLoad((signal) => get(address(['retained', topic]), signal), [topic]);
@@ -82,7 +56,7 @@ async function removeAll(filter, done) {
 
 function Retained({ query }) {
   const filter = query.filter || undefined;
-  const [state, more, restart] = useRetained(filter);
+  const [state, more, restart] = usePages(['retained'], { filter });
   const [topic, open] = useState(null);
   const choose = (event) => {
     event.preventDefault();
