@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, blocking_plugin, key, setup};
+use crate::api_caller::{Caller, key, setup, start_with_block};
 use crate::common::{Home, eventually, v5};
 
 /// The lines of the audit log.
@@ -158,12 +158,7 @@ fn refused_requests_of_a_key_do_not_fill_the_log() {
 #[test]
 fn a_change_of_a_caller_that_goes_away_is_recorded() {
     let home = Home::new();
-    let (plugin, block) = blocking_plugin();
-    let mut setup = setup(&home);
-    setup.config.shards = 1;
-    let served = setup.try_start_with(plugin).expect("the broker starts");
-    let mut owner = Caller::owner(&home);
-    owner.until_loaded();
+    let (served, mut owner, block) = start_with_block(&home, 1);
     let mut client = v5("c").connect(&served);
     let _blocks = block.begin(&served);
 
@@ -184,12 +179,7 @@ fn a_change_of_a_caller_that_goes_away_is_recorded() {
 #[test]
 fn while_32_changes_are_made_further_ones_are_to_be_sent_again() {
     let home = Home::new();
-    let (plugin, block) = blocking_plugin();
-    let mut setup = setup(&home);
-    setup.config.shards = 1;
-    let served = setup.try_start_with(plugin).expect("the broker starts");
-    let mut owner = Caller::owner(&home);
-    owner.until_loaded();
+    let (served, mut owner, block) = start_with_block(&home, 1);
     let _blocks = block.begin(&served);
 
     for _ in 0..32 {

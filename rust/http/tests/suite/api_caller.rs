@@ -29,6 +29,17 @@ pub(crate) fn setup(home: &Home) -> Setup {
     Setup { http, ..setup }
 }
 
+/// A broker with a shard that can be held up, and its owner. The sessions are loaded.
+pub(crate) fn start_with_block(home: &Home, shards: usize) -> (Served, Caller, ShardBlock) {
+    let (plugin, block) = blocking_plugin();
+    let mut setup = setup(home);
+    setup.config.shards = shards;
+    let served = setup.try_start_with(plugin).expect("the broker starts");
+    let mut owner = Caller::owner(home);
+    owner.until_loaded();
+    (served, owner, block)
+}
+
 /// Holds up a shard until it is dropped.
 pub(crate) struct ShardBlock {
     has_begun: Receiver<()>,
@@ -36,7 +47,7 @@ pub(crate) struct ShardBlock {
 }
 
 /// A plugin with which a client named `blocks` can hold up its shard: it blocks while it takes a line of the log.
-pub(crate) fn blocking_plugin() -> (Plugin, ShardBlock) {
+fn blocking_plugin() -> (Plugin, ShardBlock) {
     let (begun, has_begun) = channel();
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);

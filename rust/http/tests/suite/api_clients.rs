@@ -6,7 +6,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, blocking_plugin, disconnect_code, key, setup};
+use crate::api_caller::{Caller, disconnect_code, key, setup, start_with_block};
 use crate::client::Http;
 use crate::common::{HOUR_S, Home, eventually, many, v3, v5};
 
@@ -234,12 +234,7 @@ fn clients_are_filtered_and_ranked() {
 #[test]
 fn a_shard_that_does_not_answer_is_named_in_partial() {
     let home = Home::new();
-    let (plugin, block) = blocking_plugin();
-    let mut setup = setup(&home);
-    setup.config.shards = 2;
-    let served = setup.try_start_with(plugin).expect("the broker starts");
-    let mut owner = Caller::owner(&home);
-    owner.until_loaded();
+    let (served, mut owner, block) = start_with_block(&home, 2);
     let _client = block.begin(&served);
 
     let page = owner.read("/clients");
@@ -258,12 +253,7 @@ fn a_shard_that_does_not_answer_is_named_in_partial() {
 #[test]
 fn a_request_that_a_shard_does_not_answer_is_to_be_sent_again_and_metrics_are_there() {
     let home = Home::new();
-    let (plugin, block) = blocking_plugin();
-    let mut setup = setup(&home);
-    setup.config.shards = 1;
-    let served = setup.try_start_with(plugin).expect("the broker starts");
-    let mut owner = Caller::owner(&home);
-    owner.until_loaded();
+    let (served, mut owner, block) = start_with_block(&home, 1);
     let _client = block.begin(&served);
 
     let busy = owner.get("/clients/blocks");
