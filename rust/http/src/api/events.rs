@@ -20,22 +20,22 @@ use super::identity::Identity;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
 
-/// Maximum number of listeners.
-const LISTENERS: usize = 64;
-/// Events that wait for a listener; one that is further behind is cut off.
+/// Maximum number of event readers.
+const READERS_MAX: usize = 64;
+/// Events that wait for a reader; one that is further behind is cut off.
 const WAITING: usize = 16;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// The listeners of `GET /events`.
+/// The readers of `GET /events`.
 #[derive(Debug, Default)]
 pub(super) struct Events(Mutex<Audience>);
 
 #[derive(Debug, Default)]
 struct Audience {
-    listeners: Vec<Listener>,
+    readers: Vec<Reader>,
     /// The figures of the last event.
     figures: BTreeMap<String, u64>,
     /// The warnings of the last event, as JSON.
@@ -45,7 +45,7 @@ struct Audience {
 }
 
 #[derive(Debug)]
-struct Listener {
+struct Reader {
     /// SHA-256 of the key that asked, if it was one.
     key: Option<[u8; 32]>,
     sender: mpsc::Sender<Bytes>,
@@ -58,17 +58,15 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a listener; `None` if there are too many, or the endpoint stops.
-    fn listen(&self, key: Option<[u8; 32]>) -> Option<EventStream> {
+    /// Adds a reader; `None` if there are too many, or the endpoint stops.
+    fn add_reader(&self, key: Option<[u8; 32]>) -> Option<EventStream> {
         let mut audience = self.audience();
-        audience
-            .listeners
-            .retain(|listener| !listener.sender.is_closed());
-        if audience.is_closed || audience.listeners.len() >= LISTENERS {
+        audience.readers.retain(|reader| !reader.sender.is_closed());
+        if audience.is_closed || audience.readers.len() >= READERS_MAX {
             return None;
         }
         let (sender, stream) = EventStream::new(WAITING);
-        audience.listeners.push(Listener {
+        audience.readers.push(Reader {
             key,
             sender,
             is_informed: false,
@@ -76,7 +74,7 @@ impl Events {
         Some(stream)
     }
 
-    /// Sends figures, and warnings as JSON if they have changed, to all listeners; ends the streams of those that do not read, and of keys that are not in force.
+    /// Sends figures, and warnings as JSON if they have changed, to all readers; ends the streams of those that do not read, and of keys that are not in force.
     pub(super) fn send(
         &self,
         figures: &HashMap<String, u64>,
@@ -85,9 +83,9 @@ impl Events {
     ) {
         let mut audience = self.audience();
         audience
-            .listeners
-            .retain(|listener| listener.key.as_ref().is_none_or(&is_in_force));
-        if audience.listeners.is_empty() {
+            .readers
+            .retain(|reader| reader.key.as_ref().is_none_or(&is_in_force));
+        if audience.readers.is_empty() {
             return;
         }
         let audience = &mut *audience;
@@ -106,21 +104,17 @@ impl Events {
         let number = audience.events;
         let whole = event_text(number, &audience.figures, Some(warnings));
         let update = event_text(number, &changed, has_changed.then_some(warnings));
-        audience.listeners.retain_mut(|listener| {
-            let event = if listener.is_informed {
-                &update
-            } else {
-                &whole
-            };
-            listener.is_informed = true;
-            listener.sender.try_send(event.clone()).is_ok()
+        audience.readers.retain_mut(|reader| {
+            let event = if reader.is_informed { &update } else { &whole };
+            reader.is_informed = true;
+            reader.sender.try_send(event.clone()).is_ok()
         });
     }
 
     /// Ends all streams, and refuses new ones.
     pub(super) fn close(&self) {
         let mut audience = self.audience();
-        audience.listeners.clear();
+        audience.readers.clear();
         audience.is_closed = true;
     }
 }
@@ -155,8 +149,8 @@ async fn events(
     Extension(identity): Extension<Identity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Response, Problem> {
-    let stream = state.events.listen(identity.key).ok_or_else(|| {
-        let text = format!("{LISTENERS} listeners read events, or the broker stops");
+    let stream = state.events.add_reader(identity.key).ok_or_else(|| {
+        let text = format!("{READERS_MAX} clients read events, or the broker stops");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text).retry_after(1)
     })?;
     let mut response = Response::new(Body::empty());
@@ -180,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_gets_all_figures_and_then_those_that_change() {
+    fn a_reader_gets_all_figures_and_then_those_that_change() {
         let events = Events::default();
         events.send(&figures(1), "[]", |_| true);
-        let mut first = events.listen(None).expect("room");
+        let mut first = events.add_reader(None).expect("room");
         events.send(&figures(2), "[]", |_| true);
-        let mut second = events.listen(None).expect("room");
+        let mut second = events.add_reader(None).expect("room");
         events.send(&figures(3), "[]", |_| true);
 
         let all = |id, messages| {
@@ -202,10 +196,10 @@ mod tests {
     #[test]
     fn warnings_are_sent_when_they_change() {
         let events = Events::default();
-        let mut listener = events.listen(None).expect("room");
+        let mut reader = events.add_reader(None).expect("room");
         let mut sent = |warnings| {
             events.send(&figures(1), warnings, |_| true);
-            let event = next(&mut listener).expect("an event");
+            let event = next(&mut reader).expect("an event");
             event.split_once("\nid: ").map(|parts| parts.0.to_owned())
         };
 
@@ -216,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_does_not_read_is_cut_off_and_the_others_go_on() {
+    fn a_reader_that_does_not_read_is_cut_off_and_the_others_go_on() {
         let events = Events::default();
-        let mut slow = events.listen(None).expect("room");
-        let mut reader = events.listen(None).expect("room");
+        let mut slow = events.add_reader(None).expect("room");
+        let mut reader = events.add_reader(None).expect("room");
 
         for number in 0..20 {
             events.send(&figures(number), "[]", |_| true);
@@ -236,30 +230,30 @@ mod tests {
     }
 
     #[test]
-    fn there_are_64_listeners_at_most_and_places_of_those_that_leave_are_free() {
+    fn there_are_64_readers_at_most_and_places_of_those_that_leave_are_free() {
         let events = Events::default();
-        let mut all: Vec<_> = (0..LISTENERS).map(|_| events.listen(None)).collect();
+        let mut all: Vec<_> = (0..READERS_MAX).map(|_| events.add_reader(None)).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(events.listen(None).is_none());
+        assert!(events.add_reader(None).is_none());
 
         all.pop();
 
-        assert!(events.listen(None).is_some());
+        assert!(events.add_reader(None).is_some());
         events.close();
-        assert!(events.listen(None).is_none());
+        assert!(events.add_reader(None).is_none());
     }
 
     #[test]
     fn the_stream_of_a_key_ends_when_the_key_is_not_in_force() {
         let events = Events::default();
-        let mut revoked = events.listen(Some([1; 32])).expect("room");
-        let mut other = events.listen(Some([2; 32])).expect("room");
-        let mut owner = events.listen(None).expect("room");
+        let mut revoked = events.add_reader(Some([1; 32])).expect("room");
+        let mut other = events.add_reader(Some([2; 32])).expect("room");
+        let mut owner = events.add_reader(None).expect("room");
 
         events.send(&figures(1), "[]", |key| *key != [1; 32]);
 
         assert!(next(&mut revoked).is_none(), "it has ended");
         assert!(next(&mut other).is_some() && next(&mut owner).is_some());
-        assert_eq!(events.audience().listeners.len(), 2);
+        assert_eq!(events.audience().readers.len(), 2);
     }
 }
