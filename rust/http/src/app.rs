@@ -328,10 +328,13 @@ impl App {
             let text = format!("the name of a consumer must have 1 to {CONSUMER_BYTES} bytes");
             return Err(HttpError::bad(text));
         }
-        let consumer = caller.consumer(&hold.consumer).into_owned();
-        let offsets = hold.offsets;
-        self.blocking(name, move |rows, name| {
-            rows.streams.hold(name, &consumer, &offsets)
+        let owner = caller.owner_of_holds();
+        let HoldRequest { consumer, offsets } = hold;
+        self.blocking(name, move |rows, name| match owner {
+            Some(owner) => rows
+                .streams
+                .hold_of_owner(name, &owner, &consumer, &offsets),
+            None => rows.streams.hold(name, &consumer, &offsets),
         })
         .await?;
         Ok(json(&json!({})))
@@ -408,6 +411,7 @@ fn stream_error_response(error: &StreamError) -> HttpError {
         StreamError::Beyond { .. } => (StatusCode::RANGE_NOT_SATISFIABLE, "beyond"),
         StreamError::Gone { .. } => (StatusCode::GONE, "gone"),
         StreamError::Missing { .. } => (StatusCode::GONE, "missing"),
+        StreamError::Consumers { .. } => (StatusCode::CONFLICT, "too_many_consumers"),
         StreamError::Argument { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "store"),
     };

@@ -1,6 +1,5 @@
 //! Identity of a caller: the peer of a Unix socket, the token, or a key.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -106,13 +105,10 @@ impl Identity {
         Err(HttpError::new(StatusCode::FORBIDDEN, "stream", text))
     }
 
-    /// The name under which the holds of its consumer are stored. A caller without the scope `operate` has holds of
-    /// its own: with the names of others it could move their holds.
-    pub(crate) fn consumer<'a>(&self, consumer: &'a str) -> Cow<'a, str> {
-        if self.has(Scope::Operate) {
-            return consumer.into();
-        }
-        format!("{}: {consumer}", self.name).into()
+    /// The owner of its consumers' holds. A caller without the scope `operate` has holds of its own: with the names of
+    /// others it could move their holds.
+    pub(crate) fn owner_of_holds(&self) -> Option<String> {
+        (!self.has(Scope::Operate)).then(|| self.name.clone())
     }
 
     /// The owner of its queries of the sink. A caller without the scope `operate` has queries of its own: with the names

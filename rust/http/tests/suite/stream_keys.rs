@@ -194,6 +194,36 @@ fn a_key_that_reads_rows_cannot_move_the_holds_of_others() {
     }
 }
 
+/// A reader that makes up names cannot fill the file of the holds.
+#[test]
+fn a_key_has_256_consumers_of_a_stream_at_most() {
+    let home = Home::new();
+    let served = plant(&home).start();
+    let mut owner = Caller::owner(&home);
+    let [one, two] = ["one", "one more"].map(|name| key(&mut owner, name, &["rows"]));
+    let hold = |secret: &str, stream: &str, consumer: usize| {
+        let body = json!({"consumer": consumer.to_string(), "offsets": [0]}).to_string();
+        let path = format!("/v1/streams/{stream}/holds");
+        ask(&served, secret, "POST", &path, &body)
+    };
+
+    for consumer in 0..256 {
+        let placed = hold(&one, "plant", consumer);
+        assert_eq!(placed.status, 200, "{}", placed.text());
+    }
+    let refused = hold(&one, "plant", 256);
+
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("at most 256 consumers"));
+    for renewed in [
+        hold(&one, "plant", 7),
+        hold(&one, "secret", 256),
+        hold(&two, "plant", 256),
+    ] {
+        assert_eq!(renewed.status, 200, "{}", renewed.text());
+    }
+}
+
 /// Two users gave their queries the same name: neither commits a batch of the other one, or takes its stages.
 #[test]
 fn queries_of_the_sink_belong_to_a_key() {

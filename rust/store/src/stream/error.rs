@@ -87,6 +87,14 @@ pub enum StreamError {
         /// What is wrong with them.
         problem: String,
     },
+    /// The owner has too many consumers in the stream.
+    #[error("stream {stream}: at most {most} consumers of one key may hold rows")]
+    Consumers {
+        /// The stream.
+        stream: String,
+        /// The maximum.
+        most: usize,
+    },
     /// Rows cannot be encoded or decoded.
     #[error("stream {stream}: {error}")]
     Rows {

@@ -20,6 +20,9 @@ pub(super) const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Minimum interval between writes if holds only advance.
 const HOLDS_WRITTEN_MS: u64 = 10_000;
 
+/// Maximum number of consumers of one owner in a stream.
+const CONSUMERS_MAX: usize = 256;
+
 impl Streams {
     /// Sets the hold of `consumer`: rows from `offsets` on, one offset for each partition, are retained. It replaces
     /// the consumer's earlier hold and expires if it is not renewed within the time in the stream's definition.
@@ -29,6 +32,34 @@ impl Streams {
     /// [`StreamError::Unknown`], [`StreamError::Argument`] for offsets that do not exist, and errors of the file
     /// system.
     pub fn hold(&self, name: &str, consumer: &str, offsets: &[u64]) -> Result<(), StreamError> {
+        self.place_hold(name, consumer, offsets, None)
+    }
+
+    /// As [`hold`](Self::hold), for a consumer whose name is `owner`, a colon, a space and `consumer`. An owner has at
+    /// most 256 consumers in a stream.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`hold`](Self::hold), and [`StreamError::Consumers`].
+    pub fn hold_of_owner(
+        &self,
+        name: &str,
+        owner: &str,
+        consumer: &str,
+        offsets: &[u64],
+    ) -> Result<(), StreamError> {
+        let start = format!("{owner}: ");
+        self.place_hold(name, &format!("{start}{consumer}"), offsets, Some(&start))
+    }
+
+    /// Sets a hold; `owned` is the beginning of the names of its owner's consumers, if their number is limited.
+    fn place_hold(
+        &self,
+        name: &str,
+        consumer: &str,
+        offsets: &[u64],
+        owned: Option<&str>,
+    ) -> Result<(), StreamError> {
         let stream = self.stream(name)?;
         let bounds = self.bounds(name)?;
         let fits = bounds
@@ -48,6 +79,12 @@ impl Streams {
             until_ms: kept_ms.map_or(u64::MAX, |now_ms| stream.hold_ends_ms(now_ms)),
         };
         let mut kept = lock(&stream.holds);
+        if owned.is_some_and(|start| kept.others(start, consumer, now_ms) >= CONSUMERS_MAX) {
+            return Err(StreamError::Consumers {
+                stream: name.to_owned(),
+                most: CONSUMERS_MAX,
+            });
+        }
         let is_new = kept.holds.insert(consumer.to_owned(), hold).is_none();
         if is_new || now_ms.saturating_sub(kept.written_ms) >= HOLDS_WRITTEN_MS {
             kept.write(stream, now_ms)?;
@@ -101,6 +138,15 @@ impl HoldTable {
             holds,
             written_ms: 0,
         }
+    }
+
+    /// Number of consumers whose names begin with `start`, without `consumer`.
+    fn others(&self, start: &str, consumer: &str, now_ms: u64) -> usize {
+        self.holds
+            .range(start.to_owned()..)
+            .take_while(|(name, _)| name.starts_with(start))
+            .filter(|(name, hold)| name.as_str() != consumer && hold.until_ms > now_ms)
+            .count()
     }
 
     fn write(&mut self, stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
