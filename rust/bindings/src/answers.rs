@@ -1,11 +1,9 @@
-//! Converts answers of plugins (`Allow`, `Deny`, `Grant`, ...) to values of the engine.
+//! Converts answers of plugins (`Allow`, `Deny`, `Replace`, ...) to values of the engine.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
-    Access, AccessRule, AuthorizeDecision, ConnectChanges, ConnectDecision, Durability,
-    FullQueuePolicy, Grant, GrantLimits, LoginDecision, PublishDecision, RuleAnswer, Secret,
-    SessionPolicy, Takeover,
+    AuthorizeDecision, ConnectChanges, ConnectDecision, LoginDecision, PublishDecision, Secret,
 };
 use mqttcore_codec::{PacketType, QoS, ReasonCode, RetainHandling};
 use mqttcore_session::MessageChanges;
@@ -13,7 +11,8 @@ use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::topics::{parse_filter, parse_name, qos_of};
+use crate::grants::{GrantLimitsFields, SessionTerms, grant};
+use crate::topics::{parse_filter, qos_of};
 
 /// The reason code of a name in the plugin API.
 fn reason_named(word: &str) -> PyResult<ReasonCode> {
@@ -24,181 +23,6 @@ fn reason_named(word: &str) -> PyResult<ReasonCode> {
     let usable = |reason: &ReasonCode| reason.is_error() && reason.allowed_in(PacketType::ConnAck);
     let found = ReasonCode::ALL.iter().find(named).copied().filter(usable);
     found.ok_or_else(|| PyValueError::new_err(format!("unknown reason {word:?}")))
-}
-
-/// `mqttcore.sessions.SessionLimits`.
-#[derive(FromPyObject)]
-struct SessionLimitsFields {
-    subscriptions: Option<usize>,
-    queue_messages: Option<usize>,
-    queue_bytes: Option<usize>,
-}
-
-/// `mqttcore.sessions.SessionPolicy`.
-#[derive(FromPyObject)]
-struct SessionPolicyFields {
-    resume: bool,
-    expiry_max_s: Option<f64>,
-    takeover: String,
-    limits: SessionLimitsFields,
-}
-
-/// `mqttcore.plugin.Limits`.
-#[derive(FromPyObject)]
-struct GrantLimitsFields {
-    max_qos: Option<u8>,
-    messages_per_second: Option<u32>,
-}
-
-/// `mqttcore.plugin.Grant`.
-#[derive(FromPyObject)]
-struct GrantFields<'py> {
-    publish: Vec<String>,
-    subscribe: Vec<String>,
-    deny: Vec<String>,
-    access_list: Option<Vec<(AccessWord, String)>>,
-    limits: GrantLimitsFields,
-    session: Option<SessionTerms>,
-    durability: Option<DurabilityWord>,
-    queue_policy: Option<FullQueuePolicyWord>,
-    expires_at: Option<Bound<'py, PyAny>>,
-}
-
-/// One of the words of `mqttcore.plugin.answers.AccessWord`.
-struct AccessWord(Access);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for AccessWord {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "read" => Ok(Self(Access::Read)),
-            "write" => Ok(Self(Access::Write)),
-            "readwrite" => Ok(Self(Access::ReadWrite)),
-            "deny" => Ok(Self(Access::Deny)),
-            _ => Err(PyValueError::new_err(format!("unknown access {word:?}"))),
-        }
-    }
-}
-
-/// One of the words of `mqttcore.sessions.policy.Durability`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DurabilityWord(pub(crate) Durability);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for DurabilityWord {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "memory" => Ok(Self(Durability::Memory)),
-            "os" => Ok(Self(Durability::Os)),
-            "fsync" => Ok(Self(Durability::Fsync)),
-            _ => Err(PyValueError::new_err(format!(
-                "unknown durability {word:?}"
-            ))),
-        }
-    }
-}
-
-/// One of the words of `mqttcore.sessions.policy.FullQueuePolicy`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FullQueuePolicyWord(pub(crate) FullQueuePolicy);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for FullQueuePolicyWord {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "drop" => Ok(Self(FullQueuePolicy::Drop)),
-            "refuse" => Ok(Self(FullQueuePolicy::Refuse)),
-            _ => Err(PyValueError::new_err(format!(
-                "unknown queue_policy {word:?}"
-            ))),
-        }
-    }
-}
-
-/// A session policy and its limits; each listener has a default for grants without one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SessionTerms {
-    policy: SessionPolicy,
-    subscriptions: Option<usize>,
-    queue_messages: Option<usize>,
-    queue_bytes: Option<usize>,
-}
-
-impl<'a, 'py> FromPyObject<'a, 'py> for SessionTerms {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let fields: SessionPolicyFields = object.extract()?;
-        let takeover = match fields.takeover.as_str() {
-            "same_user" => Takeover::SameUser,
-            "anyone" => Takeover::Anyone,
-            "never" => Takeover::Never,
-            other => return Err(PyValueError::new_err(format!("unknown takeover {other:?}"))),
-        };
-        let expiry_max = fields.expiry_max_s.map(Duration::try_from_secs_f64);
-        Ok(Self {
-            policy: SessionPolicy {
-                resume: fields.resume,
-                expiry_max: expiry_max.transpose()?,
-                takeover,
-            },
-            subscriptions: fields.limits.subscriptions,
-            queue_messages: fields.limits.queue_messages,
-            queue_bytes: fields.limits.queue_bytes,
-        })
-    }
-}
-
-impl SessionTerms {
-    /// Copies the policy and its limits to a grant.
-    pub(crate) fn apply(self, grant: &mut Grant) {
-        grant.session = self.policy;
-        grant.limits.subscriptions = self.subscriptions;
-        grant.limits.queue_messages = self.queue_messages;
-        grant.limits.queue_bytes = self.queue_bytes;
-    }
-}
-
-fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<Grant> {
-    let fields: GrantFields<'_> = object.extract()?;
-    let access_rule = |(access, filter): (AccessWord, String)| AccessRule {
-        access: access.0,
-        filter,
-    };
-    let access_list = fields.access_list;
-    let mut grant = Grant {
-        publish: fields.publish,
-        subscribe: fields.subscribe,
-        deny: fields.deny,
-        access_list: access_list.map(|rules| rules.into_iter().map(access_rule).collect()),
-        limits: GrantLimits {
-            max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
-            messages_per_second: fields.limits.messages_per_second,
-            ..GrantLimits::default()
-        },
-        durability: fields.durability.map(|level| level.0),
-        queue_policy: fields.queue_policy.map(|policy| policy.0),
-        expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
-        ..Grant::default()
-    };
-    if let Some(terms) = fields.session.as_ref().or(default) {
-        terms.apply(&mut grant);
-    }
-    Ok(grant)
-}
-
-/// A `datetime` with a time zone.
-fn moment(object: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
-    let seconds: f64 = object.call_method0("timestamp")?.extract()?;
-    let since = Duration::try_from_secs_f64(seconds.max(0.0))?;
-    let moment = SystemTime::UNIX_EPOCH.checked_add(since);
-    moment.ok_or_else(|| PyValueError::new_err("expires_at is out of range"))
 }
 
 /// The Python classes of answers, looked up once.
@@ -516,31 +340,4 @@ pub(crate) fn auth_data(data: Option<&[u8]>) -> PyResult<Option<Secret>> {
         return Err(PyValueError::new_err("data is longer than 65535 bytes"));
     }
     Ok(data.map(Secret::from))
-}
-
-/// Whether the rules of a `Grant` let its client publish to a topic, subscribe to a filter, or receive a message on a
-/// topic; a request that they do not name is denied.
-#[pyfunction]
-#[pyo3(signature = (grant, /, *, action, topic))]
-pub(crate) fn grant_allows(grant: &Bound<'_, PyAny>, action: &str, topic: &str) -> PyResult<bool> {
-    let rules = self::grant(grant, None)?.compile();
-    let rules = rules.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    match action {
-        "publish" => Ok(rules.publish(parse_name(topic)?) == RuleAnswer::Allowed),
-        "subscribe" => Ok(rules.subscribe(&parse_filter(topic)?) == RuleAnswer::Allowed),
-        "receive" => Ok(rules.receives(parse_name(topic)?)),
-        _ => Err(PyValueError::new_err(format!("unknown action {action:?}"))),
-    }
-}
-
-/// Converts `mqttcore.config.Access` to a grant.
-pub(crate) fn access(object: &Bound<'_, PyAny>, terms: SessionTerms) -> PyResult<Grant> {
-    let mut grant = Grant {
-        publish: object.getattr("publish")?.extract()?,
-        subscribe: object.getattr("subscribe")?.extract()?,
-        deny: object.getattr("deny")?.extract()?,
-        ..Grant::default()
-    };
-    terms.apply(&mut grant);
-    Ok(grant)
 }

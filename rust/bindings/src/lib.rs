@@ -9,6 +9,7 @@ mod columns;
 mod config;
 mod directory;
 mod error;
+mod grants;
 mod hooks;
 mod message;
 mod operators;
@@ -48,8 +49,6 @@ mod _core {
     const has_kafka_tls: bool = cfg!(feature = "kafka-tls");
 
     #[pymodule_export]
-    use super::answers::grant_allows;
-    #[pymodule_export]
     use super::broker::{PyEngine, PyMessageProperties, PySession};
     #[pymodule_export]
     use super::certificates::make_certificates;
@@ -64,6 +63,8 @@ mod _core {
         MqttError, PasswordHashError, StartError, StoppedError, StoreError, TopicFilterError,
         TopicNameError,
     };
+    #[pymodule_export]
+    use super::grants::grant_allows;
     #[pymodule_export]
     use super::hooks::{PyHookQueues, PyNotifications, PyQuestion};
     #[pymodule_export]

@@ -20,8 +20,8 @@ use mqttcore_topics::{MountPoint, TopicFilter, TopicLimits};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::answers::{DurabilityWord, FullQueuePolicyWord, SessionTerms, access};
 use crate::error::CoreError;
+use crate::grants::{DurabilityWord, FullQueuePolicyWord, SessionTerms, access};
 use crate::topics::{parse_filter, qos_of, strategy_named};
 
 #[derive(FromPyObject)]

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::Shared;
+use super::bridge::Shared;
 use super::question::{Question, Subject};
 use crate::answers::{AnswerClasses, ConnectAnswer, MessageAnswer, SubscribeAnswer, auth_data};
 use crate::message::PyMessage;

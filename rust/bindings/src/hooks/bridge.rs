@@ -1,0 +1,301 @@
+//! The engine's side of the hooks: turns its calls into questions, events and notifications, and queues them.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mqttcore_broker::{
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply,
+    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent,
+    PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch, SubscribeDecision,
+};
+use mqttcore_codec::ReasonCode;
+use mqttcore_panics::Panicked;
+use mqttcore_session::Message;
+use mqttcore_topics::TopicFilter;
+
+use super::bounded_queue::{BoundedQueue, Overflow};
+use super::messages::Messages;
+use super::packets::{Connecting, Subscriptions};
+use super::question::{Question, QuestionReply, Subject, TimedOut};
+use super::queue::{EventQueue, QuestionQueue};
+use super::watch::DeadlineWatch;
+use crate::grants::SessionTerms;
+
+/// Capacity of the queue of notifications, and the most that are taken together.
+pub(super) const NOTIFICATIONS: usize = 4_096;
+
+/// An `authorize` hook: the requests that it decides, and the index of its worker.
+pub(super) struct Rule {
+    pub(super) action: Action,
+    pub(super) filter: TopicFilter,
+    pub(super) worker: usize,
+}
+
+impl Rule {
+    /// Whether the hook decides a request: the filter matches the topic of a publish, or covers that of a subscription.
+    fn wants(&self, ask: &AuthorizeRequest) -> bool {
+        self.action == ask.action && self.filter.covers(&ask.topic)
+    }
+}
+
+/// A notification for the plugin host's thread.
+pub(super) enum Notification {
+    Line(LogLine),
+    TimedOut(Arc<Question>, TimedOut),
+}
+
+/// The state that the threads of the engine and those of Python share.
+pub(super) struct Shared {
+    /// The queues: of a plugin one for `def` hooks, one for `async def` hooks, and two more for those of publishes.
+    pub(super) queues: Vec<QuestionQueue>,
+    /// One queue for each plugin with event hooks, so that plugins do not delay each other.
+    pub(super) observers: Vec<EventQueue>,
+    pub(super) notifications: Arc<BoundedQueue<Notification>>,
+    pub(super) watch: DeadlineWatch,
+    pub(super) wanted: Wanted,
+    pub(super) sessions: HashMap<String, SessionTerms>,
+}
+
+/// The hooks of all plugins: which questions and events they need.
+pub(super) struct Wanted {
+    /// The worker of a login's first hook; `None`: no plugin authenticates.
+    pub(super) login_worker: Option<usize>,
+    /// The worker of the first hook that knows the present grant of a client.
+    pub(super) grant_worker: Option<usize>,
+    /// Methods of enhanced authentication, with the workers of their hooks.
+    pub(super) methods: Vec<(String, usize)>,
+    pub(super) rules: Vec<Rule>,
+    /// The workers of the first hooks for CONNECT and SUBSCRIBE.
+    pub(super) connect_worker: Option<usize>,
+    pub(super) subscribe_worker: Option<usize>,
+    /// Filter and worker of each publish hook.
+    pub(super) publishes: Vec<(TopicFilter, usize)>,
+    /// Filter and worker of each will hook.
+    pub(super) wills: Vec<(TopicFilter, usize)>,
+}
+
+/// The first hook whose filter matches a message, with its position.
+fn first_of<'w>(
+    hooks: &'w [(TopicFilter, usize)],
+    messages: &[Message],
+) -> Option<(usize, &'w (TopicFilter, usize))> {
+    let mut hooks = hooks.iter().enumerate();
+    hooks.find(|(_, (filter, _))| {
+        let mut topics = messages.iter().map(Message::topic_name);
+        topics.any(|topic| filter.matches(topic))
+    })
+}
+
+impl Shared {
+    /// Starts the deadline thread.
+    pub(super) fn start(
+        queues: Vec<QuestionQueue>,
+        observers: Vec<EventQueue>,
+        wanted: Wanted,
+        sessions: HashMap<String, SessionTerms>,
+    ) -> io::Result<Arc<Self>> {
+        let notifications = Arc::new(BoundedQueue::new(NOTIFICATIONS, Overflow::DropOldest));
+        let told = Arc::clone(&notifications);
+        let told_of_panics = Arc::clone(&notifications);
+        let on_late = Box::new(move |question, late| {
+            // The queue is closed only during shutdown.
+            let _ = told.push(Notification::TimedOut(question, late));
+        });
+        let on_panic = Box::new(move |panicked: Panicked| {
+            // As above.
+            let _ = told_of_panics.push(Notification::Line(LogLine::new(
+                LogLevel::Error,
+                "panic",
+                panicked.to_string(),
+            )));
+        });
+        let watch = DeadlineWatch::start(on_late, on_panic)?;
+        Ok(Arc::new(Self {
+            queues,
+            observers,
+            notifications,
+            watch,
+            wanted,
+            sessions,
+        }))
+    }
+
+    /// Queues a question for a worker; refuses it if the worker does not exist or its queue is full.
+    pub(super) fn ask(&self, question: Arc<Question>, worker: usize) {
+        self.watch.add(&question, question.deadline());
+        let refused = match self.queues.get(worker) {
+            Some(queue) => queue.push(question).err(),
+            None => Some(question),
+        };
+        if let Some(question) = refused {
+            question.refuse(ReasonCode::SERVER_BUSY);
+        }
+    }
+
+    /// Asks the first hook whose filter matches one of the messages.
+    fn ask_about_messages(
+        &self,
+        hooks: &[(TopicFilter, usize)],
+        subject: fn(Messages) -> Subject,
+        batch: PublishBatch,
+        reply: Reply<Vec<PublishDecision>>,
+    ) {
+        if let Some((index, &(_, worker))) = first_of(hooks, &batch.messages) {
+            let subject = subject(Messages::new(batch));
+            let question = Question::new(subject, QuestionReply::PublishDecisions(reply));
+            question.position.store(index, Ordering::SeqCst);
+            self.ask(question, worker);
+        }
+    }
+
+    /// Refuses all queued questions and wakes all waiting threads.
+    pub(super) fn close(&self) {
+        for question in self.queues.iter().flat_map(QuestionQueue::close) {
+            question.refuse(ReasonCode::SERVER_UNAVAILABLE);
+        }
+        self.watch.stop();
+        for observer in &self.observers {
+            observer.inbox.close();
+        }
+        self.notifications.close();
+    }
+}
+
+/// Implements [`Hooks`] with queues: cheap to call from any thread of the engine.
+pub(super) struct HookBridge(pub(super) Arc<Shared>);
+
+impl Hooks for HookBridge {
+    fn interests(&self) -> HookInterests {
+        let rules = self.0.wanted.rules.iter();
+        let methods = self.0.wanted.methods.iter();
+        let publishes = self.0.wanted.publishes.iter();
+        let wills = self.0.wanted.wills.iter();
+        let observers = self.0.observers.iter();
+        HookInterests {
+            authenticate: self.0.wanted.login_worker.is_some(),
+            grant: self.0.wanted.grant_worker.is_some(),
+            methods: methods.map(|(method, _)| method.as_str().into()).collect(),
+            authorize: rules
+                .map(|rule| (rule.action, rule.filter.clone()))
+                .collect(),
+            connect: self.0.wanted.connect_worker.is_some(),
+            subscribe: self.0.wanted.subscribe_worker.is_some(),
+            publish: publishes.map(|(filter, _)| filter.clone()).collect(),
+            will: wills.map(|(filter, _)| filter.clone()).collect(),
+            events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
+        }
+    }
+
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
+        if let Some(worker) = self.0.wanted.login_worker {
+            let question =
+                Question::new(Subject::Login(login), QuestionReply::LoginDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn grant(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
+        if let Some(worker) = self.0.wanted.grant_worker {
+            let subject = Subject::Grant(login);
+            let question = Question::new(subject, QuestionReply::LoginDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn converse(
+        &self,
+        opening: ExchangeStart,
+        reply: Reply<ExchangeReply>,
+    ) -> Box<dyn AuthExchange> {
+        let mut methods = self.0.wanted.methods.iter();
+        let found = methods.find(|(method, _)| **method == *opening.method);
+        // The engine asks only about offered methods; without a worker the question is refused.
+        let worker = found.map_or(usize::MAX, |(_, worker)| *worker);
+        let subject = Subject::Exchange(Arc::new(opening));
+        let question = Question::new(subject, QuestionReply::Exchange(reply));
+        self.0.ask(Arc::clone(&question), worker);
+        Box::new(HookExchange {
+            shared: Arc::clone(&self.0),
+            question,
+            worker,
+        })
+    }
+
+    fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
+        let rules = self.0.wanted.rules.iter().enumerate();
+        let wanted: Vec<usize> = rules
+            .filter(|(_, rule)| rule.wants(&ask))
+            .map(|(index, _)| index)
+            .collect();
+        let first = wanted
+            .first()
+            .and_then(|&index| self.0.wanted.rules.get(index));
+        if let Some(worker) = first.map(|rule| rule.worker) {
+            let subject = Subject::Ask(Arc::new(ask), wanted);
+            let question = Question::new(subject, QuestionReply::AuthorizeDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        let hooks = &self.0.wanted.publishes;
+        self.0
+            .ask_about_messages(hooks, Subject::Publish, batch, reply);
+    }
+
+    fn will(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        let hooks = &self.0.wanted.wills;
+        self.0
+            .ask_about_messages(hooks, Subject::Will, batch, reply);
+    }
+
+    fn connect(&self, login: Arc<Login>, reply: Reply<ConnectDecision>) {
+        if let Some(worker) = self.0.wanted.connect_worker {
+            let subject = Subject::Connect(Connecting::new(login));
+            let question = Question::new(subject, QuestionReply::ConnectDecision(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn subscribe(&self, batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
+        if let Some(worker) = self.0.wanted.subscribe_worker {
+            let subject = Subject::Subscribe(Subscriptions::new(batch));
+            let question = Question::new(subject, QuestionReply::SubscribeDecisions(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn event(&self, event: PluginEvent) {
+        for observer in &self.0.observers {
+            observer.tell(&event);
+        }
+    }
+
+    fn log(&self, line: LogLine) {
+        // The queue is closed only after the engine has stopped.
+        let _ = self.0.notifications.push(Notification::Line(line));
+    }
+}
+
+/// The engine's side of an enhanced authentication.
+struct HookExchange {
+    shared: Arc<Shared>,
+    question: Arc<Question>,
+    worker: usize,
+}
+
+impl AuthExchange for HookExchange {
+    fn proceed(&mut self, data: Option<Secret>, reply: Reply<ExchangeReply>) {
+        if self.question.proceed(data, reply) {
+            self.shared.ask(Arc::clone(&self.question), self.worker);
+        }
+    }
+}
+
+impl Drop for HookExchange {
+    fn drop(&mut self) {
+        self.question.leave();
+    }
+}
