@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqttcore.cli.api import Api, Json, asking, endpoint_options, missing_parts, path_of
@@ -42,11 +42,38 @@ def parser() -> argparse.ArgumentParser:
         " limited time. Passwords and data of authentication are left out.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
-    words = "start a trace, print its identifier"
-    start = commands.add_parser(
-        "start", help=words, description=words, parents=[endpoint_options()]
-    )
+
+    def command(
+        name: str, words: str, run: Callable[[Api, argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        parents = [endpoint_options()]
+        added = commands.add_parser(name, help=words, description=words, parents=parents)
+        added.set_defaults(run=run)
+        return added
+
+    start = command("start", "start a trace, print its identifier", start_trace)
     add_conditions(start)
+    add_limits(start)
+    command("list", "list traces", list_traces)
+    tail = command("tail", "print packets as they come, until the trace ends", tail_trace)
+    add_identifier(tail)
+    tail.add_argument("--all", action="store_true", help="begin with those that it has")
+    save = command("save", "write the packets of a trace to a file", save_trace)
+    add_identifier(save)
+    save.add_argument(
+        "file",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="the suffix says the format: .json (lines), .txt, or .pcapng for Wireshark",
+    )
+    stop = command("stop", "end a trace and remove its packets", stop_trace)
+    add_identifier(stop)
+    stop.add_argument("--keep", action="store_true", help="keep its packets for an hour")
+    return made
+
+
+def add_limits(start: argparse.ArgumentParser) -> None:
+    """Adds the name of a trace, and the options that limit its time and what it keeps."""
     start.add_argument("--name", default="", help="a name for people")
     start.add_argument(
         "--for",
@@ -68,33 +95,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="PART",
         help="how much of payloads: none, head:64 (the first 64 bytes) or all; without: none",
     )
-    start.set_defaults(run=start_trace)
-    words = "list traces"
-    listed = commands.add_parser(
-        "list", help=words, description=words, parents=[endpoint_options()]
-    )
-    listed.set_defaults(run=list_traces)
-    words = "print packets as they come, until the trace ends"
-    tail = commands.add_parser("tail", help=words, description=words, parents=[endpoint_options()])
-    add_identifier(tail)
-    tail.add_argument("--all", action="store_true", help="begin with those that it has")
-    tail.set_defaults(run=tail_trace)
-    words = "write the packets of a trace to a file"
-    save = commands.add_parser("save", help=words, description=words, parents=[endpoint_options()])
-    add_identifier(save)
-    save.add_argument(
-        "file",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="the suffix says the format: .json (lines), .txt, or .pcapng for Wireshark",
-    )
-    save.set_defaults(run=save_trace)
-    words = "end a trace and remove its packets"
-    stop = commands.add_parser("stop", help=words, description=words, parents=[endpoint_options()])
-    add_identifier(stop)
-    stop.add_argument("--keep", action="store_true", help="keep its packets for an hour")
-    stop.set_defaults(run=stop_trace)
-    return made
 
 
 def add_conditions(start: argparse.ArgumentParser) -> None:

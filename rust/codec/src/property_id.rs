@@ -58,6 +58,14 @@ macro_rules! define_ids {
                 }
             }
 
+            /// The name in the standard, in lower case with underscores: `server_keep_alive`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($finder),)+
+                }
+            }
+
             #[inline]
             pub(crate) const fn row(self) -> PropertyRule {
                 match self {

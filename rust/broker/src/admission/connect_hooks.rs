@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mqttcore_codec::ReasonCode;
-use mqttcore_session::{ConnAckFormat, ConnectRequest};
+use mqttcore_session::{ConnAckFormat, ConnectRequest, Message};
 
 use crate::admission::handshake::Handshake;
 use crate::admission::identify::unanswered;
@@ -71,21 +71,7 @@ impl Handshake<'_> {
         let Some(will) = &mut request.will else {
             return Ok(());
         };
-        let decisions = self
-            .ask_hooks(|shard, hooks, reply| {
-                let is_asked = shard.has_will_hook(will.message.topic_name());
-                if is_asked {
-                    let batch = PublishBatch {
-                        login: Arc::clone(login),
-                        messages: vec![will.message.clone()],
-                        limits: Arc::clone(&shard.config().limits),
-                    };
-                    hooks.will(batch, reply);
-                }
-                is_asked
-            })
-            .await?;
-        let decision = match decisions {
+        let decision = match self.decide_will(&will.message, login).await? {
             HookAnswer::NotAsked => return Ok(()),
             HookAnswer::Decided(decisions) => decisions.into_iter().next(),
             HookAnswer::Missing => None,
@@ -113,6 +99,27 @@ impl Handshake<'_> {
                 Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE))
             }
         }
+    }
+
+    /// Asks the `will` hooks about one message.
+    async fn decide_will(
+        &mut self,
+        will: &Message,
+        login: &Arc<Login>,
+    ) -> Result<HookAnswer<Vec<PublishDecision>>, RejectReason> {
+        self.ask_hooks(|shard, hooks, reply| {
+            let is_asked = shard.has_will_hook(will.topic_name());
+            if is_asked {
+                let batch = PublishBatch {
+                    login: Arc::clone(login),
+                    messages: vec![will.clone()],
+                    limits: Arc::clone(&shard.config().limits),
+                };
+                hooks.will(batch, reply);
+            }
+            is_asked
+        })
+        .await
     }
 
     /// Asks the hooks; `ask` returns false if none wants to be asked. If a reload replaces the plugins before they

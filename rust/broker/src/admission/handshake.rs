@@ -198,10 +198,7 @@ impl Handshake<'_> {
         let mut request = self.receive_connect().await?;
         let is_certified = self.name_by_identity(&mut request)?;
         let login = Arc::new(self.login(&mut request, is_certified));
-        if let Some(connect) = self.traced_connect.take() {
-            self.shard
-                .trace_login(&login, TraceDirection::In, connect.as_bytes());
-        }
+        self.trace_connect(&login);
         if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
             return Err(banned.into());
         }
@@ -234,6 +231,14 @@ impl Handshake<'_> {
             greeting,
             asked_at,
         }))
+    }
+
+    /// Adds CONNECT to the traces of its client.
+    fn trace_connect(&mut self, login: &Arc<Login>) {
+        if let Some(connect) = self.traced_connect.take() {
+            let bytes = connect.as_bytes();
+            self.shard.trace_login(login, TraceDirection::In, bytes);
+        }
     }
 
     /// Reads until CONNECT is complete; later bytes stay in the buffer.

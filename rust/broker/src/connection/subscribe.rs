@@ -11,6 +11,7 @@ use crate::clients::retained::Replay;
 use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, EventKind};
 use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
+use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::{renewal, subscribe_hooks};
 use crate::routing::session_records;
 use crate::sessions::lifecycle::confirm;
@@ -39,32 +40,8 @@ pub(crate) fn subscribe(
     let (shard, client) = (Rc::clone(shard), Rc::clone(client));
     let asked_at = shard.engine.invalidations.count();
     Some(Box::pin(async move {
-        for index in open {
-            let entry = &mut request.entries[index];
-            let filter = entry.filter.filter();
-            if client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter)) {
-                continue;
-            }
-            if let Err(refusal) = ask(&shard, &client, question(entry)).await? {
-                refuse_entry(&shard, &client, entry, refusal, &mut why);
-            }
-        }
-        for (index, refusal) in subscribe_hooks::ask(&shard, &client, &mut request).await {
-            refuse_entry(
-                &shard,
-                &client,
-                &mut request.entries[index],
-                refusal,
-                &mut why,
-            );
-        }
-        // The grant may have changed meanwhile.
-        let is_lost = |entry: &&mut SubscribeEntry| {
-            entry.refused.is_none() && is_lost(&shard, &client, entry.filter.filter())
-        };
-        for entry in request.entries.iter_mut().filter(is_lost) {
-            refuse_entry(&shard, &client, entry, denial(), &mut why);
-        }
+        ask_plugins(&shard, &client, &mut request, &open, &mut why).await?;
+        refuse_lost(&shard, &client, &mut request, &mut why);
         complete_subscribe(&shard, &client, request, why);
         confirm(&shard, &client);
         if shard.engine.is_outdated(asked_at, &client) {
@@ -72,6 +49,46 @@ pub(crate) fn subscribe(
         }
         Ok(())
     }))
+}
+
+/// Rejects the entries that a plugin denies: the `authorize` hooks decide about those of `open`, the `subscribe` hooks
+/// about all that are left.
+async fn ask_plugins(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: &mut SubscribeRequest,
+    open: &[usize],
+    why: &mut Details,
+) -> Result<(), DisconnectCause> {
+    for &index in open {
+        let entry = &mut request.entries[index];
+        let filter = entry.filter.filter();
+        if client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter)) {
+            continue;
+        }
+        if let Err(refusal) = ask(shard, client, question(entry)).await? {
+            refuse_entry(shard, client, entry, refusal, why);
+        }
+    }
+    for (index, refusal) in subscribe_hooks::ask(shard, client, request).await {
+        refuse_entry(shard, client, &mut request.entries[index], refusal, why);
+    }
+    Ok(())
+}
+
+/// Rejects the entries that a grant which changed meanwhile does not allow.
+fn refuse_lost(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: &mut SubscribeRequest,
+    why: &mut Details,
+) {
+    let is_lost = |entry: &&mut SubscribeEntry| {
+        entry.refused.is_none() && is_lost(shard, client, entry.filter.filter())
+    };
+    for entry in request.entries.iter_mut().filter(is_lost) {
+        refuse_entry(shard, client, entry, denial(), why);
+    }
 }
 
 fn question(entry: &SubscribeEntry) -> AuthorizeArgs<'_> {
@@ -130,7 +147,7 @@ fn refuse_entry(
     why.reason_string = why.reason_string.take().or(refusal.text);
 }
 
-/// One commit for the packet, then SUBACK, then the retained messages (decision 14).
+/// One commit for the packet, then SUBACK, then the retained messages (docs/decisions.md, 14).
 fn complete_subscribe(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

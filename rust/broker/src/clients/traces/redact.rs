@@ -90,29 +90,41 @@ pub(crate) fn redacted(
     version: ProtocolVersion,
     part: TracedPayload,
 ) -> Option<(Vec<u8>, usize)> {
-    let mut out = Vec::new();
     let payload_bytes = match packet {
         Packet::Publish(publish) => publish.payload.len(),
         Packet::Connect(Connect { will, .. }) => will.map_or(0, |will| will.payload.len()),
         _ => 0,
     };
-    let encoded = match packet {
-        Packet::Publish(publish) if part.of(publish.payload).len() < payload_bytes => {
-            let payload = part.of(publish.payload);
+    let mut out = Vec::new();
+    encode_public(source, packet, version, part, &mut out).ok()?;
+    mask_tokens(&mut out, version);
+    Some((out, payload_bytes))
+}
+
+/// Writes the packet with a part of its payload, and with replaced passwords and authentication data.
+fn encode_public(
+    source: &[u8],
+    packet: &Packet<'_>,
+    version: ProtocolVersion,
+    part: TracedPayload,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    match packet {
+        Packet::Publish(publish) if part.of(publish.payload).len() < publish.payload.len() => {
             let publish = Publish {
-                payload,
+                payload: part.of(publish.payload),
                 ..*publish
             };
-            encode(&Packet::Publish(publish), version, &mut out)
+            encode(&Packet::Publish(publish), version, out)
         }
-        Packet::Connect(connect) => encode_connect(connect, part, &mut out),
+        Packet::Connect(connect) => encode_connect(connect, part, out),
         Packet::ConnAck(connack) if has_secret(connack.properties) => {
             let properties = without_secret(connack.properties);
             let connack = ConnAck {
                 properties: properties.as_properties(),
                 ..*connack
             };
-            encode(&Packet::ConnAck(connack), version, &mut out)
+            encode(&Packet::ConnAck(connack), version, out)
         }
         Packet::Auth(auth) if has_secret(auth.properties) => {
             let properties = without_secret(auth.properties);
@@ -120,16 +132,13 @@ pub(crate) fn redacted(
                 properties: properties.as_properties(),
                 ..*auth
             };
-            encode(&Packet::Auth(auth), version, &mut out)
+            encode(&Packet::Auth(auth), version, out)
         }
         _ => {
             out.extend_from_slice(source);
             Ok(())
         }
-    };
-    encoded.ok()?;
-    mask_tokens(&mut out, version);
-    Some((out, payload_bytes))
+    }
 }
 
 fn encode_connect(

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use mqttcore_codec::{Packet, decode};
-use mqttcore_session::{PublishRequest, Request};
+use mqttcore_session::{PublishRequest, Request, Violation};
 
 use super::Connection;
+use crate::clients::traces::TraceSet;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::held_publishes::publish;
 use crate::connection::input::ReadBatch;
@@ -57,11 +58,7 @@ impl Connection {
             return Ok(false);
         };
         if !self.shard.is_loaded() && may_route(&packet) {
-            let over = loading::loaded(Rc::clone(&self.shard));
-            self.pause = Some(Box::pin(async {
-                over.await;
-                Ok(())
-            }));
+            self.pause_until_loaded();
             return Ok(true);
         }
         if !matches!(packet, Packet::Publish(_)) {
@@ -82,17 +79,37 @@ impl Connection {
             .handle_packet(self.shard.now(), packet);
         let traces = self.client.traces(&self.shard, &self.link);
         if !traces.is_empty() {
-            let topic = match &request {
-                Ok(Request::Publish(request)) => Some(request.topic()),
-                _ => None,
-            };
-            let bytes = source.get(..len).unwrap_or_default();
-            let who = (&*self.client, &*self.link);
-            self.shard.trace_received(traces, who, bytes, topic);
+            self.trace_received(traces, source.get(..len).unwrap_or_default(), &request);
         }
         let request = request.map_err(DisconnectCause::Violation)?;
         self.handle_request(request, batch, frame)?;
         Ok(true)
+    }
+
+    /// Handles no packets until all sessions are loaded.
+    #[cold]
+    fn pause_until_loaded(&mut self) {
+        let over = loading::loaded(Rc::clone(&self.shard));
+        self.pause = Some(Box::pin(async {
+            over.await;
+            Ok(())
+        }));
+    }
+
+    /// Adds a packet to the traces of `set`.
+    #[cold]
+    fn trace_received(
+        &self,
+        set: TraceSet,
+        bytes: &[u8],
+        request: &Result<Request<'_>, Violation>,
+    ) {
+        let topic = match request {
+            Ok(Request::Publish(request)) => Some(request.topic()),
+            _ => None,
+        };
+        let who = (&*self.client, &*self.link);
+        self.shard.trace_received(set, who, bytes, topic);
     }
 
     /// Asks the plugins about the publishes that wait for them; the client is not read meanwhile.

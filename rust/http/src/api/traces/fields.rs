@@ -4,7 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mqttcore_broker::TracedPacket;
 use mqttcore_codec::{
-    Ack, Connect, Limits, Packet, Properties, Property, Publish, ReasonCode, Subscribe, decode,
+    Connect, Limits, Packet, PacketId, Properties, Property, Publish, ReasonCode, Subscribe,
+    Unsubscribe, decode,
 };
 use serde_json::{Map, Value, json};
 
@@ -12,68 +13,35 @@ use serde_json::{Map, Value, json};
 pub(super) type Fields = Map<String, Value>;
 
 /// The type of a packet and its fields; `None` for an event.
-pub(super) fn fields_of(traced: &TracedPacket) -> Option<(&'static str, Fields)> {
+pub(super) fn fields_of(traced: &TracedPacket) -> Option<(String, Fields)> {
     let decoded = decode(&traced.packet, traced.version, &Limits::MAX);
     let (packet, _) = decoded.ok()??;
     let mut fields = Fields::new();
     let mut put = |name: &str, value: Value| {
         fields.insert(name.into(), value);
     };
-    let name = match &packet {
-        Packet::Connect(connect) => {
-            of_connect(connect, traced, &mut put);
-            "CONNECT"
-        }
+    match &packet {
+        Packet::Connect(connect) => of_connect(connect, traced, &mut put),
         Packet::ConnAck(connack) => {
             put("session_present", connack.session_present.into());
-            put_reason(connack.reason, &mut put);
-            put_properties("properties", connack.properties, &mut put);
-            "CONNACK"
+            of_reason(connack.reason, connack.properties, &mut put);
         }
-        Packet::Publish(publish) => {
-            of_publish(publish, traced, &mut put);
-            "PUBLISH"
+        Packet::Publish(publish) => of_publish(publish, traced, &mut put),
+        Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+            put("packet_id", ack.packet_id.get().into());
+            of_reason(ack.reason, ack.properties, &mut put);
         }
-        Packet::PubAck(ack) => of_ack("PUBACK", ack, &mut put),
-        Packet::PubRec(ack) => of_ack("PUBREC", ack, &mut put),
-        Packet::PubRel(ack) => of_ack("PUBREL", ack, &mut put),
-        Packet::PubComp(ack) => of_ack("PUBCOMP", ack, &mut put),
-        Packet::Subscribe(subscribe) => {
-            of_subscribe(subscribe, &mut put);
-            "SUBSCRIBE"
-        }
-        Packet::SubAck(suback) => {
-            put("packet_id", suback.packet_id.get().into());
-            put("reasons", reasons(&suback.reasons));
-            put_properties("properties", suback.properties, &mut put);
-            "SUBACK"
-        }
-        Packet::Unsubscribe(unsubscribe) => {
-            put("packet_id", unsubscribe.packet_id.get().into());
-            let filters = unsubscribe.filters.iter().map(|filter| filter.as_str());
-            put("filters", filters.collect());
-            put_properties("properties", unsubscribe.properties, &mut put);
-            "UNSUBSCRIBE"
-        }
-        Packet::UnsubAck(unsuback) => {
-            put("packet_id", unsuback.packet_id.get().into());
-            put("reasons", reasons(&unsuback.reasons));
-            put_properties("properties", unsuback.properties, &mut put);
-            "UNSUBACK"
-        }
-        Packet::PingReq => "PINGREQ",
-        Packet::PingResp => "PINGRESP",
+        Packet::Subscribe(subscribe) => of_subscribe(subscribe, &mut put),
+        Packet::SubAck(ack) => of_reasons(ack.packet_id, &ack.reasons, ack.properties, &mut put),
+        Packet::Unsubscribe(unsubscribe) => of_unsubscribe(unsubscribe, &mut put),
+        Packet::UnsubAck(ack) => of_reasons(ack.packet_id, &ack.reasons, ack.properties, &mut put),
+        Packet::PingReq | Packet::PingResp => {}
         Packet::Disconnect(disconnect) => {
-            put_reason(disconnect.reason, &mut put);
-            put_properties("properties", disconnect.properties, &mut put);
-            "DISCONNECT"
+            of_reason(disconnect.reason, disconnect.properties, &mut put);
         }
-        Packet::Auth(auth) => {
-            put_reason(auth.reason, &mut put);
-            put_properties("properties", auth.properties, &mut put);
-            "AUTH"
-        }
-    };
+        Packet::Auth(auth) => of_reason(auth.reason, auth.properties, &mut put),
+    }
+    let name = format!("{:?}", packet.packet_type()).to_uppercase();
     Some((name, fields))
 }
 
@@ -114,13 +82,6 @@ fn of_publish(publish: &Publish<'_>, traced: &TracedPacket, put: &mut impl FnMut
     put_properties("properties", publish.properties, put);
 }
 
-fn of_ack(name: &'static str, ack: &Ack<'_>, put: &mut impl FnMut(&str, Value)) -> &'static str {
-    put("packet_id", ack.packet_id.get().into());
-    put_reason(ack.reason, put);
-    put_properties("properties", ack.properties, put);
-    name
-}
-
 fn of_subscribe(subscribe: &Subscribe<'_>, put: &mut impl FnMut(&str, Value)) {
     put("packet_id", subscribe.packet_id.get().into());
     let filters = subscribe.filters.iter().map(|(filter, options)| {
@@ -134,6 +95,13 @@ fn of_subscribe(subscribe: &Subscribe<'_>, put: &mut impl FnMut(&str, Value)) {
     });
     put("filters", filters.collect());
     put_properties("properties", subscribe.properties, put);
+}
+
+fn of_unsubscribe(unsubscribe: &Unsubscribe<'_>, put: &mut impl FnMut(&str, Value)) {
+    put("packet_id", unsubscribe.packet_id.get().into());
+    let filters = unsubscribe.filters.iter().map(|filter| filter.as_str());
+    put("filters", filters.collect());
+    put_properties("properties", unsubscribe.properties, put);
 }
 
 /// The part of a payload that the trace has: as text if it is UTF-8, else in base64.
@@ -163,12 +131,21 @@ fn reason_text(reason: ReasonCode) -> Value {
     format!("0x{:02X} {}", reason.value(), reason.name()).into()
 }
 
-fn put_reason(reason: ReasonCode, put: &mut impl FnMut(&str, Value)) {
-    put("reason", reason_text(reason));
+fn of_reasons(
+    packet_id: PacketId,
+    reasons: &[ReasonCode],
+    properties: Properties<'_>,
+    put: &mut impl FnMut(&str, Value),
+) {
+    put("packet_id", packet_id.get().into());
+    let reasons = reasons.iter().map(|reason| reason_text(*reason));
+    put("reasons", reasons.collect());
+    put_properties("properties", properties, put);
 }
 
-fn reasons(reasons: &[ReasonCode]) -> Value {
-    reasons.iter().map(|reason| reason_text(*reason)).collect()
+fn of_reason(reason: ReasonCode, properties: Properties<'_>, put: &mut impl FnMut(&str, Value)) {
+    put("reason", reason_text(reason));
+    put_properties("properties", properties, put);
 }
 
 /// Properties by name; several user properties or subscription identifiers become a list.
@@ -178,7 +155,7 @@ fn put_properties(name: &str, properties: Properties<'_>, put: &mut impl FnMut(&
     }
     let mut all = Fields::new();
     for property in properties {
-        let (name, value) = property_of(property);
+        let (name, value) = (name_of(property), value_of(property));
         let is_list = matches!(
             property,
             Property::UserProperty(..) | Property::SubscriptionIdentifier(_)
@@ -192,47 +169,43 @@ fn put_properties(name: &str, properties: Properties<'_>, put: &mut impl FnMut(&
     put(name, all.into());
 }
 
-fn property_of(property: Property<'_>) -> (&'static str, Value) {
+fn name_of(property: Property<'_>) -> &'static str {
     match property {
-        Property::PayloadFormatIndicator(flag) => ("payload_format_indicator", flag.into()),
-        Property::MessageExpiryInterval(value) => ("message_expiry_interval", value.into()),
-        Property::ContentType(text) => ("content_type", text.as_str().into()),
-        Property::ResponseTopic(text) => ("response_topic", text.as_str().into()),
-        Property::CorrelationData(bytes) => {
-            ("correlation_data_base64", STANDARD.encode(bytes).into())
+        Property::CorrelationData(_) => "correlation_data_base64",
+        Property::SubscriptionIdentifier(_) => "subscription_identifiers",
+        Property::UserProperty(..) => "user_properties",
+        property => property.id().name(),
+    }
+}
+
+fn value_of(property: Property<'_>) -> Value {
+    match property {
+        Property::PayloadFormatIndicator(flag)
+        | Property::RequestProblemInformation(flag)
+        | Property::RequestResponseInformation(flag)
+        | Property::RetainAvailable(flag)
+        | Property::WildcardSubscriptionAvailable(flag)
+        | Property::SubscriptionIdentifierAvailable(flag)
+        | Property::SharedSubscriptionAvailable(flag) => flag.into(),
+        Property::MessageExpiryInterval(value)
+        | Property::SessionExpiryInterval(value)
+        | Property::WillDelayInterval(value) => value.into(),
+        Property::ServerKeepAlive(value) | Property::TopicAliasMaximum(value) => value.into(),
+        Property::ReceiveMaximum(value) | Property::TopicAlias(value) => value.get().into(),
+        Property::SubscriptionIdentifier(value) | Property::MaximumPacketSize(value) => {
+            value.get().into()
         }
-        Property::SubscriptionIdentifier(id) => ("subscription_identifiers", id.get().into()),
-        Property::SessionExpiryInterval(value) => ("session_expiry_interval", value.into()),
-        Property::AssignedClientIdentifier(text) => {
-            ("assigned_client_identifier", text.as_str().into())
-        }
-        Property::ServerKeepAlive(value) => ("server_keep_alive", value.into()),
-        Property::AuthenticationMethod(text) => ("authentication_method", text.as_str().into()),
-        Property::AuthenticationData(_) => ("authentication_data", "***".into()),
-        Property::RequestProblemInformation(flag) => ("request_problem_information", flag.into()),
-        Property::WillDelayInterval(value) => ("will_delay_interval", value.into()),
-        Property::RequestResponseInformation(flag) => ("request_response_information", flag.into()),
-        Property::ResponseInformation(text) => ("response_information", text.as_str().into()),
-        Property::ServerReference(text) => ("server_reference", text.as_str().into()),
-        Property::ReasonString(text) => ("reason_string", text.as_str().into()),
-        Property::ReceiveMaximum(value) => ("receive_maximum", value.get().into()),
-        Property::TopicAliasMaximum(value) => ("topic_alias_maximum", value.into()),
-        Property::TopicAlias(value) => ("topic_alias", value.get().into()),
-        Property::MaximumQoS(qos) => ("maximum_qos", (qos as u8).into()),
-        Property::RetainAvailable(flag) => ("retain_available", flag.into()),
-        Property::UserProperty(name, value) => {
-            ("user_properties", json!([name.as_str(), value.as_str()]))
-        }
-        Property::MaximumPacketSize(value) => ("maximum_packet_size", value.get().into()),
-        Property::WildcardSubscriptionAvailable(flag) => {
-            ("wildcard_subscription_available", flag.into())
-        }
-        Property::SubscriptionIdentifierAvailable(flag) => {
-            ("subscription_identifier_available", flag.into())
-        }
-        Property::SharedSubscriptionAvailable(flag) => {
-            ("shared_subscription_available", flag.into())
-        }
+        Property::MaximumQoS(qos) => (qos as u8).into(),
+        Property::ContentType(text)
+        | Property::ResponseTopic(text)
+        | Property::AssignedClientIdentifier(text)
+        | Property::AuthenticationMethod(text)
+        | Property::ResponseInformation(text)
+        | Property::ServerReference(text)
+        | Property::ReasonString(text) => text.as_str().into(),
+        Property::CorrelationData(bytes) => STANDARD.encode(bytes).into(),
+        Property::AuthenticationData(_) => "***".into(),
+        Property::UserProperty(name, value) => json!([name.as_str(), value.as_str()]),
     }
 }
 

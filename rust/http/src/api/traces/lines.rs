@@ -23,7 +23,7 @@ struct Line<'a> {
     port: Option<u16>,
     version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    packet: Option<&'static str>,
+    packet: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ impl<'a> Line<'a> {
         if let Some((ip, port)) = self.ip.as_ref().zip(self.port) {
             let _ = write!(line, " {ip}:{port}");
         }
-        if let Some((packet, bytes)) = self.packet.zip(self.bytes) {
+        if let Some((packet, bytes)) = self.packet.as_ref().zip(self.bytes) {
             let _ = write!(line, " {packet} {bytes} B");
         }
         for (name, value) in self.fields.iter().flatten() {
