@@ -49,6 +49,13 @@ struct GrantFields<'py> {
     expires_at: Option<Bound<'py, PyAny>>,
 }
 
+/// The value that `word` stands for; `what` names the field in the error.
+fn value_of<T: Copy>(what: &str, word: &str, values: &[(&str, T)]) -> PyResult<T> {
+    let found = values.iter().find(|(name, _)| *name == word);
+    let found = found.map(|(_, value)| *value);
+    found.ok_or_else(|| PyValueError::new_err(format!("unknown {what} {word:?}")))
+}
+
 /// One of the words of `mqttcore.plugin.answers.AccessWord`.
 struct AccessWord(Access);
 
@@ -56,14 +63,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AccessWord {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "read" => Ok(Self(Access::Read)),
-            "write" => Ok(Self(Access::Write)),
-            "readwrite" => Ok(Self(Access::ReadWrite)),
-            "deny" => Ok(Self(Access::Deny)),
-            _ => Err(PyValueError::new_err(format!("unknown access {word:?}"))),
-        }
+        let values = [
+            ("read", Access::Read),
+            ("write", Access::Write),
+            ("readwrite", Access::ReadWrite),
+            ("deny", Access::Deny),
+        ];
+        value_of("access", object.extract()?, &values).map(Self)
     }
 }
 
@@ -75,15 +81,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DurabilityWord {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "memory" => Ok(Self(Durability::Memory)),
-            "os" => Ok(Self(Durability::Os)),
-            "fsync" => Ok(Self(Durability::Fsync)),
-            _ => Err(PyValueError::new_err(format!(
-                "unknown durability {word:?}"
-            ))),
-        }
+        let values = [
+            ("memory", Durability::Memory),
+            ("os", Durability::Os),
+            ("fsync", Durability::Fsync),
+        ];
+        value_of("durability", object.extract()?, &values).map(Self)
     }
 }
 
@@ -95,14 +98,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for FullQueuePolicyWord {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let word: String = object.extract()?;
-        match word.as_str() {
-            "drop" => Ok(Self(FullQueuePolicy::Drop)),
-            "refuse" => Ok(Self(FullQueuePolicy::Refuse)),
-            _ => Err(PyValueError::new_err(format!(
-                "unknown queue_policy {word:?}"
-            ))),
-        }
+        let values = [
+            ("drop", FullQueuePolicy::Drop),
+            ("refuse", FullQueuePolicy::Refuse),
+        ];
+        value_of("queue_policy", object.extract()?, &values).map(Self)
     }
 }
 
@@ -120,12 +120,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SessionTerms {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let fields: SessionPolicyFields = object.extract()?;
-        let takeover = match fields.takeover.as_str() {
-            "same_user" => Takeover::SameUser,
-            "anyone" => Takeover::Anyone,
-            "never" => Takeover::Never,
-            other => return Err(PyValueError::new_err(format!("unknown takeover {other:?}"))),
-        };
+        let takeovers = [
+            ("same_user", Takeover::SameUser),
+            ("anyone", Takeover::Anyone),
+            ("never", Takeover::Never),
+        ];
+        let takeover = value_of("takeover", &fields.takeover, &takeovers)?;
         let expiry_max = fields.expiry_max_s.map(Duration::try_from_secs_f64);
         Ok(Self {
             policy: SessionPolicy {

@@ -95,7 +95,7 @@ pub(crate) struct Replay {
     pub(crate) filter: TopicFilter,
     pub(crate) qos: QoS,
     pub(crate) id: Option<NonZeroU32>,
-    /// The token of SUBACK: the messages are sent after it is confirmed (decision 14).
+    /// The token of SUBACK: the messages are sent after it is confirmed (docs/decisions.md, 14).
     pub(crate) suback: AckToken,
     pub(crate) walk: ReplayPosition,
     /// Messages that the last step of the walk found.
@@ -127,7 +127,7 @@ impl Replay {
     }
 
     /// Whether `other` is a replay of the same subscription.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+    fn is_same_as(&self, other: &Self) -> bool {
         self.filter == other.filter
     }
 }

@@ -202,7 +202,7 @@ fn drop_cause(
 }
 
 /// Does what the session says of its messages: those that it dropped, and what the store must be told.
-pub(crate) fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {
         let event = client.session.borrow_mut().poll_message_event();
         match event {

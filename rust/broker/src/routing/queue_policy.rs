@@ -19,7 +19,7 @@ use crate::shard::Shard;
 
 impl Config {
     /// The policy of a message on `topic`, of a publisher whose grant or listener says `publisher`.
-    pub(crate) fn queue_policy_on(
+    fn queue_policy_on(
         &self,
         topic: TopicName<'_>,
         publisher: Option<FullQueuePolicy>,

@@ -49,7 +49,7 @@ impl TokenBucket {
     }
 
     /// Takes `count` tokens, even if fewer are available.
-    pub(crate) fn spend_many(&mut self, rate: Rate, count: u32, now: Instant) {
+    fn spend_many(&mut self, rate: Rate, count: u32, now: Instant) {
         let spent = self.spent_until.map_or(now, |until| until.max(now));
         self.spent_until = Some(spent + rate.per_token * count);
     }

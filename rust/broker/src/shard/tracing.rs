@@ -67,7 +67,7 @@ impl Shard {
     }
 
     /// The active traces that record packets of `subject`.
-    pub(crate) fn traces_of(&self, subject: &TraceSubject<'_>) -> TraceSet {
+    fn traces_of(&self, subject: &TraceSubject<'_>) -> TraceSet {
         let mut active = self.active_traces.borrow_mut();
         if active.version != self.engine.traces.version() {
             (active.version, active.traces) = self.engine.traces.active();
@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Adds a packet to the traces of `set`.
-    pub(crate) fn trace_frame(
+    fn trace_frame(
         &self,
         set: TraceSet,
         subject: TraceSubject<'_>,
@@ -112,7 +112,7 @@ impl Shard {
     }
 
     /// Adds what happened in the broker to the traces of `set`.
-    pub(crate) fn trace_note(
+    fn trace_note(
         &self,
         set: TraceSet,
         subject: TraceSubject<'_>,
