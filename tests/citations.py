@@ -1,7 +1,8 @@
 """Checks that what comments and pages cite exists: `python -m tests.citations`.
 
-Rows of `docs/abuse.md` (`abuse D16`), numbers of `docs/decisions.md` (`decision 16`,
-`engine decision 8`), and ADRs (`ADR 0011`, `docs/adr/0011-...`). Part of `make check`.
+Rows of `docs/abuse.md` (`abuse D16`), numbers of `docs/decisions.md` (`docs/decisions.md, 16`,
+`docs/decisions.md, engine 8`; pages may say `decision 16`), and ADRs (`ADR 0011`,
+`docs/adr/0011-...`). Part of `make check`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SUFFIXES = {".md", ".py", ".pyi", ".rs", ".toml"}
 CITATION = re.compile(
-    r"abuse (?P<abuse>[A-Z]\d\d)|engine decision (?P<engine>\d+)|\bdecision (?P<decision>\d+)"
+    r"abuse (?P<abuse>[A-Z]\d\d)"
+    r"|docs/decisions\.md, (?:engine (?P<engine>\d+)|(?P<decision>\d+))|\bdecision (?P<bare>\d+)"
     r"|(?:ADR |adr/)(?P<adr>\d{4})(?P<name>-[a-z0-9-]+\.md)?"
 )
 
@@ -35,6 +37,7 @@ def known() -> dict[str, set[str]]:
         "abuse": numbered((ROOT / "docs/abuse.md").read_text(), r"\| ([A-Z]\d\d) "),
         "decision": numbered(decisions),
         "engine": numbered(engine),
+        "bare": numbered(decisions),
         "adr": {name[:4] for name in records},
         "name": {name[4:] for name in records},
     }
@@ -62,6 +65,8 @@ def missing() -> Iterator[str]:
         if path.suffix not in SUFFIXES or not path.is_file():
             continue
         for number, text, kind, key in citations(path):
+            if kind == "bare" and path.suffix != ".md" and name != "tests/citations.py":
+                yield f"{name}:{number}: {text!r} lacks the path: docs/decisions.md, {key}"
             if key not in there[kind]:
                 yield f"{name}:{number}: {text!r} is not in docs/"
 

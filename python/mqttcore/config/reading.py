@@ -154,7 +154,7 @@ def data_folder(text: str, place: Place, faults: Faults) -> str:
 
 
 def built_in_profile() -> Entry:
-    """What stands in for a file: loopback, anonymous, in memory (decision 26)."""
+    """What stands in for a file: loopback, anonymous, in memory (docs/decisions.md, 26)."""
     place = Place("built-in profile")
     listener = {"address": BUILT_IN_ADDRESS, "anonymous": True}
     return entry_of({"listeners": [listener]}, place)

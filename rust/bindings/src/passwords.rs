@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::error::CoreError;
 
-/// Cost of new hashes (decision 29): 19 MiB, two passes, one lane.
+/// Cost of new hashes (docs/decisions.md, 29): 19 MiB, two passes, one lane.
 const ARGON2_MEMORY_KIB: u32 = 19 * 1024;
 const ARGON2_PASSES: u32 = 2;
 const ARGON2_LANES: u32 = 1;

@@ -1,7 +1,7 @@
 //! The HTTP endpoint: health, metrics and streams, by HTTP/1.1 on Unix sockets and on TCP.
 //!
-//! It runs on its own thread, which exists only if `[http]` or streams are configured (decision 21), so that HTTP
-//! clients take no time from MQTT clients. The Unix sockets are accessible to the broker's user and root. On TCP
+//! It runs on its own thread, which exists only if `[http]` or streams are configured (docs/decisions.md, 21), so that
+//! HTTP clients take no time from MQTT clients. The Unix sockets are accessible to the broker's user and root. On TCP
 //! health is open to all, metrics are as configured, and the rest needs the token.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

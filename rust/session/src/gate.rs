@@ -7,7 +7,7 @@ use crate::control::Control;
 /// The number of an acknowledgement in its session's acknowledgement gate.
 ///
 /// Tokens grow by one. The store does not know tokens and the session does not know log positions: the broker's
-/// acknowledgement queue maps tokens to tickets (decision 2).
+/// acknowledgement queue maps tokens to tickets (docs/decisions.md, 2).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckToken(u64);
 

@@ -40,7 +40,7 @@ pub struct Terms {
     pub authentication_data: Option<Secret>,
     /// Reason string and user properties for CONNACK.
     pub details: Details,
-    /// The session is stored on disk: its acknowledgements wait for [`Session::confirm`] (decision 2), and
+    /// The session is stored on disk: its acknowledgements wait for [`Session::confirm`] (docs/decisions.md, 2), and
     /// [`SessionEvent::Record`](crate::SessionEvent::Record) says what to write.
     pub durable: bool,
     /// This CONNECT changes stored state, such as a will or a session that ends. CONNACK then waits for

@@ -20,7 +20,8 @@ impl Session {
     ///
     /// Call it once for each [`Request::Publish`], in their order [MQTT-4.6.0-2, -3]; QoS 0 gets no acknowledgement.
     /// The acknowledgement is sent once the token is confirmed. A v5 client gets `reason`; a 3.x client always gets a
-    /// success (decision 22). After an error a v5 client may use a QoS 2 identifier again at once [MQTT-4.3.3-9].
+    /// success (docs/decisions.md, 22). After an error a v5 client may use a QoS 2 identifier again at once
+    /// [MQTT-4.3.3-9].
     pub fn accept_publish(
         &mut self,
         packet_id: PacketId,

@@ -21,11 +21,11 @@
 //! # Held acknowledgements
 //!
 //! An [`AckToken`] holds back an acknowledgement until the engine has confirmed that its record is safe
-//! (decision 2). PUBACK and PUBREC wait for the token of [`Session::accept_publish`] in every session, since a durable
-//! session may receive the message. If nothing has to be written, confirm the token at once. Other packets wait in
-//! durable sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL, PUBCOMP and QoS
-//! 2 PUBLISH for the token in [`SessionEvent::Record`]. Tokens are confirmed in order: [`Session::confirm`] confirms
-//! every token up to the given one. So poll events, and queue their tokens, before you take the next token.
+//! (docs/decisions.md, 2). PUBACK and PUBREC wait for the token of [`Session::accept_publish`] in every session, since
+//! a durable session may receive the message. If nothing has to be written, confirm the token at once. Other packets
+//! wait in durable sessions only: CONNACK, SUBACK and UNSUBACK for the token that their call returned; PUBREL, PUBCOMP
+//! and QoS 2 PUBLISH for the token in [`SessionEvent::Record`]. Tokens are confirmed in order: [`Session::confirm`]
+//! confirms every token up to the given one. So poll events, and queue their tokens, before you take the next token.
 //!
 //! # What may surprise
 //!
@@ -34,7 +34,7 @@
 //! * Drop a PUBLISH that the session returned and the engine had not accepted when the connection ended. The client
 //!   sends it again, and it is handled as a new message.
 //! * QoS 1 and 2 messages that exceed the send quota wait in the queue, in the order of [`Session::deliver`]; they are
-//!   copied out of the chunk that they arrived in (decision 18).
+//!   copied out of the chunk that they arrived in (docs/decisions.md, 18).
 //! * Topic aliases are used for repeated topics above 32 bytes, if the client accepts aliases: such a PUBLISH cannot
 //!   share bytes with those of other clients.
 //!

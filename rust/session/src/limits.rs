@@ -44,7 +44,8 @@ pub struct ServerLimits {
     pub client_id_bytes: usize,
     /// Refuses client identifiers with `+`, `#`, control or non-characters (abuse C12).
     pub client_id_strict: bool,
-    /// Maximum number of QoS 1 and 2 messages in flight to the client, even if its Receive Maximum is higher; at least 1.
+    /// Maximum number of QoS 1 and 2 messages in flight to the client, even if its Receive Maximum is higher; at least
+    /// 1.
     pub inflight_max: u16,
     /// Maximum bytes of topics, properties and payloads of unacknowledged QoS 1 and 2 publishes. A larger message is
     /// sent alone. 0: no limit.
@@ -84,7 +85,7 @@ pub struct ServerLimits {
     pub payload_format_checked: bool,
 }
 
-/// What happens to a message if the queue is full (decision 20).
+/// What happens to a message if the queue is full (docs/decisions.md, 20).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum QueuePolicy {
     /// The new message is dropped.

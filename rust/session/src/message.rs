@@ -221,7 +221,7 @@ impl Message {
 
     /// Copies the message out of its chunk if it is a small part of it.
     ///
-    /// For queued messages (decision 18). A message that is most of its chunk stays shared.
+    /// For queued messages (docs/decisions.md, 18). A message that is most of its chunk stays shared.
     pub fn release_chunk(&mut self) {
         if self.len() * 2 >= self.bytes.len() {
             return;

@@ -153,7 +153,7 @@ pub struct SubscribeEntry {
     pub filter: SubscriptionFilter,
     /// The options to grant; the engine may lower the QoS.
     pub options: Options,
-    /// How to handle retained messages; never sent for a shared subscription (decision 12).
+    /// How to handle retained messages; never sent for a shared subscription (docs/decisions.md, 12).
     pub retain_handling: RetainHandling,
     /// The session has no such subscription yet.
     pub is_new: bool,

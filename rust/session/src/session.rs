@@ -252,8 +252,8 @@ impl Session {
         self.live.link.open_publishes as usize
     }
 
-    /// Copies the messages in flight out of their chunks (decision 18), for a client that reads too slowly. Queued
-    /// messages have copies already.
+    /// Copies the messages in flight out of their chunks (docs/decisions.md, 18), for a client that reads too slowly.
+    /// Queued messages have copies already.
     pub fn release_chunks(&mut self) {
         if let Some(live) = self.live.get_mut() {
             let backlog = live.backlog.iter_mut();

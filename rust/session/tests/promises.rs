@@ -1,4 +1,4 @@
-//! Nothing leaves before what it promises is safe: decision 2.
+//! Nothing leaves before what it promises is safe (docs/decisions.md, 2).
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -216,8 +216,8 @@ fn sent_exactly_once() -> Wire {
     wire
 }
 
-/// [MQTT-4.3.3-6] PUBREL for the repeat would be faster than the record of the first PUBREC: after a crash the message would
-/// come again behind its own PUBREL.
+/// [MQTT-4.3.3-6] PUBREL for the repeat would be faster than the record of the first PUBREC: after a crash the message
+/// would come again behind its own PUBREL.
 #[test]
 fn a_second_pubrec_is_not_answered_before_the_first_is_safe() {
     let mut wire = sent_exactly_once();

@@ -103,7 +103,7 @@ fn options_and_identifier_are_handed_over() {
     assert_eq!(entry.retain_handling, RetainHandling::DoNotSend);
 }
 
-/// [MQTT-3.3.1-9, -10, -11]; never for shared subscriptions (decision 12).
+/// [MQTT-3.3.1-9, -10, -11]; never for shared subscriptions (docs/decisions.md, 12).
 #[test]
 fn mqtt_3_3_1_10_retained_messages_follow_retain_handling() {
     let mut wire = Wire::connected(CONNECT_5);

@@ -25,7 +25,7 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 /// Pause of the acceptor while the process has no free file descriptor (abuse H05).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens at `address`, so that a second broker on the same port fails (decision 16).
+/// Listens at `address`, so that a second broker on the same port fails (docs/decisions.md, 16).
 ///
 /// # Errors
 ///

@@ -226,8 +226,8 @@ impl Outbox {
         }
     }
 
-    /// Copies queued bytes out of chunks that they would otherwise keep alive (decision 18). New bytes are copied, too,
-    /// until the socket accepts bytes again.
+    /// Copies queued bytes out of chunks that they would otherwise keep alive (docs/decisions.md, 18). New bytes are
+    /// copied, too, until the socket accepts bytes again.
     ///
     /// A span that is most of its chunk stays shared, so that many slow clients hold one copy.
     pub(crate) fn release_chunks(&mut self) {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The availability of every session: connected, and ready for messages; readable from every shard.
 ///
-/// Shared subscriptions use it to skip members that are offline or full (decision 13). One byte a session; only the
-/// session's own shard writes it.
+/// Shared subscriptions use it to skip members that are offline or full (docs/decisions.md, 13). One byte a session;
+/// only the session's own shard writes it.
 pub(crate) struct AvailabilityTable {
     shards: Vec<Vec<AtomicU8>>,
 }

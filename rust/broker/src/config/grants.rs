@@ -108,7 +108,7 @@ impl ListenerCaps {
     }
 }
 
-/// How a session may be kept, resumed and taken over (decision 25).
+/// How a session may be kept, resumed and taken over (docs/decisions.md, 25).
 #[derive(Clone, Copy, Debug)]
 pub struct SessionPolicy {
     /// An existing session may be resumed; if not, it is discarded at CONNECT.
@@ -142,7 +142,7 @@ impl Default for SessionPolicy {
 }
 
 impl Grant {
-    /// The grant of the built-in profile: every topic, and read access to `$SYS` (decision 26).
+    /// The grant of the built-in profile: every topic, and read access to `$SYS` (docs/decisions.md, 26).
     pub fn everything() -> Self {
         Self {
             publish: vec!["#".into()],
@@ -198,8 +198,8 @@ impl CompiledGrant {
         })
     }
 
-    /// The grant of a client whose rights are unknown until it logs in again: it allows no publish, and messages are still
-    /// queued for its session.
+    /// The grant of a client whose rights are unknown until it logs in again: it allows no publish, and messages are
+    /// still queued for its session.
     pub(crate) fn without_publish(&self) -> Self {
         let mut permissions = self.permissions.clone();
         permissions.publish = Box::default();
@@ -396,8 +396,8 @@ impl Permissions {
     }
 
     /// Whether the client may subscribe to `filter`. A filter wider than every allow rule is denied (abuse G06). A
-    /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07). An access list allows
-    /// every filter.
+    /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07). An access list
+    /// allows every filter.
     pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
         self.subscribe_rule(filter).answer()
     }

@@ -29,7 +29,7 @@ use crate::routing::{fill, group, retain};
 use crate::sessions::{lifecycle, paging};
 use crate::shard::Shard;
 
-/// Bytes that one connection reads in a turn before others get theirs (engine decision 8).
+/// Bytes that one connection reads in a turn before others get theirs (docs/decisions.md, engine 8).
 const TURN_BYTES: usize = 64 * 1024;
 /// While the outbox of a client has more bytes, nothing is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;
@@ -245,8 +245,8 @@ impl Connection {
         Ok(Poll::Ready(()))
     }
 
-    /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the read
-    /// buffer is disconnected (abuse H03).
+    /// Counts the partial frame in the memory budget. If memory is short, a client that sends a frame larger than the
+    /// read buffer is disconnected (abuse H03).
     fn count_partial(&mut self) -> Result<(), DisconnectCause> {
         let bytes = self.input.partial_bytes();
         let before = self

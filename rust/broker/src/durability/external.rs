@@ -3,7 +3,7 @@
 //! A shard hands the records of a turn over at its end. What that decides:
 //!
 //! * **QoS 0** waits for nobody: while too much waits for the external log it is dropped, and counted.
-//! * **QoS 1** is delivered at once (decision 19), and acknowledged when the external log has it and the
+//! * **QoS 1** is delivered at once (docs/decisions.md, 19), and acknowledged when the external log has it and the
 //!   store has what it has to keep. A record that it did not take ends the publisher's connection
 //!   without an acknowledgement, so that it sends the message again.
 //! * **QoS 2** goes to the external log first. When that has it, the message is accepted: written to the

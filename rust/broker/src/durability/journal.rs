@@ -3,8 +3,8 @@
 //!
 //! A shard collects the records of a turn and hands them over at the turn's end, before its messages for other shards
 //! leave and before it writes to a socket. The store answers with a ticket; what depends on the records waits for it:
-//! acknowledgements, and the delivery of what was published at QoS 2 (decisions 2 and 19). `config/durability.rs` says how
-//! safe is safe enough.
+//! acknowledgements, and the delivery of what was published at QoS 2 (docs/decisions.md, 2 and 19).
+//! `config/durability.rs` says how safe is safe enough.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

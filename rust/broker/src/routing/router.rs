@@ -1,8 +1,8 @@
 //! The router: matches, records and delivers the messages of one publisher.
 //!
-//! There is one way, [`route`]: messages are matched, recorded, answered and handed to the sessions of this shard and of
-//! others. Messages of one read go together ([`MessageBatch`](crate::routing::batch::MessageBatch)); any other is a batch
-//! of one.
+//! There is one way, [`route`]: messages are matched, recorded, answered and handed to the sessions of this shard and
+//! of others. Messages of one read go together ([`MessageBatch`](crate::routing::batch::MessageBatch)); any other is a
+//! batch of one.
 
 use std::rc::Rc;
 
@@ -20,9 +20,9 @@ use crate::shard::Shard;
 
 /// Hands messages of one publisher to every matching subscriber, in their order.
 ///
-/// What outlives the broker is written first. Then `answer` is called for each message, and the message is delivered. One
-/// that was published at QoS 2 is delivered once its record is safe; others at once, since a repeat does them no harm
-/// (decision 19).
+/// What outlives the broker is written first. Then `answer` is called for each message, and the message is delivered.
+/// One that was published at QoS 2 is delivered once its record is safe; others at once, since a repeat does them no
+/// harm (docs/decisions.md, 19).
 ///
 /// `answer` gets the number of subscribers, or why the message does not go to all of them: with
 /// [`Unroutable::QueueFull`] to some, with others to nobody.
@@ -80,8 +80,8 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
     publication.retaining.lock = None;
 }
 
-/// Whether a message is taken whatever room there is: it was accepted before, or it has changed what is retained, for which
-/// [`check_retained`] has looked, or which makes room.
+/// Whether a message is taken whatever room there is: it was accepted before, or it has changed what is retained, for
+/// which [`check_retained`] has looked, or which makes room.
 fn is_decided(publication: &Publication<'_>) -> bool {
     let outcome = publication.retaining.outcome;
     publication.is_accepted || matches!(outcome, Retention::Kept | Retention::Cleared)
@@ -102,8 +102,8 @@ fn shortage(
     }
 }
 
-/// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are. A
-/// queue that got full after other publishers were asked to wait is filled beyond its limit.
+/// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are.
+/// A queue that got full after other publishers were asked to wait is filled beyond its limit.
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
     if !may_leave_out(shard, publication) {
         return targets.len();
@@ -224,8 +224,8 @@ pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<us
     matched
 }
 
-/// Checks a message before it is retained, which comes before it is matched: one that is refused changes nothing. Where the
-/// disk has no room to retain it, one whose publisher cannot be told reaches those who are here.
+/// Checks a message before it is retained, which comes before it is matched: one that is refused changes nothing. Where
+/// the disk has no room to retain it, one whose publisher cannot be told reaches those who are here.
 ///
 /// # Errors
 ///

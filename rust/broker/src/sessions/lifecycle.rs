@@ -13,7 +13,7 @@ use crate::runtime::log::LogCategory;
 use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
 
-/// Confirms all acknowledgements so far: at once, unless one waits for the store (decision 2) or
+/// Confirms all acknowledgements so far: at once, unless one waits for the store (docs/decisions.md, 2) or
 /// an external log.
 pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     if let Some(journal) = &shard.journal

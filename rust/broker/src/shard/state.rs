@@ -1,6 +1,6 @@
 //! One shard: a single-threaded runtime on its own thread, and everything that lives on it.
 //!
-//! A session lives on the shard that its client identifier hashes to (decision 16), so one thread
+//! A session lives on the shard that its client identifier hashes to (docs/decisions.md, 16), so one thread
 //! handles all events of a client. Shards share the directory, the retained store and their
 //! mailboxes; nothing else.
 
@@ -46,8 +46,8 @@ use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Messages that one connection's publishes may hand to sessions in a turn: about 7 ms of slow receivers, whose state is
-/// not in the caches. One fan-out to more is finished, and what the publisher sent behind it waits (abuse D22).
+/// Messages that one connection's publishes may hand to sessions in a turn: about 7 ms of slow receivers, whose state
+/// is not in the caches. One fan-out to more is finished, and what the publisher sent behind it waits (abuse D22).
 const TURN_DELIVERIES: usize = 8 * 1024;
 
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of

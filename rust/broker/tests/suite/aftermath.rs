@@ -166,7 +166,7 @@ fn a_replay_never_sends_an_old_value_behind_a_new_one() {
             assert!(!renewed.contains(&message.topic), "{}", message.topic);
         }
     }
-    // The replay may still bring the new ones once more, but no old one (decision 14).
+    // The replay may still bring the new ones once more, but no old one (docs/decisions.md, 14).
     reader.send(&Packet::PingReq);
     while let Received::Publish(message) = reader.receive() {
         reader.acknowledge(&message);

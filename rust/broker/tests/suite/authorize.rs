@@ -81,7 +81,7 @@ fn a_denied_publish_of_a_v5_client_is_answered_with_the_plugins_reason() {
     assert_eq!(broker.stats().denied, 1);
 }
 
-/// [MQTT-3.1.1 3.3.5-2] as decision 22 has it.
+/// [MQTT-3.1.1 3.3.5-2] (docs/decisions.md, 22).
 #[test]
 fn a_denied_publish_of_a_3_1_1_client_is_acknowledged_and_dropped() {
     let (broker, questions) = asking();

@@ -160,7 +160,7 @@ fn a_topic_alias_of_the_publisher_is_not_the_subscribers() {
     }
 }
 
-/// [MQTT-3.3.4-3, -4] and decision 12.
+/// [MQTT-3.3.4-3, -4] (docs/decisions.md, 12).
 #[test]
 fn overlapping_subscriptions_get_one_message_with_all_identifiers_and_the_highest_qos() {
     let broker = start(config());

@@ -40,7 +40,7 @@ fn stop_unhindered(broker: Broker) {
     within(DEADLINE, "stop", move || broker.stop(FAR));
 }
 
-/// [MQTT-3.14.4-3] and decision 16: every shard tells its clients.
+/// [MQTT-3.14.4-3]: every shard tells its clients (docs/decisions.md, 16).
 #[test]
 fn every_v5_client_is_told_that_the_broker_stops() {
     let broker = start(config());
