@@ -40,6 +40,7 @@ impl From<TlsError> for ListenerError {
 }
 
 /// The compiled rules of one listener, shared by all of its connections.
+#[derive(Clone)]
 pub(crate) struct ListenerPolicy {
     pub(crate) name: Arc<str>,
     pub(crate) anonymous: Option<Arc<CompiledGrant>>,
@@ -185,8 +186,6 @@ pub(crate) fn carried_over(bound: &[Listener], configured: &[Listener]) -> Vec<O
 /// longer has grants nothing to anonymous clients. The transport of a bound listener does not change: TLS stays, with
 /// the certificates of `current` if `config` names none; which clients may connect may change.
 ///
-/// Longer than other functions: one entry for each field.
-///
 /// # Errors
 ///
 /// As [`listener_policies`].
@@ -197,47 +196,51 @@ pub(crate) fn policies_of(
     config: &Config,
 ) -> Result<Compiled, InvalidListener> {
     let configured = listener_policies(config)?;
-    let policy = |((bound, current), place): ((&Listener, &ListenerPolicy), &Option<usize>)| {
+    let bound = bound.iter().zip(current).zip(places);
+    let policies = bound.map(|((bound, current), place)| {
         let found = place.and_then(|place| configured.policies.get(place));
-        let rules = found.and_then(|policy| policy.websocket.clone());
-        ListenerPolicy {
-            name: found.map_or_else(
-                || bound.name.as_str().into(),
-                |policy| Arc::clone(&policy.name),
-            ),
-            anonymous: found.and_then(|policy| policy.anonymous.clone()),
-            durability: found.and_then(|policy| policy.durability),
-            protocol_versions: found.map_or_else(
-                || bound.protocol_versions.as_slice().into(),
-                |policy| policy.protocol_versions.clone(),
-            ),
-            max_connections: found.map_or(bound.max_connections, |policy| policy.max_connections),
-            caps: found.map_or_else(
-                || Arc::new(bound.caps.clone()),
-                |policy| Arc::clone(&policy.caps),
-            ),
-            queue_policy: found.and_then(|policy| policy.queue_policy),
-            mount_point: found.map_or_else(
-                || bound.mount_point.clone(),
-                |policy| policy.mount_point.clone(),
-            ),
-            websocket: bound
-                .websocket
-                .clone()
-                .map(|own| rules.unwrap_or(Arc::new(own))),
-            proxies: found.map_or_else(
-                || bound.proxies.as_slice().into(),
-                |policy| policy.proxies.clone(),
-            ),
-            identity: found.map_or(bound.identity, |policy| policy.identity),
-            tls: current.tls.as_ref().map(|own| {
-                let new = found.and_then(|policy| policy.tls.as_ref());
-                Arc::clone(new.unwrap_or(own))
-            }),
+        match found {
+            Some(policy) => replaced(bound, current, policy),
+            None => removed(bound, current),
         }
-    };
+    });
     Ok(Compiled {
-        policies: bound.iter().zip(current).zip(places).map(policy).collect(),
+        policies: policies.collect(),
         warnings: configured.warnings,
     })
+}
+
+/// The rules `policy` for a bound listener, with its transport.
+fn replaced(bound: &Listener, current: &ListenerPolicy, policy: &ListenerPolicy) -> ListenerPolicy {
+    let websocket = bound.websocket.as_ref().map(|own| {
+        let new = policy.websocket.as_ref();
+        new.map_or_else(|| Arc::new(own.clone()), Arc::clone)
+    });
+    let tls = current.tls.as_ref().map(|own| {
+        let new = policy.tls.as_ref();
+        Arc::clone(new.unwrap_or(own))
+    });
+    ListenerPolicy {
+        websocket,
+        tls,
+        ..policy.clone()
+    }
+}
+
+/// The rules of a bound listener that the configuration no longer has.
+fn removed(bound: &Listener, current: &ListenerPolicy) -> ListenerPolicy {
+    ListenerPolicy {
+        name: bound.name.as_str().into(),
+        anonymous: None,
+        durability: None,
+        protocol_versions: bound.protocol_versions.as_slice().into(),
+        max_connections: bound.max_connections,
+        caps: Arc::new(bound.caps.clone()),
+        queue_policy: None,
+        mount_point: bound.mount_point.clone(),
+        websocket: bound.websocket.clone().map(Arc::new),
+        proxies: bound.proxies.as_slice().into(),
+        identity: bound.identity,
+        tls: current.tls.clone(),
+    }
 }

@@ -79,12 +79,7 @@ impl Shard {
     }
 
     /// Adds a packet to the traces of `set`.
-    fn trace_frame(
-        &self,
-        set: TraceSet,
-        subject: TraceSubject<'_>,
-        frame: TracedFrame<'_>,
-    ) {
+    fn trace_frame(&self, set: TraceSet, subject: TraceSubject<'_>, frame: TracedFrame<'_>) {
         let Ok(Some((packet, _))) = decode(frame.bytes, subject.version, &Limits::MAX) else {
             return;
         };
