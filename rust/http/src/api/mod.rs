@@ -139,6 +139,14 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(traces::routes())
 }
 
+/// Adds the scheme of authentication: a key as bearer token.
+fn add_scheme(document: &mut utoipa::openapi::OpenApi) {
+    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+    let scheme = SecurityScheme::Http(scheme.build());
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme(scope::SCHEME, scheme);
+}
+
 /// Adds a default response to each route: any other status has a problem as its body.
 fn with_problems(mut document: Value) -> Value {
     let schema = json!({"$ref": "#/components/schemas/Problem"});
@@ -161,10 +169,7 @@ impl Api {
         program: Option<Arc<dyn Program>>,
     ) -> Self {
         let (router, mut document) = routes().split_for_parts();
-        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
-        let scheme = SecurityScheme::Http(scheme.build());
-        let components = document.components.get_or_insert_default();
-        components.add_security_scheme(scope::SCHEME, scheme);
+        add_scheme(&mut document);
         let document = with_problems(serde_json::to_value(&document).unwrap_or_default());
         let scopes = Arc::new(RouteScopes::of(&document));
         let state = ApiState {
