@@ -129,7 +129,7 @@ def metrics() -> Iterator[tuple[str, ...]]:
     for name, kind, meaning, values in family.findall(text):
         suffix = {"Counter": "_total", "Info": "_info"}.get(kind, "")
         label = re.match(r'By\("(\w+)"', values)
-        several = re.match(r"Each\(&\[([^]]+)\]", values)
+        several = re.match(r"(?:Each|Durations)\(&\[([^]]+)\]", values)
         texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
         labels = several[1].replace('"', "`") if several else ""
         labels = f"`{label[1]}`: {texts}" if label else labels

@@ -19,6 +19,7 @@ __all__ = [
     "Directory",
     "Engine",
     "Event",
+    "HookCounters",
     "HookQueues",
     "Login",
     "Match",
@@ -782,6 +783,59 @@ class Event:
         """Time of the event, in seconds since 1970."""
 
 @final
+class HookCounters:
+    """The counters of one hook, which metrics read without Python. Thread-safe."""
+
+    @property
+    def calls(self) -> int:
+        """Calls that began."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls, or turns of them, that have not come back."""
+
+    @property
+    def cache_hits(self) -> int:
+        """Questions that the cache answered."""
+
+    @property
+    def results(self) -> list[tuple[str, int]]:
+        """Each result and its number."""
+
+    @property
+    def run_times(self) -> list[tuple[float, int]]:
+        """Upper limits in seconds, the last one infinite, and the calls up to each."""
+
+    @property
+    def run_s(self) -> float:
+        """Seconds of all calls that came back, without waits for clients."""
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds between questions and their calls."""
+
+    def __new__(cls, plugin: str, hook: str, /, *, worker: int | None = None) -> HookCounters:
+        """Make counters; ``worker`` is the number of the queue of the hook, if it has one."""
+
+    def begin(self) -> None:
+        """Record that a call begins."""
+
+    def enter(self, waited: float | None, /) -> None:
+        """Record that calls of a question are running; it waited so many seconds for them."""
+
+    def leave(self, spent: float, calls: int, /) -> None:
+        """Record that ``calls`` of a question ended, which took so many seconds together."""
+
+    def rest(self, seconds: float, /) -> None:
+        """Record that a running call waited so many seconds for its client."""
+
+    def recall(self) -> None:
+        """Record an answer from the cache."""
+
+    def count(self, result: str, /) -> None:
+        """Record what became of a call, or of a question without one."""
+
+@final
 class HookQueues:
     """The queues of one set of plugins, as its Python threads see them."""
 
@@ -798,6 +852,7 @@ class HookQueues:
         publishes: Sequence[tuple[str, int]],
         wills: Sequence[tuple[str, int]],
         events: Sequence[Sequence[str]],
+        counters: Sequence[HookCounters],
         sessions: Mapping[str, SessionPolicy],
     ) -> HookQueues:
         """Make the queues.
@@ -813,6 +868,7 @@ class HookQueues:
             publishes: Filter and worker of each `publish` hook, in order.
             wills: Filter and worker of each `will` hook, in order.
             events: Of each observer the kinds that it wants.
+            counters: Those of all hooks, for metrics.
             sessions: Each listener's policy for sessions of which no plugin speaks.
         """
 

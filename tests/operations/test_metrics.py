@@ -7,6 +7,7 @@ import http.client
 import pathlib
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -15,7 +16,7 @@ from dataclasses import replace
 import pytest
 from mqttcore import Broker, Settings, _core
 from mqttcore.config import Access, HttpListener, Listener, ServerLimits
-from mqttcore.plugin import Deny, Login, Plugin, hook
+from mqttcore.plugin import Allow, Deny, Grant, Login, Message, Plugin, hook
 from mqttcore.streams.settings import Stream
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -64,6 +65,24 @@ class Doorkeeper(Plugin):
         return Deny("bad_credentials") if login.username == "stranger" else None
 
 
+ASKED, RELEASED = threading.Event(), threading.Event()
+
+
+class Gate(Plugin):
+    """Lets users in, remembers them, and holds messages up."""
+
+    @hook.authenticate(cache=60)
+    def enter(self, login: Login) -> Allow | None:
+        """Lets users in."""
+        return Allow(Grant(publish=["#"])) if login.username == "user" else None
+
+    @hook.publish("gate/#", timeout=30)
+    def look(self, _: Message) -> None:
+        """Comes back when the test says so."""
+        ASKED.set()
+        RELEASED.wait(30)
+
+
 def settings(folder: str, **changes: object) -> Settings:
     limits = ServerLimits(
         queue_messages=3,
@@ -83,7 +102,7 @@ def settings(folder: str, **changes: object) -> Settings:
 def running(**changes: object) -> Iterator[Broker]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        Broker(settings(folder, **changes), plugins=[Doorkeeper()]) as broker,
+        Broker(settings(folder, **changes), plugins=[Doorkeeper(), Gate()]) as broker,
     ):
         yield broker
 
@@ -94,6 +113,10 @@ class Scene:
     def __init__(self, broker: Broker, stack: ExitStack) -> None:
         self.broker = broker
         self._stack = stack
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Calls something after the last scrape."""
+        self._stack.callback(call)
 
     def dial(self, *, version: int = 5) -> Wire:
         """A connection."""
@@ -166,6 +189,19 @@ def noise(scene: Scene) -> None:
 
 def wrong_login(scene: Scene) -> None:
     scene.dial().connect("c", username="stranger", password=b"x", reason=0x86)
+
+
+def hooks(scene: Scene) -> None:
+    """Three logins, one of them out of the cache; a message holds a hook up, another one waits."""
+    ASKED.clear()
+    RELEASED.clear()
+    scene.at_end(RELEASED.set)
+    names = ("a", "a", "b")
+    _, *clients = [scene.client(name, username="user", password=b"x") for name in names]
+    clients[0].send(publish("gate/1", b"", version=5))
+    assert ASKED.wait(30)
+    clients[1].send(publish("gate/2", b"", version=5))
+    until(scene.broker, "mqttcore_hook_queue")
 
 
 def flapping(scene: Scene) -> None:
@@ -306,6 +342,12 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_stream_rows": traffic,
     "mqttcore_stream_unsealed_rows": traffic,
     "mqttcore_stream_tail_bytes": traffic,
+    "mqttcore_hook_calls": hooks,
+    "mqttcore_hook_calls_in_flight": hooks,
+    "mqttcore_hook_cache_hits": hooks,
+    "mqttcore_hook_run_seconds": hooks,
+    "mqttcore_hook_wait_seconds": hooks,
+    "mqttcore_hook_queue": hooks,
     "mqttcore_audit_entries": operator,
     "mqttcore_http_requests": traffic,
     "process_cpu_seconds": work,
@@ -419,6 +461,44 @@ def test_packets_and_ends_are_counted_by_type_and_by_reason() -> None:
         ("broker", "Session taken over"): 1,
         ("client", "Disconnect with Will Message"): 1,
     }
+
+
+def test_calls_of_hooks_are_counted_by_plugin_and_hook() -> None:
+    with running() as broker, ExitStack() as stack:
+        hooks(Scene(broker, stack))
+        page = parsed(scrape(broker))
+
+    calls = {
+        name[1:]: value for name, value in values(page, "mqttcore_hook_calls").items() if value
+    }
+    doorkeeper, gate = Doorkeeper().name, Gate().name
+    assert calls == {(doorkeeper, "login", "passed"): 3, (gate, "enter", "allowed"): 2}
+    assert (
+        values(page, "mqttcore_hook_cache_hits")["mqttcore_hook_cache_hits_total", gate, "enter"]
+        == 1
+    )
+    assert values(page, "mqttcore_hook_calls_in_flight") == {
+        ("mqttcore_hook_calls_in_flight", doorkeeper, "login"): 0,
+        ("mqttcore_hook_calls_in_flight", gate, "enter"): 0,
+        ("mqttcore_hook_calls_in_flight", gate, "look"): 1,
+    }
+    assert values(page, "mqttcore_hook_queue") == {
+        ("mqttcore_hook_queue", doorkeeper): 0,
+        ("mqttcore_hook_queue", gate): 1,
+    }
+    run = values(page, "mqttcore_hook_run_seconds")
+    assert run["mqttcore_hook_run_seconds_count", doorkeeper, "login"] == 3
+    assert run["mqttcore_hook_run_seconds_count", gate, "look"] == 0
+    assert 0 < run["mqttcore_hook_run_seconds_sum", gate, "enter"] < 60
+    waited = values(page, "mqttcore_hook_wait_seconds")
+    assert waited["mqttcore_hook_wait_seconds_count", gate, "look"] == 1
+
+
+def test_a_broker_without_plugins_has_no_families_of_hooks() -> None:
+    with Broker(Settings(listeners=(LISTENER,), http=OPEN)) as broker:
+        page = parsed(scrape(broker))
+
+    assert not [name for name in page if name.startswith("mqttcore_hook_")]
 
 
 def test_a_broker_without_a_store_has_no_families_of_one() -> None:

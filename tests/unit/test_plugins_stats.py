@@ -58,6 +58,35 @@ def test_a_turn_without_messages_counts_no_call() -> None:
     assert calls_by_limit(read(meter)) == {}
 
 
+def test_waits_for_a_client_are_not_the_hook_s_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mqttcore.plugin.stats.time.perf_counter", lambda: now[0])
+    meter = Meter()
+
+    with meter.call(waited=0.25):
+        now[0] += 1
+        with meter.rest():
+            now[0] += 60
+        assert read(meter).run_s == 0, "metrics have a counter, which must not become smaller"
+        assert meter.is_running
+    with meter.call():
+        now[0] += 2
+
+    found = read(meter)
+    assert (found.run_s, found.wait_s, found.calls, found.in_flight) == (3, 0.25, 2, 0)
+    assert not meter.is_running
+
+
+def test_results_have_names_that_are_known() -> None:
+    meter = Meter()
+
+    meter.count("failed")
+
+    assert (read(meter).failed, read(meter).allowed) == (1, 0)
+    with pytest.raises(ValueError, match="no such result"):
+        meter.counters.count("lost")
+
+
 def test_messages_and_answers_from_the_cache_are_counted() -> None:
     with Broker(Settings(listeners=(CLOSED,)), plugins=[Caching()]) as broker:
         for _ in range(3):

@@ -53,7 +53,8 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
                 shared = (index, mark.is_async, mark.point == "publish")
                 worker = workers.setdefault(shared, len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
+            meter = Meter(owner, name, worker=None if worker == NO_WORKER else worker)
             bound[-1].append(
-                BoundHook(plugin, title, mark, function, CircuitBreaker(), Meter(), worker)
+                BoundHook(plugin, title, mark, function, CircuitBreaker(), meter, worker)
             )
     return bound

@@ -147,6 +147,7 @@ class PluginHost:
             publishes=[(hook.mark.filter, hook.worker) for hook in chain.of("publish")],
             wills=[(hook.mark.filter, hook.worker) for hook in chain.of("will")],
             events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
+            counters=[hook.meter.counters for hooks in chain.of_plugins for hook in hooks],
             sessions=dict(sessions),
         )
 

@@ -1,23 +1,16 @@
 """Counters of the calls of each hook."""
 
-import math
-import threading
 import time
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from mqttcore._core import HookCounters
 from mqttcore.plugin.breaker import BreakerState
 from mqttcore.plugin.marks import Point
 
 Result = Literal["allowed", "denied", "passed", "failed", "timed_out", "shut_out"]
-
-
-RUN_LIMITS_S = (0.000_01, 0.000_1, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, math.inf)
-"""Upper limits of the buckets of `HookStats.run_times`, in seconds."""
 
 
 @dataclass(slots=True)
@@ -72,20 +65,19 @@ class HookStats:
 
 
 class Meter:
-    """Counts the calls of one hook. Thread-safe."""
+    """Counts the calls of one hook. Thread-safe.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._results: Counter[Result] = Counter()
-        self._calls = 0
-        self._in_flight = 0
-        self._run_s = 0.0
-        self._wait_s = 0.0
-        self._cache_hits = 0
-        self._run_times = [0] * len(RUN_LIMITS_S)
+    Args:
+        plugin: The name of its plugin in metrics.
+        hook: Its name there.
+        worker: The number of the queue of its questions; None: it is asked nothing.
+    """
+
+    def __init__(self, plugin: str = "", hook: str = "", *, worker: int | None = None) -> None:
+        self.counters = HookCounters(plugin, hook, worker=worker)
 
     @contextmanager
-    def call(self, *, waited: float = 0.0) -> Iterator[None]:
+    def call(self, *, waited: float | None = None) -> Iterator[None]:
         """Stands around a call for which a question ``waited`` so many seconds."""
         self.begin()
         with self.running(waited=waited) as turn:
@@ -94,26 +86,18 @@ class Meter:
 
     def begin(self) -> None:
         """Records that a call begins."""
-        with self._lock:
-            self._calls += 1
+        self.counters.begin()
 
     @contextmanager
-    def running(self, *, waited: float) -> Iterator[Turn]:
+    def running(self, *, waited: float | None) -> Iterator[Turn]:
         """Stands around calls of one question, each of which `begin` records, and the turn, too."""
-        with self._lock:
-            self._in_flight += 1
-            self._wait_s += waited
+        self.counters.enter(waited)
         turn = Turn()
         began = time.perf_counter()
         try:
             yield turn
         finally:
-            spent = time.perf_counter() - began
-            with self._lock:
-                self._in_flight -= 1
-                self._run_s += spent
-                if turn.calls:
-                    self._run_times[bisect_left(RUN_LIMITS_S, spent / turn.calls)] += turn.calls
+            self.counters.leave(time.perf_counter() - began, turn.calls)
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -122,42 +106,33 @@ class Meter:
         try:
             yield
         finally:
-            with self._lock:
-                self._run_s -= time.perf_counter() - began
+            self.counters.rest(time.perf_counter() - began)
 
     def recall(self) -> None:
         """Records an answer from the cache."""
-        with self._lock:
-            self._cache_hits += 1
+        self.counters.recall()
 
     @property
     def is_running(self) -> bool:
         """Whether a call has not come back."""
-        with self._lock:
-            return self._in_flight > 0
+        return self.counters.in_flight > 0
 
     def count(self, result: Result) -> None:
         """Records what became of a call, or of a question without one."""
-        with self._lock:
-            self._results[result] += 1
+        self.counters.count(result)
 
     def read(self, hook: str, *, point: Point, breaker: BreakerState) -> HookStats:
         """The numbers as they are now."""
-        with self._lock:
-            return HookStats(
-                hook=hook,
-                point=point,
-                calls=self._calls,
-                allowed=self._results["allowed"],
-                denied=self._results["denied"],
-                passed=self._results["passed"],
-                failed=self._results["failed"],
-                timed_out=self._results["timed_out"],
-                shut_out=self._results["shut_out"],
-                in_flight=self._in_flight,
-                cache_hits=self._cache_hits,
-                run_times=tuple(zip(RUN_LIMITS_S, self._run_times, strict=True)),
-                run_s=self._run_s,
-                wait_s=self._wait_s,
-                breaker=breaker,
-            )
+        counters = self.counters
+        return HookStats(
+            hook=hook,
+            point=point,
+            calls=counters.calls,
+            **dict(counters.results),
+            in_flight=counters.in_flight,
+            cache_hits=counters.cache_hits,
+            run_times=tuple(counters.run_times),
+            run_s=counters.run_s,
+            wait_s=counters.wait_s,
+            breaker=breaker,
+        )

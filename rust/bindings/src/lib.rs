@@ -66,7 +66,7 @@ mod _core {
     #[pymodule_export]
     use super::grants::grant_allows;
     #[pymodule_export]
-    use super::hooks::{PyHookQueues, PyNotifications, PyQuestion};
+    use super::hooks::{PyHookCounters, PyHookQueues, PyNotifications, PyQuestion};
     #[pymodule_export]
     use super::message::PyMessage;
     #[pymodule_export]

@@ -118,6 +118,7 @@ impl Broker {
         };
         let config = Arc::new(config);
         let rules = (Arc::clone(&config), Arc::clone(hooks), listener_policies);
+        *engine.plugins() = Some(Arc::clone(hooks));
         broker.start_threads(&rules)?;
         for service in &broker.services {
             let started = service.start(&BrokerHandle::new(&engine), &config);
@@ -328,6 +329,7 @@ impl Broker {
         let mut config = config.clone();
         config.data = keep_folder(self.folder.as_deref(), config.data);
         *self.limits() = Arc::clone(&config.limits);
+        *self.engine.plugins() = Some(Arc::clone(&hooks));
         let rules = (Arc::new(config), hooks, compiled.policies);
         self.ask_all(move |shard| shard.reload(rules.clone()));
         Ok(places)

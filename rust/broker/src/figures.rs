@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::config::measures::HookCalls;
 use crate::durability::audit::AuditLog;
 use crate::routing::retain;
 use crate::runtime::metrics::Stats;
@@ -54,6 +55,12 @@ pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
 pub(crate) fn tallies(engine: &EngineState) -> Tallies {
     let shards = engine.metrics.iter().map(|metrics| &metrics.tallies);
     Tallies::sum(&shards.collect::<Vec<_>>())
+}
+
+/// The calls of each hook of the plugins in force.
+pub(crate) fn hook_calls(engine: &EngineState) -> Vec<HookCalls> {
+    let plugins = engine.plugins().clone();
+    plugins.map_or_else(Vec::new, |plugins| plugins.calls())
 }
 
 /// The durability in force on `shard`, and the guarantees of an external log, as one line for people.

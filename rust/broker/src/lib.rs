@@ -69,6 +69,7 @@ pub use config::hooks::{
     ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
     NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
 };
+pub use config::measures::{Histogram, HookCalls, Tally};
 pub use config::packet_hooks::{
     ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
 };
@@ -104,7 +105,7 @@ pub use operations::traces::TraceStartError;
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Stats};
-pub use runtime::tallies::{Histogram, Tallies, Tally};
+pub use runtime::tallies::Tallies;
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;
 pub use startup::StartError;

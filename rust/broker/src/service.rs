@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::config::hooks::{LogLevel, LogLine};
+use crate::config::measures::HookCalls;
 use crate::durability::audit::AuditEntry;
 use crate::durability::row_log::RowLog;
 use crate::figures;
@@ -89,6 +90,12 @@ impl BrokerHandle {
     pub fn tallies(&self) -> Tallies {
         let engine = self.0.upgrade();
         engine.map_or_else(Tallies::default, |engine| figures::tallies(&engine))
+    }
+
+    /// The calls of each hook of the plugins in force. Never waits; empty once the broker has ended.
+    pub fn hook_calls(&self) -> Vec<HookCalls> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| figures::hook_calls(&engine))
     }
 
     /// Connections of each listener that had one so far, in the order of the configuration.

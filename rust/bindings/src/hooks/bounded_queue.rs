@@ -113,6 +113,11 @@ impl<T> BoundedQueue<T> {
         }
     }
 
+    /// Number of items.
+    pub(super) fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
     /// Takes up to `limit` items without waiting.
     pub(super) fn take_now(&self, limit: usize) -> Vec<T> {
         self.lock().drain(limit)

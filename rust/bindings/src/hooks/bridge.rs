@@ -1,14 +1,14 @@
 //! The engine's side of the hooks: turns its calls into questions, events and notifications, and queues them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply,
-    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision, PluginEvent,
-    PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch, SubscribeDecision,
+    ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision,
+    PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch, SubscribeDecision,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -16,6 +16,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::TopicFilter;
 
 use super::bounded_queue::{BoundedQueue, Overflow};
+use super::counters::HookCounters;
 use super::messages::Messages;
 use super::packets::{Connecting, Subscriptions};
 use super::question::{Question, QuestionReply, Subject, TimedOut};
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     pub(super) queues: Vec<QuestionQueue>,
     /// One queue for each plugin with event hooks, so that plugins do not delay each other.
     pub(super) observers: Vec<EventQueue>,
+    /// Counters of all hooks.
+    pub(super) counters: Vec<Arc<HookCounters>>,
     pub(super) notifications: Arc<BoundedQueue<Notification>>,
     pub(super) watch: DeadlineWatch,
     pub(super) wanted: Wanted,
@@ -93,6 +96,7 @@ impl Shared {
     pub(super) fn start(
         queues: Vec<QuestionQueue>,
         observers: Vec<EventQueue>,
+        counters: Vec<Arc<HookCounters>>,
         wanted: Wanted,
         sessions: HashMap<String, SessionTerms>,
     ) -> io::Result<Arc<Self>> {
@@ -115,6 +119,7 @@ impl Shared {
         Ok(Arc::new(Self {
             queues,
             observers,
+            counters,
             notifications,
             watch,
             wanted,
@@ -265,6 +270,17 @@ impl Hooks for HookBridge {
             let question = Question::new(subject, QuestionReply::SubscribeDecisions(reply));
             self.0.ask(question, worker);
         }
+    }
+
+    fn calls(&self) -> Vec<HookCalls> {
+        let mut counted = HashSet::new();
+        let counters = self.0.counters.iter();
+        let read = counters.map(|hook| {
+            let queue = hook.worker.filter(|worker| counted.insert(*worker));
+            let queue = queue.and_then(|worker| self.0.queues.get(worker));
+            hook.read(queue.map_or(0, |queue| queue.inbox.len() as u64))
+        });
+        read.collect()
     }
 
     fn event(&self, event: PluginEvent) {

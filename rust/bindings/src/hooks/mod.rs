@@ -7,6 +7,7 @@
 mod asked;
 mod bounded_queue;
 mod bridge;
+mod counters;
 mod log_line;
 mod messages;
 mod packets;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 
 pub(crate) use self::asked::PyQuestion;
 use self::bridge::{HookBridge, NOTIFICATIONS, Notification, Rule, Shared, Wanted};
+pub(crate) use self::counters::PyHookCounters;
 use self::question::Question;
 use self::queue::{EventQueue, QuestionQueue};
 use crate::answers::AnswerClasses;
@@ -72,11 +74,12 @@ impl PyHookQueues {
     /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
     /// ``connects``, ``subscribes``: the workers of the first hooks of these points.
     /// ``publishes``, ``wills``: filter and worker of each `publish` and each `will` hook, in order.
-    /// ``events``: of each observer the kinds that it wants. ``sessions``: each listener's default
-    /// policy.
+    /// ``events``: of each observer the kinds that it wants. ``counters``: those of all hooks.
+    /// ``sessions``: each listener's default policy.
     #[new]
     #[pyo3(signature = (
-        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, events, sessions
+        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, events,
+        counters, sessions
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -98,6 +101,7 @@ impl PyHookQueues {
         publishes: Vec<(String, usize)>,
         wills: Vec<(String, usize)>,
         events: Vec<Vec<String>>,
+        counters: Vec<PyRef<'_, PyHookCounters>>,
         sessions: HashMap<String, SessionTerms>,
     ) -> PyResult<Self> {
         let wanted = Wanted {
@@ -117,6 +121,7 @@ impl PyHookQueues {
                 .iter()
                 .map(|kinds| observer(kinds))
                 .collect::<Result<_, _>>()?,
+            counters.iter().map(|one| Arc::clone(&one.0)).collect(),
             wanted,
             sessions,
         )?;

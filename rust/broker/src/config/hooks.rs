@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::config::address::Peer;
 use crate::config::grants::Grant;
+use crate::config::measures::HookCalls;
 use crate::config::packet_hooks::{ConnectDecision, SubscribeBatch, SubscribeDecision};
 
 /// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
@@ -72,6 +73,11 @@ pub trait Hooks: Send + Sync + 'static {
     /// messages on topics that [`HookInterests::publish`] matches.
     fn publish(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
         drop(reply);
+    }
+
+    /// The calls of each hook so far. Any thread may call this, and it never waits.
+    fn calls(&self) -> Vec<HookCalls> {
+        Vec::new()
     }
 
     /// Reports an event; called only for the kinds in [`HookInterests::events`].

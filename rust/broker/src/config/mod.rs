@@ -9,6 +9,7 @@ pub(crate) mod durability;
 pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod listener_policy;
+pub(crate) mod measures;
 pub(crate) mod network;
 pub(crate) mod packet_hooks;
 mod proxy_source;

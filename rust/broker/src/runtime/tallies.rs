@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mqttcore_codec::{PacketType, ProtocolVersion, QoS, ReasonCode};
 
+use crate::config::measures::{Histogram, Tally};
 use crate::runtime::metrics::Counter;
 
 /// Packet types and their names in reports.
@@ -130,30 +131,16 @@ impl DurationCounters {
     }
 }
 
-/// Durations by size, summed over all shards.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Histogram {
-    /// Sum of all durations in microseconds.
-    pub sum_us: u64,
-    /// Upper limits of the buckets in microseconds, and how many durations are in each; the last limit is `u64::MAX`.
-    pub buckets: Vec<(u64, u64)>,
-}
-
-impl Histogram {
-    fn sum(shards: &[&TallyCounters], of: fn(&TallyCounters) -> &DurationCounters) -> Self {
-        let count = |bucket: usize| {
-            let counters = shards.iter().map(|shard| &of(shard).buckets[bucket]);
-            counters.map(Counter::value).sum()
-        };
-        let limits = LIMITS_US.iter().enumerate();
-        Self {
-            sum_us: shards.iter().map(|shard| of(shard).sum_us.value()).sum(),
-            buckets: limits
-                .map(|(bucket, limit)| (*limit, count(bucket)))
-                .collect(),
-        }
-    }
+/// Durations of all shards.
+fn durations(shards: &[&TallyCounters], of: fn(&TallyCounters) -> &DurationCounters) -> Histogram {
+    let count = |bucket: usize| {
+        let counters = shards.iter().map(|shard| &of(shard).buckets[bucket]);
+        counters.map(Counter::value).sum()
+    };
+    let limits = LIMITS_US.iter().enumerate();
+    let buckets = limits.map(|(bucket, limit)| (*limit, count(bucket)));
+    let sums = shards.iter().map(|shard| of(shard).sum_us.value());
+    Histogram::new(sums.sum(), buckets.collect())
 }
 
 /// Connections that were rejected or ended, by reason code.
@@ -193,9 +180,6 @@ pub(crate) struct TallyCounters {
     /// Client connections that ended with a DISCONNECT of the client.
     pub(crate) left: ReasonCounters,
 }
-
-/// Names and counts.
-pub type Tally = Vec<(&'static str, u64)>;
 
 /// Counts by packet type and by reason code, summed over all shards. Reasons have the names of the specification; every
 /// reason that can occur has an entry.
@@ -245,7 +229,7 @@ impl Tallies {
             clients: tally(VERSIONS.iter().copied(), |version| {
                 total(shards, |shard| shard.clients.of(version))
             }),
-            logins: Histogram::sum(shards, |shard| &shard.logins),
+            logins: durations(shards, |shard| &shard.logins),
             connects: reasons(
                 shards,
                 |shard| &shard.connects,

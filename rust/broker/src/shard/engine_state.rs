@@ -25,7 +25,7 @@ use crate::clients::sources::Sources;
 use crate::clients::target::Target;
 use crate::clients::traces::Traces;
 use crate::config::Config;
-use crate::config::hooks::{LogLevel, LogLine};
+use crate::config::hooks::{Hooks, LogLevel, LogLine};
 use crate::durability::ack_queue::Awaited;
 use crate::durability::audit::{AuditEntry, AuditLog};
 use crate::durability::loading::Loading;
@@ -88,6 +88,8 @@ pub(crate) struct EngineState {
     pub(crate) retained_shares: Shares,
     /// What plugins say about themselves if they are degraded.
     degraded_plugins: Mutex<Vec<String>>,
+    /// The plugins in force, for their figures.
+    plugins: Mutex<Option<Arc<dyn Hooks>>>,
     pub(crate) started: Instant,
     /// Figures of what runs beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
@@ -173,6 +175,7 @@ impl EngineState {
             session_shares: Shares::default(),
             retained_shares: Shares::default(),
             degraded_plugins: Mutex::default(),
+            plugins: Mutex::default(),
             started,
             figures,
             last_turns: LastTurns::new(started, shards),
@@ -231,6 +234,11 @@ impl EngineState {
         self.degraded_plugins
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plugins in force, for their figures; `None` before the start.
+    pub(crate) fn plugins(&self) -> MutexGuard<'_, Option<Arc<dyn Hooks>>> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A hash of a client or topic that is constant while the process runs.

@@ -1,10 +1,12 @@
 //! The metric families: name, kind, help and where the values come from.
 //!
-//! Label sets are closed: none grows with clients or topics. `python -m tests.reference` reads this table.
+//! Label sets are closed: none grows with clients or topics, and those of hooks are the hooks of the configured plugins.
+//! `python -m tests.reference` reads this table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mqttcore_broker::Tally;
+use mqttcore_broker::{HookCalls, Tally};
 
 use super::{Scrape, float};
 
@@ -36,12 +38,18 @@ pub(super) enum Values {
     By(&'static str, &'static [Part]),
     /// One value for each combination of values of these labels, both from the scrape.
     Each(&'static [&'static str], fn(&Scrape) -> Labelled),
-    /// The durations of a histogram.
-    Durations(fn(&Scrape) -> &mqttcore_broker::Histogram),
+    /// The durations for each combination of values of these labels.
+    Durations(
+        &'static [&'static str],
+        fn(&Scrape) -> LabelledDurations<'_>,
+    ),
 }
 
 /// Metric values with the values of their labels.
 pub(super) type Labelled = Vec<(Vec<Arc<str>>, f64)>;
+
+/// Histograms with the values of their labels.
+pub(super) type LabelledDurations<'a> = Vec<(Vec<Arc<str>>, &'a mqttcore_broker::Histogram)>;
 
 /// One metric value of a family with a label.
 pub(super) struct Part {
@@ -103,7 +111,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
-    family("mqttcore_login_seconds", Histogram, "Time from CONNECT until its login was decided, plugins included.", Durations(|s| &s.tallies.logins)),
+    family("mqttcore_login_seconds", Histogram, "Time from CONNECT until its login was decided, plugins included.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.logins)])),
     family("mqttcore_wills_delayed", Counter, "Wills that were published later, because too many were due at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
     family("mqttcore_disconnects", Counter, "Connections of clients that ended, by who ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
@@ -217,6 +225,19 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[
         part("taken", "kafka_records"), part("lost", "kafka_lost")])),
 
+    family("mqttcore_hook_calls", Counter, "Calls of plugin hooks, by result; shut_out: refused without a call, because the hook keeps failing.",
+        Each(&["plugin", "hook", "result"], |s| s.hooks.iter().flat_map(results).collect())),
+    family("mqttcore_hook_calls_in_flight", Gauge, "Calls of plugin hooks that have not come back.",
+        Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.in_flight))),
+    family("mqttcore_hook_cache_hits", Counter, "Logins that the cache of a plugin hook decided, without a call.",
+        Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.cache_hits))),
+    family("mqttcore_hook_run_seconds", Histogram, "Time of calls of plugin hooks that came back.",
+        Durations(&["plugin", "hook"], |s| s.hooks.iter().map(|hook| (names(hook), &hook.run)).collect())),
+    family("mqttcore_hook_wait_seconds", Histogram, "Time that questions waited for plugin hooks: queue and interpreter.",
+        Durations(&["plugin", "hook"], |s| s.hooks.iter().map(|hook| (names(hook), &hook.wait)).collect())),
+    family("mqttcore_hook_queue", Gauge, "Questions that wait for the hooks of a plugin now; 1,024 are the most in a queue.",
+        Each(&["plugin"], |s| waiting(&s.hooks))),
+
     family("mqttcore_audit_entries", Counter, "Changes by operators, by whether the audit log has them.", By("result", &[
         part("written", "audit_entries"), part("lost", "audit_lost")])),
     family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
@@ -239,9 +260,42 @@ fn by_name(tally: &Tally, first: &[&str]) -> Labelled {
         .collect()
 }
 
+/// The labels of a hook.
+fn names(hook: &HookCalls) -> Vec<Arc<str>> {
+    vec![Arc::clone(&hook.plugin), Arc::clone(&hook.hook)]
+}
+
+/// The results of the calls of a hook.
+fn results(hook: &HookCalls) -> Labelled {
+    let labels = |result: &str| [names(hook), vec![result.into()]].concat();
+    let results = hook.results.iter();
+    results
+        .map(|(result, count)| (labels(result), float(*count)))
+        .collect()
+}
+
+fn of_hooks(scrape: &Scrape, count: fn(&HookCalls) -> u64) -> Labelled {
+    let hooks = scrape.hooks.iter();
+    hooks
+        .map(|hook| (names(hook), float(count(hook))))
+        .collect()
+}
+
+/// Questions that wait for the hooks of each plugin.
+fn waiting(hooks: &[HookCalls]) -> Labelled {
+    let mut plugins = BTreeMap::new();
+    for hook in hooks {
+        *plugins.entry(&hook.plugin).or_default() += hook.waiting;
+    }
+    let plugins = plugins.into_iter();
+    plugins
+        .map(|(plugin, count)| (vec![Arc::clone(plugin)], float(count)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use mqttcore_broker::Stats;
 
@@ -268,7 +322,7 @@ mod tests {
             let names = match family.values {
                 One(name) => vec![name],
                 By(_, parts) => parts.iter().map(|part| part.figure).collect(),
-                Maybe(_) | Each(..) | Durations(_) => Vec::new(),
+                Maybe(_) | Each(..) | Durations(..) => Vec::new(),
             };
             for name in names {
                 *shown.entry(name).or_default() += 1;

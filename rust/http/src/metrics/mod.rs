@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, Tallies};
+use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, HookCalls, Tallies};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -39,6 +39,7 @@ struct Scrape {
     figures: HashMap<String, u64>,
     health: Health,
     tallies: Tallies,
+    hooks: Vec<HookCalls>,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
     process: Process,
@@ -72,6 +73,7 @@ impl Metrics {
             health: self.broker.health()?,
             figures: self.broker.figures().into_iter().collect(),
             tallies: self.broker.tallies(),
+            hooks: self.broker.hook_calls(),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
             started_unix_s: self.started_unix_s,
@@ -120,9 +122,17 @@ impl Family {
             Kind::Info => MetricType::Info,
             Kind::Histogram => MetricType::Histogram,
         };
-        if let Values::Durations(read) = self.values {
-            let family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
-            return encode_durations(family, read(scrape));
+        if let Values::Durations(names, read) = self.values {
+            let durations = read(scrape);
+            if durations.is_empty() {
+                return Ok(());
+            }
+            let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+            return durations.into_iter().try_for_each(|(texts, durations)| {
+                let texts = texts.iter().map(|text| &**text);
+                let labels: Vec<_> = names.iter().copied().zip(texts).collect();
+                encode_durations(&mut family, &labels, durations)
+            });
         }
         let values = self.values(scrape);
         if values.is_empty() {
@@ -161,7 +171,7 @@ impl Family {
                     .filter_map(|part| Some((labels(part), scrape.part(part)?)))
                     .collect()
             }
-            Values::Durations(_) => Vec::new(),
+            Values::Durations(..) => Vec::new(),
             Values::Each(names, read) => {
                 let values = read(scrape).into_iter();
                 values
@@ -173,7 +183,11 @@ impl Family {
 }
 
 /// Writes durations in seconds.
-fn encode_durations(mut encoder: MetricEncoder<'_>, durations: &Histogram) -> fmt::Result {
+fn encode_durations(
+    encoder: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    durations: &Histogram,
+) -> fmt::Result {
     let limit = |us| match us {
         u64::MAX => f64::INFINITY,
         _ => float(us) / 1e6,
@@ -182,6 +196,10 @@ fn encode_durations(mut encoder: MetricEncoder<'_>, durations: &Histogram) -> fm
     let buckets: Vec<_> = buckets.map(|(us, count)| (limit(*us), *count)).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();
     let sum = float(durations.sum_us) / 1e6;
+    if labels.is_empty() {
+        return encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None);
+    }
+    let mut encoder = encoder.encode_family(&labels)?;
     encoder.encode_histogram::<[(&str, &str); 0]>(sum, count, &buckets, None)
 }
 

@@ -1,0 +1,254 @@
+//! Counters of the calls of each hook: Python counts, and a scrape of metrics reads them without Python.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mqttcore_broker::{Histogram, HookCalls};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// What may become of a call.
+const RESULTS: [&str; 6] = [
+    "allowed",
+    "denied",
+    "passed",
+    "failed",
+    "timed_out",
+    "shut_out",
+];
+/// Upper limits of the buckets of durations in microseconds; the last one has no limit.
+const LIMITS_US: [u64; 10] = [
+    10,
+    100,
+    1_000,
+    5_000,
+    25_000,
+    100_000,
+    500_000,
+    2_500_000,
+    10_000_000,
+    u64::MAX,
+];
+
+/// A counter that any thread may change.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self, count: u64) {
+        // ORDERING: a figure.
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        // ORDERING: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Durations by size.
+#[derive(Debug, Default)]
+struct Durations {
+    buckets: [Count; LIMITS_US.len()],
+    sum_ns: Count,
+}
+
+impl Durations {
+    /// Counts `calls` durations of which each is `each_ns`.
+    fn count(&self, each_ns: u64, calls: u64) {
+        let bucket = LIMITS_US.partition_point(|limit| limit.saturating_mul(1_000) < each_ns);
+        self.buckets[bucket.min(LIMITS_US.len() - 1)].add(calls);
+    }
+
+    fn histogram(&self) -> Histogram {
+        let buckets = LIMITS_US.iter().zip(&self.buckets);
+        let buckets = buckets.map(|(limit, count)| (*limit, count.value()));
+        Histogram::new(self.sum_ns.value() / 1_000, buckets.collect())
+    }
+}
+
+/// The counters of one hook.
+#[derive(Debug, Default)]
+pub(super) struct HookCounters {
+    plugin: Arc<str>,
+    hook: Arc<str>,
+    /// The queue of its questions, if it has one.
+    pub(super) worker: Option<usize>,
+    begun: Count,
+    in_flight: AtomicU64,
+    results: [Count; RESULTS.len()],
+    cache_hits: Count,
+    run: Durations,
+    wait: Durations,
+    /// Time in which calls waited for their client, which is not in the sum of `run`: subtracted when they end.
+    rested_ns: AtomicU64,
+}
+
+impl HookCounters {
+    /// Ends the calls of a question, which took so long together.
+    fn leave(&self, spent_ns: u64, calls: u64) {
+        let mut rested = 0;
+        let subtract = |debt: u64| {
+            rested = debt.min(spent_ns);
+            Some(debt - rested)
+        };
+        // ORDERING: figures. No thread waits for them.
+        let order = Ordering::Relaxed;
+        let _ = self.rested_ns.fetch_update(order, order, subtract);
+        self.run.sum_ns.add(spent_ns - rested);
+        if let Some(each) = spent_ns.checked_div(calls) {
+            self.run.count(each, calls);
+        }
+        // ORDERING: a thread that sees the end sees the time of the call.
+        self.in_flight.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The figures of the hook; `waiting` questions are in its queue.
+    pub(super) fn read(&self, waiting: u64) -> HookCalls {
+        let results = RESULTS.iter().zip(&self.results);
+        HookCalls {
+            plugin: Arc::clone(&self.plugin),
+            hook: Arc::clone(&self.hook),
+            results: results
+                .map(|(name, count)| (*name, count.value()))
+                .collect(),
+            in_flight: self.in_flight.load(Ordering::Acquire),
+            cache_hits: self.cache_hits.value(),
+            run: self.run.histogram(),
+            wait: self.wait.histogram(),
+            waiting,
+        }
+    }
+}
+
+/// The counters of one hook, for `mqttcore.plugin.stats`.
+#[pyclass(name = "HookCounters", module = "mqttcore._core", frozen)]
+pub(crate) struct PyHookCounters(pub(super) Arc<HookCounters>);
+
+#[pymethods]
+impl PyHookCounters {
+    /// ``worker``: the number of its queue; None: nobody asks it.
+    #[new]
+    #[pyo3(signature = (plugin, hook, /, *, worker = None))]
+    fn new(plugin: &str, hook: &str, worker: Option<usize>) -> Self {
+        Self(Arc::new(HookCounters {
+            plugin: plugin.into(),
+            hook: hook.into(),
+            worker,
+            ..HookCounters::default()
+        }))
+    }
+
+    /// Records that a call begins.
+    fn begin(&self) {
+        self.0.begun.add(1);
+    }
+
+    /// Records that calls of a question are running, for which it waited so many seconds; None: nobody waited.
+    #[pyo3(signature = (waited, /))]
+    fn enter(&self, waited: Option<f64>) {
+        // ORDERING: as in `leave`.
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        if let Some(waited) = waited.map(nanoseconds) {
+            self.0.wait.sum_ns.add(waited);
+            self.0.wait.count(waited, 1);
+        }
+    }
+
+    /// Records that ``calls`` of a question ended, which took so many seconds together.
+    #[pyo3(signature = (spent, calls, /))]
+    fn leave(&self, spent: f64, calls: u64) {
+        self.0.leave(nanoseconds(spent), calls);
+    }
+
+    /// Records that a running call waited so many seconds for its client.
+    #[pyo3(signature = (seconds, /))]
+    fn rest(&self, seconds: f64) {
+        // ORDERING: a figure.
+        let order = Ordering::Relaxed;
+        self.0.rested_ns.fetch_add(nanoseconds(seconds), order);
+    }
+
+    /// Records an answer from the cache.
+    fn recall(&self) {
+        self.0.cache_hits.add(1);
+    }
+
+    /// Records what became of a call, or of a question without one.
+    #[pyo3(signature = (result, /))]
+    fn count(&self, result: &str) -> PyResult<()> {
+        let place = RESULTS.iter().position(|name| *name == result);
+        let place = place.ok_or_else(|| PyValueError::new_err("no such result"))?;
+        self.0.results[place].add(1);
+        Ok(())
+    }
+
+    /// Calls that began.
+    #[getter]
+    fn calls(&self) -> u64 {
+        self.0.begun.value()
+    }
+
+    /// Calls, or turns of them, that have not come back.
+    #[getter]
+    fn in_flight(&self) -> u64 {
+        // ORDERING: as in `leave`.
+        self.0.in_flight.load(Ordering::Acquire)
+    }
+
+    /// Questions that the cache answered.
+    #[getter]
+    fn cache_hits(&self) -> u64 {
+        self.0.cache_hits.value()
+    }
+
+    /// Each result and its number.
+    #[getter]
+    fn results(&self) -> Vec<(&'static str, u64)> {
+        let results = RESULTS.into_iter().zip(&self.0.results);
+        results.map(|(name, count)| (name, count.value())).collect()
+    }
+
+    /// Upper limits in seconds, the last one infinite, and the calls up to each.
+    #[getter]
+    fn run_times(&self) -> Vec<(f64, u64)> {
+        let buckets = LIMITS_US.iter().zip(&self.0.run.buckets);
+        buckets
+            .map(|(limit, count)| (limit_s(*limit), count.value()))
+            .collect()
+    }
+
+    /// Seconds of all calls that came back, without waits for clients.
+    #[getter]
+    fn run_s(&self) -> f64 {
+        seconds(self.0.run.sum_ns.value())
+    }
+
+    /// Seconds between questions and their calls.
+    #[getter]
+    fn wait_s(&self) -> f64 {
+        seconds(self.0.wait.sum_ns.value())
+    }
+}
+
+fn limit_s(limit_us: u64) -> f64 {
+    match limit_us {
+        u64::MAX => f64::INFINITY,
+        _ => seconds(limit_us * 1_000),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// 0 if the clock went back.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and makes 0 of negative numbers"
+)]
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9).round() as u64
+}
