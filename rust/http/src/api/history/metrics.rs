@@ -27,8 +27,12 @@ const fn metric(name: &'static str, source: Source) -> Metric {
     Metric { name, source }
 }
 
+/// Number of metrics. Types have this number, not `METRICS.len()`, for which the compiler would have to type-check
+/// this crate first (E0391).
+pub(super) const COUNT: usize = 22;
+
 /// All metrics, in the order of their values in a [`Row`].
-pub(super) const METRICS: [Metric; 22] = [
+pub(super) const METRICS: [Metric; COUNT] = [
     metric("messages_received", Rate),
     metric("messages_sent", Rate),
     metric("bytes_received", Rate),
@@ -54,16 +58,16 @@ pub(super) const METRICS: [Metric; 22] = [
 ];
 
 /// A value for each metric. NaN: there is none.
-pub(super) type Row = [f32; METRICS.len()];
+pub(super) type Row = [f32; COUNT];
 
 /// A row without values.
-pub(super) const NOTHING: Row = [f32::NAN; METRICS.len()];
+pub(super) const NOTHING: Row = [f32::NAN; COUNT];
 
 /// What the metrics were made of at one time.
 #[derive(Debug)]
 pub(super) struct Reading {
     at: Instant,
-    figures: [Option<u64>; METRICS.len()],
+    figures: [Option<u64>; COUNT],
 }
 
 impl Reading {

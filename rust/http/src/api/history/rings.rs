@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::metrics::{METRICS, NOTHING, Row, narrow};
+use super::metrics::{COUNT, NOTHING, Row, narrow};
 
 /// Length of a step in seconds, and how many are kept: an hour, a day, a week.
 pub(super) const RESOLUTIONS: [(u64, usize); 3] = [(1, 3_600), (10, 8_640), (60, 10_080)];
@@ -23,8 +23,8 @@ pub(super) struct Ring {
 struct Step {
     /// Number of the step since the start.
     number: u64,
-    sums: [f64; METRICS.len()],
-    counts: [u32; METRICS.len()],
+    sums: [f64; COUNT],
+    counts: [u32; COUNT],
 }
 
 impl Step {
