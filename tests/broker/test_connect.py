@@ -30,7 +30,7 @@ def test_a_v5_client_is_told_the_limits(client: Open, wire: Open) -> None:
 
     assert not connack.session_present
     assert connack.property("receive_maximum") == 64
-    assert connack.property("maximum_packet_size") == 1 << 20
+    assert connack.property("maximum_packet_size") == (1 << 20) + (64 << 10)
     assert connack.property("topic_alias_maximum") == 10
     for name in ("wildcard", "subscription_identifier", "shared"):
         available = f"{name}_subscription_available".replace(
