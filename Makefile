@@ -331,8 +331,8 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 bench: .make/tools ## codec, session and tree: messages or filters a second
 	@cargo bench -p mqttcore-benches $(ARGS)
 
-bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store)
-	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(ARGS)
+bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store; PEERS=peers.toml: others, too)
+	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 counts: .make/tools ## allocations and page faults a message, bytes an idle connection, beside rust/broker/tests/memory/counts.txt
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture

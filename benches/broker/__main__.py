@@ -1,12 +1,20 @@
 """Measures mqttcore beside Mosquitto, one core each, and says which goals are met.
 
-Some rows compare two loads under mqttcore instead; with `--beside`, all compare two builds of it.
+Some rows compare two loads or configurations of mqttcore instead; with `--beside`, all compare two
+builds of it. More brokers come from a file (`make bench-broker PEERS=peers.toml`):
+
+    [name]
+    command = ["path", "--port", "$port", "--config", "$config", "--data", "$data"]
+    config = "text of the file $config"
+
 Rows of TLS have full handshakes, without tickets, and certificates of P-256.
 
 Every broker runs as its own process on one core, as users run it; the load generator
 (`mqttcore-load`) runs on another. Brokers take turns, row by row and round by round, each time
-freshly started, and the medians of the rounds are compared: rates of different machines or
-different hours are not.
+freshly started. A ratio is the median of the ratios of the rounds, with the lowest and the highest:
+rates of different machines or different hours are not compared. `load` is how busy the core of the
+load generator is; at 1 the row measures the generator. In the row with a fixed rate the time of a
+message begins when it was due, and the generator never sleeps, so that it sends on time.
 
 Mosquitto runs without log, with `set_tcp_nodelay true` as every fast client sets it, and with
 `max_queued_messages 0`, so that it may queue what it has no time to send instead of dropping it.
@@ -25,13 +33,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benches.broker import page
 from benches.broker.brokers import Brokers, ReportError
 from benches.broker.log import extra_bytes
 from benches.broker.reload import reload_times
 from benches.broker.rows import (
     BESIDE,
     DURABLE_ROWS,
-    IDLE,
     MOSQUITTO,
     OURS,
     RELOAD,
@@ -50,15 +58,25 @@ START_ROUNDS = 5
 def measure_rows(
     brokers: Brokers, options: argparse.Namespace
 ) -> Iterator[tuple[Figure, str, Measured]]:
-    """All busy rows, interleaved: round by round, row by row, broker by broker."""
+    """All busy rows, interleaved: round by round, row by row, broker by broker.
+
+    A row that fails is left out from then on; its reason is among the failures of the options.
+    """
     rows = DURABLE_ROWS if options.durable else ROWS
     chosen = [row for row in rows if any(options.rows in name for name in row.names())]
     results = [Measured() for _ in chosen]
     for number in range(options.rounds):
         for row, result in zip(chosen, results, strict=True):
+            is_over = row.rounds is not None and number >= row.rounds
+            if is_over or row.name in options.failures:
+                continue
             for name in (OURS, BESIDE) if row.beside else brokers.names:
                 progress(f"round {number + 1} of {options.rounds}: {row.name}: {name}")
-                result.add(name, measure_row(brokers, row, name, options))
+                try:
+                    result.add(name, measure_row(brokers, row, name, options))
+                except ReportError as error:
+                    options.failures[row.name] = f"{row.name}: {error}"
+                    break
     for row, result in zip(chosen, results, strict=True):
         for figure, name in zip(row.figures, row.names(), strict=True):
             yield figure, name, result
@@ -69,8 +87,9 @@ def measure_row(
 ) -> dict[str, Any]:
     """One round of one row for one broker."""
     extra = ["--payload", str(options.payload), "--seconds", str(options.seconds)]
+    extra += ["--connections", str(options.connections)]
     is_other_load = bool(row.beside) and name == BESIDE
-    load = row.beside if is_other_load else row.load
+    kind, *load = row.beside if is_other_load else row.load
     settings = row.beside_settings if is_other_load else row.settings
     with (
         brokers.running(
@@ -82,22 +101,11 @@ def measure_row(
     ):
         if row.has_disk:
             extra += ["--disk", disk]
-        line = brokers.load((*load, *extra, *broker.words))
+        line = brokers.load((kind, *extra, *load, *broker.words))
         if row.reads_log and name == OURS:
             broker.kill()
             line["log_extra_bytes"] = extra_bytes(broker.data, line)
     return line
-
-
-def measure_idle(brokers: Brokers, options: argparse.Namespace) -> Measured:
-    """Resident bytes of one more connection with one subscription."""
-    result = Measured()
-    words = ("idle", "--connections", str(options.connections))
-    for name in brokers.names:
-        progress(f"idle: {name}")
-        with brokers.running(name) as broker:
-            result.add(name, brokers.load((*words, *broker.words)))
-    return result
 
 
 def measure_start(brokers: Brokers) -> Measured:
@@ -127,23 +135,27 @@ def progress(text: str) -> None:
 
 
 def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
-    """One line with its medians, its ratio and whether its goal is met."""
+    """One line with its medians, its ratios and whether its goal is met."""
     ours = figure.value(result, OURS)
-    other = figure.value(result, BESIDE if BESIDE in result.rounds else MOSQUITTO)
+    first = BESIDE if BESIDE in result.rounds else MOSQUITTO
     goal = figure.goal
     bound = None if goal is None else goal.bound(result)
     is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
+    ratios = {other: figure.ratios(result, other) for other in result.rounds if other != OURS}
     return {
         "row": name,
         "unit": figure.unit,
         "ours": ours,
-        "other": other,
-        "ratio": ours / other if ours is not None and other else None,
+        "other": figure.value(result, first),
+        "other_name": first,
+        "ratios": {other: span for other, span in ratios.items() if span is not None},
         "goal": goal and goal_text(goal, bound, figure.unit),
+        "goal_ratio": goal.times if goal is not None and goal.of is not None else None,
         "met": goal and goal.is_met(ours, bound),
         "lost": result.total("lost"),
         "duplicated": result.total("duplicated"),
+        "load_busy": result.median(OURS, "load_busy"),
         "details": {
             name: {key: result.median(name, key) for key in details} for name in result.rounds
         },
@@ -186,17 +198,31 @@ def pair(line: dict[str, Any], key: str) -> str:
     return " / ".join(f"{value:,.1f}" if value else "-" for value in values)
 
 
+def span_text(span: Sequence[float] | None) -> str:
+    """A median of ratios with the lowest and the highest."""
+    if span is None:
+        return "-"
+    low, median, high = span
+    return f"{median:.2f} ({low:.2f}-{high:.2f})"
+
+
 def print_table(lines: Sequence[dict[str, Any]]) -> None:
     """The rows as text; details are ours / the other."""
-    layout = "{:<37} {:>11} {:>11} {:>6}  {:>15} {:>21}  {:<12} {}"
-    head = ("row (msg/s, bytes or times)", "ours", "other", "ratio")
-    print(layout.format(*head, "CPU us/msg", "p99 us", "goal", "").rstrip())
+    layout = "{:<41} {:>11} {:>11} {:>18}  {:>15} {:>21} {:>5}  {:<12} {}"
+    head = ("row (msg/s, bytes or times)", "ours", "other", "ratio (range)")
+    print(layout.format(*head, "CPU us/msg", "p99 us", "load", "goal", "").rstrip())
     for line in lines:
-        ratio = "-" if line["ratio"] is None else f"{line['ratio']:.2f}"
         figures = (number(line["ours"], line["unit"]), number(line["other"], line["unit"]))
+        ratio = span_text(line["ratios"].get(line["other_name"]))
         details = (pair(line, "broker_cpu_us"), pair(line, "p99_us"))
-        tail = (*details, line["goal"] or "", verdict(line))
+        busy = "" if line["load_busy"] is None else f"{line['load_busy']:.2f}"
+        tail = (*details, busy, line["goal"] or "", verdict(line))
         print(layout.format(line["row"], *figures, ratio, *tail).rstrip())
+        for name, span in line["ratios"].items():
+            if name != line["other_name"]:
+                print(
+                    layout.format(f"  beside {name}", "", "", span_text(span), *[""] * 5).rstrip()
+                )
 
 
 def parse() -> argparse.Namespace:
@@ -215,6 +241,8 @@ def parse() -> argparse.Namespace:
         "--durable", action="store_true", help="sessions and messages that outlive the broker"
     )
     parser.add_argument("--strict", action="store_true", help="fail when a goal is not met")
+    parser.add_argument("--peers", type=Path, help="TOML file that names more brokers")
+    parser.add_argument("--page", type=Path, help="write the table and its plot, as Markdown")
     parser.add_argument("--json", action="store_true", help="print every round as JSON")
     parser.add_argument("--load", type=Path, help="a mqttcore-load that is built already")
     parser.add_argument("--folder", type=Path, help="on the disk that is measured (the system's)")
@@ -237,8 +265,6 @@ def measure_all(
 ) -> Iterator[tuple[Figure, str, Measured]]:
     """The busy rows, then the figures that need no load."""
     yield from measure_rows(brokers, options)
-    if options.rows in IDLE.name:
-        yield IDLE, IDLE.name, measure_idle(brokers, options)
     if options.rows in START.name:
         yield START, START.name, measure_start(brokers)
     reload_figures = [figure for figure in RELOAD if options.rows in figure.name]
@@ -251,19 +277,21 @@ def main() -> int:
     """Prints the table; 0 when it could be made, 1 when it could not or a goal is missed."""
     options = parse()
     lines: list[dict[str, Any]] = []
-    failure = None
+    options.failures = {}
     try:
         lines.extend(report(options))
     except ReportError as error:
-        failure = error
+        options.failures[""] = str(error)
     progress("")
     if options.json:
         print(json.dumps(lines, indent=1))
     elif lines:
         print_table(lines)
-    if failure is not None:
-        # What was measured before it counts.
+    if options.page and lines:
+        page.write(options.page, lines)
+    for failure in options.failures.values():
         print(f"bench-broker: {failure}", file=sys.stderr)
+    if options.failures:
         return 1
     return int(options.strict and any(line["met"] is False for line in lines))
 

@@ -13,9 +13,11 @@ import ssl
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -86,6 +88,45 @@ class Running:
         self.process.wait(STOP_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another broker; `$port`, `$data` and `$config` of its texts are replaced."""
+
+    name: str
+    command: tuple[str, ...]
+    config: str = ""
+    """Text of the file `$config`."""
+
+
+def read_peers(path: Path | None) -> dict[str, Peer]:
+    """The brokers that a TOML file names: a table for each, with ``command`` and ``config``.
+
+    Raises:
+        ReportError: the file cannot be read, or has something else.
+    """
+    if path is None:
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text())
+        peers = {name: read_peer(name, table) for name, table in tables.items()}
+    except (OSError, ValueError, TypeError) as error:
+        raise ReportError(f"{path}: {error}") from None
+    return peers
+
+
+def read_peer(name: str, table: dict[str, Any]) -> Peer:
+    """One broker."""
+    command = table.pop("command", None)
+    config = table.pop("config", "")
+    if name in {"ours", "mosquitto", "beside"}:
+        raise ValueError(f"[{name}]: this name is taken; choose another one")
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise TypeError(f"[{name}]: command is a list of strings")
+    if table or not isinstance(config, str):
+        raise TypeError(f"[{name}]: has command and config, a string, only")
+    return Peer(name, tuple(command), config)
+
+
 class Brokers:
     """Starts and ends the brokers, one at a time."""
 
@@ -95,6 +136,7 @@ class Brokers:
         self.durable: bool = options.durable
         is_alone = options.ours_only or options.beside
         self.mosquitto = None if is_alone else find_mosquitto()
+        self.peers = {} if is_alone else read_peers(options.peers)
         self.binary = (options.load or build_load()).resolve()
         cores = sorted(os.sched_getaffinity(0))
         self.broker_core, self.load_core = (cores[0], cores[-1])
@@ -106,7 +148,7 @@ class Brokers:
         """What is measured, in turn."""
         if self.pythons["beside"]:
             return ("ours", "beside")
-        return ("ours", "mosquitto") if self.mosquitto else ("ours",)
+        return ("ours", "mosquitto", *self.peers) if self.mosquitto else ("ours",)
 
     @functools.cached_property
     def certificates(self) -> Path:
@@ -133,6 +175,8 @@ class Brokers:
                 return ours
             config.write_text(OURS_KEEPS)
             return [*ours, "--config", str(config), "--data", str(data)]
+        if name in self.peers:
+            return self.peer_command(self.peers[name], port, data, config)
         text = MOSQUITTO_CONFIG.format(port=port)
         if self.durable:
             data.mkdir(mode=0o777)
@@ -142,6 +186,14 @@ class Brokers:
             text += MOSQUITTO_TLS.format(certificates=self.certificates)
         config.write_text(text)
         return [str(self.mosquitto), "-c", str(config)]
+
+    @staticmethod
+    def peer_command(peer: Peer, port: int, data: Path, config: Path) -> list[str]:
+        """The command line of another broker, whose configuration is written."""
+        data.mkdir()
+        places = {"port": port, "data": data, "config": config}
+        config.write_text(Template(peer.config).safe_substitute(places))
+        return [Template(word).safe_substitute(places) for word in peer.command]
 
     @contextlib.contextmanager
     def running(self, name: str, *, tls: bool = False, settings: str = "") -> Iterator[Running]:

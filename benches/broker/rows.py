@@ -34,6 +34,12 @@ class Measured:
         """One figure of all rounds in which it was measured."""
         return [line[key] for line in self.rounds.get(broker, ()) if line.get(key) is not None]
 
+    def ratios(self, key: str, other: str) -> list[float]:
+        """Our figure over another broker's, round by round: rounds of one number are neighbours."""
+        ours, theirs = self.rounds.get(OURS, ()), self.rounds.get(other, ())
+        pairs = [(mine.get(key), its.get(key)) for mine, its in zip(ours, theirs, strict=False)]
+        return [mine / its for mine, its in pairs if mine is not None and its]
+
     def total(self, key: str) -> int:
         """The sum of one of our counts over the rounds."""
         return sum(line.get(key, 0) for line in self.rounds.get(OURS, ()))
@@ -80,6 +86,13 @@ class Figure:
     over: Callable[[Iterable[float]], float] = statistics.median
     """What is made of the rounds."""
 
+    def ratios(self, measured: Measured, other: str) -> tuple[float, float, float] | None:
+        """The lowest ratio of ours to another's in a round, the median and the highest."""
+        if self.over is not statistics.median:
+            return None
+        ratios = measured.ratios(self.key, other)
+        return (min(ratios), statistics.median(ratios), max(ratios)) if ratios else None
+
     def value(self, measured: Measured, broker: str) -> float | None:
         """The figure of one broker; `None` when it was not measured."""
         values = measured.values(broker, self.key)
@@ -105,6 +118,8 @@ class Row:
     """The configuration under ``beside``."""
     reads_log: bool = False
     """Our broker is killed behind the load, and its log is measured."""
+    rounds: int | None = None
+    """Instead of those of the others."""
 
     def names(self) -> list[str]:
         """What its lines are called."""
@@ -128,7 +143,7 @@ exempt_addresses = []
 address_connects_per_second = 100_000
 messages_per_second = 1_000_000_000
 anonymous_messages_per_second = 1_000_000_000
-bytes_per_second = 1_000_000_000_000
+bytes_per_second = 1_000_000_000
 """
 """Each message and byte of a client takes from a rate, which is never reached."""
 NO_LIMITS: Final = """\
@@ -144,27 +159,92 @@ anonymous_messages_per_second = 0
 bytes_per_second = 0
 retained_bytes_per_second = 0
 """
+QOS_1: Final = ("--qos", "1")
+AS_LATE: Final = Goal(times=1, of=(MOSQUITTO, "p99_us"))
 BESIDE_PLAIN: Final = Goal(times=0.5, of=(BESIDE, "messages_per_s"), is_floor=True)
 CONNECTS: Final = (
     Figure(unit="1/s"),
     Figure(name="TLS handshakes, CPU of each", key="broker_cpu_us", unit="us"),
 )
 
+PAIRS_OF_LARGE: Final = ("pairs", "--publishers", "10", "--payload", "1000000")
+BESIDE_FILTERS: Final = Goal(times=0.97, of=(BESIDE, "messages_per_s"), is_floor=True)
+SHARDS: Final = Goal(times=1.1, of=(BESIDE, "broker_cpu_us"))
+
+
+def shards(name: str, *load: str) -> Row:
+    """A row with two shards on the one core, beside one shard."""
+    return Row(
+        name=f"{name}, 2 shards or 1",
+        load=load,
+        beside=load,
+        settings="shards = 2\n",
+        beside_settings="shards = 1\n",
+        figures=(Figure(key="broker_cpu_us", unit="us", goal=SHARDS),),
+    )
+
+
+def each(name: str, *load: str, most: float | None = None) -> Row:
+    """A row of resident bytes."""
+    goal = None if most is None else Goal(plus=most)
+    figure = Figure(key="bytes_each", unit="bytes", goal=goal)
+    return Row(name=name, load=load, figures=(figure,), rounds=1)
+
+
 ROWS: Final = (
-    plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.1),
-    plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=5),
-    plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256"),
-    plain("50 pairs, QoS 1, 16 in flight", "pairs", "--qos", "1", goal=4),
-    plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2"),
+    plain("50 pairs, QoS 0, 1 in flight", "pairs", "--window", "1", goal=1.5),
+    plain("50 pairs, QoS 0, 16 in flight", "pairs", "--window", "16", goal=13),
+    plain("50 pairs, QoS 0, 256 in flight", "pairs", "--window", "256", goal=30),
+    plain("50 pairs, QoS 0, 16, 1 KiB", "pairs", "--payload", "1024", goal=11),
+    plain("10 pairs, QoS 0, 1 in flight, 1 MB", *PAIRS_OF_LARGE, "--window", "1", goal=1.2),
+    plain("10 pairs, QoS 1, 4 in flight, 1 MB", *PAIRS_OF_LARGE, *QOS_1, "--window", "4", goal=1.2),
+    plain("50 pairs, QoS 1, 16 in flight", "pairs", *QOS_1, goal=12),
+    plain("50 pairs, QoS 2, 16 in flight", "pairs", "--qos", "2", goal=15),
     plain("50 alone, QoS 2, own topic, 1", "own", "--qos", "2", "--window", "1"),
     plain("50 alone, QoS 2, own topic, 16", "own", "--qos", "2"),
-    plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1"),
-    plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=6),
-    plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=7),
-    plain("shared group, 100 to 10, 16", "shared", "--window", "16"),
-    plain("50 pairs, QoS 1, 5,000 msg/s", "pairs", "--qos", "1", "--rate", "5000"),
+    plain("fan-out 1 to 1000, 1 in flight", "fanout", "--window", "1", goal=2.1),
+    plain("fan-out 1 to 1000, 16 in flight", "fanout", "--window", "16", goal=20),
+    plain("200 publishers to 4 wildcards, 16", "fanin", "--window", "16", goal=20),
+    plain("shared group, 100 to 10, 16", "shared", "--window", "16", goal=11),
+    Row(
+        name="50 pairs, QoS 1, 5,000 msg/s",
+        load=("pairs", *QOS_1, "--rate", "5000"),
+        figures=(
+            Figure(name="50 pairs, QoS 1, 5,000 msg/s, p99", key="p99_us", unit="us", goal=AS_LATE),
+            Figure(
+                name="50 pairs, QoS 1, 5,000 msg/s, CPU of each",
+                key="broker_cpu_us",
+                unit="us",
+                goal=Goal(times=0.85, of=(MOSQUITTO, "broker_cpu_us")),
+            ),
+        ),
+    ),
+    each("idle connection", "idle", "--filters", "0"),
+    each("idle connection, one wildcard filter", "idle", most=1_500),
+    each("100,000 wildcard filters", "filters", most=150),
+    Row(
+        name="50 pairs, QoS 0, 16, filters or none",
+        load=("pairs", "--filters", "100000"),
+        beside=("pairs",),
+        figures=(Figure(goal=BESIDE_FILTERS),),
+    ),
+    Row(
+        name="connects",
+        load=("connects",),
+        figures=(
+            Figure(unit="1/s", goal=mosquitto(1)),
+            Figure(
+                name="connects, CPU of each",
+                key="broker_cpu_us",
+                unit="us",
+                goal=Goal(times=0.9, of=(MOSQUITTO, "broker_cpu_us")),
+            ),
+        ),
+    ),
+    shards("fan-out, 16", "fanout", "--window", "16"),
+    shards("shared group, 16", "shared", "--window", "16"),
     aliases("50 pairs, QoS 0, 16, alias or none", "pairs"),
-    aliases("50 pairs, QoS 1, 16, alias or none", "pairs", "--qos", "1"),
+    aliases("50 pairs, QoS 1, 16, alias or none", "pairs", *QOS_1),
     aliases("fan-out 1 to 1000, 16, alias or none", "fanout", "--window", "16"),
     Row(
         name="50 pairs, QoS 0, 16, TLS or plain",
@@ -264,11 +344,8 @@ DURABLE_ROWS: Final = (
 )
 """What `--durable` measures: ours with a folder and sync before acknowledgement, Mosquitto with its
 own persistence, which saves every half hour and at the end."""
-IDLE: Final = Figure(
-    name="idle connection", key="bytes_per_connection", unit="bytes", goal=Goal(plus=4_096)
-)
 START: Final = Figure(
-    name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.3)
+    name="start to first connection", key="start_s", unit="s", goal=Goal(plus=0.06)
 )
 RELOAD: Final = (
     Figure(name="reload of a plugin, shortest of 20", key="reload_s", unit="s", over=min),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benches.broker.brokers import ReportError
+from benches.broker import page
+from benches.broker.__main__ import summary
+from benches.broker.brokers import Brokers, ReportError, read_peers
 from benches.broker.log import extra_bytes
-from benches.broker.rows import OURS, Goal, Measured, mosquitto
+from benches.broker.rows import BESIDE, MOSQUITTO, OURS, Figure, Goal, Measured, mosquitto
 
 LOAD = {"topic_bytes": 11.5, "payload_bytes": 64, "sent": 2}
 
@@ -44,3 +46,73 @@ def test_goals_are_bounds_of_medians() -> None:
     assert goal.is_met(4_001, 4_000) is False
     assert mosquitto(5).bound(measured) is None
     assert Goal(plus=60_000, is_floor=True).is_met(59_999, 60_000) is False
+
+
+def test_ratios_are_those_of_neighbouring_rounds() -> None:
+    """Both brokers are half as fast in the second round: the machine was busy."""
+    measured = Measured()
+    for ours, other in ((1_000, 100), (500, 50), (900, 100)):
+        measured.add(OURS, {"messages_per_s": ours})
+        measured.add(MOSQUITTO, {"messages_per_s": other})
+    figure = Figure(goal=mosquitto(5))
+
+    line = summary(figure, "a row", measured)
+
+    assert line["ratios"] == {MOSQUITTO: (9, 10, 10)}
+    assert (line["ours"], line["other"], line["met"], line["goal"]) == (900, 100, True, ">= 5 x")
+    assert figure.ratios(measured, BESIDE) is None
+
+
+def test_a_page_has_a_column_for_each_broker(tmp_path: Path) -> None:
+    measured = Measured()
+    for name, rate in ((OURS, 1_500.0), (MOSQUITTO, 1_000.0), ("quick", 3_000.0)):
+        measured.add(name, {"messages_per_s": rate, "load_busy": 0.5})
+    lines = [summary(Figure(goal=mosquitto(2)), "a row", measured)]
+
+    page.write(tmp_path / "performance.md", lines)
+
+    text = (tmp_path / "performance.md").read_text()
+    row = (
+        "| a row | 1,500 msg/s | 1,000 msg/s | 1.50 (1.50 to 1.50) | 0.50 (0.50 to 0.50) "
+        "| >= 2 x | **no** | 0.50 |"
+    )
+    assert row in text
+    assert "| ratio | quick | goal |" in text
+    assert (tmp_path / "performance" / "ratios.svg").read_text().count("a row")
+
+
+PEERS = """
+[quick]
+command = ["quick", "--config", "$config"]
+config = "port $port { data = $data }"
+"""
+
+
+def test_another_broker_is_started_with_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "peers.toml").write_text(PEERS)
+    peer = read_peers(tmp_path / "peers.toml")["quick"]
+    config = tmp_path / "quick.conf"
+
+    command = Brokers.peer_command(peer, 7, tmp_path / "data", config)
+
+    assert command == ["quick", "--config", str(config)]
+    assert config.read_text() == f"port 7 {{ data = {tmp_path}/data }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[ours]\ncommand = []", r"\[ours\]: this name is taken"),
+        ("[a]\ncommand = 'a b'", r"\[a\]: command is a list of strings"),
+        ("[a]\nconfig = ''", r"\[a\]: command is a list of strings"),
+        ("[a]\ncommand = ['a']\nport = 1", "has command and config, a string, only"),
+        ("[a", "peers.toml: "),
+    ],
+)
+def test_a_file_of_brokers_is_refused_with_the_reason(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "peers.toml").write_text(text)
+
+    with pytest.raises(ReportError, match=message):
+        read_peers(tmp_path / "peers.toml")

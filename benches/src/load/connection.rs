@@ -1,11 +1,13 @@
 //! One client: a handshake that waits, then bytes in and out that never do.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::mem;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_tls::rustls::{ClientConfig, ClientConnection};
+use socket2::{Domain, Socket, Type};
 
 use super::framing::{self, Version};
 use super::stream::Stream;
@@ -13,11 +15,16 @@ use super::stream::Stream;
 /// How long one step of the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// Read at once from one connection, at least.
+const READ_BYTES: usize = 256 * 1_024;
+
 /// How all clients of a run connect.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Where the broker listens.
     pub address: SocketAddr,
+    /// Where clients connect from; `None`: the system chooses.
+    pub source: Option<IpAddr>,
     /// Sessions outlive their connections.
     pub kept: bool,
     /// The version of MQTT.
@@ -36,7 +43,7 @@ pub fn open(
     client_id: &str,
     subscription: Option<(&str, u8)>,
 ) -> io::Result<Stream> {
-    let tcp = TcpStream::connect_timeout(&terms.address, HANDSHAKE)?;
+    let tcp = dial(terms)?;
     tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(HANDSHAKE))?;
     let version = terms.version;
@@ -46,15 +53,44 @@ pub fn open(
     if !connack.starts_with(&[0x20]) || connack.get(2..4) != Some(&[0, 0]) {
         return Err(refused("CONNECT", &connack));
     }
-    let Some((filter, qos)) = subscription else {
-        return Ok(stream);
-    };
-    stream.write_all(&framing::subscribe(filter, qos, version))?;
-    let suback = answer(&mut stream)?;
-    if !suback.starts_with(&[0x90]) || !suback.ends_with(&[qos]) {
-        return Err(refused("SUBSCRIBE", &suback));
+    if let Some((filter, qos)) = subscription {
+        subscribe(&mut stream, &[filter], qos, version)?;
     }
     Ok(stream)
+}
+
+/// A connection, from the source address if there is one. Ports of earlier connections may be used again.
+fn dial(terms: &Terms) -> io::Result<TcpStream> {
+    let Some(source) = terms.source else {
+        return TcpStream::connect_timeout(&terms.address, HANDSHAKE);
+    };
+    let socket = Socket::new(Domain::for_address(terms.address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect_timeout(&terms.address.into(), HANDSHAKE)?;
+    Ok(socket.into())
+}
+
+/// Subscribes with one packet, to fewer than 120 filters.
+///
+/// # Errors
+///
+/// When the broker refuses a filter or grants another quality of service, answers something else or takes too long.
+pub fn subscribe(
+    stream: &mut Stream,
+    filters: &[impl AsRef<str>],
+    qos: u8,
+    version: Version,
+) -> io::Result<()> {
+    stream.write_all(&framing::subscribe(filters, qos, version))?;
+    let suback = answer(stream)?;
+    let granted = suback.len().checked_sub(filters.len());
+    let granted = granted.and_then(|start| suback.get(start..));
+    if !suback.starts_with(&[0x90]) || !granted.is_some_and(|all| all.iter().all(|one| *one == qos))
+    {
+        return Err(refused("SUBSCRIBE", &suback));
+    }
+    Ok(())
 }
 
 /// One packet of up to 127 bytes behind its first two.
@@ -70,13 +106,49 @@ fn refused(what: &str, answer: &[u8]) -> io::Error {
     io::Error::other(format!("{what} was answered with {answer:02x?}"))
 }
 
-/// A connected client's unread tail and unsent bytes.
+/// Bytes that were read from one connection.
+#[derive(Debug, Default)]
+pub struct Unread {
+    /// Bytes from `filled` on are room.
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Unread {
+    /// What was read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
+    /// Whether all that was read is used.
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// Forgets the first bytes.
+    pub fn consume(&mut self, count: usize) {
+        if count > 0 {
+            self.bytes.copy_within(count..self.filled, 0);
+            self.filled -= count;
+        }
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        let least = self.filled + READ_BYTES;
+        if self.bytes.len() < least {
+            self.bytes.resize(least, 0);
+        }
+        &mut self.bytes[self.filled..]
+    }
+}
+
+/// A connected client's unread and unsent bytes.
 #[derive(Debug)]
 pub struct Connection {
     stream: mio::net::TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// The start of a packet whose rest has not come.
-    tail: Vec<u8>,
+    unread: Unread,
     /// Bytes to send; those before `written` are gone.
     out: Vec<u8>,
     written: usize,
@@ -93,7 +165,7 @@ impl Connection {
         Ok(Self {
             stream: mio::net::TcpStream::from_std(stream.tcp),
             tls: stream.tls,
-            tail: Vec::new(),
+            unread: Unread::default(),
             out: Vec::new(),
             written: 0,
         })
@@ -109,22 +181,31 @@ impl Connection {
         &mut self.out
     }
 
-    /// Reads once into `scratch`, after the tail of the last read. Answers how many bytes of it
-    /// are filled, and whether the socket may hold more; `None` when there was nothing.
+    /// What was read and not used, which the connection forgets.
+    pub fn take_unread(&mut self) -> Unread {
+        mem::take(&mut self.unread)
+    }
+
+    /// Keeps the start of a packet for the next read.
+    pub fn keep(&mut self, unread: Unread) {
+        self.unread = unread;
+    }
+
+    /// Reads once, behind what is there. Answers whether the socket may hold more.
     ///
     /// # Errors
     ///
     /// When the broker closed the connection, or the socket fails.
-    pub fn fill(&mut self, scratch: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
-        let start = self.tail.len();
-        scratch[..start].copy_from_slice(&self.tail);
-        match self.read(&mut scratch[start..]) {
+    pub fn fill(&mut self, unread: &mut Unread) -> io::Result<bool> {
+        let room = unread.room();
+        let size = room.len();
+        match self.read(room) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
-                self.tail.clear();
-                Ok(Some((start + count, start + count == scratch.len())))
+                unread.filled += count;
+                Ok(count == size)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -143,11 +224,6 @@ impl Connection {
             }
             tls.process_new_packets().map_err(io::Error::other)?;
         }
-    }
-
-    /// Keeps the start of a packet for the next read.
-    pub fn keep(&mut self, tail: &[u8]) {
-        self.tail.extend_from_slice(tail);
     }
 
     /// Sends what the socket takes.

@@ -1,6 +1,7 @@
 //! Connections that are opened and closed again: TCP, TLS if asked for, CONNECT, CONNACK.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,13 @@ pub fn measure(options: &Options) -> io::Result<Report> {
     })
 }
 
+/// An address of the loopback for each thread: one address has too few ports for connections that were closed a
+/// moment ago.
+fn source(broker: IpAddr, thread: usize) -> Option<IpAddr> {
+    let host = u8::try_from(thread).ok()?.checked_add(2)?;
+    (broker == Ipv4Addr::LOCALHOST).then_some(IpAddr::from([127, 0, 0, host]))
+}
+
 /// How many connections there were, and how long each took until its CONNACK.
 fn open_for(time: Duration, threads: usize, terms: &Terms) -> io::Result<(u64, Histogram)> {
     let until = Instant::now() + time;
@@ -51,11 +59,15 @@ fn open_for(time: Duration, threads: usize, terms: &Terms) -> io::Result<(u64, H
         let threads: Vec<_> = (0..threads)
             .map(|number| {
                 let all = &all;
+                let terms = Terms {
+                    source: source(terms.address.ip(), number),
+                    ..terms.clone()
+                };
                 scope.spawn(move || -> io::Result<()> {
                     let id = format!("load-c{number}");
                     while Instant::now() < until {
                         let began = Instant::now();
-                        drop(connection::open(terms, &id, None)?);
+                        drop(connection::open(&terms, &id, None)?);
                         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                         let mut all = all.lock().map_err(|_| io::ErrorKind::Other)?;
                         all.0 += 1;

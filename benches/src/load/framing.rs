@@ -128,15 +128,17 @@ pub fn connect(client_id: &str, kept: bool, version: Version) -> Vec<u8> {
     out
 }
 
-/// A SUBSCRIBE with packet id 1 and one filter.
-pub fn subscribe(filter: &str, qos: u8, version: Version) -> Vec<u8> {
-    let properties = version.no_properties();
+/// A SUBSCRIBE with packet id 1.
+pub fn subscribe(filters: &[impl AsRef<str>], qos: u8, version: Version) -> Vec<u8> {
+    let mut body = vec![0, 1];
+    body.extend_from_slice(version.no_properties());
+    for filter in filters {
+        push_text(&mut body, filter.as_ref());
+        body.push(qos);
+    }
     let mut out = vec![0x82];
-    push_remaining_length(&mut out, 2 + properties.len() + 2 + filter.len() + 1);
-    out.extend_from_slice(&[0, 1]);
-    out.extend_from_slice(properties);
-    push_text(&mut out, filter);
-    out.push(qos);
+    push_remaining_length(&mut out, body.len());
+    out.extend_from_slice(&body);
     out
 }
 
@@ -272,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn subscribe_asks_for_one_filter() {
+    fn subscribe_asks_for_its_filters() {
         assert_eq!(
-            subscribe("a/b", 1, Version::V3),
-            b"\x82\x08\x00\x01\x00\x03a/b\x01"
+            subscribe(&["a/b", "+"], 1, Version::V3),
+            b"\x82\x0c\x00\x01\x00\x03a/b\x01\x00\x01+\x01"
         );
     }
 
@@ -348,7 +350,7 @@ mod tests {
             b"\x10\x16\x00\x04MQTT\x05\x02\x01\x2c\x08\x22\x00\x0a\x11\x00\x00\x00\x00\x00\x01a"
         );
         assert_eq!(
-            subscribe("a/b", 1, version),
+            subscribe(&["a/b"], 1, version),
             b"\x82\x09\x00\x01\x00\x00\x03a/b\x01"
         );
         for bytes in [out, aliased] {

@@ -10,7 +10,9 @@ pub mod connects;
 pub mod flows;
 pub mod framing;
 pub mod histogram;
+pub mod idle;
 pub mod options;
+pub mod pace;
 pub mod process;
 pub mod report;
 pub mod run;
@@ -28,7 +30,8 @@ use options::{Options, Row};
 /// When a connection fails or ends, or a busy row delivered nothing.
 pub fn measure(options: &Options) -> io::Result<String> {
     let report = match options.row {
-        Row::Idle => return run::idle(options).map(|report| report.to_json()),
+        Row::Idle => return idle::connections(options).map(|report| report.to_json(Row::Idle)),
+        Row::Filters => return idle::filters(options).map(|report| report.to_json(Row::Filters)),
         Row::Turns => return turns::measure(options).map(|report| report.to_json()),
         Row::Connects => connects::measure(options)?,
         _ => run::busy(options)?,

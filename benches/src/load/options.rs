@@ -4,20 +4,26 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The largest payload.
+const PAYLOAD_MAX: usize = 16 * 1_024 * 1_024;
+
 /// What is printed for `--help` and after a mistake.
 pub const USAGE: &str = "\
 usage: mqttcore-load ROW --address IP:PORT [--pid N] [option VALUE ...]
 
-rows     pairs | own | fanout | fanin | shared | queue | turns | idle | connects
+rows     pairs | own | fanout | fanin | shared | queue | turns | idle | filters | connects
 options  --publishers N   (pairs, own and queue 50, fanout 1, fanin 200, shared 100)
          --subscribers N  (pairs: as publishers, fanout 1000, fanin 4, shared 10)
          --connections N  idle connections (10000)
+         --filters N      of each idle connection, 0 or 1 (1); beside other rows, of clients that get nothing (0);
+                          those of the row filters (100000); each has a wildcard
          --turns N        messages, one at a time (300)
          --disk FOLDER    whose disk is synced in turn with them
          --qos 0|1|2      (0)
          --window N       messages that one publisher may have under way (16)
          --payload N      bytes, at least 20 (64)
-         --rate N         messages a second over all publishers (as fast as the window lets)
+         --rate N         messages a second over all publishers, each stamped with the time at which it was due
+                          (as fast as the window lets)
          --seconds S      measured (2)
          --warmup S       before that (0.5)
          --aliases N      topic aliases that clients take; all speak MQTT 5.0 then, else 3.1.1
@@ -45,6 +51,8 @@ pub enum Row {
     Turns,
     /// Connections with one subscription each and no traffic.
     Idle,
+    /// Clients with many wildcard filters each and no traffic.
+    Filters,
     /// Connections that are opened and closed, as many at once as there are publishers.
     Connects,
 }
@@ -60,6 +68,7 @@ impl Row {
             "queue" => Self::Queue,
             "turns" => Self::Turns,
             "idle" => Self::Idle,
+            "filters" => Self::Filters,
             "connects" => Self::Connects,
             _ => return None,
         })
@@ -76,7 +85,16 @@ impl Row {
             Self::Queue => "queue",
             Self::Turns => "turns",
             Self::Idle => "idle",
+            Self::Filters => "filters",
             Self::Connects => "connects",
+        }
+    }
+
+    fn filters(self) -> usize {
+        match self {
+            Self::Idle => 1,
+            Self::Filters => 100_000,
+            _ => 0,
         }
     }
 
@@ -87,7 +105,7 @@ impl Row {
             Self::Fanout => (1, 1_000),
             Self::Fanin => (200, 4),
             Self::Shared => (100, 10),
-            Self::Idle => (0, 0),
+            Self::Idle | Self::Filters => (0, 0),
             Self::Connects => (8, 8),
         }
     }
@@ -108,6 +126,8 @@ pub struct Options {
     pub subscribers: usize,
     /// Idle connections.
     pub connections: usize,
+    /// Wildcard filters, which match no message of the load.
+    pub filters: usize,
     /// Messages of [`Row::Turns`].
     pub turns: usize,
     /// The folder whose disk takes turns with them.
@@ -150,6 +170,7 @@ impl Options {
             publishers,
             subscribers,
             connections: 10_000,
+            filters: row.filters(),
             turns: 300,
             disk: None,
             qos: 0,
@@ -178,6 +199,7 @@ impl Options {
             "--publishers" => self.publishers = number(word, value)?,
             "--subscribers" => self.subscribers = number(word, value)?,
             "--connections" => self.connections = number(word, value)?,
+            "--filters" => self.filters = number(word, value)?,
             "--turns" => self.turns = number(word, value)?,
             "--disk" => self.disk = Some(value.into()),
             "--qos" => self.qos = number(word, value)?,
@@ -204,7 +226,7 @@ impl Options {
         if matches!(self.row, Row::Pairs | Row::Own | Row::Queue) {
             self.subscribers = self.publishers;
         }
-        let busy = self.row != Row::Idle;
+        let busy = !matches!(self.row, Row::Idle | Row::Filters);
         if self.address.port() == 0 {
             return Err("--address is missing".into());
         }
@@ -223,8 +245,11 @@ impl Options {
         if self.row == Row::Turns && (self.disk.is_none() || self.turns == 0) {
             return Err("turns needs --disk, and --turns above 0".into());
         }
-        if self.payload_bytes > 128 * 1_024 {
-            return Err("--payload is 131072 at most".into());
+        if self.payload_bytes > PAYLOAD_MAX {
+            return Err(format!("--payload is {PAYLOAD_MAX} at most"));
+        }
+        if self.row == Row::Idle && self.filters > 1 {
+            return Err("--filters of an idle connection is 0 or 1".into());
         }
         if self.rate == Some(0) || self.measured.is_zero() {
             return Err("--rate and --seconds are above 0".into());
@@ -277,6 +302,8 @@ mod tests {
         assert_eq!(parse("pairs --qos"), Err("--qos needs a value".into()));
         assert!(parse("turns --address 127.0.0.1:9").is_err());
         assert!(parse("queue --address 127.0.0.1:9").is_err());
+        assert!(parse("idle --address 127.0.0.1:9 --filters 2").is_err());
+        assert!(parse("pairs --address 127.0.0.1:9 --payload 16777217").is_err());
         assert_eq!(parse("pairs --qos x"), Err("--qos does not take x".into()));
         assert_eq!(
             parse("pairs --speed 1"),

@@ -45,11 +45,11 @@ pub struct TurnsReport {
     pub synced: [Duration; 2],
 }
 
-/// What the idle row measured.
+/// What connections or filters without traffic cost.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleReport {
-    /// Open connections.
-    pub connections: usize,
+    /// Open connections, or filters.
+    pub count: usize,
     /// Resident memory of the broker without them.
     pub before_bytes: u64,
     /// And with them.
@@ -125,16 +125,16 @@ impl TurnsReport {
 impl IdleReport {
     /// The row as one line of JSON.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one process")]
-    pub fn to_json(&self) -> String {
+    pub fn to_json(&self, row: Row) -> String {
         let grown = self.after_bytes.saturating_sub(self.before_bytes);
-        let each = grown as f64 / self.connections.max(1) as f64;
+        let each = grown as f64 / self.count.max(1) as f64;
         format!(
             concat!(
-                "{{\"row\":\"{}\",\"connections\":{},\"rss_before_bytes\":{},",
-                "\"rss_after_bytes\":{},\"bytes_per_connection\":{:.0}}}"
+                "{{\"row\":\"{}\",\"count\":{},\"rss_before_bytes\":{},",
+                "\"rss_after_bytes\":{},\"bytes_each\":{:.0}}}"
             ),
-            Row::Idle.name(),
-            self.connections,
+            row.name(),
+            self.count,
             self.before_bytes,
             self.after_bytes,
             each,

@@ -6,47 +6,21 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::connection::{self, Connection, Terms};
+use super::connection::{self, Connection, Terms, Unread};
 use super::flows::{Flows, Spread};
 use super::framing::{self, PublishTemplate, Received, Stamp, Version};
 use super::histogram::Histogram;
+use super::idle;
 use super::options::{Options, Row};
+use super::pace::Pace;
 use super::process;
-use super::report::{IdleReport, Report};
+use super::report::Report;
 use super::stream::{self, Stream};
 
-/// Read at once from one connection.
-const SCRATCH_BYTES: usize = 256 * 1_024;
 /// A publisher with more than this unsent waits for its socket.
 const BACKLOG_BYTES: usize = 256 * 1_024;
 /// After the measured time, messages may take this long to arrive before they are lost.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often a paced load looks at its clock.
-const PACE: Duration = Duration::from_millis(1);
-
-/// Opens idle connections and reads the broker's memory before and after.
-///
-/// # Errors
-///
-/// When there is no process to read, or a connection fails.
-pub fn idle(options: &Options) -> io::Result<IdleReport> {
-    let pid = options
-        .pid
-        .ok_or_else(|| io::Error::other("idle needs --pid"))?;
-    let before = process::resident_bytes(pid)?;
-    let terms = terms(options)?;
-    let mut held: Vec<Stream> = Vec::with_capacity(options.connections);
-    for place in 0..options.connections {
-        let id = format!("load-idle-{place}");
-        let filter = format!("load/idle/{place}");
-        held.push(connection::open(&terms, &id, Some((&filter, options.qos)))?);
-    }
-    Ok(IdleReport {
-        connections: held.len(),
-        before_bytes: before,
-        after_bytes: process::resident_bytes(pid)?,
-    })
-}
 
 /// Runs one busy row.
 ///
@@ -119,7 +93,7 @@ struct Load {
     connections: Vec<Connection>,
     templates: Vec<PublishTemplate>,
     flows: Flows,
-    /// From the write of a message to its arrival.
+    /// From the write of a message, or the time at which it was due, to its arrival.
     histogram: Histogram,
     acknowledgements: Acknowledgements,
     qos: u8,
@@ -133,6 +107,10 @@ struct Load {
     /// Connections with something to send, each once.
     dirty: Vec<usize>,
     is_dirty: Vec<bool>,
+    /// Clients whose filters match nothing.
+    _others: Vec<Stream>,
+    /// Buffers of connections that have nothing unread.
+    spare: Vec<Unread>,
 }
 
 impl Load {
@@ -140,6 +118,7 @@ impl Load {
         let poll = Poll::new()?;
         let terms = terms(options)?;
         let version = terms.version;
+        let others = idle::subscribers(&terms, options.filters)?;
         let open =
             |id: &str, subscription: Option<(&str, u8)>| connection::open(&terms, id, subscription);
         let mut connections = Vec::with_capacity(options.publishers + options.subscribers);
@@ -149,11 +128,11 @@ impl Load {
             let own = (options.row == Row::Own).then_some((&*filter, options.qos));
             connections.push(open(&id, own)?);
         }
-        let others = match options.row {
+        let subscribers = match options.row {
             Row::Own => 0,
             _ => options.subscribers,
         };
-        for place in 0..others {
+        for place in 0..subscribers {
             let id = format!("load-s{place}");
             let filter = filter(options.row, place);
             let subscriber = open(&id, Some((&filter, options.qos)))?;
@@ -189,6 +168,8 @@ impl Load {
             publishing: true,
             dirty: (0..options.publishers).collect(),
             is_dirty: (0..count).map(|place| place < options.publishers).collect(),
+            _others: others,
+            spare: Vec::new(),
         })
     }
 
@@ -204,13 +185,12 @@ impl Load {
     fn run_for(&mut self, time: Duration) -> io::Result<()> {
         let until = Instant::now() + time;
         let mut events = Events::with_capacity(4_096);
-        let mut scratch = vec![0; SCRATCH_BYTES];
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
             }
-            self.turn(&mut events, &mut scratch, left)?;
+            self.turn(&mut events, left)?;
         }
     }
 
@@ -218,7 +198,6 @@ impl Load {
     fn drain(&mut self) -> io::Result<()> {
         self.publishing = false;
         let mut events = Events::with_capacity(4_096);
-        let mut scratch = vec![0; SCRATCH_BYTES];
         let mut until = Instant::now() + DRAIN;
         while self.flows.outstanding() > 0 {
             let left = until.saturating_duration_since(Instant::now());
@@ -226,7 +205,7 @@ impl Load {
                 return Ok(());
             }
             let before = self.flows.delivered;
-            self.turn(&mut events, &mut scratch, left)?;
+            self.turn(&mut events, left)?;
             if self.flows.delivered != before {
                 until = Instant::now() + DRAIN;
             }
@@ -234,17 +213,16 @@ impl Load {
         Ok(())
     }
 
-    fn turn(&mut self, events: &mut Events, scratch: &mut [u8], left: Duration) -> io::Result<()> {
+    fn turn(&mut self, events: &mut Events, left: Duration) -> io::Result<()> {
         let wait = match &mut self.pace {
             None => left,
             Some(pace) => {
-                pace.grant(self.began.elapsed());
-                for publisher in 0..pace.permits.len() {
-                    if pace.permits[publisher] > 0 {
-                        touch(&mut self.dirty, &mut self.is_dirty, publisher);
-                    }
+                let elapsed = self.began.elapsed();
+                pace.grant(elapsed);
+                for publisher in pace.waiting() {
+                    touch(&mut self.dirty, &mut self.is_dirty, publisher);
                 }
-                left.min(PACE)
+                left.min(pace.rest(elapsed))
             }
         };
         self.flush()?;
@@ -255,7 +233,7 @@ impl Load {
         for event in &*events {
             let Token(place) = event.token();
             if event.is_readable() {
-                self.read(place, scratch)?;
+                self.read(place)?;
             }
             if event.is_writable() && self.connections[place].backlog() > 0 {
                 touch(&mut self.dirty, &mut self.is_dirty, place);
@@ -264,26 +242,38 @@ impl Load {
         Ok(())
     }
 
-    fn read(&mut self, place: usize, scratch: &mut [u8]) -> io::Result<()> {
+    fn read(&mut self, place: usize) -> io::Result<()> {
         loop {
-            let filled = self.connections[place].fill(scratch);
-            let filled = filled.map_err(|error| self.ended(place, &error))?;
-            let Some((length, more)) = filled else {
-                return Ok(());
-            };
-            let now_ns = self.now_ns();
-            let mut rest = &scratch[..length];
-            while let Some((packet, used)) =
-                framing::read(rest, self.version).map_err(io::Error::other)?
-            {
-                self.handle(place, packet, now_ns)?;
-                rest = &rest[used..];
+            let mut unread = self.connections[place].take_unread();
+            if unread.is_empty() {
+                unread = self.spare.pop().unwrap_or_default();
             }
-            self.connections[place].keep(rest);
-            if !more {
+            let may_have_more = self.connections[place].fill(&mut unread);
+            let may_have_more = may_have_more.map_err(|error| self.ended(place, &error))?;
+            let used = self.handle_all(place, unread.bytes())?;
+            unread.consume(used);
+            if unread.is_empty() {
+                self.spare.push(unread);
+            } else {
+                self.connections[place].keep(unread);
+            }
+            if !may_have_more {
                 return Ok(());
             }
         }
+    }
+
+    /// Handles whole packets, and answers how many bytes they are.
+    fn handle_all(&mut self, place: usize, bytes: &[u8]) -> io::Result<usize> {
+        let now_ns = self.now_ns();
+        let mut rest = bytes;
+        while let Some((packet, used)) =
+            framing::read(rest, self.version).map_err(io::Error::other)?
+        {
+            self.handle(place, packet, now_ns)?;
+            rest = &rest[used..];
+        }
+        Ok(bytes.len() - rest.len())
     }
 
     fn handle(&mut self, place: usize, packet: Received<'_>, now_ns: u64) -> io::Result<()> {
@@ -349,28 +339,28 @@ impl Load {
     }
 
     fn publish(&mut self, publisher: usize) {
-        let sent_ns = self.now_ns();
-        let connection = &mut self.connections[publisher];
-        while connection.backlog() < BACKLOG_BYTES {
-            if self
-                .pace
-                .as_ref()
-                .is_some_and(|pace| pace.permits[publisher] == 0)
-            {
+        let now_ns = self.now_ns();
+        while self.connections[publisher].backlog() < BACKLOG_BYTES {
+            let due_ns = match &self.pace {
+                None => Some(now_ns),
+                Some(pace) => pace.due_ns(publisher),
+            };
+            let Some(sent_ns) = due_ns else {
                 return;
-            }
+            };
             let Some(sequence) = self.flows.next(publisher) else {
                 return;
             };
             if let Some(pace) = &mut self.pace {
-                pace.permits[publisher] -= 1;
+                pace.sent(publisher);
             }
             let stamp = Stamp {
                 publisher: u32::try_from(publisher).unwrap_or(u32::MAX),
                 sequence,
                 sent_ns,
             };
-            self.templates[publisher].append(connection.out(), stamp);
+            let out = self.connections[publisher].out();
+            self.templates[publisher].append(out, stamp);
             if self.qos > 0 {
                 self.acknowledgements.sent_ns[publisher].push_back(sent_ns);
             }
@@ -412,6 +402,7 @@ pub(super) fn terms(options: &Options) -> io::Result<Terms> {
     let tls = options.tls.as_deref().map(stream::client_config);
     Ok(Terms {
         address: options.address,
+        source: None,
         kept: options.kept,
         version: options.aliases.map_or(Version::V3, Version::V5),
         tls: tls.transpose()?,
@@ -442,9 +433,7 @@ fn spread(options: &Options) -> Spread {
         Row::Fanout => Spread::Copies(options.subscribers),
         Row::Shared => Spread::AnyOf,
         Row::Queue => Spread::Nobody,
-        Row::Pairs | Row::Own | Row::Fanin | Row::Turns | Row::Idle | Row::Connects => {
-            Spread::Single
-        }
+        _ => Spread::Single,
     }
 }
 
@@ -453,15 +442,7 @@ pub(super) fn topic(options: &Options, publisher: usize) -> String {
     match options.row {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{}/{publisher}", publisher % options.subscribers),
-        Row::Pairs
-        | Row::Own
-        | Row::Shared
-        | Row::Queue
-        | Row::Turns
-        | Row::Idle
-        | Row::Connects => {
-            format!("load/pair/{publisher}")
-        }
+        _ => format!("load/pair/{publisher}"),
     }
 }
 
@@ -479,51 +460,6 @@ pub(super) fn filter(row: Row, subscriber: usize) -> String {
         Row::Fanout => "load/fan".into(),
         Row::Fanin => format!("load/{subscriber}/+"),
         Row::Shared => "$share/load/load/pair/+".into(),
-        Row::Pairs | Row::Own | Row::Queue | Row::Turns | Row::Idle | Row::Connects => {
-            format!("load/pair/{subscriber}")
-        }
-    }
-}
-
-/// A fixed rate, dealt to the publishers in turn.
-struct Pace {
-    rate: u32,
-    granted: u64,
-    permits: Vec<u64>,
-    turn: usize,
-}
-
-impl Pace {
-    fn new(rate: u32, publishers: usize) -> Self {
-        Self {
-            rate,
-            granted: 0,
-            permits: vec![0; publishers],
-            turn: 0,
-        }
-    }
-
-    fn grant(&mut self, elapsed: Duration) {
-        let due = elapsed.as_nanos() * u128::from(self.rate) / 1_000_000_000;
-        let due = u64::try_from(due).unwrap_or(u64::MAX);
-        while self.granted < due {
-            self.permits[self.turn] += 1;
-            self.turn = (self.turn + 1) % self.permits.len();
-            self.granted += 1;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pace_deals_its_rate_evenly() {
-        let mut pace = Pace::new(100, 4);
-
-        pace.grant(Duration::from_millis(100));
-
-        assert_eq!(pace.permits, [3, 3, 2, 2]);
+        _ => format!("load/pair/{subscriber}"),
     }
 }

@@ -1,0 +1,136 @@
+"""The table of `make bench-broker` as a page, with a picture of the ratios."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benches.broker.rows import BESIDE, MOSQUITTO, SCALES
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HEAD: Final = """\
+# Performance
+
+mqttcore beside other brokers, one core each, on one machine, in turns.
+`make bench-broker ARGS="--page docs/performance.md"` writes this page. A ratio is ours over the
+other's: the median over the rounds, with the lowest and the highest. Rates hold for this machine
+only; compare ratios. `load` is how busy the load generator's core was: at 1 the row measures the
+generator, and the broker may be faster.
+
+| | |
+| --- | --- |
+"""
+
+
+def write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Writes the page, and the picture beside it in a folder of the same name."""
+    picture = path.with_suffix("") / "ratios.svg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    draw(picture, lines)
+    facts = "".join(f"| {name} | {value} |\n" for name, value in run_facts())
+    image = f"![Rates beside Mosquitto, and goals]({path.stem}/{picture.name})"
+    path.write_text(f"{HEAD}{facts}\n{image}\n\n{table(lines)}")
+
+
+def run_facts() -> list[tuple[str, str]]:
+    """What was measured, where and how."""
+    command = " ".join(["python -m benches.broker", *map(shlex.quote, sys.argv[1:])])
+    return [
+        ("commit", commit()),
+        ("machine", machine()),
+        ("command", f"`{command}`"),
+    ]
+
+
+def commit() -> str:
+    """The commit of the checkout, and whether files differ from it."""
+
+    def git(*words: str) -> str:
+        call = ["git", "-C", str(ROOT), *words]
+        return subprocess.run(call, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 -- our own
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "rust", "python")
+    return f"{git('rev-parse', '--short=8', 'HEAD') or 'unknown'}{', changed' if changed else ''}"
+
+
+def machine() -> str:
+    """Processor, cores and system."""
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    name = names[0] if names else platform.machine()
+    return f"{name}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0]}"
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A figure with its unit."""
+    if value is None:
+        return "-"
+    value *= SCALES.get(unit, 1)
+    digits = 3 if unit == "s" else 2 if unit == "ms" else 1 if value < 1_000 else 0
+    return f"{value:,.{digits}f} {unit}"
+
+
+def ratio_text(span: Sequence[float]) -> str:
+    """A median with its range."""
+    low, median, high = span
+    return f"{median:.2f} ({low:.2f} to {high:.2f})"
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """The rows: one column of ratios for each other broker."""
+    peers = sorted({name for line in lines for name in line["ratios"]} - {MOSQUITTO, BESIDE})
+    head = ["row", "mqttcore", "Mosquitto, or beside", "ratio", *peers, "goal", "met", "load"]
+    rows = [head, ["---"] * len(head)]
+    for line in lines:
+        met = {None: "", True: "yes", False: "**no**"}[line["met"]]
+        if line["lost"] or line["duplicated"]:
+            met += f" lost {line['lost']}, duplicated {line['duplicated']}"
+        ratios = line["ratios"]
+        spans = [ratios.get(name) for name in (line["other_name"], *peers)]
+        rows.append(
+            [
+                line["row"],
+                figure(line["ours"], line["unit"]),
+                figure(line["other"], line["unit"]),
+                *("" if span is None else ratio_text(span) for span in spans),
+                line["goal"] or "",
+                met,
+                "" if line["load_busy"] is None else f"{line['load_busy']:.2f}",
+            ]
+        )
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def draw(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Ratios of rates to Mosquitto's as bars, with their goals."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    rates = [
+        (line["row"], line["ratios"][MOSQUITTO], line["goal_ratio"])
+        for line in lines
+        if line["unit"] in {"msg/s", "1/s"} and MOSQUITTO in line["ratios"]
+    ]
+    drawn = Figure(figsize=(9, 1.2 + 0.34 * len(rates)), layout="constrained")
+    axes = drawn.subplots()
+    for place, (_, (low, median, high), goal) in enumerate(rates):
+        axes.barh(place, median, color="#4477aa", height=0.6)
+        axes.plot([low, high], [place, place], color="#222222", linewidth=1.5)
+        if goal is not None:
+            axes.plot([goal, goal], [place - 0.4, place + 0.4], color="#cc3311", linewidth=2)
+    axes.axvline(1, color="#222222", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(rates)), [name for name, *_ in rates])
+    axes.invert_yaxis()
+    axes.set_xlabel("messages a second, times Mosquitto's (logarithmic); red: goal")
+    with rc_context({"svg.hashsalt": "mqttcore"}):
+        drawn.savefig(path, metadata={"Date": None})
