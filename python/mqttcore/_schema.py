@@ -9,7 +9,6 @@ words, `tuple[T, ...]`, another dataclass, and any of these with ``| None``. `An
 
 import contextlib
 import dataclasses
-import difflib
 import pathlib
 import types
 import typing
@@ -123,6 +122,8 @@ class Wrong(Exception):  # noqa: N818 - never leaves this module
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, as a question, or nothing."""
+    import difflib  # for errors only
+
     near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
     return f'did you mean "{near[0]}"?' if near else ""
 

@@ -7,7 +7,6 @@ class, event, client_id, username, ip, listener, reason_code, text, suppressed.
 import datetime
 import json
 import logging
-import logging.handlers
 import re
 import sys
 from typing import Final, Literal
@@ -86,11 +85,13 @@ def configure(level: str, form: Format, to: str) -> None:
     Raises:
         OSError: the file cannot be opened.
     """
-    # A file that logrotate has renamed is opened anew.
-    handler = (
-        logging.StreamHandler(sys.stderr)
-        if to == "stderr"
-        else logging.handlers.WatchedFileHandler(to, encoding="utf-8", errors="backslashreplace")
-    )
+    handler = logging.StreamHandler(sys.stderr) if to == "stderr" else log_file(to)
     handler.setFormatter(FORMATTERS[form])
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def log_file(path: str) -> logging.Handler:
+    """Writes to a file, and opens it again after logrotate has renamed it."""
+    from logging.handlers import WatchedFileHandler  # loads pickle, which a start does not need
+
+    return WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")

@@ -8,6 +8,7 @@ SIGHUP reads the configuration anew; when anything in it is wrong, the old one s
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import pathlib
@@ -62,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
         prog="mqttcore serve",
         description="Runs an MQTT broker. Precedence: flags, then MQTTCORE__... variables, then"
         " the file.",
+        # With a width, adding an argument does not load shutil to ask the terminal for its own.
+        formatter_class=functools.partial(argparse.HelpFormatter, width=80),
     )
     made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
     made.add_argument(
@@ -94,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
         help="check the configuration, print all errors, and exit; plugins are started and stopped",
     )
     made.add_argument("--version", action="version", version=f"mqttcore {_core.__version__}")
+    made.formatter_class = argparse.HelpFormatter
     return made
 
 

@@ -1,6 +1,5 @@
 """Base classes for the configuration of a plugin: `PluginConfig`, `Secret`."""
 
-import hmac
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
@@ -31,6 +30,8 @@ class Secret(Generic[T]):
         """
         if given is None or not self._text:
             return False
+        import hmac  # loads OpenSSL, which a start does not need
+
         found = given.encode() if isinstance(given, str) else given
         return hmac.compare_digest(found, self._text.encode())
 
