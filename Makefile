@@ -334,8 +334,9 @@ bench: .make/tools ## codec, session and tree: messages or filters a second
 bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store; PEERS=peers.toml: others, too)
 	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
-counts: .make/tools ## allocations and page faults a message, bytes an idle connection, beside rust/broker/tests/memory/counts.txt
+counts: build .make/dev ## allocations, page faults and instructions a message, bytes an idle connection, beside the baselines
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture
+	@$(BIN)/python -m pytest --quiet -rs -s tests/counts $(ARGS)
 
 bench-hooks: build .make/dev ## what plugin hooks cost, with goals (ARGS="--only revocation", --json, --quick)
 	@$(BIN)/python -m benches.hooks $(ARGS)
