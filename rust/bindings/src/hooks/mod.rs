@@ -60,11 +60,14 @@ fn filters(hooks: &[(String, usize)]) -> Result<Vec<(TopicFilter, usize)>, CoreE
         .collect()
 }
 
-/// The queue of an observer that wants events of `kinds`.
-fn observer(kinds: &[String]) -> Result<EventQueue, CoreError> {
-    let mut bits = kinds.iter().map(|kind| kind_bit(kind));
-    let kinds = bits.try_fold(0, |kinds, bit| bit.map(|bit| kinds | bit))?;
-    Ok(EventQueue::new(kinds))
+/// The queues of observers, of each of which `events` has the kinds that it wants.
+fn observers(events: &[Vec<String>]) -> Result<Vec<EventQueue>, CoreError> {
+    let queue = |kinds: &Vec<String>| {
+        let mut bits = kinds.iter().map(|kind| kind_bit(kind));
+        let kinds = bits.try_fold(0, |kinds, bit| bit.map(|bit| kinds | bit))?;
+        Ok(EventQueue::new(kinds))
+    };
+    events.iter().map(queue).collect()
 }
 
 #[pymethods]
@@ -117,10 +120,7 @@ impl PyHookQueues {
         let queues = workers.into_iter().map(QuestionQueue::new);
         let shared = Shared::start(
             queues.collect::<io::Result<_>>()?,
-            events
-                .iter()
-                .map(|kinds| observer(kinds))
-                .collect::<Result<_, _>>()?,
+            observers(&events)?,
             counters.iter().map(|one| Arc::clone(&one.0)).collect(),
             wanted,
             sessions,

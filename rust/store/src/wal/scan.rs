@@ -37,6 +37,9 @@ impl<'a> ScannedGroup<'a> {
     }
 }
 
+/// What is not written of a segment.
+const ZEROS: [u8; 4_096] = [0; 4_096];
+
 /// Iterator over the complete groups of a segment.
 #[derive(Debug)]
 pub(crate) struct ScannedGroups<'a> {
@@ -71,9 +74,13 @@ impl<'a> ScannedGroups<'a> {
     /// Number of bytes after the last complete group, up to the last one that is not zero.
     pub(crate) fn dirt(&self) -> usize {
         let rest = &self.segment[self.end..];
-        rest.iter()
-            .rposition(|&byte| byte != 0)
-            .map_or(0, |last| last + 1)
+        // Almost all of it is zero: whole blocks are compared.
+        let mut blocks = rest.rchunks(ZEROS.len()).enumerate();
+        let dirty = blocks.find(|(_, block)| **block != ZEROS[..block.len()]);
+        dirty.map_or(0, |(zero_blocks, block)| {
+            let zeros = block.iter().rev().take_while(|byte| **byte == 0).count();
+            rest.len() - zero_blocks * ZEROS.len() - zeros
+        })
     }
 
     /// The highest durable LSN of the markers after the last complete group, and the highest LSN
@@ -145,4 +152,24 @@ impl<'a> Iterator for ScannedGroups<'a> {
 pub(crate) struct TailEvidence {
     pub(crate) durable_lsn: u64,
     pub(crate) last_lsn: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_byte_that_is_not_zero_is_found_wherever_it_is() {
+        let size = 3 * ZEROS.len() + 100;
+        for end in [0, 1, 99, 100, 101, ZEROS.len(), ZEROS.len() + 101, size] {
+            let mut segment = vec![0; 7 + size];
+            if end > 0 {
+                segment[7 + end - 1] = 1;
+            }
+
+            let scanned = ScannedGroups::new(&segment, 0, 7, 1);
+
+            assert_eq!((scanned.dirt(), scanned.is_clean()), (end, end == 0));
+        }
+    }
 }

@@ -176,7 +176,12 @@ pub(crate) fn content(files: &dyn Files, number: u64) -> Result<Vec<u8>, StoreEr
 pub(crate) fn read(file: &dyn File, name: &str, into: &mut Vec<u8>) -> Result<(), StoreError> {
     let failed = |error| StoreError::io("read", name, error);
     let bytes = file.bytes().map_err(failed)?;
-    into.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+    let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if into.len() < size {
+        // The system gives zeros without writing them.
+        *into = Vec::new();
+        *into = vec![0; size];
+    }
     let read = read_full(file, into, 0).map_err(failed)?;
     into.truncate(read);
     Ok(())
