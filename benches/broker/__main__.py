@@ -143,6 +143,8 @@ def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
     is_rate = figure.unit in {"msg/s", "1/s"}
     details = ("p50_us", "p99_us", "broker_cpu_us") if is_rate else ()
     ratios = {other: figure.ratios(result, other) for other in result.rounds if other != OURS}
+    of = goal.of[0] if goal is not None and goal.of is not None else first
+    span = figure.ratios(result, of) if of != OURS else None
     return {
         "row": name,
         "unit": figure.unit,
@@ -152,7 +154,7 @@ def summary(figure: Figure, name: str, result: Measured) -> dict[str, Any]:
         "ratios": {other: span for other, span in ratios.items() if span is not None},
         "goal": goal and goal_text(goal, bound, figure.unit),
         "goal_ratio": goal.times if goal is not None and goal.of is not None else None,
-        "met": goal and goal.is_met(ours, bound),
+        "met": goal and goal.holds(ours, bound, span and span[1]),
         "lost": result.total("lost"),
         "duplicated": result.total("duplicated"),
         "load_busy": result.median(OURS, "load_busy"),

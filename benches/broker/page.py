@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from benches.broker.rows import BESIDE, MOSQUITTO, SCALES
 
+PLACES: Final = {"--load", "--python", "--beside", "--folder", "--peers"}
 ROOT: Final = Path(__file__).resolve().parents[2]
 HEAD: Final = """\
 # Performance
@@ -40,11 +41,20 @@ def write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
 
 def run_facts() -> list[tuple[str, str]]:
     """What was measured, where and how."""
-    command = " ".join(["python -m benches.broker", *map(shlex.quote, sys.argv[1:])])
+    command = shlex.join(["python", "-m", "benches.broker", *without_paths(sys.argv[1:])])
     return [
         ("commit", commit()),
         ("machine", machine()),
         ("command", f"`{command}`"),
+    ]
+
+
+def without_paths(words: Sequence[str]) -> list[str]:
+    """A command line without options that are places on one machine."""
+    return [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if not {before, word} & PLACES
     ]
 
 

@@ -62,6 +62,12 @@ class Goal:
         other = measured.median(*self.of)
         return None if other is None else self.times * other + self.plus
 
+    def holds(self, value: float | None, bound: float | None, ratio: float | None) -> bool | None:
+        """Whether it is kept to, by the ratio of neighbouring rounds where it is one."""
+        if ratio is not None and self.of is not None and not self.plus:
+            return self.is_met(ratio, self.times)
+        return self.is_met(value, bound)
+
     def is_met(self, value: float | None, bound: float | None) -> bool | None:
         """Whether it is kept to; `None` when something was not measured."""
         if value is None or bound is None:
