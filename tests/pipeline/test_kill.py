@@ -60,7 +60,8 @@ def start(file: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.timeout(600)  # two JVMs start, one after another
-@pytest.mark.parametrize("batch", [0, pytest.param(2, marks=NIGHTLY)])
+@NIGHTLY
+@pytest.mark.parametrize("batch", [0, 2])
 def test_rule_9_rows_are_in_each_table_once_after_a_kill(
     tmp_path: Path, make_stream: Make, batch: int
 ) -> None:

@@ -131,11 +131,20 @@ impl<T> BoundedQueue<T> {
     /// Closes the queue, wakes all waiting threads, and returns the queued items.
     pub(super) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
-        state.closed = true;
         let left = std::mem::take(&mut state.items);
+        self.refuse_more(state);
+        left
+    }
+
+    /// Closes the queue and wakes all waiting threads, which take the queued items still.
+    pub(super) fn finish(&self) {
+        self.refuse_more(self.lock());
+    }
+
+    fn refuse_more(&self, mut state: MutexGuard<'_, State<T>>) {
+        state.closed = true;
         drop(state);
         self.ready.notify_all();
-        left
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -186,6 +195,19 @@ mod tests {
         });
 
         assert_eq!(inbox.push(1), Err(1));
+    }
+
+    #[test]
+    fn a_finished_queue_is_emptied_before_its_taker_ends() {
+        let inbox = BoundedQueue::new(9, Overflow::DropOldest);
+        inbox.push(1).unwrap();
+        inbox.push(2).unwrap();
+        inbox.finish();
+
+        assert_eq!(inbox.push(3), Err(3));
+        assert_eq!(inbox.take(1), Some(vec![1]));
+        assert_eq!(inbox.take(1), Some(vec![2]));
+        assert_eq!(inbox.take(1), None);
     }
 
     #[test]

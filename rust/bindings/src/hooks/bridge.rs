@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Refuses all queued questions and wakes all waiting threads.
+    /// Refuses all queued questions and wakes all waiting threads. The queued log lines are still written.
     pub(super) fn close(&self) {
         for question in self.queues.iter().flat_map(QuestionQueue::close) {
             question.refuse(ReasonCode::SERVER_UNAVAILABLE);
@@ -164,7 +164,7 @@ impl Shared {
         for observer in &self.observers {
             observer.inbox.close();
         }
-        self.notifications.close();
+        self.notifications.finish();
     }
 }
 
