@@ -137,6 +137,25 @@ def test_a_change_of_the_configuration_is_loaded(site: Site, page: Page) -> None
     expect(page.get_by_role("cell", name="limits.receive_maximum")).to_be_visible()
 
 
+def test_who_changed_what_is_told(site: Site, page: Page) -> None:
+    site.broker.ban(client_id="<b>floods</b>", reason="too many")
+    page.goto(f"{site.address}/#/clients")
+    site.broker.unban(client_id="nobody")
+    page.goto(f"{site.address}/#/system?tab=audit")
+
+    rows = page.get_by_role("table", name="Changes").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("unban")
+    expect(rows.nth(1)).to_contain_text("no effect")
+    rows.nth(2).get_by_role("button", name="Details").click()
+    expect(page.get_by_role("dialog")).to_contain_text("too many")
+    expect(page.get_by_role("dialog")).to_contain_text("<b>floods</b>")
+    page.get_by_role("dialog").get_by_role("button", name="Close").first.click()
+    page.get_by_label("Who").fill("another")
+    page.get_by_role("button", name="List").click()
+    expect(page.get_by_text("No changes.")).to_be_visible()
+
+
 def test_keys_move_between_screens(page: Page) -> None:
     for key, title in (("c", "Clients"), ("t", "Topics"), ("e", "Explain"), ("o", "Overview")):
         page.keyboard.press("g")

@@ -40,6 +40,7 @@ SCREENS = {
     "store": ("system?tab=store", "System", "log bytes"),
     "configuration": ("system?tab=configuration", "System", "Value"),
     "keys": ("system?tab=keys", "System", "operator"),
+    "audit": ("system?tab=audit", "System", "the program"),
 }
 """The route, the heading and a text of each screen."""
 VIEWS = {

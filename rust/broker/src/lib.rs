@@ -79,7 +79,9 @@ pub use config::{
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
     PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
-pub use durability::audit::{AuditEntry, timestamp};
+pub use durability::audit::{
+    AuditEntry, AuditLines, AuditPosition, InvalidAuditPosition, timestamp,
+};
 pub use durability::outcomes::{RecordOutcomes, RecordTicket};
 pub use durability::row_log::{RowLog, RowRecord, RowSubscription};
 pub use health::Health;

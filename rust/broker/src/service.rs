@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::config::hooks::{LogLevel, LogLine};
 use crate::config::measures::HookCalls;
-use crate::durability::audit::AuditEntry;
+use crate::durability::audit::{AuditEntry, AuditLines, AuditPosition};
 use crate::durability::row_log::RowLog;
 use crate::figures;
 use crate::health::{self, Health};
@@ -269,6 +270,22 @@ impl BrokerHandle {
         if let Some(engine) = self.0.upgrade() {
             engine.audit(entry);
         }
+    }
+
+    /// Reads the audit log, the newest entry first, without files of days before `since`; from the one before `before`
+    /// on, if that is given. `None`: there is no data folder, or the broker has ended. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the file system.
+    pub fn audit_lines(
+        &self,
+        since: &str,
+        before: Option<AuditPosition>,
+    ) -> io::Result<Option<AuditLines>> {
+        let engine = self.0.upgrade();
+        let audit = engine.as_ref().and_then(|engine| engine.audit.as_ref());
+        audit.map(|audit| audit.lines(since, before)).transpose()
     }
 
     /// Writes a line of the log that is no client's doing, so that no limit is needed.

@@ -6,7 +6,7 @@ import { useEffect, useRef, useState } from './lib.js';
 export const PAGE = 1000;
 
 /**
- * The pages of a list that were read so far: state, and functions that read the next page, begin again, and do so
+ * The pages of a list that were read so far, of `PAGE` items unless `query` has a `limit`: state, and functions that read the next page, begin again, and do so
  * while the old items stay in sight without a sign of loading. Each item has its `index`.
  */
 export function usePages(path, query) {
@@ -16,7 +16,7 @@ export function usePages(path, query) {
     const own = control.current;
     if (!isQuiet) set((old) => ({ ...old, isLoading: true, error: null }));
     try {
-      const { items, next, partial } = await get(address(path, { ...query, limit: PAGE, after }), own.signal);
+      const { items, next, partial } = await get(address(path, { limit: PAGE, ...query, after }), own.signal);
       if (own !== control.current) return;
       set((old) => {
         const before = after ? old.items : [];

@@ -1,5 +1,6 @@
-// Screen 9: listeners, the store, the configuration, keys.
+// Screen 9: listeners, the store, the configuration, keys, the audit log.
 import { address, get, may, session } from './api.js';
+import { Audit } from './audit.js';
 import { figures } from './figures.js';
 import { bytes, count } from './format.js';
 import { html, useEffect, useState } from './lib.js';
@@ -149,10 +150,11 @@ function Keys() {
     ${isOpen && html`<${NewKey} close=${() => open(false)} done=${reload} />`}`;
 }
 
-const SHOWN = { listeners: Listeners, store: Store, configuration: Configuration, keys: Keys };
+const SHOWN = { listeners: Listeners, store: Store, configuration: Configuration, keys: Keys, audit: Audit };
 
 export function System({ query }) {
-  const tabs = [['listeners', 'Listeners'], ['store', 'Store'], may('admin') && ['configuration', 'Configuration'], may('admin') && ['keys', 'Keys']].filter(Boolean);
+  const own = [['configuration', 'Configuration'], ['keys', 'Keys'], ['audit', 'Changes']];
+  const tabs = [['listeners', 'Listeners'], ['store', 'Store'], ...(may('admin') ? own : [])];
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'listeners';
   const licences = import.meta.resolve('./vendor/LICENSES.txt');
   return html`<div><${Heading} title="System" />

@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
+pub use reader::{AuditLines, AuditPosition, InvalidAuditPosition};
+
 /// The subfolder of the data folder.
 const FOLDER: &str = "audit";
 /// Extension of the files.
@@ -98,6 +100,15 @@ impl AuditLog {
         // ORDERING: a figure.
         counter.fetch_add(1, Ordering::Relaxed);
         appended
+    }
+
+    /// The lines, the newest one first; see [`AuditLines::new`].
+    pub(crate) fn lines(
+        &self,
+        since: &str,
+        before: Option<AuditPosition>,
+    ) -> io::Result<AuditLines> {
+        AuditLines::new(&self.folder, since, before)
     }
 
     /// Entries since the start: written, and lost.
@@ -396,5 +407,6 @@ fn date(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+mod reader;
 #[cfg(test)]
 mod tests;

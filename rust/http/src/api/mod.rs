@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod audit_entries;
 mod bans;
 mod client_items;
 mod client_queue;
@@ -112,7 +113,7 @@ pub(crate) struct ApiState {
         (name = "clients", description = "Connections, sessions and subscriptions"),
         (name = "messages", description = "Retained messages, and publishing"),
         (name = "broker", description = "The broker itself"),
-        (name = "access", description = "Bans and keys"),
+        (name = "access", description = "Bans, keys and the audit log"),
         (name = "traces", description = "Packets of chosen clients"),
     ),
 )]
@@ -135,6 +136,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(publish::routes())
         .merge(bans::routes())
         .merge(key_routes::routes())
+        .merge(audit_entries::routes())
         .merge(explain::routes())
         .merge(traces::routes())
 }

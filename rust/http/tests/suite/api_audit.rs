@@ -219,3 +219,94 @@ fn a_change_is_made_even_if_the_audit_log_cannot_be_written() {
     assert_eq!(owner.ask("POST", "/bans", &ban("b")).status, 201);
     assert_eq!(audit(&home)[0]["lost"], 1);
 }
+
+#[test]
+fn the_audit_log_is_listed_with_the_newest_entry_first_to_admins_alone() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    assert_eq!(owner.read("/audit")["items"], json!([]), "no file yet");
+    let operate = key(&mut owner, "operator", &["operate"]);
+    let mut operator = Caller::with(&served, Some(&operate));
+    for client_id in ["a", "b", "c"] {
+        let ban = json!({"kind": "client_id", "value": client_id}).to_string();
+        assert_eq!(operator.ask("POST", "/bans", &ban).status, 201);
+    }
+
+    operator.get("/audit").is_problem(403, "admin");
+    let all = owner.read("/audit");
+    assert_eq!(all["next"], Value::Null);
+    let mut lines = audit(&home);
+    lines.reverse();
+    let of = |items: &Value, field: &str| -> Vec<Value> {
+        let items = items.as_array().expect("a list").iter();
+        items.map(|item| item[field].clone()).collect()
+    };
+    for field in ["ts", "who", "how", "action", "target", "result", "prev"] {
+        let expected: Vec<_> = lines.iter().map(|line| line[field].clone()).collect();
+        assert_eq!(of(&all["items"], field), expected, "{field}");
+    }
+    assert_eq!(all["items"][0]["details"]["value"], "c");
+    assert_eq!(all["items"][0]["ip"], "127.0.0.1");
+    assert_eq!(all["items"][3]["who"], "the owner");
+
+    // pages, while entries are added
+    let first = owner.read("/audit?limit=2&who=operator");
+    let next = first["next"].as_str().expect("a second page").to_owned();
+    owner.ask("DELETE", "/bans/none", "");
+    let second = owner.read(&format!("/audit?limit=2&who=operator&after={next}"));
+    assert_eq!(second["next"], Value::Null);
+    let values = |page: &Value| -> Vec<Value> {
+        let details = of(&page["items"], "details").into_iter();
+        details.map(|details| details["value"].clone()).collect()
+    };
+    assert_eq!(values(&first), ["c", "b"]);
+    assert_eq!(values(&second), ["a"]);
+
+    // times
+    let at = lines[0]["ts"].as_str().expect("a time")[..19].to_owned();
+    let since = owner.read(&format!("/audit?who=operator&since={at}Z"));
+    assert!(!values(&since).is_empty());
+    assert_eq!(owner.read("/audit?since=2999-01-01")["items"], json!([]));
+    for (query, word) in [
+        ("since=yesterday", "neither a date"),
+        ("since=08:00:00", "neither a date"),
+        ("after=x", "position"),
+        ("after=Li4vLi4vcGFzc3dkIDA", "position"),
+        ("limit=0", "1 to 1000"),
+        ("until=2026-11-23", "unknown query parameter"),
+    ] {
+        owner.get(&format!("/audit?{query}")).is_problem(400, word);
+    }
+}
+
+#[test]
+fn damage_in_the_audit_log_is_shown_and_hides_no_entry() {
+    let home = Home::new();
+    let _served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let folder = home.life(0).join("audit");
+    key(&mut owner, "first", &["view"]);
+    let [file] = &*fs::read_dir(&folder).expect("a folder").collect::<Vec<_>>() else {
+        panic!("one file");
+    };
+    let file = file.as_ref().expect("a file").path();
+    let mut bytes = fs::read(&file).expect("bytes");
+    // a line that is none of the log, and a file without the end of a line
+    bytes.extend_from_slice(b"\xFF{damaged\n");
+    fs::write(&file, &bytes).expect("written");
+    fs::write(
+        folder.join("2000-01-01T00-00-00Z.jsonl"),
+        "x".repeat(1 << 20),
+    )
+    .expect("written");
+    key(&mut owner, "second", &["view"]);
+
+    let items = owner.read("/audit")["items"].clone();
+
+    let shown: Vec<_> = items.as_array().expect("a list").iter().collect();
+    let names: Vec<_> = shown.iter().map(|item| &item["details"]["name"]).collect();
+    assert_eq!(names, [&json!("second"), &Value::Null, &json!("first")]);
+    let damaged: Vec<_> = shown.iter().map(|item| &item["is_damaged"]).collect();
+    assert_eq!(damaged, [&json!(false), &json!(true), &json!(false)]);
+}

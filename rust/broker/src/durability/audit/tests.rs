@@ -234,3 +234,76 @@ fn a_full_file_is_followed_by_another_one_on_the_same_day() {
     assert!(file.is_followed_by(&name_of(at(2))));
     assert!(file.is_followed_by(&name_of(at(0))));
 }
+
+/// The lines that a reader gets in pages of one, each page by a new reader.
+fn read_backwards(home: &Home) -> Vec<String> {
+    let (mut lines, mut before) = (Vec::new(), None);
+    loop {
+        let mut page = AuditLines::new(&home.audit(), "", before.take()).unwrap();
+        let Some(line) = page.next() else {
+            return lines;
+        };
+        let (position, line) = line.unwrap();
+        before = Some(position.to_string().parse().unwrap());
+        lines.push(String::from_utf8(line).unwrap());
+    }
+}
+
+#[test]
+fn lines_are_read_backwards_over_blocks_and_files() {
+    let home = Home::new("backwards");
+    let log = AuditLog::new(&home.0);
+    for day in 0..3 {
+        for number in 0..400 {
+            let target = "t".repeat(number % 250);
+            log.append(&entry(&target), at(day * 86_400 + number as u64))
+                .unwrap();
+        }
+    }
+    let mut written = home.lines();
+    written.reverse();
+
+    assert_eq!(written.len(), 1_200);
+    assert_eq!(read_backwards(&home), written);
+    let whole = AuditLines::new(&home.audit(), "", None).unwrap();
+    let whole: Vec<_> = whole.map(|line| line.unwrap().1).collect();
+    assert!(whole.iter().eq(written.iter().map(String::as_bytes)));
+    let since = AuditLines::new(&home.audit(), "1970-01-03T00", None).unwrap();
+    assert_eq!(since.count(), 400, "files of earlier days are not read");
+}
+
+#[test]
+fn parts_of_lines_are_left_out_and_a_line_without_end_comes_in_pieces() {
+    let home = Home::new("parts");
+    let log = AuditLog::new(&home.0);
+    log.append(&entry("a"), at(0)).unwrap();
+    let name = names(&home.audit()).unwrap().remove(0);
+    let file = home.audit().join(&name);
+    let whole = fs::read(&file).unwrap();
+    let with = |bytes: &[u8]| fs::write(&file, [&whole[..], bytes].concat()).unwrap();
+    let line = std::str::from_utf8(&whole).unwrap().trim_end();
+
+    with(b"{\"ts\":");
+    assert_eq!(read_backwards(&home), [line]);
+
+    with(&vec![b'x'; 3 << 20]);
+    assert_eq!(read_backwards(&home), [line]);
+
+    let endless = [vec![b'x'; 3 << 20], b"\n".to_vec()].concat();
+    with(&endless);
+    let lines = read_backwards(&home);
+    assert_eq!(lines.last().map(String::as_str), Some(line));
+    assert!(lines.len() > 1);
+    assert!(lines.iter().all(|line| line.len() < 1 << 20));
+
+    with(b"\n\n");
+    assert_eq!(read_backwards(&home), ["", "", line]);
+}
+
+#[test]
+fn a_position_names_no_other_file() {
+    for text in ["", "../x 0", "1970-01-01T00-00-00Z.jsonl", "a.jsonl 7"] {
+        let position: Result<AuditPosition, _> = text.parse();
+        assert_eq!(position, Err(InvalidAuditPosition), "{text}");
+    }
+}
