@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{
     Authentication, Cause, ConnAckFormat, ConnectRequest, Details, Secret, ServerLimits, Session,
-    Terms,
+    Subscription, Terms,
 };
 use mqttcore_store::Durability;
 
@@ -22,7 +22,7 @@ use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection;
 use crate::connection::disconnect_cause::reason_text;
 use crate::connection::last_packets::send_disconnect;
-use crate::connection::renewal;
+use crate::connection::resumption::{ResumeAnswers, ResumeRefusal};
 use crate::connection::transport::DetachedTransport;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::{fill, group, session_records};
@@ -30,6 +30,7 @@ use crate::runtime::log::{Escaped, LogCategory};
 use crate::sessions::lifecycle::{arm, confirm, detach, handle_events, remove_session};
 use crate::sessions::rights::{identify, on_monotonic_clock, revoke_lost_rights};
 use crate::sessions::{paging, wills};
+use crate::shard::guard::{CONNECTION, guarded};
 use crate::shard::{EventDetails, Shard};
 
 /// An authenticated connection that moves to the shard of its session.
@@ -61,8 +62,67 @@ pub(crate) struct ConnAckFields {
     pub(crate) authentication_data: Option<Secret>,
 }
 
+/// Binds an admitted connection to its session. If plugins have to be asked about subscriptions of the session, it is
+/// bound after their answers, and rejected if there are none: nothing is sent that they might not allow any more.
+pub(crate) fn bind_when_checked(shard: &Rc<Shard>, arrival: AdmittedConnection) {
+    let answers = ResumeAnswers::default();
+    if unchecked(shard, &arrival, &answers).is_empty() {
+        return bind_session(shard, arrival, answers);
+    }
+    let own = Rc::clone(shard);
+    let work = async move {
+        let checked = check(&own, &arrival, answers).await;
+        own.refresh_now();
+        match checked {
+            Ok(answers) => bind_session(&own, arrival, answers),
+            Err((reason, text)) => {
+                let to = arrival.request.recipient();
+                let denied =
+                    RejectedClient::new(&arrival.login, to, reason).with_reason_string(text);
+                reject_on_shard(&own, (arrival.transport, arrival.slot), denied);
+            }
+        }
+        own.flush_mailboxes();
+    };
+    tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, work, |_| {}));
+}
+
+/// The subscriptions of the session that `arrival` resumes about which the plugins have to be asked.
+fn unchecked(
+    shard: &Shard,
+    arrival: &AdmittedConnection,
+    answers: &ResumeAnswers,
+) -> Vec<Subscription> {
+    let existing = shard.find_client(&arrival.login.client_id);
+    let comes_back = |old: &Rc<Client>| {
+        resumes(&arrival.request, &arrival.access.grant) && takeover_denied(old, arrival).is_none()
+    };
+    let session = existing.filter(comes_back);
+    session.map_or_else(Vec::new, |client| {
+        answers.left(shard, &client, &arrival.access)
+    })
+}
+
+/// Asks the plugins about the subscriptions of the session that `arrival` resumes. Its client may be connected, and
+/// subscribe meanwhile.
+async fn check(
+    shard: &Shard,
+    arrival: &AdmittedConnection,
+    mut answers: ResumeAnswers,
+) -> Result<ResumeAnswers, ResumeRefusal> {
+    loop {
+        let left = unchecked(shard, arrival, &answers);
+        if left.is_empty() {
+            return Ok(answers);
+        }
+        for subscription in left {
+            answers.ask(shard, &arrival.login, subscription).await?;
+        }
+    }
+}
+
 /// Takes over, resumes or creates the session of an admitted client, and starts the task of its connection.
-pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
+fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeAnswers) {
     let existing = shard.find_client(&arrival.login.client_id);
     if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {
         reject_on_shard(shard, (arrival.transport, arrival.slot), denied);
@@ -96,7 +156,7 @@ pub(crate) fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     link.queue_policy.set(arrival.queue_policy);
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
-        renewal::check_resumed(shard, &client);
+        answers.apply(shard, &client, &link);
     }
     open_session(shard, &client, (&request, terms), &changes);
     announce(shard, &client, is_resumed);

@@ -15,7 +15,7 @@ use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::arrival::{AdmittedConnection, ConnAckFields, bind_session, resumes};
+use crate::admission::arrival::{AdmittedConnection, ConnAckFields, bind_when_checked, resumes};
 use crate::admission::connect_hooks::check_will;
 use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};
@@ -51,7 +51,7 @@ fn enter(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let client_id = Arc::clone(&arrival.login.client_id);
     let resumes = resumes(&arrival.request, &arrival.access.grant);
     loading::when_there(shard, &client_id, resumes, |shard| {
-        bind_session(shard, arrival);
+        bind_when_checked(shard, arrival);
     });
 }
 

@@ -39,15 +39,6 @@ pub(crate) enum QueueLevel {
     High,
 }
 
-/// What the plugins are to be asked again about a client.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Renewal {
-    /// The subscriptions that plugins have allowed.
-    Subscriptions,
-    /// The grant, too.
-    Rights,
-}
-
 /// One session and the state that belongs to it.
 pub(crate) struct Client {
     pub(crate) id: Arc<str>,
@@ -59,10 +50,10 @@ pub(crate) struct Client {
     /// The client has lost rights: queued messages that are read from the store must be checked.
     pub(crate) is_queue_judged: Cell<bool>,
     /// Its rights were invalidated, or the broker has restarted, and the plugins have not been asked about its
-    /// subscriptions since: they are asked when it resumes its session.
+    /// subscriptions since: they are asked before it resumes its session.
     pub(crate) is_unchecked: Cell<bool>,
-    /// What the plugins will be asked: the client is in the shard's queue of renewals.
-    pub(crate) renewal: Cell<Option<Renewal>>,
+    /// The client is in the shard's queue of renewals.
+    pub(crate) awaits_renewal: Cell<bool>,
     /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
@@ -107,7 +98,7 @@ impl Client {
             link: RefCell::new(None),
             is_queue_judged: Cell::new(false),
             is_unchecked: Cell::new(is_restored),
-            renewal: Cell::default(),
+            awaits_renewal: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             batch_limit: Cell::new(1),

@@ -17,14 +17,17 @@ pub(crate) struct DueWill {
     pub(crate) message: Message,
     /// The record number of the will in the store, if its session has ended and only the will is left.
     pub(crate) record: Option<u64>,
+    /// Number of invalidations when it came due.
+    pub(crate) due_at: u64,
 }
 
 impl DueWill {
-    pub(crate) fn of(client: &Rc<Client>, message: Message) -> Self {
+    pub(crate) fn of(client: &Rc<Client>, message: Message, due_at: u64) -> Self {
         Self {
             client: Rc::clone(client),
             message,
             record: None,
+            due_at,
         }
     }
 
@@ -151,7 +154,7 @@ mod tests {
         let topic = TopicName::from_checked("will");
         let (now, properties) = (Instant::now(), Properties::EMPTY);
         let message = Message::copied(now, topic, properties, b"lost", QoS::AtMostOnce, false);
-        DueWill::of(&Rc::new(client), message)
+        DueWill::of(&Rc::new(client), message, 0)
     }
 
     /// A queue in which wills with these numbers wait, and one token a second.

@@ -12,7 +12,7 @@ use mqttcore_topics::TopicFilter;
 
 use crate::clients::client::Client;
 use crate::config::hooks::{
-    Action, AuthorizeDecision, AuthorizeRequest, EventKind, Reply, refusing,
+    Action, AuthorizeDecision, AuthorizeRequest, EventKind, Login, Reply, refusing,
 };
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::runtime::log::{Escaped, LogCategory};
@@ -84,26 +84,33 @@ pub(super) fn try_ask(
     client: &Rc<Client>,
     question: AuthorizeArgs<'_>,
 ) -> impl Future<Output = Option<AuthorizeResult>> + use<> {
-    let (reply, answer) = Reply::new();
-    let action = question.action;
-    let asked_at = shard.engine.invalidations.count();
-    shard.hooks().authorize(
-        AuthorizeRequest {
-            login: client.login(),
-            action,
-            topic: question.topic,
-            qos: question.qos,
-            retain: question.retain,
-            share: question.share.map(Arc::from),
-        },
-        reply,
-    );
+    let (action, asked_at) = (question.action, shard.engine.invalidations.count());
+    let answer = ask_plugins(shard, client.login(), question);
     let (engine, client) = (Arc::clone(&shard.engine), Rc::clone(client));
     async move {
-        let ruling = answer.await.ok()?;
+        let ruling = answer.await?;
         let may_cache = !engine.is_outdated(asked_at, &client);
         Some(judge(&client, action, ruling, may_cache))
     }
+}
+
+/// Asks the plugins about a request of the client that logged in as `login`; returns `None` if no plugin answered.
+pub(super) fn ask_plugins(
+    shard: &Shard,
+    login: Arc<Login>,
+    question: AuthorizeArgs<'_>,
+) -> impl Future<Output = Option<AuthorizeDecision>> + use<> {
+    let (reply, answer) = Reply::new();
+    let request = AuthorizeRequest {
+        login,
+        action: question.action,
+        topic: question.topic,
+        qos: question.qos,
+        retain: question.retain,
+        share: question.share.map(Arc::from),
+    };
+    shard.hooks().authorize(request, reply);
+    async move { answer.await.ok() }
 }
 
 /// Converts a plugin's answer; an answer that covers more requests is cached, unless it is outdated.

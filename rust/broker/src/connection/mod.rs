@@ -13,6 +13,7 @@ pub(crate) mod publish;
 pub(crate) mod rate_limit;
 pub(crate) mod reauthentication;
 pub(crate) mod renewal;
+pub(crate) mod resumption;
 pub(crate) mod socket;
 pub(crate) mod subscribe;
 mod subscribe_hooks;

@@ -9,7 +9,7 @@ use mqttcore_session::{Cause, Subscription, reauthentication_refusal};
 use mqttcore_topics::{ShareName, SubscriptionFilter};
 use tokio::time::sleep;
 
-use crate::clients::client::{Client, Renewal};
+use crate::clients::client::Client;
 use crate::clients::invalidations::RENEWALS;
 use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, EventKind, Login, LoginDecision, Reply, refusing};
@@ -35,23 +35,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(crate) fn start(shard: &Rc<Shard>, clients: impl IntoIterator<Item = Rc<Client>>) {
     for client in clients {
         client.is_unchecked.set(true);
-        queue(shard, client, Renewal::Rights);
-    }
-}
-
-/// Asks about the subscriptions of a client that resumes its session, if its rights were invalidated since they were
-/// checked.
-pub(crate) fn check_resumed(shard: &Rc<Shard>, client: &Rc<Client>) {
-    if client.is_unchecked.get() {
-        queue(shard, Rc::clone(client), Renewal::Subscriptions);
+        queue(shard, client);
     }
 }
 
 /// Queues a client, unless it is queued already.
-fn queue(shard: &Rc<Shard>, client: Rc<Client>, renewal: Renewal) {
-    let queued = client.renewal.get();
-    client.renewal.set(queued.max(Some(renewal)));
-    if queued.is_some() {
+fn queue(shard: &Rc<Shard>, client: Rc<Client>) {
+    if client.awaits_renewal.replace(true) {
         return;
     }
     shard.renewals.borrow_mut().push_back(client);
@@ -74,36 +64,30 @@ async fn renew_queued(shard: &Rc<Shard>) {
         let _turn = shard.engine.renewals.acquire().await;
         let next = shard.renewals.borrow_mut().pop_front();
         let Some(client) = next else { return };
-        if let Some(renewal) = client.renewal.take() {
-            renew(shard, &client, renewal).await;
-            shard.flush_mailboxes();
-        }
+        client.awaits_renewal.set(false);
+        renew(shard, &client).await;
+        shard.flush_mailboxes();
     }
 }
 
 /// Asks for the rights of one client, and applies them to its session, whether it is connected or not.
-async fn renew(shard: &Rc<Shard>, client: &Rc<Client>, renewal: Renewal) {
+async fn renew(shard: &Rc<Shard>, client: &Rc<Client>) {
     let asked_at = shard.engine.invalidations.count();
-    let is_known = match renewal {
-        Renewal::Subscriptions => true,
-        Renewal::Rights => {
-            let before = Arc::clone(&client.access());
-            let present = present_grant(shard, client).await;
-            if !is_current(shard, client, asked_at) {
-                return;
-            }
-            // A login, or a new authentication, in the meantime has brought a newer grant.
-            let is_newest = Arc::ptr_eq(&before, &client.access());
-            let present = if is_newest { present } else { Present::Same };
-            if let Present::Denied(reason) = present {
-                return revoke(shard, client, reason);
-            }
-            apply(shard, client, present)
-        }
-    };
+    let before = Arc::clone(&client.access());
+    let present = present_grant(shard, client).await;
+    if !is_current(shard, client, asked_at) {
+        return;
+    }
+    // A login, or a new authentication, in the meantime has brought a newer grant.
+    let is_newest = Arc::ptr_eq(&before, &client.access());
+    let present = if is_newest { present } else { Present::Same };
+    if let Present::Denied(reason) = present {
+        return revoke(shard, client, reason);
+    }
+    let is_known = apply(shard, client, present);
     // Which subscriptions of a restored session need a plugin is known when the client has logged in.
     if client.was_here() && check_subscriptions(shard, client, asked_at).await && is_known {
-        client.is_unchecked.set(client.renewal.get().is_some());
+        client.is_unchecked.set(client.awaits_renewal.get());
     }
 }
 
@@ -148,7 +132,8 @@ fn apply(shard: &Rc<Shard>, client: &Rc<Client>, present: Present) -> bool {
 
 /// Asks the plugins about each subscription that they have allowed; returns whether all were checked.
 async fn check_subscriptions(shard: &Rc<Shard>, client: &Rc<Client>, asked_at: u64) -> bool {
-    for subscription in allowed_by_plugins(shard, client) {
+    let access = Arc::clone(&client.access());
+    for subscription in allowed_by_plugins(shard, client, &access) {
         let denied = is_denied(shard, client, &subscription).await;
         if !is_current(shard, client, asked_at) {
             return false;
@@ -213,7 +198,10 @@ async fn answer_about(shard: &Rc<Shard>, login: &Arc<Login>) -> Option<LoginDeci
 }
 
 /// Asks up to [`TRIES`] times, with growing pauses.
-async fn until_answered<T>(ask: impl AsyncFn() -> T, is_unanswered: impl Fn(&T) -> bool) -> T {
+pub(super) async fn until_answered<T>(
+    ask: impl AsyncFn() -> T,
+    is_unanswered: impl Fn(&T) -> bool,
+) -> T {
     let mut answer = ask().await;
     let mut pause = PAUSE;
     for _ in 1..TRIES {
@@ -252,16 +240,7 @@ async fn is_denied(
     if client.has_cached_allow(Action::Subscribe, |covers| covers.covers(filter)) {
         return Ok(None);
     }
-    let ask = async || {
-        let question = AuthorizeArgs {
-            action: Action::Subscribe,
-            topic: filter.clone(),
-            qos: subscription.options.qos,
-            retain: false,
-            share: subscription.filter.share().map(ShareName::as_str),
-        };
-        try_ask(shard, client, question).await
-    };
+    let ask = async || try_ask(shard, client, about(subscription)).await;
     let answer = until_answered(ask, Option::<AuthorizeResult>::is_none).await;
     match answer {
         Some(answer) => Ok(answer?.err()),
@@ -269,8 +248,19 @@ async fn is_denied(
     }
 }
 
+/// The question about a subscription that plugins have allowed before.
+pub(super) fn about(subscription: &Subscription) -> AuthorizeArgs<'_> {
+    AuthorizeArgs {
+        action: Action::Subscribe,
+        topic: subscription.filter.filter().clone(),
+        qos: subscription.options.qos,
+        retain: false,
+        share: subscription.filter.share().map(ShareName::as_str),
+    }
+}
+
 /// Ends a subscription that is not allowed any more, if the client still has it.
-fn end_subscription(
+pub(super) fn end_subscription(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     filter: &SubscriptionFilter,
@@ -289,9 +279,13 @@ fn end_subscription(
     }
 }
 
-/// The subscriptions on which the grant of `client` is silent.
-fn allowed_by_plugins(shard: &Shard, client: &Client) -> Vec<Subscription> {
-    let (session, access) = (client.session.borrow(), client.access());
+/// The subscriptions of `client` on which `access` is silent.
+pub(super) fn allowed_by_plugins(
+    shard: &Shard,
+    client: &Client,
+    access: &CompiledGrant,
+) -> Vec<Subscription> {
+    let session = client.session.borrow();
     let is_asked_about = |subscription: &&Subscription| {
         let filter = subscription.filter.filter();
         access.permissions.subscribe(filter) == RuleAnswer::Silent

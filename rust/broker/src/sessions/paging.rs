@@ -22,6 +22,7 @@ use crate::durability::journal::ShardLogWriter;
 use crate::durability::page::QueuePage;
 use crate::durability::pagings::Paging;
 use crate::durability::store::PageRequest;
+use crate::routing::journal;
 use crate::sessions::{lifecycle, rights};
 use crate::shard::Shard;
 
@@ -227,7 +228,13 @@ fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage
         link.first_page.set(client.session.borrow().last_token());
     }
     lifecycle::handle_events(shard, &client);
+    lifecycle::confirm(shard, &client);
     client.flush_session(shard);
     read_on(shard, &client);
-    wake_if_ready(shard, &client);
+    if is_first {
+        // If all messages of the page were dropped, nothing is sent that would wake the connection.
+        let (own, woken) = (Rc::clone(shard), Rc::clone(&client));
+        let wake = Box::new(move || wake_if_ready(&own, &woken));
+        journal::when_acknowledged(shard, &client, wake);
+    }
 }

@@ -15,7 +15,7 @@ use crate::shard::Shard;
 
 /// Publishes a will that has come due, or queues it if too many have.
 pub(crate) fn publish_or_queue(shard: &Rc<Shard>, client: &Rc<Client>, message: Message) {
-    let will = DueWill::of(client, message);
+    let will = due(shard, client, message);
     let (rate, now) = (rate(shard), shard.now());
     // At a stop, all that waited was published already.
     if shard.engine.is_stopping() || shard.due_wills.borrow_mut().is_next(rate, now) {
@@ -72,8 +72,12 @@ fn take_out(shard: &Shard, next: impl FnOnce(&mut DueWills) -> Option<DueWill>) 
 pub(crate) fn publish_before_stop(shard: &Rc<Shard>, client: &Rc<Client>) {
     let will = client.session.borrow_mut().take_due_will(shard.now());
     if let Some(will) = will {
-        publish(shard, &DueWill::of(client, will));
+        publish(shard, &due(shard, client, will));
     }
+}
+
+fn due(shard: &Shard, client: &Rc<Client>, message: Message) -> DueWill {
+    DueWill::of(client, message, shard.engine.invalidations.count())
 }
 
 /// Writes that the session of `client` has ended; if its will is queued, that the will is all that is left of it.
@@ -96,6 +100,7 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
         client,
         message,
         record,
+        due_at,
     } = will;
     let is_kept = record.is_some() || client.kept_will.get() != KeptWill::None;
     if is_kept && shard.has_lost_its_store() {
@@ -108,21 +113,28 @@ fn publish(shard: &Rc<Shard>, will: &DueWill) {
     }
     let topic = message.topic_name();
     let answer = client.access().permissions.publish(topic);
-    let is_banned = shard
-        .engine
-        .bans
-        .covers_for_good(&client.login(), shard.now());
-    if answer != RuleAnswer::Allowed || is_banned {
-        report_dropped(
-            shard,
-            client,
-            if is_banned { "banned" } else { "not allowed" },
-        );
-        return;
+    let bans = &shard.engine.bans;
+    let why_not = if bans.covers_for_good(&client.login(), shard.now()) {
+        Some("banned")
+    } else if has_outdated_rights(shard, client, *due_at) {
+        Some("its rights were invalidated")
+    } else if answer != RuleAnswer::Allowed {
+        Some("not allowed")
+    } else {
+        None
+    };
+    if let Some(why) = why_not {
+        return report_dropped(shard, client, why);
     }
     let mut publication = Publication::new(Some(client), topic, message, None);
     retain::store(shard, &mut publication);
     router::publish_accepted(shard, publication);
+}
+
+/// Whether the rights of a client were invalidated after its will came due. No plugin is asked about a client without a
+/// session, so that its grant is the old one.
+fn has_outdated_rights(shard: &Shard, client: &Client, due_at: u64) -> bool {
+    shard.engine.is_outdated(due_at, client) && shard.client_at(client.handle).is_none()
 }
 
 /// Discards the will of a client that has lost its rights, in the store, too (abuse F08).

@@ -1,18 +1,18 @@
 //! Rights that were invalidated: the plugins are asked again, and what they do not allow any more ends.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
     Action, AuthorizeDecision, Broker, Config, Data, Durability, Grant, Hooks, Invalidation,
-    LoginDecision,
+    LoginDecision, Reply,
 };
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 
 use crate::common::{
-    Client, DEADLINE, Home, Plugin, Received, allow, config, eventually, filter, queued,
+    Client, DEADLINE, Hello, Home, Plugin, Received, allow, config, eventually, filter, queued,
     start_with, v5,
 };
 
@@ -415,6 +415,117 @@ fn g11_after_a_restart_plugins_are_asked_about_a_session_that_is_resumed() {
     assert!(hello.connect_or_resume(&again).1);
 
     has_lost_its_subscription(&again);
+}
+
+/// A session with one queued message on `ask/a`, after a restart of its broker: every question goes to the receiver.
+fn asked_after_a_restart(home: &Home) -> (Broker, Receiver<Reply<AuthorizeDecision>>) {
+    let kept = || Config {
+        data: Some(home.data(0)),
+        ..config()
+    };
+    let broker = start_with(kept(), asking(&Arc::new(AtomicBool::new(true))));
+    let mut ann = kept_ann().connect(&broker);
+    ann.subscribe("ask/a", QoS::AtLeastOnce);
+    ann.disconnect();
+    let mut bob = v5("b").username("bob").connect(&broker);
+    bob.publish_acknowledged("ask/a", "queued");
+    broker.stop(DEADLINE);
+    let (sender, questions) = channel();
+    let about = [(Action::Subscribe, "ask/#")];
+    let plugin = asking(&Arc::default()).authorize(&about, move |_, reply| {
+        let _ = sender.send(reply);
+    });
+    (start_with(kept(), plugin), questions)
+}
+
+fn kept_ann() -> Hello {
+    v5("a").username("ann").keeping_session_s(HOUR_S)
+}
+
+#[test]
+fn g11_queued_messages_are_sent_after_the_plugins_have_answered_about_their_subscription() {
+    for is_allowed in [true, false] {
+        let home = Home::new();
+        let (broker, questions) = asked_after_a_restart(&home);
+
+        let mut ann = kept_ann().dial(&broker);
+        let reply = questions.recv_timeout(DEADLINE).expect("asked");
+        ann.hears_nothing_for(Duration::from_millis(50));
+        reply.send(if is_allowed {
+            AuthorizeDecision::Allow
+        } else {
+            AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED)
+        });
+
+        assert!(ann.expect_welcome(), "the session is resumed");
+        if is_allowed {
+            assert_eq!(ann.take_message().topic, "ask/a");
+        }
+        ann.ping();
+        let held = broker.clients().pop().expect("a session").subscriptions;
+        assert_eq!(held.len(), usize::from(is_allowed));
+        assert!(questions.try_recv().is_err(), "asked once");
+    }
+}
+
+#[test]
+fn g11_without_an_answer_about_its_subscription_a_client_connects_later() {
+    let home = Home::new();
+    let (broker, questions) = asked_after_a_restart(&home);
+    let unanswered = std::thread::spawn(move || {
+        for reply in questions.iter().take(4) {
+            drop(reply);
+        }
+        questions
+    });
+
+    let refusal = kept_ann().refused(&broker);
+
+    assert_eq!(refusal, ReasonCode::SERVER_UNAVAILABLE.value());
+    let questions = unanswered.join().expect("no panic");
+    let mut ann = kept_ann().dial(&broker);
+    let reply = questions.recv_timeout(DEADLINE).expect("asked again");
+    reply.send(AuthorizeDecision::Allow);
+    assert!(ann.expect_welcome());
+    assert_eq!(ann.take_message().topic, "ask/a");
+}
+
+#[test]
+fn g11_a_stranger_with_the_client_identifier_ends_no_subscription_of_its_session() {
+    let home = Home::new();
+    let (broker, questions) = asked_after_a_restart(&home);
+
+    let refusal = v5("a").username("bob").refused(&broker);
+
+    assert_eq!(refusal, ReasonCode::CLIENT_IDENTIFIER_NOT_VALID.value());
+    assert!(questions.try_recv().is_err());
+    assert_eq!(queued(&broker, "a"), 1);
+}
+
+#[test]
+fn f08_a_will_that_waits_for_its_turn_is_dropped_with_the_rights_of_its_client() {
+    let broker = start_with(
+        Config {
+            wills_per_second: 1,
+            shards: 1,
+            ..config()
+        },
+        Plugin::welcoming(),
+    );
+    let clients = ["c0", "c1", "c2"].map(|id| {
+        let hello = v5(id).username("ann").will("wills/ann", "boo");
+        hello.connect(&broker)
+    });
+    clients.into_iter().for_each(Client::vanish);
+    eventually("all are gone", || broker.stats().clients_connected == 0);
+    let waiting = broker.stats().wills_delayed;
+    assert!(waiting > 0);
+
+    broker.invalidate(&user("ann"));
+
+    eventually("they are dropped", || {
+        broker.stats().dropped_will == waiting
+    });
 }
 
 /// `back` is the number of times that the client connects again before the plugin answers.
