@@ -58,11 +58,16 @@ impl ChunkAccount {
 #[derive(Clone)]
 pub struct Chunk(ThinArc<Charge, u8>);
 
-/// The bytes to subtract from an account when the chunk is freed, and that account.
+/// The bytes to subtract from an account when the chunk is freed, that account, and a buffer that became a chunk.
 #[derive(Default)]
 struct Charge {
     account: Option<Arc<ChunkAccount>>,
     bytes: usize,
+    #[expect(
+        clippy::box_collection,
+        reason = "other chunks have one word, not three"
+    )]
+    buffer: Option<Box<Vec<u8>>>,
 }
 
 impl Charge {
@@ -71,7 +76,11 @@ impl Charge {
         if let Some(account) = &account {
             account.add(bytes);
         }
-        Self { account, bytes }
+        Self {
+            account,
+            bytes,
+            buffer: None,
+        }
     }
 }
 
@@ -88,6 +97,13 @@ impl Chunk {
     pub fn new(bytes: &[u8], account: Option<&Arc<ChunkAccount>>) -> Self {
         let charge = Charge::new(account.cloned(), bytes.len());
         Self(ThinArc::from_header_and_slice(charge, bytes))
+    }
+
+    /// Takes `buffer` over without a copy: for large messages, since it costs two more allocations.
+    pub fn from_buffer(buffer: Vec<u8>, account: &Arc<ChunkAccount>) -> Self {
+        let mut charge = Charge::new(Some(Arc::clone(account)), buffer.capacity() + BUFFER_BYTES);
+        charge.buffer = Some(Box::new(buffer));
+        Self(ThinArc::from_header_and_slice(charge, &[]))
     }
 
     /// The account that counts this chunk.
@@ -126,7 +142,10 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0.slice
+        match &self.0.header.header.buffer {
+            None => &self.0.slice,
+            Some(buffer) => buffer,
+        }
     }
 }
 
@@ -151,6 +170,8 @@ fn allocated_bytes(len: usize) -> usize {
 /// Reference count, charge and length of the chunk, and the word in which allocators keep the block size.
 const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Charge>() + 2 * size_of::<usize>();
 const STEP_BYTES: usize = 16;
+/// What a chunk of a buffer allocates beside its bytes: the `Vec`, with the word of each of the two allocations more.
+const BUFFER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
 
 #[cfg(test)]
 mod tests {
@@ -167,11 +188,11 @@ mod tests {
         let chunk = Chunk::new(&[7; 1_000], Some(&account));
         let held = [chunk.clone(), chunk.clone()];
 
-        assert_eq!((account.bytes(), total.bytes()), (1_040, 1_040));
+        assert_eq!((account.bytes(), total.bytes()), (1_056, 1_056));
         drop(chunk);
         let [first, second] = held;
         drop(first);
-        assert_eq!(total.bytes(), 1_040);
+        assert_eq!(total.bytes(), 1_056);
         std::thread::scope(|scope| scope.spawn(|| drop(second)).join().unwrap());
         assert_eq!((account.bytes(), total.bytes()), (0, 0));
     }
@@ -184,6 +205,24 @@ mod tests {
 
         assert_eq!(first.bytes() + second.bytes(), total.bytes());
         assert_eq!(chunks[0].heap_bytes(), first.bytes());
+    }
+
+    #[test]
+    fn a_buffer_becomes_a_chunk_in_place_and_is_counted_until_it_is_freed() {
+        let (total, account) = accounts();
+        let buffer = vec![7; 100_000];
+        let place = buffer.as_ptr();
+
+        let chunk = Chunk::from_buffer(buffer, &account);
+
+        assert_eq!((chunk.as_ptr(), chunk.len()), (place, 100_000));
+        assert!(
+            (100_000..100_200).contains(&total.bytes()),
+            "{}",
+            total.bytes()
+        );
+        drop(chunk);
+        assert_eq!((account.bytes(), total.bytes()), (0, 0));
     }
 
     #[test]

@@ -1,28 +1,54 @@
 //! Input of a client: the bytes of its reads and a cursor in them.
 //!
 //! A shard has one read buffer. Messages of a read share one chunk, a copy that is made once for each read. If a step
-//! is paused, the frames after it stay in that chunk: only the cursor is kept, nothing is copied. A partial frame at
-//! the end of a read is stored apart and put before the next read.
+//! is paused, the frames after it stay in that chunk: only the cursor is kept, nothing is copied. A small partial frame
+//! at the end of a read is stored apart and put before the next read. A large one gets a buffer of its announced
+//! length: the rest is read into it, and it becomes the chunk of its message.
 
-use std::borrow::Cow;
 use std::ops::Range;
+use std::task::{Poll, ready};
 
 use mqttcore_codec::{Limits, frame_len};
 use mqttcore_session::Chunk;
 
 use crate::connection::held_publishes::HeldPublishes;
+use crate::connection::socket::{ReadBytes, ReadEnd};
 use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
 
-/// A partial frame up to this size is put before the next read instead of growing a buffer.
+/// A partial frame up to this size is put before the next read; a larger one gets a buffer.
 pub(super) const PARTIAL_BYTES: usize = 4096;
+/// Maximum number of bytes of a large frame that one read takes.
+const LARGE_READ_BYTES: usize = 4 * SCRATCH_BYTES;
+/// Maximum size that is reserved for a large frame at once. Reserved pages take no memory before bytes arrive.
+const RESERVED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Input that is not handled yet.
 pub(super) struct Input {
-    /// A partial frame.
+    /// A partial frame of at most [`PARTIAL_BYTES`].
     partial: Vec<u8>,
+    /// A larger partial frame.
+    large: Option<Box<LargeFrame>>,
     /// Complete frames after a paused step.
     unread: Option<Box<Unread>>,
+}
+
+/// A partial frame with a buffer of its own.
+struct LargeFrame {
+    /// The bytes that have arrived, and zeros where reads have had room.
+    buffer: Vec<u8>,
+    /// Number of bytes that have arrived.
+    filled: usize,
+    /// Length of the whole frame.
+    len: usize,
+}
+
+/// What a read has completed.
+pub(super) enum Arrived<'s> {
+    /// The partial frame of before, and the bytes of the read.
+    Read(&'s [u8]),
+    /// One large frame.
+    Frame(Vec<u8>),
 }
 
 /// A read that is handled in part.
@@ -38,6 +64,7 @@ impl Input {
         let unread = || Box::new(Unread::new(new_chunk(bytes)));
         Self {
             partial: Vec::new(),
+            large: None,
             unread: (!bytes.is_empty()).then(unread),
         }
     }
@@ -47,48 +74,39 @@ impl Input {
         self.unread.take()
     }
 
-    /// The part of `scratch` for the next read: after the partial frame, unless that is large.
-    pub(super) fn prepare(&self, scratch: &mut [u8], limits: &Limits) -> Range<usize> {
-        let partial = self.partial.len();
-        if partial > PARTIAL_BYTES {
-            return 0..SCRATCH_BYTES.min(self.missing(limits));
-        }
-        scratch[..partial].copy_from_slice(&self.partial);
-        partial..SCRATCH_BYTES
-    }
-
-    /// Returns the input after `len` bytes were read to `place`; `None` while a large frame is incomplete.
-    pub(super) fn complete<'s>(
+    /// Calls `read` with the place for the next bytes: `scratch` behind the small partial frame, or the buffer of the
+    /// large one. Returns what `read` did, and the input that is complete with it.
+    pub(super) fn read<'s>(
         &mut self,
-        scratch: &'s [u8],
-        place: Range<usize>,
-        len: usize,
-        limits: &Limits,
-    ) -> Option<Cow<'s, [u8]>> {
-        let end = place.start + len;
-        if self.partial.len() <= PARTIAL_BYTES {
-            self.partial.clear();
-            return Some(Cow::Borrowed(&scratch[..end]));
+        scratch: &'s mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Poll<Result<ReadBytes, ReadEnd>>,
+    ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), ReadEnd>> {
+        if let Some(large) = &mut self.large {
+            let read = ready!(read(large.place()))?;
+            large.filled += read.payload;
+            let is_complete = large.filled == large.len;
+            let large = self.large.take_if(|_| is_complete);
+            let frame = large.map(|large| Arrived::Frame(large.buffer));
+            return Poll::Ready(Ok((read, frame)));
         }
-        self.partial.extend_from_slice(&scratch[place.start..end]);
-        (self.missing(limits) == 0).then(|| Cow::Owned(std::mem::take(&mut self.partial)))
-    }
-
-    /// Number of missing bytes of the partial frame.
-    fn missing(&self, limits: &Limits) -> usize {
-        let announced = frame_len(&self.partial, limits);
-        let whole = announced.ok().flatten().unwrap_or(SCRATCH_BYTES);
-        whole.saturating_sub(self.partial.len())
+        let partial = self.partial.len();
+        scratch[..partial].copy_from_slice(&self.partial);
+        let read = ready!(read(&mut scratch[partial..]))?;
+        self.partial.clear();
+        let bytes = &scratch[..partial + read.payload];
+        Poll::Ready(Ok((read, Some(Arrived::Read(bytes)))))
     }
 
     /// Whether the partial frame is larger than the read buffer.
-    pub(super) fn is_large(&self, limits: &Limits) -> bool {
-        self.partial.len() + self.missing(limits) > SCRATCH_BYTES
+    pub(super) fn is_large(&self) -> bool {
+        let large = self.large.as_ref();
+        large.is_some_and(|large| large.len > SCRATCH_BYTES)
     }
 
     /// Memory of the partial frame in bytes.
     pub(super) fn partial_bytes(&self) -> usize {
-        self.partial.capacity()
+        let large = self.large.as_ref();
+        self.partial.capacity() + large.map_or(0, |large| large.buffer.len())
     }
 
     /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.
@@ -101,13 +119,43 @@ impl Input {
     }
 
     /// Stores the partial frame at the end of `batch`.
-    pub(super) fn keep_partial(&mut self, batch: &ReadBatch<'_>) {
-        self.partial.extend_from_slice(batch.rest());
+    pub(super) fn keep_partial(&mut self, batch: &ReadBatch<'_>, limits: &Limits) {
+        let rest = batch.rest();
+        // An invalid header is reported when it is decoded.
+        match frame_len(rest, limits) {
+            Ok(Some(len)) if rest.len() > PARTIAL_BYTES => {
+                self.large = Some(Box::new(LargeFrame::new(rest, len)));
+            }
+            _ => self.partial.extend_from_slice(rest),
+        }
+    }
+}
+
+impl LargeFrame {
+    fn new(bytes: &[u8], len: usize) -> Self {
+        let mut buffer = Vec::new();
+        buffer.reserve_exact(len.min(RESERVED_BYTES));
+        buffer.extend_from_slice(bytes);
+        let filled = bytes.len();
+        Self {
+            buffer,
+            filled,
+            len,
+        }
+    }
+
+    /// The place for the next read: never behind the end of the frame.
+    fn place(&mut self) -> &mut [u8] {
+        let end = self.len.min(self.filled + LARGE_READ_BYTES);
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        &mut self.buffer[self.filled..end]
     }
 }
 
 impl Unread {
-    fn new(chunk: Chunk) -> Self {
+    pub(super) fn new(chunk: Chunk) -> Self {
         Self { chunk, used: 0 }
     }
 
@@ -214,17 +262,85 @@ mod tests {
         assert!(input.take_unread().is_none());
     }
 
+    /// Reads `bytes`; returns what is complete, and how much room there was.
+    fn read(input: &mut Input, scratch: &mut [u8], bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
+        let mut room = 0;
+        let read = input.read(scratch, |place| {
+            room = place.len();
+            place[..bytes.len()].copy_from_slice(bytes);
+            Poll::Ready(Ok(ReadBytes::new(bytes.len(), bytes.len())))
+        });
+        let Poll::Ready(Ok((_, arrived))) = read else {
+            panic!("nothing was read");
+        };
+        let bytes = arrived.map(|arrived| match arrived {
+            Arrived::Read(bytes) => bytes.to_vec(),
+            Arrived::Frame(frame) => frame,
+        });
+        (bytes, room)
+    }
+
     #[test]
     fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
         let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
-        input.keep_partial(&ReadBatch::new(b"ab"));
+        input.keep_partial(&ReadBatch::new(b"ab"), &limits);
         let mut scratch = vec![0; SCRATCH_BYTES];
 
-        let place = input.prepare(&mut scratch, &limits);
-        scratch[place.start..][..3].copy_from_slice(b"cde");
-        let bytes = input.complete(&scratch, place, 3, &limits);
+        let first = read(&mut input, &mut scratch, b"cde");
+        let second = read(&mut input, &mut scratch, b"f");
 
-        assert_eq!(bytes.as_deref(), Some(&b"abcde"[..]));
-        assert_eq!(input.prepare(&mut scratch, &limits), 0..SCRATCH_BYTES);
+        assert_eq!(first, (Some(b"abcde".to_vec()), SCRATCH_BYTES - 2));
+        assert_eq!(second, (Some(b"f".to_vec()), SCRATCH_BYTES));
+    }
+
+    /// A PUBLISH at QoS 0 with `payload` bytes of payload.
+    fn publish(payload: usize) -> Vec<u8> {
+        let mut body = b"\x00\x01t".to_vec();
+        body.extend((0..payload).map(|index| index.to_le_bytes()[0]));
+        let mut frame = vec![0x30];
+        let mut left = body.len();
+        while left > 127 {
+            frame.push(left.to_le_bytes()[0] | 128);
+            left >>= 7;
+        }
+        frame.push(left.to_le_bytes()[0]);
+        [frame, body].concat()
+    }
+
+    #[test]
+    fn a_large_frame_is_read_into_one_buffer_whatever_the_reads_are() {
+        let frame = publish(700_000);
+        for step in [1_000, 65_536, 100_000, usize::MAX] {
+            let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
+            let mut scratch = vec![0; SCRATCH_BYTES];
+            let (start, mut rest) = frame.split_at(SCRATCH_BYTES);
+            input.keep_partial(&ReadBatch::new(start), &limits);
+            let place = input.large.as_ref().unwrap().buffer.as_ptr();
+
+            let complete = loop {
+                let pending = input.read(&mut scratch, |_| Poll::Pending);
+                assert!(input.is_large() && pending.is_pending());
+                let len = step.min(rest.len()).min(LARGE_READ_BYTES);
+                let (bytes, more) = rest.split_at(len);
+                rest = more;
+                let (arrived, room) = read(&mut input, &mut scratch, bytes);
+                assert!(room <= more.len() + len, "a read ends with the frame");
+                if let Some(arrived) = arrived {
+                    break arrived;
+                }
+            };
+
+            assert!(rest.is_empty() && !input.is_large());
+            assert_eq!((complete.as_ptr(), &complete), (place, &frame));
+        }
+    }
+
+    #[test]
+    fn the_announced_length_takes_no_memory_before_its_bytes_arrive() {
+        let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
+
+        input.keep_partial(&ReadBatch::new(&publish(900_000)[..5_000]), &limits);
+
+        assert_eq!(input.partial_bytes(), 5_000);
     }
 }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use mqttcore_codec::{Limits, ProtocolVersion, ReasonCode};
+use mqttcore_session::Chunk;
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::connections::ConnectionSlot;
@@ -18,7 +19,7 @@ use crate::clients::link::{Link, Pace};
 use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
-use crate::connection::input::{Input, PARTIAL_BYTES, ReadBatch};
+use crate::connection::input::{Arrived, Input, PARTIAL_BYTES, ReadBatch, Unread};
 use crate::connection::rate_limit::{ControlPackets, RateLimit};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::ReadEnd;
@@ -223,24 +224,30 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
-        let place = self.input.prepare(scratch, &self.limits);
-        let input = match self.transport.poll_read(cx, &mut scratch[place.clone()]) {
+        let Self {
+            input, transport, ..
+        } = self;
+        let (read, arrived) = match input.read(scratch, |place| transport.poll_read(cx, place)) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Err(ReadEnd::Lost)) => return Err(DisconnectCause::Lost),
             Poll::Ready(Err(ReadEnd::Fault(fault))) => {
                 return Err(DisconnectCause::Unframed(fault));
             }
-            Poll::Ready(Ok(input)) => input,
+            Poll::Ready(Ok(read)) => read,
         };
-        *budget = budget.saturating_sub(input.raw);
-        self.shard.metrics().bytes_received.add(input.raw as u64);
+        *budget = budget.saturating_sub(read.raw);
+        self.shard.metrics().bytes_received.add(read.raw as u64);
         if let Some(throttle) = &mut self.throttle {
-            throttle.spend_bytes(input.raw);
+            throttle.spend_bytes(read.raw);
         }
-        self.count_control_packets(input.control_frames)?;
-        let len = input.payload;
-        if let Some(bytes) = self.input.complete(scratch, place, len, &self.limits) {
-            self.handle_batch(ReadBatch::new(&bytes))?;
+        self.count_control_packets(read.control_frames)?;
+        match arrived {
+            None => {}
+            Some(Arrived::Read(bytes)) => self.handle_batch(ReadBatch::new(bytes))?,
+            Some(Arrived::Frame(frame)) => {
+                let chunk = Chunk::from_buffer(frame, self.shard.account_of(&self.link));
+                self.handle_batch(Unread::new(chunk).batch())?;
+            }
         }
         Ok(Poll::Ready(()))
     }
@@ -257,7 +264,7 @@ impl Connection {
             return Ok(());
         }
         self.client.weigh(&self.shard);
-        if !self.input.is_large(&self.limits) || !memory::is_full(&self.shard) {
+        if !self.input.is_large() || !memory::is_full(&self.shard) {
             return Ok(());
         }
         memory::report_of(&self.shard, Shortage::Packet, Some(&self.client));

@@ -36,7 +36,7 @@ impl Connection {
             let new_chunk = |bytes: &[u8]| self.shard.new_chunk(&self.link, bytes);
             self.input.keep_unread(batch, new_chunk);
         } else {
-            self.input.keep_partial(&batch);
+            self.input.keep_partial(&batch, &self.limits);
         }
         lifecycle::handle_events(&self.shard, &self.client);
         confirm(&self.shard, &self.client);
