@@ -20,6 +20,15 @@ const FORMATS: [Format; 6] = [
 /// Declares `factory.Machine`, whose fields are in the schema, too.
 const DESCRIPTOR: &[u8] = include_bytes!("../rust/columnar/tests/protobuf/machine.binpb");
 
+/// Schema 1, with fields of the schema; each payload gets its header, since a zero byte ends the one before.
+const SCHEMAS: &str = r#"{"1": {"type": "record", "name": "R", "fields": [
+    {"name": "a", "type": ["null", "long"]}, {"name": "c", "type": {"type": "map", "values": ["string", "R", "double"]}},
+    {"name": "e", "type": {"type": "array", "items": "null"}}, {"name": "g", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "i", "type": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}}]}}"#;
+const HEADER: [u8; 5] = [0, 0, 0, 0, 1];
+/// From this choice on, payloads are Avro.
+const AVRO: u8 = 0xE0;
+
 const TOPICS: [&str; 3] = ["a/b", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/NDATA/e"];
 const SCHEMA: &str = "a BIGINT, b DOUBLE, c STRING, d BOOLEAN, e STRUCT<a: BIGINT, b: ARRAY<STRING>>, f TIMESTAMP,
     temperature DOUBLE, unit STRING, g DATE, h BINARY, i DECIMAL(20, 4), j TINYINT, k FLOAT, _seq BIGINT, _metrics ARRAY<STRUCT<name: STRING, value: STRING>>";
@@ -29,14 +38,21 @@ pub(crate) fn decode_payloads(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else {
         return;
     };
-    let format = FORMATS[usize::from(choice) % FORMATS.len()];
+    let is_avro = choice >= AVRO;
+    let format = if is_avro {
+        Format::Avro
+    } else {
+        FORMATS[usize::from(choice) % FORMATS.len()]
+    };
     let topic = TOPICS[usize::from(choice / 8) % TOPICS.len()];
     let mut rows = RowBuilder::new(0);
     for (offset, payload) in (0..).zip(bytes.split(|byte| *byte == 0)) {
+        let framed = [&HEADER, payload].concat();
+        let is_framed = is_avro && !payload.is_empty();
         let row = Row {
             offset,
             topic,
-            payload,
+            payload: if is_framed { &framed } else { payload },
             ..Row::default()
         };
         rows.push(&row).expect("a small row");
@@ -46,7 +62,8 @@ pub(crate) fn decode_payloads(input: &[u8]) {
         let fields = parse_payload_schema(SCHEMA).expect("a schema");
         let decoder = Decoder::new(format, fields, on_error).expect("a decoder");
         let described = decoder.with_descriptor(DESCRIPTOR, "factory.Machine");
-        described.expect("a message")
+        let described = described.expect("a message");
+        described.with_schemas(SCHEMAS.as_bytes()).expect("schemas")
     };
 
     let marked = decoder(OnError::Null).decode(&batch).expect("decoded");

@@ -1140,12 +1140,14 @@ class StreamOptions:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         batch_rows: int | None = None,
-        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "avro", "sparkplug", "auto"]
         | None = None,
         payload_schema: str | None = None,
         on_error: Literal["null", "drop", "fail"] = "null",
         typed: str | None = None,
-        typed_decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+        typed_decode: Literal[
+            "json", "cbor", "msgpack", "text", "protobuf", "avro", "sparkplug", "auto"
+        ]
         | None = None,
         aliases: str | None = None,
         descriptor: bytes | None = None,
@@ -1161,7 +1163,7 @@ class StreamOptions:
         ``aliases`` are those of Sparkplug B that `StreamReader.aliases` told in the end; what rows
         say that are read, or files of rows before them, counts more.
         ``protobuf`` needs a ``descriptor``, which is a FileDescriptorSet, and the full name of a
-        ``message`` in it.
+        ``message`` in it; ``avro`` needs as ``descriptor`` a JSON object of schemas by number.
         ``typed`` are the columns that the stream itself has decoded, in DDL too; ``typed_decode``
         says how payloads are read for those that a file is too old to have.
         ``columns`` come in the order in which they are named; None is all of them. A batch has
@@ -1199,7 +1201,7 @@ class StreamDecoder:
 
     def __new__(
         cls,
-        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"],
+        decode: Literal["json", "cbor", "msgpack", "text", "protobuf", "avro", "sparkplug", "auto"],
         payload_schema: str,
         /,
         *,

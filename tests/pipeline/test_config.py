@@ -48,6 +48,18 @@ def test_a_query_is_told_what_messages_of_protocol_buffers_are(tmp_path: Path) -
     assert options["descriptorFile"] == str(tmp_path / "machine.binpb")
 
 
+def test_a_query_is_told_where_the_schemas_of_avro_are(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/7.avsc").write_text(
+        '{"type": "record", "name": "Machine", "fields": [{"name": "machine", "type": "string"}]}'
+    )
+    pipeline = load(written(tmp_path, f'{LEAST}decode = "avro"\nschemas = "schemas"\n'))
+
+    options = source_options(pipeline)
+
+    assert (options["decode"], options["schemasFolder"]) == ("avro", str(tmp_path / "schemas"))
+
+
 def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
     pipeline = load(written(tmp_path, LEAST))
 
@@ -92,6 +104,7 @@ def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
             '[silver]\ndecode = "protobuf"\ndescriptor = "pipeline.toml"\nmessage = "a.B"',
             "pipeline.toml: it is not a FileDescriptorSet; allowed: what `protoc",
         ),
+        ("[silver]", '[silver]\ndecode = "avro"', "silver.schemas: decode = avro needs a folder"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(

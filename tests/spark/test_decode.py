@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqttcore.spark import decode
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
@@ -156,3 +157,29 @@ def test_a_message_that_the_descriptor_does_not_have_is_refused(
             messageName="Engine",
             payloadSchema=SCHEMA,
         )
+
+
+def test_records_of_avro_are_read_by_the_schemas_of_a_folder(
+    make_stream: Make, load: Load, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "7.avsc").write_text(
+        """{"type": "record", "name": "Reading", "fields": [
+        {"name": "unit", "type": "string"}, {"name": "temperature", "type": ["null", "double"]}]}"""
+    )
+    # temperature = 21.5 and unit = "K"; unit alone; no record of this schema
+    header = b"\0\0\0\0\7"
+    whole = header + bytes.fromhex("024b020000000000803540")
+    payloads = (whole, header + b"\x02K\0", header + b"\2")
+    stream = make_stream()
+    stream.seal(rows(messages(*payloads)))
+
+    frame = load(decode="avro", schemasFolder=str(tmp_path), payloadSchema=SCHEMA)
+
+    found = frame.select("temperature", "unit", "_corrupt").collect()
+    assert [(*row[:2], row[2] and bytes(row[2])) for row in found] == [
+        (21.5, "K", None),
+        (None, "K", None),
+        (None, None, payloads[2]),
+    ]
+    (row,) = decode(load().where("offset = 0"), SCHEMA, using="avro", schemas=tmp_path).collect()
+    assert (row["temperature"], row["unit"]) == (21.5, "K")

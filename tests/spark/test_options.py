@@ -78,12 +78,14 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"columns": "topic,topic"}, ["columns", "topic is listed twice"]),
         (
             {"decode": "xml"},
-            ["decode", "none, json, cbor, msgpack, text, protobuf, sparkplug, auto"],
+            ["decode", "none, json, cbor, msgpack, text, protobuf, avro, sparkplug, auto"],
         ),
         ({"decode": "json"}, ["decode", "needs option payloadSchema"]),
         ({"payloadSchema": "a INT"}, ["payloadSchema", "needs option decode"]),
         ({"decode": "protobuf", "payloadSchema": "a INT"}, ["protobuf", "descriptorFile"]),
         ({"messageName": "a.B"}, ["messageName", "decode = protobuf"]),
+        ({"decode": "avro", "payloadSchema": "a INT"}, ["avro", "schemasFolder"]),
+        ({"schemasFolder": "/nowhere"}, ["schemasFolder", "/nowhere has no file <number>.avsc"]),
         ({"descriptorFile": "/no/such/file"}, ["descriptorFile", "No such file"]),
         ({"onError": "skip"}, ["onError", "null, drop, fail"]),
         ({"failOnDataLoss": "no"}, ["failOnDataLoss", "true and false"]),
@@ -137,7 +139,7 @@ def test_the_documentation_lists_every_option_with_its_default() -> None:
             assert value is None or name == "path", name
 
 
-@pytest.mark.parametrize("decode", sorted(set(DECODERS) - {"none", "protobuf"}))
+@pytest.mark.parametrize("decode", sorted(set(DECODERS) - {"none", "protobuf", "avro"}))
 def test_the_decoders_look_at_topics_and_call_a_column_as_is_known_here(decode: Any) -> None:  # noqa: ANN401 -- a word
     decoder = StreamDecoder(decode, "any INT")
     without_topic = pa.table({"payload": [b"1"]})

@@ -19,6 +19,7 @@ from mqttcore import Broker, Settings
 from mqttcore._core import StreamOptions, StreamReader
 from mqttcore.config import Listener
 from mqttcore.errors import EndpointError, StreamUnknownError
+from mqttcore.spark.typed import typed_columns
 from mqttcore.streams.client import Client
 from mqttcore.streams.settings import Column, Retention, Stream
 
@@ -234,6 +235,51 @@ def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Pat
     assert schema is not None
     assert base64.b64decode(schema["descriptor"]) == descriptor.read_bytes()
     assert schema["message"] == "factory.Machine"
+
+
+def test_records_of_avro_become_typed_columns(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/258.avsc").write_text(
+        """{"type": "record", "name": "Machine", "fields": [
+        {"name": "unit", "type": "string"}, {"name": "temperature", "type": ["null", "double"]},
+        {"name": "codes", "type": {"type": "array", "items": "int"}}]}"""
+    )
+    columns = {"temperature": "double", "codes": "string"}
+    machine = Stream(
+        name="machine",
+        filter=("m/#",),
+        decode="avro",
+        schemas=tmp_path / "schemas",
+        schema=tuple(Column(name=name, type=kind) for name, kind in columns.items()),  # type: ignore[arg-type]  # a dict of texts
+    )
+    settings = Settings(
+        listeners=(Listener(address="127.0.0.1:0"),), data=str(tmp_path), streams=(machine,)
+    )
+    with Broker(settings) as broker, Client(broker.settings.data) as client:
+        # unit = "K", temperature = 21.5, codes = [1, 2]; a schema that is not there
+        record = bytes.fromhex("024b02000000000080354004020400")
+        broker.publish("m/1", b"\0\0\0\1\2" + record, qos=1)
+        broker.publish("m/1", b"\0\0\0\1\3" + record, qos=1)
+        settle(broker, 2)
+        schema = client.stream("machine").schema
+        with client.rows("machine", partition=0, start=0, end=2) as body:
+            tail = body.read()
+        client.seal("machine")
+
+    (file,) = (tmp_path / "streams/machine/data").iterdir()
+    expected = {"temperature": [21.5, None], "codes": ["[1,2]", None]}
+    assert pq.read_table(file, columns=list(columns)).to_pydict() == expected
+    # who reads the tail decodes by what the broker tells
+    typed = typed_columns(schema)
+    assert typed is not None
+    options = StreamOptions(
+        decode="avro",
+        payload_schema=typed.ddl,
+        descriptor=typed.descriptor,
+        columns=list(columns),
+    )
+    rows = StreamReader.tail(tail, partition=0, start=0, end=2, options=options)
+    assert pa.Table.from_batches(map(pa.record_batch, rows)).to_pydict() == expected
 
 
 def test_a_stream_that_is_renamed_is_told_at_the_start(

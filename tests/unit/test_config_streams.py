@@ -2,6 +2,7 @@
 
 import grp
 import ipaddress
+import json
 import os
 import pathlib
 import textwrap
@@ -151,7 +152,7 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
         "s.toml:4:10: streams[0].decode: has no effect without schema",
         "s.toml:7:8: streams[1].name: streams[0] has the same name",
         "s.toml:9:10: streams[1].schema: has no effect without decode; allowed: json, cbor,"
-        " msgpack, text, protobuf, sparkplug, auto",
+        " msgpack, text, protobuf, avro, sparkplug, auto",
         "s.toml:15:51: streams[2].schema[1].name: 'T' exists already (case is ignored)",
     ]
 
@@ -325,6 +326,52 @@ def test_a_descriptor_that_does_not_fit_is_named_with_its_place(
     told = "\n".join(faults(write(PROTOBUF.format(decode=decode, more=more))))
 
     assert all(word in told for word in words), told
+
+
+AVRO = """\
+data = "kept"
+
+[[streams]]
+name = "plant"
+filter = ["#"]
+schema = [{{ name = "unit", type = "string" }}]
+decode = "{decode}"
+{more}
+"""
+RECORD = '{{"type": "record", "name": "R", "fields": [{{"name": "unit", "type": "{}"}}]}}'
+
+
+def test_a_folder_beside_the_file_has_the_schemas_of_avro(
+    write: Write, tmp_path: pathlib.Path
+) -> None:
+    schemas = tmp_path / "schemas"
+    schemas.mkdir()
+    (schemas / "7.avsc").write_text(RECORD.format("string"))
+
+    (stream,) = load(write(AVRO.format(decode="avro", more='schemas = "schemas"'))).streams
+
+    assert stream.schemas_bytes is not None
+    assert json.loads(stream.schemas_bytes) == {"7": json.loads(RECORD.format("string"))}
+
+
+@pytest.mark.parametrize(
+    ("decode", "more", "words"),
+    [
+        ("avro", "", "[0].schemas: decode = avro needs a folder; allowed: a folder with a file"),
+        ("json", 'schemas = "schemas"', "[0].schemas: has no effect without decode = avro"),
+        ("avro", 'schemas = "gone"', "[0].schemas: gone has no file <number>.avsc"),
+        ("avro", 'schemas = "schemas"', 'schemas: schema 7: unit: the type "Unit" is not declared'),
+    ],
+)
+def test_schemas_of_avro_that_do_not_fit_are_named(
+    write: Write, tmp_path: pathlib.Path, decode: str, more: str, words: str
+) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/7.avsc").write_text(RECORD.format("Unit"))
+
+    told = "\n".join(faults(write(AVRO.format(decode=decode, more=more))))
+
+    assert words in told, told
 
 
 def test_a_build_without_streams_says_how_to_get_one(

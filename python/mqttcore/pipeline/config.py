@@ -56,6 +56,7 @@ from mqttcore.config.reading import read_file
 from mqttcore.config.values import Filter
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.locations import Location, check_location, located
+from mqttcore.streams.avro import check_avro
 from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
@@ -249,6 +250,8 @@ class Silver:
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
     message: str | None = None
     """For ``protobuf``: the full name of the message that payloads are."""
+    schemas: Path | None = None
+    """For ``avro``: a folder with a file ``<number>.avsc`` for each schema of the registry."""
     event_time: Name = "timestamp"
     """The column that windows and the watermark go by; the broker's time unless said otherwise."""
     watermark: Duration = "1 minute"
@@ -400,13 +403,14 @@ def check_source(source: Source, root: Entry, faults: Faults) -> None:
 
 
 def check_silver(silver: Silver, root: Entry, faults: Faults) -> None:
-    """Messages of Protocol Buffers are described, and nothing else is."""
+    """Messages of Protocol Buffers and Avro are described, and nothing else is."""
 
     def fault(name: str, what: str, *notes: str) -> None:
         key = f"silver.{name}"
         faults.add(place_of(root, key), key, what, *notes)
 
     check_protobuf(silver.decode, silver.descriptor, silver.message, fault)
+    check_avro(silver.decode, silver.schemas, fault)
 
 
 def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:

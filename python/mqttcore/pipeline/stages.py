@@ -77,13 +77,14 @@ def source(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
 def source_options(pipeline: Pipeline) -> dict[str, str]:
     """What a pipeline asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
     given, silver = pipeline.source, pipeline.silver
-    protobuf = {
+    described = {
         "descriptorFile": str(silver.descriptor.absolute()) if silver.descriptor else None,
         "messageName": silver.message,
+        "schemasFolder": str(silver.schemas.absolute()) if silver.schemas else None,
     }
     return {
         **given.place(),
-        **{name: value for name, value in protobuf.items() if value is not None},
+        **{name: value for name, value in described.items() if value is not None},
         "topic": given.topic,
         "startingOffsets": given.starting,
         "maxRowsPerTrigger": str(given.rows_per_batch),

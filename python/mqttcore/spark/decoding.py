@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 from mqttcore._core import StreamDecoder
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.options import BY_TOPIC, Format, OnError
+from mqttcore.streams.avro import read_schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +32,7 @@ def decode(
     on_error: OnError = "null",
     descriptor: bytes | None = None,
     message: str | None = None,
+    schemas: str | pathlib.Path | None = None,
 ) -> DataFrame:
     """The rows of a batch or a stream with the typed columns of their ``payload`` behind their own.
 
@@ -49,11 +52,15 @@ def decode(
         descriptor: For ``protobuf``: a FileDescriptorSet, as ``protoc --include_imports
             --descriptor_set_out=FILE`` writes it.
         message: The full name of the message in it.
+        schemas: For ``avro``: a folder on this machine with ``<number>.avsc`` for each schema.
 
     Raises:
         StreamOptionError: a type that payloads cannot be decoded to, a column that exists
             already or is missing.
+        ValueError: the folder has no schemas, or something else.
     """
+    if schemas is not None:
+        descriptor = read_schemas(pathlib.Path(schemas))
     make = partial(
         StreamDecoder, using, schema, on_error=on_error, descriptor=descriptor, message=message
     )

@@ -26,6 +26,7 @@
 | ``payloadSchema`` | | names and types, as in ``temperature DOUBLE, unit STRING`` |
 | ``descriptorFile`` | | for ``protobuf``: a FileDescriptorSet of ``protoc`` |
 | ``messageName`` | | for ``protobuf``: the full name of the message in it |
+| ``schemasFolder`` | | for ``avro``: a folder with ``<number>.avsc`` for each schema |
 | ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, or ``drop``, or ``fail`` |
 | ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, and warns: at most once |
 | ``consumer`` | | of a stream: the broker keeps what this name has not read, for ``hold_max`` |
@@ -55,6 +56,7 @@ from mqttcore._core import TopicFilter, TopicFilterError, TopicNameError
 from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import AtTime, Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
+from mqttcore.streams.avro import read_schemas
 from mqttcore.streams.client import Client, read_ca
 from mqttcore.streams.descriptor import read_descriptor
 from mqttcore.streams.settings import FORMATS, NAME, Decoder, Format, check_name
@@ -117,6 +119,9 @@ class SourceOptions:
     FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
     message: str | None = None
     """The full name of the message in it."""
+    schemas: bytes | None = field(default=None, repr=False)
+    """For ``decode = avro``: what is in the folder that ``schemasFolder`` names, as a JSON object
+    of schemas by number."""
     on_error: OnError = "null"
     fail_on_data_loss: bool = True
     """False: rows that retention took before they were read are skipped, so each row comes at most
@@ -199,6 +204,11 @@ def refuse_contradictions(options: SourceOptions) -> None:
             f"option decode = {options.decode!r} needs option payloadSchema,"
             ' as in "temperature DOUBLE, unit STRING"'
         )
+    refuse_descriptions(options)
+
+
+def refuse_descriptions(options: SourceOptions) -> None:
+    """Only Protocol Buffers and Avro have descriptions of their payloads, and need them."""
     is_described = options.descriptor is not None and options.message is not None
     if options.decode == "protobuf" and not is_described:
         raise StreamOptionError(
@@ -206,6 +216,10 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
     if options.decode != "protobuf" and (options.descriptor or options.message):
         raise StreamOptionError("options descriptorFile and messageName need decode = protobuf")
+    if options.decode == "avro" and options.schemas is None:
+        raise StreamOptionError("option decode = 'avro' needs option schemasFolder")
+    if options.decode != "avro" and options.schemas is not None:
+        raise StreamOptionError("option schemasFolder needs decode = avro")
 
 
 def refuse_ca(ca: str | None, endpoint: str | None) -> None:
@@ -232,6 +246,11 @@ def text_of(text: str) -> str:
 def content(text: str) -> bytes:
     """What is in a file with a descriptor."""
     return read_descriptor(pathlib.Path(text.removeprefix("file://")))
+
+
+def schemas(text: str) -> bytes:
+    """The schemas in a folder."""
+    return read_schemas(pathlib.Path(text.removeprefix("file://")))
 
 
 def stream_name(text: str) -> str:
@@ -349,6 +368,7 @@ OPTIONS: Final[Table] = {
     "payloadSchema": ("payload_schema", text_of),
     "descriptorFile": ("descriptor", content),
     "messageName": ("message", text_of),
+    "schemasFolder": ("schemas", schemas),
     "onError": ("on_error", cast("Reader", word_of(*get_args(OnError)))),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
     "consumer": ("consumer", consumer_name),

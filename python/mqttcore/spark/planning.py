@@ -43,6 +43,7 @@ SPARKS_WORDS: Final = {
     "payload_schema": "payloadSchema",
     "on_error": "onError",
     "descriptor": "descriptorFile",
+    "schemas": "schemasFolder",
 }
 
 
@@ -89,7 +90,7 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
             "payload_schema": options.payload_schema,
             "on_error": options.on_error,
             "aliases": aliases,
-            "descriptor": options.descriptor,
+            "descriptor": options.descriptor or options.schemas,
             "message": options.message,
         }
     typed = options.typed

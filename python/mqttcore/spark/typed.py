@@ -23,7 +23,7 @@ class TypedColumns:
     names: tuple[str, ...]
     """In the order in which they came: a file has the first of them, older ones fewer."""
     descriptor: bytes | None = field(default=None, repr=False)
-    """For ``protobuf``: a FileDescriptorSet."""
+    """For ``protobuf``: a FileDescriptorSet; for ``avro``: schemas by number, as JSON."""
     message: str | None = None
     """For ``protobuf``: the full name of the message in it."""
 

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from mqttcore._core import TopicFilter, has_streams
 from mqttcore._schema import Faults, Parsed, Place, Range
+from mqttcore.streams.avro import check_avro, read_schemas
 from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
 
@@ -23,7 +24,7 @@ OWN_COLUMNS: Final = (
     "content_type", "response_topic", "correlation_data", "expiry", "user_properties",
 )  # fmt: skip
 """Columns that every stream has, in their order."""
-Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "sparkplug", "auto"]
+Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "avro", "sparkplug", "auto"]
 """How payloads are read for typed columns."""
 Decoder = Literal["none", Format]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
@@ -155,6 +156,8 @@ class Stream:
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
     message: str | None = None
     """For ``protobuf``: the full name of the message that payloads are."""
+    schemas: pathlib.Path | None = None
+    """For ``avro``: a folder with a file ``<number>.avsc`` for each schema of the registry."""
     group: Group | None = None
     """The group that may read the sealed files."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
@@ -171,6 +174,11 @@ class Stream:
     def descriptor_bytes(self) -> bytes | None:
         """What is in the file ``descriptor``."""
         return read_descriptor(self.descriptor) if self.descriptor else None
+
+    @property
+    def schemas_bytes(self) -> bytes | None:
+        """The schemas in the folder ``schemas``, by number."""
+        return read_schemas(self.schemas) if self.schemas else None
 
     @property
     def group_id(self) -> int | None:
@@ -221,6 +229,7 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if stream.decode != "none" and not stream.schema:
         fault("decode", "has no effect without schema")
     check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
+    check_avro(stream.decode, stream.schemas, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
@@ -238,6 +247,6 @@ def check_log(stream: Stream, fault: Callable[..., None]) -> None:
         if stream.topic is not None:
             fault("topic", "has no effect without log = kafka")
         return
-    for name in ("retention", "schema", "decode", "descriptor", "message", "group"):
+    for name in ("retention", "schema", "decode", "descriptor", "message", "schemas", "group"):
         if getattr(stream, name) != getattr(PLAIN, name):
             fault(name, "has no effect with Kafka, which keeps the rows")

@@ -51,7 +51,7 @@ impl PyStreamOptions {
         let defaults = ReadOptions::default();
         let late = typed_decode.map(|format| {
             let typed = typed.unwrap_or_default();
-            decoder(format, typed, "null", (aliases, descriptor.zip(message)))
+            decoder(format, typed, "null", (aliases, descriptor, message))
         });
         let options = ReadOptions {
             late: late.transpose()?,
@@ -68,7 +68,7 @@ impl PyStreamOptions {
                         format,
                         payload_schema.unwrap_or_default(),
                         on_error,
-                        (aliases, descriptor.zip(message)),
+                        (aliases, descriptor, message),
                     )
                 })
                 .transpose()?,
@@ -242,7 +242,7 @@ impl PyStreamDecoder {
         descriptor: Option<&[u8]>,
         message: Option<&str>,
     ) -> Result<Self, CoreError> {
-        let known = (aliases, descriptor.zip(message));
+        let known = (aliases, descriptor, message);
         let decoder = decoder(decode, payload_schema, on_error, known)?;
         Ok(Self(Mutex::new(decoder)))
     }
@@ -275,20 +275,28 @@ fn decoder(
     format: &str,
     schema: &str,
     on_error: &str,
-    (aliases, descriptor): (Option<&str>, Option<(&[u8], &str)>),
+    (aliases, descriptor, message): (Option<&str>, Option<&[u8]>, Option<&str>),
 ) -> Result<Decoder, ColumnarError> {
     let (format, fields) = (format.parse()?, parse_payload_schema(schema)?);
     let mut decoder = Decoder::new(format, fields, on_error.parse()?)?;
     if let Some(aliases) = aliases {
         decoder = decoder.with_aliases(aliases)?;
     }
-    match descriptor {
-        Some((descriptor, message)) => decoder.with_descriptor(descriptor, message),
-        None if format == Format::Protobuf => Err(ColumnarError::Option {
-            option: "descriptor",
-            problem: "decode = protobuf needs a descriptor and the name of a message".to_owned(),
-        }),
-        None => Ok(decoder),
+    let missing = |option, problem: &str| ColumnarError::Option {
+        option,
+        problem: problem.to_owned(),
+    };
+    match (format, descriptor, message) {
+        (Format::Protobuf, Some(descriptor), Some(message)) => {
+            decoder.with_descriptor(descriptor, message)
+        }
+        (Format::Protobuf, ..) => Err(missing(
+            "descriptor",
+            "decode = protobuf needs a descriptor and the name of a message",
+        )),
+        (Format::Avro, Some(schemas), _) => decoder.with_schemas(schemas),
+        (Format::Avro, None, _) => Err(missing("schemas", "decode = avro needs schemas")),
+        _ => Ok(decoder),
     }
 }
 

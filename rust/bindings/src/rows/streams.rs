@@ -38,6 +38,7 @@ pub(super) struct StreamFields {
     schema: Vec<ColumnFields>,
     decode: String,
     descriptor_bytes: Option<Vec<u8>>,
+    schemas_bytes: Option<Vec<u8>>,
     message: Option<String>,
     group_id: Option<u32>,
     log: String,
@@ -157,6 +158,7 @@ fn stream(fields: StreamFields) -> PyResult<Stream> {
     let protobuf = described.map(|(descriptor, name)| ProtobufMessage { descriptor, name });
     Ok(Stream {
         protobuf,
+        avro: fields.schemas_bytes,
         name: fields.name,
         filters: fields.filter,
         partitions: fields.partitions,

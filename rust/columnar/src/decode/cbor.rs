@@ -71,7 +71,7 @@ impl<'a> DocumentNode<'a> for CborNode<'a> {
         cursor.end_of_input()
     }
 
-    fn as_text(self) -> Option<&'a str> {
+    fn as_text(self) -> Option<Cow<'a, str>> {
         None
     }
 }

@@ -338,7 +338,7 @@ fn text<'a, N: DocumentNode<'a>>(value: Value<'a, N>) -> Option<Cow<'a, str>> {
         Value::Integer(number) => Some(Cow::Owned(number.to_string())),
         Value::Unsigned(number) => Some(Cow::Owned(number.to_string())),
         Value::Float(number) => Some(Cow::Owned(number.to_string())),
-        Value::Object(node) | Value::Array(node) => node.as_text().map(Cow::Borrowed),
+        Value::Object(node) | Value::Array(node) => node.as_text(),
         _ => None,
     }
 }

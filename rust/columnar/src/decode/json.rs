@@ -72,8 +72,8 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
         }
     }
 
-    fn as_text(self) -> Option<&'a str> {
-        Some(self.0)
+    fn as_text(self) -> Option<Cow<'a, str>> {
+        Some(Cow::Borrowed(self.0))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Decodes payloads into typed columns, without building a tree.
 
+mod avro;
 mod bytes;
 mod cbor;
 mod column;
@@ -24,6 +25,7 @@ use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, new_n
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema};
 
+use self::avro::Schemas;
 use self::column::StructColumn;
 pub use self::options::{Format, OnError};
 use self::protobuf::Types;
@@ -72,6 +74,10 @@ pub const CORRUPT: &str = "_corrupt";
 /// in an empty payload that is not retained, all fields are missing. A map is an array of `key` and `value`, an
 /// enumeration the name of its value.
 ///
+/// An Avro payload names its schema by number; the keys are the names of the fields of its record. A map is an array of
+/// `key` and `value`, an enumeration its symbol. Timestamps fit timestamp, dates also string, and decimals decimal and
+/// string. Records, arrays and maps fit string as JSON. A payload with another number does not fit.
+///
 /// For Sparkplug B the keys are the names of the metrics, and `_timestamp`, `_seq`, `_uuid` and `_metrics`, an array of
 /// structs of `name`, `alias`, `timestamp`, `datatype` and `value`. If a metric has no name, the decoder takes the name
 /// that a BIRTH of the edge node gave to its alias. It knows BIRTHs of earlier rows of the range, the aliases of
@@ -91,6 +97,7 @@ pub struct Decoder {
     tells_corrupt: bool,
     aliases: MetricAliases,
     types: Option<Arc<Types>>,
+    schemas: Option<Arc<Schemas>>,
 }
 
 impl Decoder {
@@ -133,6 +140,7 @@ impl Decoder {
             tells_corrupt: on_error == OnError::Null,
             aliases: MetricAliases::default(),
             types: None,
+            schemas: None,
         })
     }
 
@@ -150,6 +158,22 @@ impl Decoder {
         self.types = Some(Arc::new(types.map_err(|problem| {
             ColumnarError::Option {
                 option: "descriptor",
+                problem,
+            }
+        })?));
+        Ok(self)
+    }
+
+    /// Sets the schemas of [`Avro`](Format::Avro) payloads: a JSON object of schemas by number.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnarError::Option`] if one of them is invalid, incomplete or not a record.
+    pub fn with_schemas(mut self, schemas: &[u8]) -> Result<Self, ColumnarError> {
+        let schemas = Schemas::read(schemas);
+        self.schemas = Some(Arc::new(schemas.map_err(|problem| {
+            ColumnarError::Option {
+                option: "schemas",
                 problem,
             }
         })?));
@@ -300,6 +324,15 @@ impl Decoder {
                     let is_clear = payload.is_empty() && is_retained(batch, row);
                     let document = (!is_clear).then(|| types.document(payload));
                     append(Ok(document.unwrap_or_default()), columns, empty_fits)
+                })
+            }
+            Format::Avro => {
+                let schemas = self.schemas.as_deref().ok_or(ColumnarError::Option {
+                    option: "schemas",
+                    problem: "are missing: decode = avro needs them".to_owned(),
+                })?;
+                rows(payloads, |_, payload| {
+                    append(schemas.document(payload), columns, empty_fits)
                 })
             }
             Format::Sparkplug | Format::Auto => {

@@ -1,5 +1,7 @@
 //! Decodes MessagePack without building a tree.
 
+use std::borrow::Cow;
+
 use super::bytes;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
@@ -65,7 +67,7 @@ impl<'a> DocumentNode<'a> for PackNode<'a> {
         cursor.end_of_input()
     }
 
-    fn as_text(self) -> Option<&'a str> {
+    fn as_text(self) -> Option<Cow<'a, str>> {
         None
     }
 }

@@ -18,6 +18,8 @@ pub enum Format {
     Text,
     /// A message of Protocol Buffers, by [`Decoder::with_descriptor`](super::Decoder::with_descriptor).
     Protobuf,
+    /// A record of Avro behind the number of its schema, by [`Decoder::with_schemas`](super::Decoder::with_schemas).
+    Avro,
     /// Sparkplug B, for topics that begin with `spBv1.0/`.
     Sparkplug,
     /// Detects the format: Sparkplug B by the topic, CBOR by the first byte, else JSON.
@@ -34,12 +36,13 @@ impl FromStr for Format {
             "msgpack" => Ok(Self::MessagePack),
             "text" => Ok(Self::Text),
             "protobuf" => Ok(Self::Protobuf),
+            "avro" => Ok(Self::Avro),
             "sparkplug" => Ok(Self::Sparkplug),
             "auto" => Ok(Self::Auto),
             _ => Err(ColumnarError::Option {
                 option: "decode",
                 problem: format!(
-                    "unknown format {name:?}; allowed: json, cbor, msgpack, text, protobuf, sparkplug, auto"
+                    "unknown format {name:?}; allowed: json, cbor, msgpack, text, protobuf, avro, sparkplug, auto"
                 ),
             }),
         }

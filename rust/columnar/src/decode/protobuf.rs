@@ -9,6 +9,7 @@
 
 mod descriptor;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
@@ -221,7 +222,7 @@ impl<'a> DocumentNode<'a> for ProtobufNode<'a> {
         Ok(())
     }
 
-    fn as_text(self) -> Option<&'a str> {
+    fn as_text(self) -> Option<Cow<'a, str>> {
         None
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Source: Sparkplug 3.0, chapter 6 (payloads) and section 6.4.7 (aliases).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -216,7 +217,7 @@ impl<'a> DocumentNode<'a> for SparkplugNode<'a> {
         Ok(())
     }
 
-    fn as_text(self) -> Option<&'a str> {
+    fn as_text(self) -> Option<Cow<'a, str>> {
         None
     }
 }

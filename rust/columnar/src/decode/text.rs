@@ -1,5 +1,7 @@
 //! Decodes payloads of one value: a number, `true`, `false`, or any text.
 
+use std::borrow::Cow;
+
 use super::json;
 use super::value::{DocumentNode, Malformed, SchemaKeys, Value};
 
@@ -34,7 +36,7 @@ impl<'a> DocumentNode<'a> for TextNode<'a> {
         Err(Malformed)
     }
 
-    fn as_text(self) -> Option<&'a str> {
-        Some(self.0)
+    fn as_text(self) -> Option<Cow<'a, str>> {
+        Some(Cow::Borrowed(self.0))
     }
 }

@@ -1,4 +1,4 @@
-//! Parses dates and timestamps.
+//! Parses and writes dates and timestamps.
 
 /// Parses a date such as `1970-01-31`, optionally with a time after a space or `T` and an offset, as Unix microseconds.
 ///
@@ -22,6 +22,30 @@ pub(crate) fn parse_instant(text: &str) -> Option<i64> {
 /// Parses `1970-01-31` as days since 1970.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     days_of(text.trim_ascii().as_bytes())
+}
+
+/// Writes days since 1970 as `1970-01-31`, in a form that [`parse_date`] reads if the year has four digits.
+pub(crate) fn format_date(days: i32) -> String {
+    // As in `days_of`, years begin in March, and eras have 400 years.
+    let days = i64::from(days) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = (month + 2) % 12 + 1;
+    let year = era * 400 + year + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// Writes Unix microseconds as `1970-01-31T10:20:30.123456Z`, which [`parse_instant`] reads.
+pub(crate) fn format_instant(micros: i64) -> String {
+    let (days, of_day) = (micros.div_euclid(DAY_US), micros.rem_euclid(DAY_US));
+    // INVARIANT: microseconds of 64 bits are less than 2^31 days.
+    let date = format_date(i32::try_from(days).expect("days of 32 bits"));
+    let (hour, minute) = (of_day / HOUR_US, of_day / MINUTE_US % 60);
+    let (second, micros) = (of_day / SECOND_US % 60, of_day % SECOND_US);
+    format!("{date}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
 const DATE_LEN: usize = 10;
@@ -179,6 +203,21 @@ mod tests {
     }
 
     #[test]
+    fn written_instants_are_read_again() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (-1, "1969-12-31T23:59:59.999999Z"),
+            (1_709_208_000_000_001, "2024-02-29T12:00:00.000001Z"),
+            (-62_135_596_800_000_000, "0001-01-01T00:00:00.000000Z"),
+        ] {
+            assert_eq!(format_instant(micros), text);
+            assert_eq!(parse_instant(text), Some(micros));
+        }
+        assert_eq!(format_instant(i64::MAX), "294247-01-10T04:00:54.775807Z");
+        assert_eq!(format_date(i32::MIN), "-5877641-06-23");
+    }
+
+    #[test]
     fn days_are_counted_without_a_gap() {
         let mut expected = parse_date("1896-01-01").expect("a date");
         for year in 1896..2105 {
@@ -186,6 +225,7 @@ mod tests {
                 for day in 1..=days_in(year, month) {
                     let text = format!("{year:04}-{month:02}-{day:02}");
                     assert_eq!(parse_date(&text), Some(expected), "{text}");
+                    assert_eq!(format_date(expected), text);
                     expected += 1;
                 }
             }

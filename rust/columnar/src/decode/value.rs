@@ -35,8 +35,8 @@ pub(crate) trait DocumentNode<'a>: Copy {
     /// Calls `take` with each item, in order.
     fn items(self, take: &mut dyn FnMut(Value<'a, Self>)) -> Result<(), Malformed>;
 
-    /// Returns the object or array as text, if the format is text.
-    fn as_text(self) -> Option<&'a str>;
+    /// Returns the object or array as text, if the format has one for it.
+    fn as_text(self) -> Option<Cow<'a, str>>;
 }
 
 /// The keys of a schema, and the encoded keys of the previous document.

@@ -25,6 +25,8 @@ pub struct Definition {
     pub decode: Option<String>,
     /// The message type of payloads in Protocol Buffers.
     pub protobuf: Option<ProtobufMessage>,
+    /// The schemas of payloads in Avro: a JSON object of schemas by number.
+    pub avro: Option<Vec<u8>>,
     /// Typed columns in addition to the common ones: names and types.
     pub columns: Vec<(String, String)>,
     /// Number of the group that may read sealed files.

@@ -46,7 +46,7 @@ pub(super) struct Schema {
     pub(super) version: u32,
     /// Format of payloads.
     pub(super) decode: String,
-    /// For `protobuf`: the `FileDescriptorSet`, in Base64.
+    /// In Base64: for `protobuf`, the `FileDescriptorSet`; for `avro`, a JSON object of schemas by number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) descriptor: Option<String>,
     /// For `protobuf`: the full name of the message.

@@ -38,14 +38,11 @@ impl Typed {
         let format = Format::from_str(&schema.decode)?;
         let mut decoder = Decoder::new(format, fields, OnError::Null)?;
         if format == Format::Protobuf {
-            let descriptor = schema.descriptor.as_deref().unwrap_or_default();
-            let descriptor = BASE64_STANDARD.decode(descriptor);
-            let descriptor = descriptor.map_err(|error| ColumnarError::Option {
-                option: "descriptor",
-                problem: error.to_string(),
-            })?;
             let message = schema.message.as_deref().unwrap_or_default();
-            decoder = decoder.with_descriptor(&descriptor, message)?;
+            decoder = decoder.with_descriptor(&descriptor_of(schema)?, message)?;
+        }
+        if format == Format::Avro {
+            decoder = decoder.with_schemas(&descriptor_of(schema)?)?;
         }
         Ok(Self(Some(decoder)))
     }
@@ -84,6 +81,16 @@ fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch
     Ok(whole.project(&wanted)?)
 }
 
+/// What describes the payloads of a schema.
+fn descriptor_of(schema: &Schema) -> Result<Vec<u8>, ColumnarError> {
+    let descriptor = schema.descriptor.as_deref().unwrap_or_default();
+    let descriptor = BASE64_STANDARD.decode(descriptor);
+    descriptor.map_err(|error| ColumnarError::Option {
+        option: "descriptor",
+        problem: error.to_string(),
+    })
+}
+
 /// The schema of a definition; its version grows with each change.
 pub(super) fn schema_of(definition: &Definition, old: Option<&Schema>) -> Option<Schema> {
     let decode = definition.decode.clone()?;
@@ -93,11 +100,12 @@ pub(super) fn schema_of(definition: &Definition, old: Option<&Schema>) -> Option
     };
     let columns: Vec<_> = definition.columns.iter().map(column).collect();
     let protobuf = definition.protobuf.as_ref();
-    let descriptor = protobuf.map(|known| BASE64_STANDARD.encode(&known.descriptor));
+    let descriptor = protobuf.map(|known| &known.descriptor);
+    let descriptor = descriptor.or(definition.avro.as_ref());
     let new = Schema {
         version: old.map_or(0, |old| old.version),
         decode,
-        descriptor,
+        descriptor: descriptor.map(|bytes| BASE64_STANDARD.encode(bytes)),
         message: protobuf.map(|known| known.name.clone()),
         columns,
     };
