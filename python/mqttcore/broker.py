@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from mqttcore._core import Engine, MessageProperties, Session
 from mqttcore._schema import Place, entry_of
@@ -32,6 +32,9 @@ from mqttcore.plugin.host import PluginHost
 from mqttcore.plugin.loading import load_plugins
 from mqttcore.plugin.stats import HookStats
 from mqttcore.streams.info import StreamInfo, info
+
+if TYPE_CHECKING:
+    from mqttcore.streams.delta import DeltaTables
 
 log = logging.getLogger("mqttcore")
 
@@ -70,6 +73,7 @@ class Broker:
         self._engine: Engine | None = None
         self._plugin_host: PluginHost | None = None
         self._control: Control | None = None
+        self._tables: DeltaTables | None = None
         self._leaving: list[threading.Thread] = []
         self._failure: StoppedError | None = None
         self._process = os.getpid()
@@ -109,6 +113,7 @@ class Broker:
             plugin_host.tell_health_to(self._tell_health)
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
+            self._tables = delta_tables(self._settings)
             self._failure = None
             self._process = os.getpid()
             running.add(self)
@@ -144,6 +149,7 @@ class Broker:
             engine, self._engine = self._engine, None
             plugin_host, self._plugin_host = self._plugin_host, None
             control, self._control = self._control, None
+            tables, self._tables = self._tables, None
             running.discard(self)
             if self._process != os.getpid():
                 return  # the threads are the parent's: a fork has none to wait for
@@ -154,6 +160,8 @@ class Broker:
                 engine.stop(deadline)
                 self._failure = failure_of(engine)
         finally:
+            if tables is not None:
+                tables.stop()
             if plugin_host is not None:
                 plugin_host.stop()
             for leaving in self._leaving:
@@ -593,6 +601,17 @@ def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
 
 running: set[Broker] = set()
 """Brokers that were not stopped; their threads are ended before the interpreter is."""
+
+
+def delta_tables(settings: Settings) -> "DeltaTables | None":
+    """What keeps Delta tables of streams current, if there are any."""
+    streams = [stream.name for stream in settings.streams if stream.delta]
+    if not streams:
+        return None
+    # Loads more of Python than a broker without such tables needs.
+    from mqttcore.streams.delta import DeltaTables
+
+    return DeltaTables(pathlib.Path(settings.data), streams)
 
 
 def stop_all() -> None:

@@ -374,6 +374,19 @@ def test_schemas_of_avro_that_do_not_fit_are_named(
     assert words in told, told
 
 
+def test_a_delta_table_needs_its_package_and_rows_of_the_broker(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_settings, "is_installed", lambda _: False)
+    path = write(STREAM + 'delta = true\nlog = "kafka"\n')
+
+    told = faults(path)
+
+    assert "s.toml:5:9: streams[0].delta: has no effect with Kafka, which keeps the rows" in told
+    missing = "streams[0].delta: needs the package deltalake; pip install 'mqttcore[pipeline]'"
+    assert any(missing in line for line in told)
+
+
 def test_a_build_without_streams_says_how_to_get_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
 """`python -m mqttcore.pipeline FILE`: runs the pipeline that a TOML file describes.
 
 `python -m mqttcore.pipeline emit-sdp FILE FOLDER` writes it as a declarative pipeline of Spark,
-`python -m mqttcore.pipeline delta DATA STREAM` makes a Delta table of a stream's sealed files.
+`python -m mqttcore.pipeline delta DATA STREAM` makes a Delta table of a stream's sealed files,
+which `--follow` keeps current.
 
 Exit status: 0 when it has ended as asked, 1 when a query failed or something is missing, 2 for a
 file or command line that is wrong.
@@ -9,6 +10,7 @@ file or command line that is wrong.
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -88,10 +90,16 @@ def delta_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline delta",
         description="Creates or updates DATA/streams/STREAM/delta, a Delta table of the stream's"
-        " sealed files, which are not copied. Run it again after more files were sealed.",
+        " sealed files, which are not copied. Run it again after more files were sealed, or have"
+        " the broker do it: `delta = true` of [[streams]].",
     )
     made.add_argument("data", metavar="DATA", help="the broker's data folder")
-    made.add_argument("stream", metavar="STREAM", help="the stream's name")
+    made.add_argument("streams", nargs="+", metavar="STREAM", help="a stream's name")
+    made.add_argument(
+        "--follow",
+        action="store_true",
+        help="update it whenever files were sealed, until standard input ends",
+    )
     return made
 
 
@@ -150,16 +158,19 @@ def write(options: argparse.Namespace) -> None:
 
 
 def refresh_table(options: argparse.Namespace) -> None:
-    """Brings a stream's Delta table up to date, and says what came and went."""
+    """Brings Delta tables of streams up to date, and says what came and went."""
+    from mqttcore.pipeline.follow import NICENESS, follow, told, until_input_ends
     from mqttcore.pipeline.lake import refresh
     from mqttcore.spark.folder import find_folder
 
-    folder = find_folder(options.data, options.stream)
-    change = refresh(folder)
-    print(
-        f"{folder.path / 'delta'}: {change.rows:,} rows; files added {change.added},"
-        f" removed {change.removed}"
-    )
+    if options.follow:
+        os.nice(NICENESS)
+        tell = partial(print, flush=True)
+        follow(options.data, options.streams, is_over=until_input_ends, tell=tell)
+        return
+    for stream in options.streams:
+        folder = find_folder(options.data, stream)
+        print(told(str(folder.path / "delta"), refresh(folder)))
 
 
 def start(pipeline: Pipeline, options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """A Delta table of a stream's sealed files, without a copy of their rows.
 
-``python -m mqttcore.pipeline delta DATA STREAM`` makes ``DATA/streams/<stream>/delta``: hard links
+``delta = true`` of a stream has the broker run ``python -m mqttcore.pipeline delta DATA STREAM
+--follow``, which makes ``DATA/streams/<stream>/delta``: hard links
 to the sealed files, which never change, and Delta's log beside them. It takes in what was sealed,
 merged and retired since the last time, each in one commit, so the table always has each row once.
 Links keep both sides apart: VACUUM of the table takes no file from the stream, and the stream's
@@ -122,11 +123,10 @@ def opened(path: Path, wanted: Files, epoch: str) -> "deltalake.DeltaTable":
     """Returns the table with all columns of its files; creates it if it does not exist."""
     import deltalake
 
-    schemas = [columns(path / name) for name in wanted]
     if not deltalake.DeltaTable.is_deltatable(str(path)):
         return deltalake.DeltaTable.create(
             path,
-            schema=joined(schemas),
+            schema=joined(columns(path / name) for name in wanted),
             configuration={EPOCH: epoch},
             raise_if_key_not_exists=False,
         )
@@ -138,6 +138,8 @@ def opened(path: Path, wanted: Files, epoch: str) -> "deltalake.DeltaTable":
             f" offsets may be other rows. Remove that folder to start again"
         )
     known = {field.name for field in table.schema().fields}
+    held = {str(action["path"]) for action in adds(table)}
+    schemas = (columns(path / name) for name in wanted if name not in held)
     fresh = [field for field in joined(schemas) if field.name not in known]
     if fresh:
         import pyarrow as pa
@@ -235,4 +237,4 @@ def joined(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
     """All columns of all of them: columns are only ever added."""
     import pyarrow as pa
 
-    return pa.unify_schemas(list(schemas))
+    return pa.unify_schemas([pa.schema([]), *schemas])

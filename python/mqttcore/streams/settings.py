@@ -160,6 +160,8 @@ class Stream:
     """For ``avro``: a folder with a file ``<number>.avsc`` for each schema of the registry."""
     group: Group | None = None
     """The group that may read the sealed files."""
+    delta: bool = False
+    """Whether the broker keeps a Delta table of the sealed files, in ``delta`` beside them."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
     """Where the rows are kept: in ``data``, or in the Kafka of ``[kafka]``."""
     topic: KafkaTopic | None = None
@@ -220,6 +222,8 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if not stream.filter:
         fault("filter", "there is none", "allowed: one or more")
     check_log(stream, fault)
+    if stream.delta and not is_installed("deltalake"):
+        fault("delta", "needs the package deltalake", "pip install 'mqttcore[pipeline]'")
     if stream.schema and stream.decode == "none":
         fault(
             "schema",
@@ -237,6 +241,13 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         columns.add(column.name.lower())
 
 
+def is_installed(package: str) -> bool:
+    """Whether Python finds a package; it is not loaded."""
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
+
+
 PLAIN: Final = Stream(name="plain", filter=())
 """The default of every key."""
 
@@ -247,6 +258,15 @@ def check_log(stream: Stream, fault: Callable[..., None]) -> None:
         if stream.topic is not None:
             fault("topic", "has no effect without log = kafka")
         return
-    for name in ("retention", "schema", "decode", "descriptor", "message", "schemas", "group"):
+    for name in (
+        "retention",
+        "schema",
+        "decode",
+        "descriptor",
+        "message",
+        "schemas",
+        "group",
+        "delta",
+    ):
         if getattr(stream, name) != getattr(PLAIN, name):
             fault(name, "has no effect with Kafka, which keeps the rows")

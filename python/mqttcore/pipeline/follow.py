@@ -1,0 +1,90 @@
+"""Keeps Delta tables of streams current until standard input ends: ``pipeline delta --follow``."""
+
+import os
+import select
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from mqttcore.errors import MqttError
+from mqttcore.pipeline.lake import Change, refresh
+from mqttcore.spark.folder import find_folder
+
+__all__ = ["follow", "until_input_ends"]
+
+INTERVAL_S: Final = 1.0
+"""How often the index of each stream is looked at."""
+NICENESS: Final = 10
+"""The broker and its clients go first."""
+
+Mark = tuple[tuple[int, int, int] | None, ...]
+"""Which state of the index a table has."""
+
+
+def follow(
+    data: str, streams: Sequence[str], *, is_over: Callable[[], bool], tell: Callable[[str], None]
+) -> None:
+    """Brings the tables up to date whenever files were sealed, merged or retired.
+
+    Args:
+        data: The broker's data folder.
+        streams: Names of streams.
+        is_over: Waits a moment; true ends it, after a last look.
+        tell: Is called with a line for each change, and for each new error of a stream.
+    """
+    from deltalake.exceptions import DeltaError
+
+    known: dict[str, Mark] = {}
+    wrong: dict[str, str] = {}
+    is_last = False
+    while True:
+        for stream in streams:
+            try:
+                line = taken_in(data, stream, known)
+                wrong.pop(stream, None)
+            except (MqttError, DeltaError, OSError) as error:
+                line = f"{stream}: {error}"
+                # tried again at each look, told once
+                line = "" if wrong.get(stream) == line else wrong.setdefault(stream, line)
+            if line:
+                tell(line)
+        if is_last:
+            return
+        is_last = is_over()
+
+
+def taken_in(data: str, stream: str, known: dict[str, Mark]) -> str:
+    """Brings one table up to date if its stream has changed; says what came and went, if any."""
+    folder = find_folder(data, stream)
+    mark = mark_of(folder.path)
+    if known.get(stream) == mark:
+        return ""
+    change = refresh(folder)
+    known[stream] = mark
+    return told(stream, change) if change.added or change.removed else ""
+
+
+def told(name: str, change: Change) -> str:
+    """A change in words."""
+    return f"{name}: {change.rows:,} rows; files added {change.added}, removed {change.removed}"
+
+
+def mark_of(folder: Path) -> Mark:
+    """Which files are the index of a stream now, and how long they are."""
+
+    def of(path: Path) -> tuple[int, int, int] | None:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    return of(folder / "sealed.json"), of(folder / "sealed.log")
+
+
+def until_input_ends() -> bool:
+    """Waits a moment; true if standard input has ended."""
+    if not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
+        return False
+    return not os.read(sys.stdin.fileno(), 4096)

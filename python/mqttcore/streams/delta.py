@@ -1,0 +1,83 @@
+"""The process that keeps the Delta tables of a broker's streams current, and who watches it.
+
+Delta's library takes a hundred megabytes, and minutes of CPU for a large backlog, so it is not
+loaded into the broker: ``mqttcore pipeline delta --follow`` is a process of its own. It ends when
+its standard input ends, hence with the broker, however that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["DeltaTables"]
+
+log = logging.getLogger("mqttcore")
+
+BACKOFF_S: Final = (1.0, 60.0)
+"""How long after its end the process is started again: at first, and at most."""
+LAST_S: Final = 10.0
+"""How long it may take at the end to take in what was sealed last."""
+
+
+class DeltaTables:
+    """A process for the tables of some streams, started again when it ends."""
+
+    def __init__(self, data: pathlib.Path, streams: Sequence[str]) -> None:
+        self._command = [
+            *(sys.executable, "-m", "mqttcore.pipeline", "delta", str(data), *streams),
+            "--follow",
+        ]
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._watch, name="mqttcore-delta", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Has the tables take in what is sealed by now, and ends the process."""
+        self._is_over.set()
+        with self._lock:
+            process = self._process
+        if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(LAST_S)
+            except subprocess.TimeoutExpired:
+                log.warning("delta: not up to date within %g s; the next start continues", LAST_S)
+                process.kill()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        pause, most = BACKOFF_S
+        while not self._is_over.is_set():
+            if not self._run():
+                return
+            log.warning("delta: the process has ended; it is started again in %g s", pause)
+            self._is_over.wait(pause)
+            pause = min(2 * pause, most)
+
+    def _run(self) -> bool:
+        """Runs one process to its end; false if it was told to end."""
+        with self._lock:
+            if self._is_over.is_set():
+                return False
+            process = self._process = subprocess.Popen(  # noqa: S603 -- our own command
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                # a signal of the terminal is for the broker, which ends this one
+                start_new_session=True,
+            )
+        with process:
+            for line in process.stdout or ():
+                log.info("delta: %s", line.rstrip())
+        return not self._is_over.is_set()
