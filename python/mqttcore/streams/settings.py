@@ -10,7 +10,6 @@ from typing import Annotated, Final, Literal, get_args
 
 from mqttcore._core import TopicFilter, has_streams
 from mqttcore._schema import Faults, Parsed, Place, Range
-from mqttcore.streams.avro import check_avro, read_schemas
 from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
 
@@ -180,7 +179,12 @@ class Stream:
     @property
     def schemas_bytes(self) -> bytes | None:
         """The schemas in the folder ``schemas``, by number."""
-        return read_schemas(self.schemas) if self.schemas else None
+        if self.schemas is None:
+            return None
+        # Most brokers start without it.
+        from mqttcore.streams.avro import read_schemas
+
+        return read_schemas(self.schemas)
 
     @property
     def group_id(self) -> int | None:
@@ -233,7 +237,10 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if stream.decode != "none" and not stream.schema:
         fault("decode", "has no effect without schema")
     check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
-    check_avro(stream.decode, stream.schemas, fault)
+    if stream.decode == "avro" or stream.schemas is not None:
+        from mqttcore.streams.avro import check_avro
+
+        check_avro(stream.decode, stream.schemas, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
