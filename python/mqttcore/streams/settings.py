@@ -226,8 +226,6 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if not stream.filter:
         fault("filter", "there is none", "allowed: one or more")
     check_log(stream, fault)
-    if stream.delta and not is_installed("deltalake"):
-        fault("delta", "needs the package deltalake", "pip install 'mqttcore[pipeline]'")
     if stream.schema and stream.decode == "none":
         fault(
             "schema",
@@ -237,15 +235,20 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
     if stream.decode != "none" and not stream.schema:
         fault("decode", "has no effect without schema")
     check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
-    if stream.decode == "avro" or stream.schemas is not None:
-        from mqttcore.streams.avro import check_avro
-
-        check_avro(stream.decode, stream.schemas, fault)
+    check_schemas(stream, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
             fault(f"schema[{index}].name", f"{column.name!r} exists already (case is ignored)")
         columns.add(column.name.lower())
+
+
+def check_schemas(stream: Stream, fault: Callable[..., None]) -> None:
+    """Schemas of Avro; their module is loaded if there are some."""
+    if stream.decode == "avro" or stream.schemas is not None:
+        from mqttcore.streams.avro import check_avro
+
+        check_avro(stream.decode, stream.schemas, fault)
 
 
 def is_installed(package: str) -> bool:
@@ -260,7 +263,9 @@ PLAIN: Final = Stream(name="plain", filter=())
 
 
 def check_log(stream: Stream, fault: Callable[..., None]) -> None:
-    """Refuses what another log would need."""
+    """Refuses what another log would need, or a package that is missing."""
+    if stream.delta and not is_installed("deltalake"):
+        fault("delta", "needs the package deltalake", "pip install 'mqttcore[pipeline]'")
     if stream.log == "mqttcore":
         if stream.topic is not None:
             fault("topic", "has no effect without log = kafka")
