@@ -289,6 +289,9 @@ crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubl
 spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KILLS=20 times under copies to Delta and MQTT (SEED=1)
 	@$(BIN)/python -m tests.spark.crash --kills $(KILLS) --seed $(SEED) $(ARGS)
 
+.make/kafka/jars/s3a: .make/venv
+	@$(BIN)/python -c 'from tests.kafka.jars import S3A, fetch; fetch(S3A)'
+
 tier: build .make/dev .make/moto ## tables in an object store: KILLS=20 of the pipeline, OUTAGES=5 of the store (SEED=1)
 	@$(BIN)/python -m tests.pipeline.tier --kills $(KILLS) --outages $(OUTAGES) --seed $(SEED) $(ARGS)
 

@@ -1,4 +1,6 @@
-"""The jars of a Kafka node and of Spark's Kafka connector: from Maven Central, pinned by checksum.
+"""Jars of a Kafka node, of the connector of Spark, and of the file system of Hadoop for S3.
+
+They come from Maven Central, pinned by checksum.
 
 `jars.lock` names each jar with its SHA-256. Maven asks the repository of its own settings, or the
 one that ``MAVEN_MIRROR`` names. ``python -m tests.kafka.jars`` writes the lock anew.
@@ -63,6 +65,16 @@ CONNECTOR: Final = JarSet(
     alone=True,
 )
 """No version has all its parts in the repository, but these work with PySpark 4.2 and 4.3."""
+S3A: Final = JarSet(
+    name="s3a",
+    artifacts=(
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+        "software.amazon.awssdk:bundle:2.35.4",
+        "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+    ),
+    alone=True,
+)
+"""What checkpoints at ``s3a://`` need, of the version of Hadoop in PySpark 4.3: 700 MB."""
 
 
 def java() -> str:
@@ -174,7 +186,7 @@ def lock(sets: Mapping[str, dict[str, str]]) -> str:
 
 
 if __name__ == "__main__":
-    for one in (NODE, CONNECTOR):
+    for one in (NODE, CONNECTOR, S3A):
         download(one)
-    LOCK.write_text(lock({one.name: sums(one.folder) for one in (NODE, CONNECTOR)}))
+    LOCK.write_text(lock({one.name: sums(one.folder) for one in (NODE, CONNECTOR, S3A)}))
     sys.exit(0)

@@ -18,6 +18,7 @@ from mqttcore.pipeline.config import load
 from mqttcore.pipeline.locations import Location
 from mqttcore.pipeline.tables import Batch, DeltaTable
 
+from tests.kafka.jars import S3A
 from tests.pipeline import store_server
 from tests.pipeline.test_batches import GOLD, NOISY, WATERMARK, kept_windows, windows_of
 from tests.pipeline.test_config import LEAST, written
@@ -94,9 +95,9 @@ def start(file: Path) -> subprocess.Popen[str]:
     )
 
 
-def held(table: str, storage: dict[str, str]) -> list[dict[str, object]]:
+def held(table: str, storage: dict[str, str], of: str = "factory") -> list[dict[str, object]]:
     """The rows of a table of the store."""
-    made = deltalake.DeltaTable(f"s3a://lake/factory/{table}", storage_options=storage)
+    made = deltalake.DeltaTable(f"s3a://lake/{of}/{table}", storage_options=storage)
     found: list[dict[str, object]] = made.to_pyarrow_table().to_pylist()
     return found
 
@@ -139,6 +140,47 @@ def test_rule_9_rows_are_in_each_table_of_a_store_once_after_a_kill(
     assert not (tmp_path / "s3a:").exists()
 
 
+@needs_store
+@pytest.mark.skipif(
+    not S3A.folder.is_dir(),
+    reason="the jars of s3a are missing: make .make/kafka/jars/s3a (700 MB)",
+)
+def test_a_checkpoint_in_a_store_goes_on_after_a_kill(
+    tmp_path: Path, make_stream: Make, storage: dict[str, str]
+) -> None:
+    file = tmp_path / "pipeline.toml"
+    options = json.dumps([f"{name}={value}" for name, value in storage.items()])
+    settings = {
+        "jars": ",".join(map(str, S3A.folder.glob("*.jar"))),
+        "hadoop.fs.s3a.endpoint": storage["AWS_ENDPOINT_URL"],
+        "hadoop.fs.s3a.path.style.access": "true",
+        "hadoop.fs.s3a.access.key": storage["AWS_ACCESS_KEY_ID"],
+        "hadoop.fs.s3a.secret.key": storage["AWS_SECRET_ACCESS_KEY"],
+    }
+    conf = json.dumps([f"spark.{name}={value}" for name, value in settings.items()])
+    places = f'tables = "s3a://lake/whole"\nstorage = {options}\n[spark]\nconf = {conf}'
+    file.write_text(FILE.replace('tables = "tables"', places))
+    make_stream().seal(rows(NOISY))
+    first = start(file)
+    assert first.stdout is not None
+    told = next(line for line in first.stdout if json.loads(line)["batch"] == 1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait(60)
+    first.stdout.close()
+
+    with start(file) as second:
+        assert second.stdout is not None
+        lines = [json.loads(line) for line in second.stdout]
+
+    assert told
+    assert second.returncode == 0
+    assert lines
+    assert all(line["batch"] >= 1 for line in lines)
+    found = sorted(row["offset"] for row in held("bronze", storage, "whole"))  # type: ignore[type-var]
+    assert found == list(range(len(NOISY)))
+    assert not (tmp_path / "s3a:").exists()
+
+
 def test_places_of_a_file(tmp_path: Path) -> None:
     remote = load(
         written(tmp_path, 'tables = "s3a://lake/factory/"\nstorage = ["A_B=c=d"]\n' + LEAST)
@@ -148,6 +190,8 @@ def test_places_of_a_file(tmp_path: Path) -> None:
     assert str(remote.checkpoint()) == "s3a://lake/factory/_checkpoints"
     assert "c=d" not in repr(remote.table("silver"))
 
+    dotted = load(written(tmp_path, 'tables = "./main.factory"\n' + LEAST))
+    assert dotted.table("silver").path == tmp_path / "main.factory" / "silver"
     local = load(written(tmp_path, 'tables = "lake"\ncheckpoints = "/state"\n' + LEAST))
     assert local.table("silver").path == tmp_path / "lake" / "silver"
     assert (local.checkpoint().path, local.checkpoint().is_remote) == (Path("/state"), False)
@@ -158,6 +202,9 @@ def test_places_of_a_file(tmp_path: Path) -> None:
     [
         ('tables = "hdfs://host/lake"', "tables: hdfs:// is not supported; a path, or one of abfs"),
         ('tables = "s3a:///lake"', "tables: 's3a:///lake' names no bucket or container"),
+        ('tables = "main.factory"', 'tables: "main.factory" is a name in a catalog, where no com'),
+        ('tables = "lake.main.plant"', "CREATE TABLE lake.main.plant.silver USING delta LOCATION"),
+        ('tables = "lake.main"', "or a folder: ./lake.main"),
         ('tables = ""', "tables: is empty; allowed: a folder, or a URI as s3a://"),
         (
             'storage = ["key"]\ntables = "s3://b"',

@@ -61,13 +61,33 @@ def test_where_it_cannot_be_compiled_all_works_as_before(
     assert in_use(spark).hashCode() == before
 
 
+def test_hadoop_takes_it_for_what_it_buffers_on_the_way_to_a_store(
+    spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    java: Any = spark._jvm
+    files = java.org.apache.hadoop.fs
+    place = files.Path(str(tmp_path / "part" / "file"))
+
+    # s3a asks for this one, which is a LocalFileSystem or an error
+    buffers = files.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+    out = buffers.create(place)
+    out.write(7)
+    out.close()
+
+    assert buffers.getClass().getName() == local_files.OURS
+    assert (tmp_path / "part" / "file").read_bytes() == b"\7"
+    assert [file.name for file in (tmp_path / "part").iterdir()] == ["file"]
+    assert buffers.rename(place, files.Path(str(tmp_path / "moved")))
+    assert buffers.open(files.Path(str(tmp_path / "moved"))).read() == 7
+
+
 def test_another_file_system_stays(spark: SparkSession) -> None:
     settings, before = spark._jsc.hadoopConfiguration(), in_use(spark).hashCode()
     settings.set(local_files.SETTING, "org.apache.hadoop.fs.LocalFileSystem")
     try:
         local_files.without_chmod(spark)
     finally:
-        settings.set(local_files.SETTING, local_files.HADOOPS)
+        settings.unset(local_files.SETTING)
     assert in_use(spark).hashCode() == before
 
 

@@ -383,7 +383,13 @@ def beside(folder: Path, place: Location | Path) -> Location | Path:
 
 
 def check_places(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
-    """Parquet tables are folders: a commit of theirs is a rename."""
+    """Tables are at a place; Parquet tables are folders: a commit of theirs is a rename."""
+    name = str(pipeline.tables)
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,2}", name):
+        what = f'"{name}" is a name in a catalog, where no commit tells its batch (ADR 0080)'
+        create = f"CREATE TABLE {name}.silver USING delta LOCATION '<tables>/silver'"
+        cure = f"take a folder or a URI, and register its tables once: {create}"
+        faults.add(place_of(root, "tables"), "tables", what, cure, f"or a folder: ./{name}")
     if located(pipeline.tables, {}).is_remote and pipeline.format == "parquet":
         what = "Parquet tables are folders: an object store has no rename"
         cure = 'take format = "delta", whose tables are Parquet files with a log'

@@ -47,8 +47,6 @@ AT_START: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
     # deadline for the start of a Python process: queries that start together wait for each other
     "spark.python.authenticate.socketTimeout": "60s",
-    # no .crc file beside each file of a checkpoint
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.buffer.size": MIB,
 }
 JAVA: Final = (
