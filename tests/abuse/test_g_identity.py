@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore.auth.password_file import PasswordFile
 from mqttcore.auth.rules import UserRules, grant_of
 from mqttcore.config import Access, Listener
-from mqttcore.plugin import Allow, Login, Plugin, hook
+from mqttcore.plugin import Allow, Event, Grant, Login, Plugin, hook
+from mqttcore.streams.client import Client
 
 from tests.conftest import common
+from tests.eventually import eventually
+from tests.streams.plant import plant_settings
 from tests.websocket import WebSocketWire
-from tests.wire import CONNACK, Wire, connect, unique
+from tests.wire import CONNACK, Will, Wire, connect, unique
 
 Open = Callable[..., Wire]
 Enter = Callable[..., Wire]
+# The bit of the protocol level with which Mosquitto's bridges announce themselves in 3.x.
+BRIDGE = 0x80
 DENIED = {3: 0x80, 4: 0x80, 5: 0x87}
 REFUSED = {3: 4, 4: 4, 5: 0x86}
 
@@ -164,3 +170,179 @@ def test_g15_an_open_listener_gives_no_more_than_it_says(wire: Open) -> None:
         found = one.subscribe("news", "#", "$SYS/#", "other")
 
     assert found.reasons == (0, 0x87, 0x87, 0x87)
+
+
+@pytest.fixture
+def bridge(wire: Open) -> Enter:
+    """Opens a bridge of another broker: `bridge("id", version=3, port=..., username=...)`.
+
+    In 5.0 there is no mark: a bridge is a client like any other.
+    """
+
+    def opened(
+        client_id: str = "",
+        *,
+        version: int,
+        port: int | None = None,
+        reason: int = 0,
+        **login: Any,  # noqa: ANN401 -- passed on to `connect`
+    ) -> Wire:
+        one = wire(version=version, port=port)
+        level = version if version == 5 else version | BRIDGE
+        name = client_id or unique("bridge")
+        one.send(connect(name, version=version, level=level, **login))
+        assert one.expect(CONNACK).reason == reason
+        return one
+
+    return opened
+
+
+def test_g12_a_bridge_has_the_rights_of_its_own_login(
+    named: Broker, client: Open, bridge: Enter, version: int
+) -> None:
+    other = client(username="other", password=b"x", port=named.port)
+    other.subscribe("user/other/#")
+    name = unique("bridge")
+    peer = bridge(name, version=version, port=named.port, username="peer", password=b"x")
+
+    foreign = ("#", "user/other/x", "$share/g/user/other/x", "client/other/x", "$SYS/#")
+    found = peer.subscribe(*foreign, "user/peer/x", f"client/{name}/x")
+    assert found.reasons == (DENIED[version],) * len(foreign) + (0, 0)
+
+    before = named.stats()["denied"]
+    for qos in (0, 1, 2):
+        # 3.x acknowledges what is refused: it has no code for it
+        refused = peer.publish("user/other/x", b"forged", qos=qos)
+        assert refused.reason == (0x87 if version == 5 and qos else 0)
+    assert named.stats()["denied"] == before + 3
+    other.ping()
+
+
+@pytest.mark.parametrize(
+    "topic", ["$SYS/broker/version", "$SYS/spark/query", "$share/g/t", "$queue/t", "$CONTROL/x"]
+)
+def test_g12_a_bridge_cannot_write_what_only_the_broker_writes(
+    client: Open, bridge: Enter, version: int, topic: str
+) -> None:
+    watch = client(version=5)
+    watch.subscribe("$SYS/broker/version", "$SYS/spark/#", "t")
+    genuine = watch.receive_publish()
+    peer = bridge(version=version)
+
+    for qos in (1, 2):
+        refused = peer.publish(topic, b"forged", qos=qos, retain=True)
+        assert refused.reason == (0x87 if version == 5 else 0)
+    watch.ping()
+    late = client(version=5)
+    late.subscribe("$SYS/broker/version", "$SYS/spark/#", "t")
+    assert late.receive_publish().payload == genuine.payload
+    late.ping()
+    will = Will(topic=topic, payload=b"forged", retain=True)
+    bridge(version=version, will=will, reason=0x87 if version == 5 else 5)
+
+
+class Wide(Plugin):
+    """Lets a peer publish everywhere, below `$` too, and keeps what it is told of refusals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.denied: list[Event] = []
+
+    @hook.authenticate()
+    def login(self, login: Login) -> Allow:
+        """Whoever is not the peer may publish to `open` alone."""
+        everything = ("#", "$#")
+        publish = everything if login.username == "peer" else ("open",)
+        return Allow(Grant(publish=publish, subscribe=everything))
+
+    @hook.events("denied")
+    def note(self, events: list[Event]) -> None:
+        """Keeps them."""
+        self.denied += events
+
+
+@pytest.fixture
+def wide() -> Iterator[tuple[Broker, Wide]]:
+    """A broker with a peer that may publish everywhere."""
+    plugin = Wide()
+    listener = Listener(address="127.0.0.1:0", name="wide")
+    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
+        yield running, plugin
+
+
+@pytest.mark.parametrize("topic", ["$share/g/open", "$queue/open", "$exclusive/open", "$CONTROL/x"])
+def test_g12_no_grant_of_a_peer_opens_what_has_a_function(
+    wide: tuple[Broker, Wide], client: Open, bridge: Enter, version: int, topic: str
+) -> None:
+    running, _ = wide
+    watch = client(username="watch", password=b"x", port=running.port)
+    watch.subscribe("#", "$share/g/open", "$CONTROL/#", "$exclusive/#", "$queue/#")
+    peer = bridge(version=version, port=running.port, username="peer", password=b"x")
+
+    refused = peer.publish(topic, b"forged", qos=1)
+
+    assert refused.reason == (0x87 if version == 5 else 0)
+    watch.ping()
+
+
+def test_g12_a_refusal_names_the_login_and_no_claim(
+    wide: tuple[Broker, Wide], bridge: Enter, version: int
+) -> None:
+    running, plugin = wide
+    name = unique("bridge")
+    peer = bridge(name, version=version, port=running.port, username="guest", password=b"x")
+    claims = {"user_property": [("username", "peer"), ("client_id", "admin")]}
+
+    peer.publish("closed", b"x", qos=1, props=claims if version == 5 else None)
+
+    eventually(lambda: bool(plugin.denied), told=lambda: plugin.denied)
+    (event,) = plugin.denied
+    assert (event.client_id, event.username, event.topic) == (name, "guest", "closed")
+
+
+def test_g12_a_bridge_takes_no_session_of_somebody_else(
+    named: Broker, client: Open, bridge: Enter, version: int
+) -> None:
+    name = unique("c")
+    owner = client(name, username="owner", password=b"x", port=named.port)
+
+    refused = 0x85 if version == 5 else 2
+    login = {"username": "peer", "password": b"x"}
+    bridge(name, version=version, port=named.port, reason=refused, **login)
+
+    owner.ping()
+
+
+def test_g12_the_mark_of_a_bridge_makes_no_version_of_its_own(wire: Open) -> None:
+    one = wire(version=5)
+
+    one.send(connect(unique("bridge"), version=5, level=5 | BRIDGE))
+
+    assert one.expect(CONNACK).reason == 0x84
+    one.expect_close()
+
+
+def test_g12_rows_name_the_connection_whatever_the_message_claims(
+    tmp_path: Path, bridge: Enter
+) -> None:
+    claims = [("client_id", "admin"), ("username", "root"), ("topic", "plant/other")]
+    with Broker(plant_settings(tmp_path)) as running, Client(running.settings.data) as reader:
+        names = {version: unique(f"bridge-{version}") for version in (3, 4, 5)}
+        for version, name in names.items():
+            peer = bridge(name, version=version, port=running.port)
+            props = {"user_property": claims} if version == 5 else None
+            peer.publish(f"plant/{version}", b"admin", qos=1, props=props)
+        eventually(lambda: running.stats()["stream_rows"] == 3, told=running.stats)
+        rows = []
+        for number, bounds in enumerate(reader.stream("plant").partitions):
+            with (
+                reader.rows("plant", partition=number, start=0, end=bounds.end) as raw,
+                pa.ipc.open_stream(raw) as batches,
+            ):
+                rows += batches.read_all().to_pylist()
+
+    assert {(row["topic"], row["client_id"]) for row in rows} == {
+        (f"plant/{version}", name) for version, name in names.items()
+    }
+    kept = [row["user_properties"] for row in rows if row["user_properties"]]
+    assert [[(pair["key"], pair["value"]) for pair in pairs] for pairs in kept] == [claims]
