@@ -60,6 +60,8 @@ MUTMUT := 3.8.1
 SHARD ?= 0/1
 MUTANTS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Folders of this machine, and what stands for them in a wheel.
+REMAPPED := $(CURDIR)=/mqttcore $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 # Builds under another scheduler: optimised, but not as slowly as what is shipped.
 MODEL_BUILD := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # How many inputs proptest tries in a second of `make fuzz`, about.
@@ -71,10 +73,16 @@ serve: build ## build, then run the broker on 127.0.0.1:1883 (ARGS="--listen 127
 
 build: $(EXTENSION) ## build the extension into .venv (PROFILE=dev builds quicker, runs slower)
 
-wheel: .make/venv ## build the wheel that users install, into .make/wheel (FEATURES=kafka; minutes the first time)
+# Same bytes wherever it is built: the time is that of the commit, and no path of this machine is in it (ADR 0068).
+wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+wheel: export RUSTFLAGS := $(strip $(RUSTFLAGS) $(REMAPPED:%=--remap-path-prefix=%))
+wheel: export CFLAGS := $(strip $(CFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
+wheel: export CXXFLAGS := $(strip $(CXXFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
+wheel: .make/venv ## build the wheel that users install, and its provenance, into .make/wheel (FEATURES=kafka; minutes the first time)
 	@rm -rf .make/wheel
-	@$(BIN)/maturin build $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) --out .make/wheel \
-		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
+	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
+		--target-dir $(TARGET)/wheel --out .make/wheel >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
+	@MATURIN=$(BIN)/maturin $(PYTHON) -m tests.provenance .make/wheel/*.whl --write "make wheel PROFILE=$(PROFILE) FEATURES=$(FEATURES)"
 	@ls .make/wheel/*.whl
 
 ##@ Prove
@@ -85,6 +93,17 @@ mqtt-only: .make/tools .make/venv .make/dev ## build the extension without strea
 	@rm -rf .make/mqtt-only/mqttcore && cp -r python/mqttcore .make/mqtt-only/ && rm -f .make/mqtt-only/mqttcore/_core.*so
 	@cp $(TARGET)/debug/lib_core.so .make/mqtt-only/mqttcore/_core.abi3.so
 	@PYTHONPATH=.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
+
+# The folders lie in this checkout, where git finds the commit. Each compiles all dependencies.
+reproducible: .make/venv ## build the wheel of the last commit in two folders: fails if their bytes differ (minutes)
+	@rm -rf .make/reproducible
+	@for folder in a another-folder; do \
+		mkdir -p .make/reproducible/$$folder || exit 1; \
+		git archive HEAD | tar -x -C .make/reproducible/$$folder || exit 1; \
+		env -u CARGO_TARGET_DIR $(MAKE) -C .make/reproducible/$$folder wheel BIN=$(CURDIR)/$(BIN) || exit 1; \
+	done
+	@$(PYTHON) -m tests.provenance --compare .make/reproducible/*/.make/wheel/*.whl
+	@rm -rf .make/reproducible
 
 test: test-rust models pytest ## everything that proves the product
 
@@ -412,5 +431,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: asan trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: asan reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,7 @@ class Wide(Plugin):
         return Allow(Grant(publish=publish, subscribe=everything))
 
     @hook.events("denied")
-    def note(self, events: list[Event]) -> None:
+    def note(self, events: Sequence[Event]) -> None:
         """Keeps them."""
         self.denied += events
 
