@@ -305,7 +305,7 @@ def test_an_interrupted_client_disconnects(run: Run, monkeypatch: pytest.MonkeyP
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client_module.Client, "subscribe", interrupt)
+    monkeypatch.setattr(client_module.MqttClient, "subscribe", interrupt)
     with server(accept) as port:
         done = run("sub", "-p", port, "-t", "a", "--will-topic", "gone")
 

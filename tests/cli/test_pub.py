@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from mqttcore import Broker
 from mqttcore.cli import client as client_module
-from mqttcore.cli.client import Client, ConnectionLostError
+from mqttcore.cli.client import ConnectionLostError, MqttClient
 from mqttcore.cli.pub import Publisher
 from mqttcore.config import Access, Listener
 from mqttcore.packets import Publish
@@ -146,7 +146,7 @@ def test_a_message_of_qos_0_is_sent_although_connections_are_lost_again_and_agai
     monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.0)
     client, message = Fickle(), Publish(topic="a")
 
-    Publisher(cast(Client, client), is_quiet=True).publish_repeatedly(message, 2, 0.0)
+    Publisher(cast(MqttClient, client), is_quiet=True).publish_repeatedly(message, 2, 0.0)
 
     assert client.sent == [message, message]
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import deltalake
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import Life
 from tests.pipeline.driver import Driver
@@ -112,13 +112,13 @@ class Soak:
         machines.start()
         self.driver.wait_for_batch(FIRST_S)
         began = time.monotonic()
-        with Client(str(self.life.data)) as client:
+        with StreamClient(str(self.life.data)) as client:
             self.watch(client, began, seconds)
             machines.end()
             self.drain(client)
             self.samples.append(self.sample(client, time.monotonic() - began))
 
-    def watch(self, client: Client, began: float, seconds: float) -> None:
+    def watch(self, client: StreamClient, began: float, seconds: float) -> None:
         """Seals and takes samples until the time is over."""
         next_seal = next_sample = began
         while (now := time.monotonic()) < began + seconds:
@@ -131,7 +131,7 @@ class Soak:
                 next_sample = now + self.sample_s
             threading.Event().wait(max(0.0, min(next_seal, next_sample) - time.monotonic()))
 
-    def drain(self, client: Client) -> None:
+    def drain(self, client: StreamClient) -> None:
         """Until the pipeline has told of all messages."""
         deadline = time.monotonic() + REST_S
         while self.driver.rows < messages_of(client):
@@ -145,7 +145,7 @@ class Soak:
         if not self.driver.is_alive:
             raise RuntimeError((self.folder / "pipeline.log").read_text()[-3000:])
 
-    def sample(self, client: Client, at_s: float) -> Sample:
+    def sample(self, client: StreamClient, at_s: float) -> Sample:
         """What there is now."""
         told, messages = self.driver.rows, messages_of(client)
         lag_s = float(self.driver.last.get("lag_s", 0.0))
@@ -169,7 +169,7 @@ class Soak:
         )
 
 
-def messages_of(client: Client) -> int:
+def messages_of(client: StreamClient) -> int:
     """How many messages the stream has ever had."""
     return sum(bounds.end for bounds in client.stream("plant").partitions)
 

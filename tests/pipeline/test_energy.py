@@ -18,7 +18,7 @@ import pytest
 from mqttcore import Broker
 from mqttcore.config import load as load_settings
 from mqttcore.pipeline import load, run
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests import wire as mqtt
 from tests.eventually import eventually
@@ -102,7 +102,7 @@ def test_gold_tables_are_those_of_pandas(spark: SparkSession, tmp_path: Path) ->
         found: pd.DataFrame = deltalake.DeltaTable(tmp_path / "tables" / name).to_pandas()
         return found
 
-    with broker_in(tmp_path) as broker, Client(broker.settings.data) as client:
+    with broker_in(tmp_path) as broker, StreamClient(broker.settings.data) as client:
         for each in readings:
             broker.publish(each.topic, each.payload, qos=1)
         eventually(lambda: client.stream("meters").partitions[0].end == len(readings))

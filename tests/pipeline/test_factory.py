@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from mqttcore import Broker
 from mqttcore.config import load
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 FACTORY = Path(__file__).parents[2] / "examples" / "factory"
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -29,7 +29,7 @@ def run(script: str, *arguments: object) -> str:
 
 def test_what_the_machines_say_becomes_rows_of_the_examples_broker(tmp_path: Path) -> None:
     settings = load(FACTORY / "broker.toml", listen=["127.0.0.1:0"], data=str(tmp_path / "var"))
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         said = run("simulator.py", "--port", broker.port, "--per-second", 200, "--seconds", 0.5)
         sent = int(said.removeprefix("sent ").removesuffix(" messages\n"))
         while sum(bounds.end for bounds in client.stream("plant").partitions) < sent:

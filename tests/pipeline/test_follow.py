@@ -14,7 +14,7 @@ from mqttcore import Broker, Settings
 from mqttcore.config import Listener
 from mqttcore.pipeline.follow import follow
 from mqttcore.streams import delta
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 
 from tests.eventually import eventually
@@ -43,7 +43,7 @@ def table(folder: pathlib.Path) -> list[int]:
     return sorted(held)
 
 
-def sealed(broker: Broker, client: Client, count: int) -> None:
+def sealed(broker: Broker, client: StreamClient, count: int) -> None:
     """Has ``count`` messages more in a file."""
     end = client.stream("plant").partitions[0].end + count
     for number in range(count):
@@ -53,7 +53,7 @@ def sealed(broker: Broker, client: Client, count: int) -> None:
 
 
 def test_what_is_sealed_is_in_the_table_also_what_a_stop_seals(tmp_path: pathlib.Path) -> None:
-    with Broker(settings(tmp_path)) as broker, Client(broker.settings.data) as client:
+    with Broker(settings(tmp_path)) as broker, StreamClient(broker.settings.data) as client:
         sealed(broker, client, 10)
         eventually(lambda: table(tmp_path) == list(range(10)), within_s=60)
         broker.publish("plant/m1", b"last", qos=1)
@@ -67,7 +67,7 @@ def test_a_process_that_is_killed_is_started_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(delta, "BACKOFF_S", (0.01, 0.01))
-    with Broker(settings(tmp_path)) as broker, Client(broker.settings.data) as client:
+    with Broker(settings(tmp_path)) as broker, StreamClient(broker.settings.data) as client:
         sealed(broker, client, 3)
         eventually(lambda: table(tmp_path) == [0, 1, 2], within_s=60)
         assert broker._tables is not None

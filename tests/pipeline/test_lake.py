@@ -15,7 +15,7 @@ from mqttcore.errors import PipelineError
 from mqttcore.pipeline.__main__ import main
 from mqttcore.pipeline.lake import Change, refresh
 from mqttcore.spark.folder import StreamFolder as Folder
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 
 from tests.stream_folder import StreamFolder, rows
@@ -68,7 +68,7 @@ def test_a_broker_does_not_mind_the_table_in_its_folder(tmp_path: pathlib.Path) 
         streams=(Stream(name="plant", filter=("plant/#",)),),
     )
     for life in (1, 2):
-        with Broker(settings) as broker, Client(broker.settings.data) as endpoint:
+        with Broker(settings) as broker, StreamClient(broker.settings.data) as endpoint:
             for number in range(10):
                 broker.publish("plant/m1", str(number), qos=1)
             while endpoint.stream("plant").partitions[0].end < 10 * life:

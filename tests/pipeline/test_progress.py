@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mqttcore.pipeline.progress import Progress, Told, behind
 from mqttcore.pipeline.progress_bars import Bars
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from rich.console import Console
 
 END = '{"0": 10, "1": 4, "epoch": "x:1"}'
@@ -69,7 +69,7 @@ def test_a_broker_that_is_not_there_holds_nothing_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept, one = Kept(), progress()
-    told = Told(Client(f"unix:{tmp_path}/nobody.sock"), kept)
+    told = Told(StreamClient(f"unix:{tmp_path}/nobody.sock"), kept)
 
     told.report(one)
     told.report(one)

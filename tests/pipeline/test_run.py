@@ -22,7 +22,7 @@ from mqttcore.pipeline.progress import JsonLines
 from mqttcore.pipeline.run import run
 from mqttcore.pipeline.runner import Runner, planned
 from mqttcore.pipeline.tables import Batch, DeltaTable
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 
 from tests import wire as mqtt
@@ -197,7 +197,7 @@ def test_an_alert_is_sent_once_however_often_its_batch_comes(
         for machine, temperature in (("m1", 95.5), ("m2", 20.0), ("m3", 99.0)):
             payload = json.dumps({"machine": machine, "temperature": temperature})
             broker.publish(f"plant/{machine}", payload, qos=1)
-        with Client(f"unix:{tmp_path}/streams/endpoint.sock") as endpoint:
+        with StreamClient(f"unix:{tmp_path}/streams/endpoint.sock") as endpoint:
             endpoint.seal("plant")
 
         run(chosen, spark=spark, once=True)
@@ -225,7 +225,7 @@ def test_an_alert_that_would_come_back_is_refused(spark: SparkSession, tmp_path:
     settings = Settings(listeners=(listener,), data=str(tmp_path), streams=(stream,))
     with Broker(settings) as broker:
         broker.publish("plant/m1", json.dumps({"machine": "m1", "temperature": 1.0}))
-        with Client(f"unix:{tmp_path}/streams/endpoint.sock") as endpoint:
+        with StreamClient(f"unix:{tmp_path}/streams/endpoint.sock") as endpoint:
             endpoint.seal("plant")
 
         with pytest.raises(PipelineError, match=r"'plant/m1': the query reads 'plant/#'"):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import deltalake
 from mqttcore.pipeline.tables import MARK
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 TABLES: Final = "s3a://lake/tier"
 WINDOW_US: Final = 10_000_000
@@ -129,7 +129,7 @@ def unix_us(time: Any) -> int:  # noqa: ANN401 -- a datetime, as pyarrow has it
 
 def read_verdict(data: pathlib.Path, options: Mapping[str, str], acknowledged: set[int]) -> Verdict:
     """The verdict on a pipeline that has read all of the stream."""
-    with Client(str(data)) as client:
+    with StreamClient(str(data)) as client:
         bounds = client.stream("plant").partitions
     rows = {(number, at) for number, bound in enumerate(bounds) for at in range(bound.end)}
     tables = {

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import deltalake
 import pyarrow as pa
 from mqttcore.errors import EndpointError
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import Life
 from tests.spark.copies import TOPIC, Places
@@ -218,7 +218,7 @@ def kill_broker(life: Life, *, sealing_for_s: float) -> None:
 
 def seal(life: Life) -> None:
     """Has the tail sealed, if the broker lives long enough."""
-    with contextlib.suppress(EndpointError), Client(str(life.data)) as client:
+    with contextlib.suppress(EndpointError), StreamClient(str(life.data)) as client:
         client.seal("plant")
 
 
@@ -234,7 +234,7 @@ class Verdict:
 
 def verdict(places: Places, acknowledged: set[int], subscriber: Subscriber) -> Verdict:
     """Holds the table and what was heard against the stream."""
-    with Client(str(places.data)) as client:
+    with StreamClient(str(places.data)) as client:
         bounds = client.stream("plant").partitions
     rows = {f"{number}/{n}" for number, bound in enumerate(bounds) for n in range(bound.end)}
     listen(subscriber, len(rows))

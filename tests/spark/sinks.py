@@ -12,7 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 
 from tests.wire import Wire
@@ -75,7 +75,7 @@ def listen(port: int, *filters: str) -> Iterator[Heard]:
 
 def published(data: pathlib.Path, count: int) -> list[int]:
     """The payloads of the stream ``plant`` in its order, once there are so many rows or more."""
-    with Client(data) as client:
+    with StreamClient(data) as client:
         bounds = client.stream("plant").partitions[0]
         deadline = time.monotonic() + 20.0
         while bounds.end < count and time.monotonic() < deadline:

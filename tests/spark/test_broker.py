@@ -73,7 +73,7 @@ def test_the_readme_shows_the_example() -> None:
 def test_a_query_copies_each_message_once_while_the_broker_seals_and_stops(
     broker: Broker, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
-    from mqttcore.streams.client import Client
+    from mqttcore.streams.client import StreamClient
 
     def copy() -> list[str]:
         source = spark.readStream.format("mqttcore").options(
@@ -90,7 +90,7 @@ def test_a_query_copies_each_message_once_while_the_broker_seals_and_stops(
         return payloads(spark.read.parquet(str(tmp_path / "copy")))
 
     assert len(copy()) == 40
-    with Client(str(tmp_path)) as client:
+    with StreamClient(str(tmp_path)) as client:
         client.seal("plant")
     broker.publish("plant/1", "after the seal")
     assert len(copy()) == 41
@@ -112,7 +112,7 @@ def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
     from mqttcore import Broker, Settings
     from mqttcore.config import Listener
     from mqttcore.spark import read
-    from mqttcore.streams.client import Client
+    from mqttcore.streams.client import StreamClient
     from mqttcore.streams.settings import Column, Stream
 
     typed = (Column(name="celsius", type="double"), Column(name="count", type="long"))
@@ -131,7 +131,7 @@ def test_the_typed_columns_of_a_stream_are_columns_of_tail_and_files_alike(
     def seen(frame: DataFrame) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in frame.select("offset", "celsius", "count").collect())
 
-    with Broker(settings) as running, Client(str(tmp_path)) as client:
+    with Broker(settings) as running, StreamClient(str(tmp_path)) as client:
         running.publish("t/1", '{"celsius":21.5,"count":7,"unit":"K"}')
         running.publish("t/1", '{"celsius":"warm","count":8}')
         while client.stream("typed").partitions[0].end < 2:

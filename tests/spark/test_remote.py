@@ -20,7 +20,7 @@ from mqttcore.spark.folder import FileMovedError, SealedFile
 from mqttcore.spark.folder import StreamFolder as Folder
 from mqttcore.spark.log import StreamLog
 from mqttcore.spark.remote import WHOLE_BYTES, RemoteFolder
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.eventually import eventually
 from tests.stream_folder import START_US, StreamFolder, rows
@@ -154,7 +154,9 @@ def test_a_worker_that_sees_neither_folder_nor_endpoint_says_what_to_do(
     tmp_path: pathlib.Path,
 ) -> None:
     nowhere = tmp_path / "nowhere"
-    log = StreamLog(name="plant", folder=Folder(nowhere), client=Client(f"unix:{nowhere}/socket"))
+    log = StreamLog(
+        name="plant", folder=Folder(nowhere), client=StreamClient(f"unix:{nowhere}/socket")
+    )
 
     with pytest.raises(StreamFolderError, match=r"option endpoint = http://host:port"):
         log.on_this_machine()
@@ -163,7 +165,7 @@ def test_a_worker_that_sees_neither_folder_nor_endpoint_says_what_to_do(
 @pytest.fixture
 def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
     """One with two partitions: `ROWS` rows in files, and as many in memory."""
-    with Broker(plant_settings(tmp_path)) as running, Client(running.settings.data) as client:
+    with Broker(plant_settings(tmp_path)) as running, StreamClient(running.settings.data) as client:
         for tier in range(2):
             for number in range(ROWS):
                 payload = b'{"number": %d}' % (tier * ROWS + number)
@@ -230,7 +232,7 @@ def test_a_query_goes_on_from_files_to_the_tail_and_holds_what_it_needs(
 
     assert spark.read.parquet(out).select("partition", "offset").distinct().count() == 2 * ROWS
     assert spark.read.parquet(out).count() == 2 * ROWS
-    with Client(broker.settings.data) as client:
+    with StreamClient(broker.settings.data) as client:
         assert client.release("plant", "far")
 
 
@@ -250,7 +252,7 @@ def test_a_key_reads_or_publishes_as_its_scopes_say(
     with Broker(settings) as broker:
         place = {"endpoint": address(broker), "token": "mq_made_up"}
         broker.publish("plant/1", b"x", qos=1)
-        with Client(broker.settings.data) as owner:
+        with StreamClient(broker.settings.data) as owner:
             eventually(lambda: sum(each.end for each in owner.stream("plant").partitions) == 1)
             owner.seal("plant")
 

@@ -22,7 +22,7 @@ from mqttcore.spark.messages import PIECE_BYTES, Form, RowPlace, ipc, rows_of
 from mqttcore.spark.sink import BatchSink, StreamSink, target_of
 from mqttcore.spark.sink_options import parse_sink_options
 from mqttcore.spark.staging import parts
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -258,7 +258,7 @@ def test_a_fixed_topic_is_refused_before_a_row_is_there(tmp_path: pathlib.Path) 
     with open_broker(tmp_path / "here") as broker:
         here = {"path": str(tmp_path / "here"), "topic": "plant/7"}
         schema = columns("payload BINARY")
-        with Client(tmp_path / "here") as client:
+        with StreamClient(tmp_path / "here") as client:
             epoch = client.stream("plant").epoch
         reads = {"0": 0, "epoch": epoch, "reads": ["plant/+"]}
         given = {**here, "checkpointLocation": str(checkpoint(tmp_path / "query", 0, reads))}

@@ -25,7 +25,7 @@ from mqttcore.spark.planner import OffsetRange
 from mqttcore.spark.reading import RowReader, Task
 from mqttcore.spark.source import BatchReader, MqttcoreDataSource
 from mqttcore.spark.streaming import MqttcoreStreamReader
-from mqttcore.streams.client import Client, StreamInfo
+from mqttcore.streams.client import StreamClient, StreamInfo
 
 from tests.spark.conftest import SimulatedTime, at, numbered
 from tests.spark.endpoint import FakeEndpoint
@@ -484,12 +484,12 @@ def test_a_worker_without_the_folder_waits_for_a_broker_that_may_come_back(
     given: dict[str, str],
     patient: bool,
 ) -> None:
-    def away(_: Client, name: str) -> StreamInfo:
+    def away(_: StreamClient, name: str) -> StreamInfo:
         raise EndpointUnreachableError(f"nobody has {name}")
 
     log = open_log(parse_options({"path": str(endpoint.stream.root), "stream": "plant", **given}))
     endpoint.stream.root.rename(endpoint.stream.root.with_name("elsewhere"))
-    monkeypatch.setattr(Client, "stream", away)
+    monkeypatch.setattr(StreamClient, "stream", away)
 
     with pytest.raises(StreamFolderError, match=r"mount the broker's data folder"):
         log.on_this_machine()

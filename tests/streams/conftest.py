@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import Life
 
@@ -35,10 +35,10 @@ class Plant:
 
     life: Life
     partitions: int
-    client: Client = field(init=False)
+    client: StreamClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = Client(self.life.data)
+        self.client = StreamClient(self.life.data)
 
     def ends(self) -> list[int]:
         """Behind the last row that is seen, of each partition."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mqttcore import control
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import Life
 from tests.streams.conftest import Plant
@@ -107,7 +107,7 @@ def test_a_commit_is_whole_in_a_copy_or_can_be_made_there(plant: Plant, tmp_path
     rows = 4_000
 
     def commit(batch: int) -> None:
-        with contextlib.closing(Client(plant.life.data)) as client:
+        with contextlib.closing(StreamClient(plant.life.data)) as client:
             client.commit("query", batch, ["one"])
 
     for batch in range(2):

@@ -20,7 +20,7 @@ from mqttcore._core import StreamOptions, StreamReader
 from mqttcore.config import Listener
 from mqttcore.errors import EndpointError, StreamUnknownError
 from mqttcore.spark.typed import typed_columns
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Column, Retention, Stream
 
 from tests import wire as mqtt
@@ -48,13 +48,13 @@ def test_a_broker_tells_what_becomes_rows(broker: Broker) -> None:
     (plant,) = broker.streams()
     assert (plant.name, plant.filters) == ("plant", ("plant/#",))
     assert sum(bounds.end for bounds in plant.partitions) == 10
-    with Client(broker.settings.data) as client:
+    with StreamClient(broker.settings.data) as client:
         assert client.stream("plant") == plant
     stats = broker.stats()
     assert (stats["stream_rows"], stats["stream_rows_unsealed"]) == (10, 10)
     assert (stats["stream_rows_refused"], stats["dropped_stream_overload"]) == (0, 0)
 
-    with Client(broker.settings.data) as client:
+    with StreamClient(broker.settings.data) as client:
         client.seal("plant")
     stats = broker.stats()
     assert (stats["stream_rows"], stats["stream_rows_unsealed"]) == (10, 0)
@@ -81,7 +81,7 @@ def test_rule_6_a_hold_lasts_as_long_as_its_stream_says(tmp_path: pathlib.Path) 
     """What a hold does and how it ends is tested in Rust; here, that the setting arrives."""
     plant = Stream(name="plant", filter=("plant/#",), retention=Retention(hold_max="90s"))
     settings = dataclasses.replace(plant_settings(tmp_path), streams=(plant,))
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         before_ms = time.time_ns() // 1_000_000
 
         client.hold("plant", "spark", [0])
@@ -97,7 +97,7 @@ def test_tcp_needs_the_token(broker: Broker) -> None:
     broker.publish("plant/1", b"x", qos=1)
     settle(broker, 1)
 
-    with Client(f"http://{host}:{port}", token=TOKEN) as client:
+    with StreamClient(f"http://{host}:{port}", token=TOKEN) as client:
         number = [bounds.end for bounds in client.stream("plant").partitions].index(1)
         rows = client.rows("plant", partition=number, start=0, end=1)
         with rows, pa.ipc.open_stream(rows) as stream:
@@ -105,7 +105,7 @@ def test_tcp_needs_the_token(broker: Broker) -> None:
         with pytest.raises(StreamUnknownError):
             client.stream("nothing")
     for token in (None, TOKEN + "x"):
-        with Client(f"http://{host}:{port}", token=token) as client:
+        with StreamClient(f"http://{host}:{port}", token=token) as client:
             with pytest.raises(EndpointError) as caught:
                 client.streams()
             assert (caught.value.status, caught.value.code) == (401, "unauthorized")
@@ -117,7 +117,7 @@ def test_a_key_that_reads_rows_does_nothing_else(tmp_path: pathlib.Path) -> None
     settings = dataclasses.replace(settings, streams=(*settings.streams, secret))
     with Broker(settings) as broker:
         host, port = broker.http_address or ("", 0)
-        with Client(f"http://{host}:{port}", token="mq_analysts") as client:  # noqa: S106 -- made up
+        with StreamClient(f"http://{host}:{port}", token="mq_analysts") as client:  # noqa: S106 -- made up
             assert [stream.name for stream in client.streams()] == ["plant"]
             assert client.files("plant")
             client.hold("plant", "etl", [0, 0])
@@ -167,7 +167,7 @@ print(sorted(found & {{"pyarrow", "pandas", "numpy", "pyspark"}}))
 
 
 def test_what_a_query_tells_is_published_and_bad_reports_are_refused(broker: Broker) -> None:
-    with Client(broker.settings.data) as client, Wire(broker.port) as watcher:
+    with StreamClient(broker.settings.data) as client, Wire(broker.port) as watcher:
         watcher.send(mqtt.connect("watcher", clean=True))
         watcher.expect(mqtt.CONNACK)
         watcher.send(mqtt.subscribe(("$SYS/spark/#", 0)))
@@ -195,7 +195,7 @@ def test_rows_of_the_tail_know_the_aliases_of_a_birth_before_them(tmp_path: path
         streams=(Stream(name="edge", filter=("spBv1.0/#",)),),
     )
     options = StreamOptions(decode="sparkplug", payload_schema="temp DOUBLE", columns=["temp"])
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         broker.publish("spBv1.0/g/NBIRTH/e", metric(b"\x0a\x04temp", 0.5), qos=1)
         broker.publish("spBv1.0/g/NDATA/e", metric(b"", 1.5), qos=1)
         broker.publish("spBv1.0/g/NDATA/e", metric(b"", 2.5), qos=1)
@@ -220,7 +220,7 @@ def test_messages_of_protocol_buffers_become_typed_columns(tmp_path: pathlib.Pat
     settings = Settings(
         listeners=(Listener(address="127.0.0.1:0"),), data=str(tmp_path), streams=(machine,)
     )
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         # temperature = 21.5 and unit = "K"; no message
         broker.publish("m/1", bytes.fromhex("09000000000080354052014b"), qos=1)
         broker.publish("m/1", b"\xff", qos=1)
@@ -255,7 +255,7 @@ def test_records_of_avro_become_typed_columns(tmp_path: pathlib.Path) -> None:
     settings = Settings(
         listeners=(Listener(address="127.0.0.1:0"),), data=str(tmp_path), streams=(machine,)
     )
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         # unit = "K", temperature = 21.5, codes = [1, 2]; a schema that is not there
         record = bytes.fromhex("024b02000000000080354004020400")
         broker.publish("m/1", b"\0\0\0\1\2" + record, qos=1)
@@ -290,13 +290,13 @@ def test_a_stream_that_is_renamed_is_told_at_the_start(
     with Broker(settings) as broker:
         broker.publish("plant/1", b"x", qos=1)
         settle(broker, 1)
-        with Client(broker.settings.data) as client:
+        with StreamClient(broker.settings.data) as client:
             client.hold("plant", "etl", [0, 0])
             assert client.stream("plant").is_configured
     renamed = (Stream(name="works", filter=("plant/#",), partitions=2),)
 
     again = dataclasses.replace(settings, streams=renamed)
-    with Broker(again), Client(again.data) as client:
+    with Broker(again), StreamClient(again.data) as client:
         assert not client.stream("plant").is_configured
 
     told = [line for line in caplog.messages if line.startswith("stream plant: ")]

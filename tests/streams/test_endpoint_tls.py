@@ -9,7 +9,7 @@ import pickle
 import pytest
 from mqttcore import Broker
 from mqttcore.errors import EndpointUnreachableError
-from mqttcore.streams.client import Client, read_ca
+from mqttcore.streams.client import StreamClient, read_ca
 
 from tests.streams.plant import TOKEN, plant_settings
 from tests.tls import Files
@@ -27,19 +27,20 @@ def test_rows_are_read_over_tls_and_only_over_tls(
         place = f"localhost:{broker.http_address[1]}"
 
         monkeypatch.setenv("SSL_CERT_FILE", str(files.path("ca.pem")))
-        with Client(f"https://{place}", token=TOKEN) as client:
+        with StreamClient(f"https://{place}", token=TOKEN) as client:
             assert [stream.name for stream in client.streams()] == ["plant"]
         ca = read_ca(str(files.path("ca.pem")))
         monkeypatch.setenv("SSL_CERT_FILE", str(other.path("ca.pem")))
-        with pickle.loads(pickle.dumps(Client(f"https://{place}", token=TOKEN, ca=ca))) as client:  # noqa: S301 -- ours
+        pickled = pickle.dumps(StreamClient(f"https://{place}", token=TOKEN, ca=ca))
+        with pickle.loads(pickled) as client:  # noqa: S301 -- ours
             assert [stream.name for stream in client.streams()] == ["plant"]
         with (
-            Client(f"https://{place}", token=TOKEN) as client,
+            StreamClient(f"https://{place}", token=TOKEN) as client,
             pytest.raises(EndpointUnreachableError, match="certificate"),
         ):
             client.streams()
         with (
-            Client(f"http://{place}", token=TOKEN) as client,
+            StreamClient(f"http://{place}", token=TOKEN) as client,
             pytest.raises(EndpointUnreachableError),
         ):
             client.streams()

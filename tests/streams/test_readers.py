@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from mqttcore import Broker
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Column, Stream
 
 from tests.streams.plant import plant_settings
@@ -56,7 +56,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         schema=(Column(name="temperature", type="double"),),
     )
     settings = dataclasses.replace(plant_settings(folder), streams=(plant,))
-    with Broker(settings) as broker, Client(broker.settings.data) as client:
+    with Broker(settings) as broker, StreamClient(broker.settings.data) as client:
         for half in (range(MESSAGES // 2), range(MESSAGES // 2, MESSAGES)):
             for number in half:
                 broker.publish(

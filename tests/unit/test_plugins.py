@@ -17,7 +17,7 @@ from mqttcore.plugin import (
     Allow,
     Ask,
     Deny,
-    Disconnect,
+    DisconnectClient,
     Event,
     Grant,
     HookStats,
@@ -356,7 +356,7 @@ def test_a_plugin_may_put_another_user_name(start: Start) -> None:
         (lambda: Grant(expires_at=datetime(2030, 1, 1)), "time zone"),
         (lambda: Limits(max_qos=3), "out of range"),
         (lambda: Deny(cast(Any, "because")), "allowed: unspecified_error"),
-        (lambda: Disconnect(cast(Any, "because")), "allowed: unspecified_error"),
+        (lambda: DisconnectClient(cast(Any, "because")), "allowed: unspecified_error"),
         (lambda: Allow(covers="a#"), "MQTT-4.7.1-1"),
     ],
 )
@@ -419,7 +419,7 @@ def name_of(answer: object) -> str:
 @both_workers
 @pytest.mark.parametrize(
     "answer",
-    [raises, leaves, True, 0, "allow", Disconnect(), Allow("everything"), Grant(), object()],  # type: ignore[arg-type]
+    [raises, leaves, True, 0, "allow", DisconnectClient(), Allow("everything"), Grant(), object()],  # type: ignore[arg-type]
     ids=name_of,
 )
 def test_a_hook_that_raises_or_answers_junk_refuses_that_client_only(
@@ -1202,7 +1202,7 @@ def test_no_answer_but_a_yes_allows(
 
 
 def test_a_client_may_be_sent_away(visitor: Wire, porter: Porter) -> None:
-    porter.answer = Disconnect("not_authorized")
+    porter.answer = DisconnectClient("not_authorized")
 
     visitor.send(publish("door/open", b"", qos=1, packet_id=1))
 

@@ -15,7 +15,7 @@ from mqttcore.plugin import (
     Allow,
     Client,
     Deny,
-    Disconnect,
+    DisconnectClient,
     Drop,
     Grant,
     HookStats,
@@ -171,7 +171,7 @@ def test_a_message_may_be_kept_from_its_subscribers(
 
 
 def test_a_publisher_may_be_sent_away(joe: Wire, stamp: Stamp) -> None:
-    stamp.answer = Disconnect("not_authorized")
+    stamp.answer = DisconnectClient("not_authorized")
 
     joe.send(publish("hook/a", b"", qos=1, packet_id=1))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener
-from mqttcore.plugin import Allow, Ask, Deny, Disconnect, Grant, Login, Plugin, hook
+from mqttcore.plugin import Allow, Ask, Deny, DisconnectClient, Grant, Login, Plugin, hook
 
 from tests.wire import CONNACK, DISCONNECT, PUBACK, PUBREC, Wire, connect, publish
 
@@ -17,7 +17,7 @@ PROPERTIES = (("region", "north"), ("shard", "3"), ("nul", "\0"))
 class Porter(Plugin):
     """Lets in all but one, and allows nothing."""
 
-    answer: Deny | Disconnect = Deny("not_authorized", "after hours")
+    answer: Deny | DisconnectClient = Deny("not_authorized", "after hours")
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | Deny:
@@ -29,7 +29,7 @@ class Porter(Plugin):
         return Allow(Grant(), user_properties=PROPERTIES)
 
     @hook.authorize(action="publish", filter="#")
-    def may_publish(self, _: Ask) -> Deny | Disconnect:
+    def may_publish(self, _: Ask) -> Deny | DisconnectClient:
         """Never."""
         return self.answer
 
@@ -83,7 +83,7 @@ def test_a_denied_subscription_is_told_why(client: Callable[..., Wire]) -> None:
 
 
 def test_a_client_that_has_to_go_is_told_why(porter: Porter, client: Callable[..., Wire]) -> None:
-    porter.answer = Disconnect("not_authorized", "go away")
+    porter.answer = DisconnectClient("not_authorized", "go away")
     wire = client()
 
     wire.send(publish("a"))
@@ -121,7 +121,7 @@ def test_words_of_a_disconnect_are_one_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Lines of a kind are few a second, so each test has a broker of its own."""
-    porter.answer = Disconnect("not_authorized", "no\n\x1b[2J")
+    porter.answer = DisconnectClient("not_authorized", "no\n\x1b[2J")
     wire = client()
     wire.send(publish("a"))
     wire.expect(DISCONNECT)

@@ -19,7 +19,7 @@ from mqttcore.errors import (
     RangeSealedError,
     StreamUnknownError,
 )
-from mqttcore.streams.client import Bounds, Client, Rows, StreamName
+from mqttcore.streams.client import Bounds, Rows, StreamClient, StreamName
 
 PLANT = {
     "name": "plant",
@@ -119,21 +119,21 @@ class serving:  # noqa: N801 - a context manager
 
 
 def test_a_folder_names_the_socket_in_it_however_long_its_path(unix: str, script: Script) -> None:
-    with Client(unix) as client:
+    with StreamClient(unix) as client:
         plant = client.stream("plant")
 
     assert (plant.name, plant.epoch, plant.seed) == ("plant", "u:1", 2**64 - 1)
     assert plant.partitions == (Bounds(1, 5, 9),)
     assert plant.path == pathlib.Path("/data/streams/plant")
     assert script.asked == [("GET", "/v1/streams/plant", None, b"")]
-    with Client(f"unix:{unix}/streams/endpoint.sock") as client:
+    with StreamClient(f"unix:{unix}/streams/endpoint.sock") as client:
         assert client.stream("plant") == plant
 
 
 def test_a_token_goes_with_every_request(tcp: str, script: Script) -> None:
     script.body = b'[{"name":"plant","partitions":4,"epoch":"u:1"}]'
 
-    with Client(tcp, token="secret") as client:  # noqa: S106 - made up
+    with StreamClient(tcp, token="secret") as client:  # noqa: S106 - made up
         assert client.streams() == [StreamName("plant", 4, "u:1")]
         assert client.streams() == [StreamName("plant", 4, "u:1")]
 
@@ -142,7 +142,7 @@ def test_a_token_goes_with_every_request(tcp: str, script: Script) -> None:
 
 
 def test_holds_offsets_and_seals_are_asked_for_by_name(tcp: str, script: Script) -> None:
-    with Client(tcp) as client:
+    with StreamClient(tcp) as client:
         client.hold("plant", "my query", [3, 4])
         assert client.release("plant", "my/query")
         assert client.seal("plant").partitions[0].end == 9
@@ -160,7 +160,7 @@ def test_holds_offsets_and_seals_are_asked_for_by_name(tcp: str, script: Script)
 def test_rows_are_a_file_to_its_end(tcp: str, script: Script) -> None:
     script.body = bytes(range(256)) * 1_000
 
-    with Client(tcp) as client, client.rows("plant", partition=2, start=5, end=9) as rows:
+    with StreamClient(tcp) as client, client.rows("plant", partition=2, start=5, end=9) as rows:
         assert rows.read(3) == b"\x00\x01\x02"
         client.close()
         assert rows.read() == script.body[3:]
@@ -188,19 +188,19 @@ def test_rows_that_break_off_are_an_error_and_no_end(
             pass
 
     with (
-        Client(tcp) as client,
+        StreamClient(tcp) as client,
         client.rows("plant", partition=0, start=0, end=9) as rows,
         pytest.raises(EndpointUnreachableError, match="the rest of the rows"),
     ):
         read_to_the_end(rows)
-    with Client(tcp) as client, pytest.raises(EndpointUnreachableError):
+    with StreamClient(tcp) as client, pytest.raises(EndpointUnreachableError):
         client.rows_at_once("plant", partition=0, start=0, end=9)
 
 
 def test_few_rows_come_over_the_connection_that_is_kept(tcp: str, script: Script) -> None:
     script.body = bytes(range(256)) * 10
 
-    with Client(tcp) as client:
+    with StreamClient(tcp) as client:
         for start in (5, 6):
             found = client.rows_at_once("plant", partition=2, start=start, end=9)
             assert found == script.body
@@ -226,7 +226,7 @@ def test_a_refusal_is_raised_with_its_words(
 ) -> None:
     script.status, script.body = status, json.dumps({"error": "why", "code": code}).encode()
 
-    with Client(tcp) as client, pytest.raises(EndpointError, match=r"^why$") as caught:
+    with StreamClient(tcp) as client, pytest.raises(EndpointError, match=r"^why$") as caught:
         client.rows("plant", partition=0, start=0, end=1)
 
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):  # noqa: S301
@@ -236,14 +236,17 @@ def test_a_refusal_is_raised_with_its_words(
 def test_an_answer_of_somebody_else_is_told_as_such(tcp: str, script: Script) -> None:
     script.status, script.body = 502, b"<html>"
 
-    with Client(tcp) as client, pytest.raises(EndpointError, match="the endpoint answered 502"):
+    with (
+        StreamClient(tcp) as client,
+        pytest.raises(EndpointError, match="the endpoint answered 502"),
+    ):
         client.stream("plant")
 
 
 def test_a_connection_that_was_closed_meanwhile_is_made_anew(tcp: str, script: Script) -> None:
     script.close_after = True
 
-    with Client(tcp) as client:
+    with StreamClient(tcp) as client:
         client.stream("plant")
         client.stream("plant")
 
@@ -251,12 +254,15 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew(tcp: str, script: S
 
 
 def test_nobody_there_is_said_as_that(tmp_path: pathlib.Path) -> None:
-    with Client(tmp_path) as client, pytest.raises(EndpointUnreachableError, match=str(tmp_path)):
+    with (
+        StreamClient(tmp_path) as client,
+        pytest.raises(EndpointUnreachableError, match=str(tmp_path)),
+    ):
         client.streams()
 
 
 def test_a_client_can_be_pickled_and_used_from_any_thread(tcp: str, script: Script) -> None:
-    client = pickle.loads(pickle.dumps(Client(tcp, token="secret")))  # noqa: S106, S301
+    client = pickle.loads(pickle.dumps(StreamClient(tcp, token="secret")))  # noqa: S106, S301
     found: list[str] = []
 
     def ask() -> None:
@@ -274,7 +280,7 @@ def test_a_client_can_be_pickled_and_used_from_any_thread(tcp: str, script: Scri
 
 
 def test_a_forked_child_has_a_connection_of_its_own(tcp: str, script: Script) -> None:
-    with Client(tcp) as client:
+    with StreamClient(tcp) as client:
         client.stream("plant")
         child = os.fork()
         if child == 0:
@@ -288,11 +294,11 @@ def test_a_forked_child_has_a_connection_of_its_own(tcp: str, script: Script) ->
 @pytest.mark.parametrize("endpoint", ["https://", "http://127.0.0.1:1/v2", "ftp://host", "http://"])
 def test_what_is_no_endpoint_is_refused_at_once(endpoint: str) -> None:
     with pytest.raises(ValueError, match="is not an endpoint"):
-        Client(endpoint)
+        StreamClient(endpoint)
 
 
 def test_a_step_that_takes_too_long_is_unreachable(tcp: str, script: Script) -> None:
     script.headers, script.body = {"Content-Length": "100"}, b""
 
-    with Client(tcp, timeout_s=0.05) as client, pytest.raises(EndpointUnreachableError):
+    with StreamClient(tcp, timeout_s=0.05) as client, pytest.raises(EndpointUnreachableError):
         client.stream("plant")

@@ -62,7 +62,7 @@ class ConnectionLostError(CommandError):
         super().__init__(text, status=UNREACHABLE)
 
 
-class Client:
+class MqttClient:
     """A client of a broker; ``connect`` may be called again when the connection was lost.
 
     Args:

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Final
 
-from mqttcore.cli.client import PACKET_IDS, Client
+from mqttcore.cli.client import PACKET_IDS, MqttClient
 from mqttcore.cli.connection import Endpoint
 from mqttcore.cli.failure import USAGE, CommandError
 from mqttcore.cli.message_properties import properties_of
@@ -190,7 +190,7 @@ def read_url(options: argparse.Namespace) -> str | None:
     return unquote(url.path[1:]) or None
 
 
-def client_of(options: argparse.Namespace) -> Client:
+def client_of(options: argparse.Namespace) -> MqttClient:
     """The client that the options describe.
 
     Raises:
@@ -200,7 +200,7 @@ def client_of(options: argparse.Namespace) -> Client:
     port = options.port or (TLS_PORT if tls else PORT)
     endpoint = Endpoint(options.host, port, options.unix, options.bind, tls)
     trace = printed if options.debug else None
-    return Client(endpoint, login_of(options), window=options.max_inflight, trace=trace)
+    return MqttClient(endpoint, login_of(options), window=options.max_inflight, trace=trace)
 
 
 def login_of(options: argparse.Namespace) -> Connect:

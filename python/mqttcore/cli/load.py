@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mqttcore.cli.client import FIRST_ERROR, Client
+from mqttcore.cli.client import FIRST_ERROR, MqttClient
 from mqttcore.cli.failure import REFUSED, CommandError
 from mqttcore.cli.histogram import Histogram
 from mqttcore.packets import PubAck, Publish, PubRec, Subscription, reason_text
@@ -51,14 +51,14 @@ class Pair(NamedTuple):
     """A publisher and its subscriber."""
 
     topic: str
-    publisher: Client
-    subscriber: Client
+    publisher: MqttClient
+    subscriber: MqttClient
 
 
 class Load:
     """Sends the messages of a plan and measures how long they take."""
 
-    def __init__(self, plan: Plan, clients: Callable[[], Client], count: int) -> None:
+    def __init__(self, plan: Plan, clients: Callable[[], MqttClient], count: int) -> None:
         self._plan = plan
         self._pairs = [
             Pair(f"{plan.topic}/{number}", clients(), clients()) for number in range(count)
@@ -114,7 +114,7 @@ class Load:
     def _drive(
         self,
         poll: select.epoll,
-        clients: dict[int, tuple[int, Client]],
+        clients: dict[int, tuple[int, MqttClient]],
         progress: Callable[["Load", float], None],
     ) -> None:
         cpu, begun = time.process_time(), time.monotonic_ns()
@@ -173,7 +173,7 @@ class Load:
                 self._send(number, time.monotonic_ns())
         return PAUSE_S
 
-    def _has_room(self, publisher: Client) -> bool:
+    def _has_room(self, publisher: MqttClient) -> bool:
         has_room = not self._plan.qos or publisher.has_room
         return has_room and publisher.unsent_bytes < UNSENT_BYTES
 
@@ -186,7 +186,7 @@ class Load:
         self._waiting[number] += 1
         self.sent += 1
 
-    def _receive(self, number: int, client: Client) -> None:
+    def _receive(self, number: int, client: MqttClient) -> None:
         client.poll(0)
         now = time.monotonic_ns()
         while (packet := client.take()) is not None:

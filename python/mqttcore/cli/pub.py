@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqttcore._core import TopicName
-from mqttcore.cli.client import FIRST_ERROR, Client, ConnectionLostError, Pauses
+from mqttcore.cli.client import FIRST_ERROR, ConnectionLostError, MqttClient, Pauses
 from mqttcore.cli.client_options import (
     VERSIONS,
     add_client_options,
@@ -147,7 +147,7 @@ def publish(options: argparse.Namespace) -> int:
 class Publisher:
     """Publishes messages within the window, and connects again when the connection is lost."""
 
-    def __init__(self, client: Client, *, is_quiet: bool) -> None:
+    def __init__(self, client: MqttClient, *, is_quiet: bool) -> None:
         self.client = client
         self._is_quiet = is_quiet
         self._pauses = Pauses()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqttcore.cli.client import FIRST_ERROR, Client
+from mqttcore.cli.client import FIRST_ERROR, MqttClient
 from mqttcore.cli.client_options import (
     VERSIONS,
     add_client_options,
@@ -93,7 +93,7 @@ def with_return_address(request: Publish, topic: str) -> Publish:
     return replace(request, properties=(*request.properties, *missing))
 
 
-def wait_for(client: Client, request: Publish, timeout_s: float | None) -> Publish | None:
+def wait_for(client: MqttClient, request: Publish, timeout_s: float | None) -> Publish | None:
     """The response; `None` if none comes in time.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqttcore._core import TopicFilter
-from mqttcore.cli.client import FIRST_ERROR, Client, ConnectionLostError, Pauses
+from mqttcore.cli.client import FIRST_ERROR, ConnectionLostError, MqttClient, Pauses
 from mqttcore.cli.client_options import (
     VERSIONS,
     add_client_options,
@@ -189,7 +189,7 @@ class Printer:
 class Subscriber:
     """Receives messages until the options say that it is enough."""
 
-    def __init__(self, options: argparse.Namespace, client: Client, printer: Printer) -> None:
+    def __init__(self, options: argparse.Namespace, client: MqttClient, printer: Printer) -> None:
         self._options = options
         self._client = client
         self._printer = printer

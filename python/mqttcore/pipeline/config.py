@@ -57,7 +57,7 @@ from mqttcore.config.values import Filter
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.locations import Location, check_location, located
 from mqttcore.streams.avro import check_avro
-from mqttcore.streams.client import Client, read_ca
+from mqttcore.streams.client import StreamClient, read_ca
 from mqttcore.streams.descriptor import check_protobuf
 from mqttcore.streams.settings import Format
 
@@ -196,14 +196,14 @@ class Source:
         }
         return {name: value for name, value in options.items() if value}
 
-    def client(self, *, timeout_s: float = 30.0) -> Client:
+    def client(self, *, timeout_s: float = 30.0) -> StreamClient:
         """Asks the broker that keeps the stream; nothing is asked of it yet.
 
         Raises:
             PipelineError: the file with the token cannot be read.
         """
         place = self.endpoint or str(self.path and self.path.absolute())
-        return Client(place, token=self.token(), timeout_s=timeout_s, ca=self.trusted())
+        return StreamClient(place, token=self.token(), timeout_s=timeout_s, ca=self.trusted())
 
     def trusted(self) -> str | None:
         """The CAs as PEM text.

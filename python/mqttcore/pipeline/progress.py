@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from mqttcore.errors import EndpointError
 from mqttcore.spark.offsets import lag_rows, offset_of
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ class Lines:
 class Told:
     """To the broker, which publishes it as ``$SYS/spark/<query>``; and to others."""
 
-    def __init__(self, broker: Client, *others: Reporter) -> None:
+    def __init__(self, broker: StreamClient, *others: Reporter) -> None:
         self._broker = broker
         self._others = others
         self._is_heard = True

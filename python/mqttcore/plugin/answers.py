@@ -160,7 +160,7 @@ class Deny:
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnect:
+class DisconnectClient:
     """No, and the client is disconnected; ``text`` as in `Deny`."""
 
     reason: DenyReason = "not_authorized"
@@ -168,6 +168,9 @@ class Disconnect:
 
     def __post_init__(self) -> None:
         refuse_faults(self)
+
+
+Disconnect = DisconnectClient  # the name of earlier versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

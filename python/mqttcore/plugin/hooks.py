@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
 from mqttcore._core import Ask, Event, Login, TopicFilter
-from mqttcore.plugin.answers import Allow, Degraded, Deny, Disconnect
+from mqttcore.plugin.answers import Allow, Degraded, Deny, DisconnectClient
 from mqttcore.plugin.exchange import Exchange
 from mqttcore.plugin.marks import MARK, Action, Mark, check_times
 from mqttcore.plugin.packet_hooks import PacketHooks
@@ -30,7 +30,7 @@ EVERY_MIN_S, EVERY_MAX_S = 0.01, 86_400
 S = TypeVar("S")
 P = ParamSpec("P")
 LoginAnswer = Allow | Deny | None
-AskAnswer = bool | Allow | Deny | Disconnect | None
+AskAnswer = bool | Allow | Deny | DisconnectClient | None
 LoginHook = Callable[[S, Login], LoginAnswer] | Callable[[S, Login], Awaitable[LoginAnswer]]
 ExchangeHook = Callable[[S, Exchange], Awaitable[Allow | Deny]]
 AskHook = Callable[[S, Ask], AskAnswer] | Callable[[S, Ask], Awaitable[AskAnswer]]

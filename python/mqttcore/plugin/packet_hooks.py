@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 from mqttcore._core import Login, Message, Subscribe, TopicFilter
 from mqttcore.plugin.answers import (
     Deny,
-    Disconnect,
+    DisconnectClient,
     Drop,
     Redirect,
     Replace,
@@ -23,7 +23,7 @@ SubscribeAnswer = Sequence[EntryAnswer] | Deny | None
 SubscribeHook = (
     Callable[[S, Subscribe], SubscribeAnswer] | Callable[[S, Subscribe], Awaitable[SubscribeAnswer]]
 )
-MessageAnswer = Replace | Drop | Deny | Disconnect | None
+MessageAnswer = Replace | Drop | Deny | DisconnectClient | None
 PublishHook = (
     Callable[[S, Message], MessageAnswer] | Callable[[S, Message], Awaitable[MessageAnswer]]
 )
@@ -109,8 +109,8 @@ class PacketHooks:
         """Decides about messages that clients may publish, before they are retained and routed.
 
         `Replace` changes the message, `Drop` acknowledges it and does not route it, `Deny` refuses
-        it, `Disconnect` sends its client away, too; None leaves it as it is. Hooks are asked in the
-        order of their plugins, each about the message that the one before it left.
+        it, `DisconnectClient` sends its client away, too; None leaves it as it is. Hooks are asked
+        in the order of their plugins, each about the message that the one before it left.
 
         Only messages on topics of ``filter`` reach Python, up to 64 of one client in a batch. That
         client is not read meanwhile, and its messages keep their order. Clients whose messages wait

@@ -19,7 +19,7 @@ from mqttcore.spark.offsets import SourceOffset
 
 if TYPE_CHECKING:
     from mqttcore.spark.sink_options import SinkOptions
-    from mqttcore.streams.client import Client
+    from mqttcore.streams.client import StreamClient
 
 __all__ = ["Guard", "guard_of"]
 
@@ -46,7 +46,7 @@ class Guard:
                     )
 
 
-def guard_of(options: SinkOptions, client: Client | None) -> Guard:
+def guard_of(options: SinkOptions, client: StreamClient | None) -> Guard:
     """What a sink with these options must not feed; ``client`` is its mqttcore broker.
 
     Raises:
@@ -63,7 +63,7 @@ def guard_of(options: SinkOptions, client: Client | None) -> Guard:
     return guard
 
 
-def query_reads(options: SinkOptions, client: Client | None) -> tuple[str, ...]:
+def query_reads(options: SinkOptions, client: StreamClient | None) -> tuple[str, ...]:
     """What the query takes in, as far as its checkpoint tells."""
     offsets = query_offsets(options.checkpoint) if options.checkpoint else []
     if client is not None and offsets:

@@ -20,7 +20,7 @@ from mqttcore.spark.folder import StreamFolder, find_folder
 from mqttcore.spark.remote import RemoteFolder
 from mqttcore.spark.retry import RETRY_S, with_retries
 from mqttcore.spark.typed import TypedColumns, typed_columns
-from mqttcore.streams.client import SOCKET_NAME, Client
+from mqttcore.streams.client import SOCKET_NAME, StreamClient
 
 if TYPE_CHECKING:
     from mqttcore.spark.folder import SealedIndex
@@ -57,7 +57,7 @@ class StreamLog:
     name: str
     folder: StreamFolder | None
     """Where this machine sees the files; None: they are fetched."""
-    client: Client
+    client: StreamClient
     is_local: bool = True
     """Whether the client asks a broker on its own machine."""
     remote: RemoteFolder = field(init=False)
@@ -198,13 +198,13 @@ def open_log(options: SourceOptions) -> StreamLog:
     if options.path is not None:
         folder = find_folder(options.path, options.stream)
         place = options.endpoint or socket_beside(folder)
-        client = Client(place, token=options.token, ca=options.ca)
+        client = StreamClient(place, token=options.token, ca=options.ca)
         seen = None if options.files == "endpoint" else folder
         name = folder.describe().name
         return StreamLog(name=name, folder=seen, client=client, is_local=is_local(options.endpoint))
     if options.endpoint is None or options.stream is None:
         raise StreamOptionError("option path, or options endpoint and stream, are missing")
-    client = Client(options.endpoint, token=options.token, ca=options.ca)
+    client = StreamClient(options.endpoint, token=options.token, ca=options.ca)
     seen = None if options.files == "endpoint" else shared_folder(client, options.stream)
     if seen is None and options.files == "folder":
         raise StreamFolderError(
@@ -230,7 +230,7 @@ def socket_beside(folder: StreamFolder) -> str:
     return f"unix:{folder.path.absolute().parent / SOCKET_NAME.name}"
 
 
-def shared_folder(client: Client, stream: str) -> StreamFolder | None:
+def shared_folder(client: StreamClient, stream: str) -> StreamFolder | None:
     """The broker's folder, if this machine sees it at the same path and it is the same stream."""
     info = client.stream(stream)
     folder = StreamFolder(info.path)

@@ -57,7 +57,7 @@ from mqttcore.errors import StreamOptionError
 from mqttcore.spark.positions import AtTime, Position, parse_position, parse_timestamp
 from mqttcore.spark.typed import TypedColumns
 from mqttcore.streams.avro import read_schemas
-from mqttcore.streams.client import Client, read_ca
+from mqttcore.streams.client import StreamClient, read_ca
 from mqttcore.streams.descriptor import read_descriptor
 from mqttcore.streams.settings import FORMATS, NAME, Decoder, Format, check_name
 
@@ -267,7 +267,7 @@ def endpoint(text: str) -> str:
     try:
         if not text.startswith(("https:", "http:", "unix:/")):
             raise ValueError(text)
-        Client(text)  # asks nothing yet
+        StreamClient(text)  # asks nothing yet
     except ValueError as error:
         raise ValueError(
             "allowed are https://host:port, http://host:port and unix:/path/to/socket"

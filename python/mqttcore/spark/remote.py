@@ -21,7 +21,7 @@ from mqttcore.spark.folder import FileMovedError, SealedFile, SealedIndex, index
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
-    from mqttcore.streams.client import Client
+    from mqttcore.streams.client import StreamClient
 
 __all__ = ["RemoteFolder"]
 
@@ -38,12 +38,12 @@ MAGIC: Final = b"PAR1"
 class RemoteFolder:
     """The sealed files of one stream. Pickles as where they are."""
 
-    def __init__(self, client: Client, stream: str) -> None:
+    def __init__(self, client: StreamClient, stream: str) -> None:
         self.client = client
         self.stream = stream
         self._index: SealedIndex | None = None
 
-    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[Client, str]]:
+    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[StreamClient, str]]:
         return RemoteFolder, (self.client, self.stream)
 
     def index(self) -> SealedIndex:
@@ -83,7 +83,7 @@ class RemoteFolder:
 class Fetch:
     """Brings parts of one file to their places in a copy."""
 
-    client: Client
+    client: StreamClient
     stream: str
     file: SealedFile
     copy: IO[bytes]

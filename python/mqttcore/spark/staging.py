@@ -17,7 +17,7 @@ from mqttcore.errors import EndpointError, StreamOptionError
 from mqttcore.spark.feedback import guard_of
 from mqttcore.spark.messages import Form, ipc
 from mqttcore.spark.retry import with_retries
-from mqttcore.streams.client import Client, read_ca
+from mqttcore.streams.client import StreamClient, read_ca
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -120,7 +120,7 @@ class BrokerAddress:
         self.client.close()
 
 
-def client_of(options: SinkOptions) -> Client:
+def client_of(options: SinkOptions) -> StreamClient:
     """The broker's endpoint, also for workers that run in another folder.
 
     Raises:
@@ -136,7 +136,7 @@ def client_of(options: SinkOptions) -> Client:
         ca = read_ca(options.ca) if options.ca is not None else None
     except ValueError as error:
         raise StreamOptionError(f"option ca = {options.ca!r}: {error}") from error
-    return Client(place, token=options.token, timeout_s=COMMIT_S, ca=ca)
+    return StreamClient(place, token=options.token, timeout_s=COMMIT_S, ca=ca)
 
 
 def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

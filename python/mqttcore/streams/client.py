@@ -29,14 +29,23 @@ from mqttcore.errors import (
 )
 from mqttcore.streams.info import Bounds, Json, StreamInfo, StreamName, info
 
-__all__ = ["SOCKET_NAME", "Bounds", "Client", "Rows", "StreamInfo", "StreamName", "read_ca"]
+__all__ = [
+    "SOCKET_NAME",
+    "Bounds",
+    "Client",
+    "Rows",
+    "StreamClient",
+    "StreamInfo",
+    "StreamName",
+    "read_ca",
+]
 
 SOCKET_NAME: Final = pathlib.PurePath("streams", "endpoint.sock")
 ERROR_BYTES: Final = 1 << 16
 SOCKET_PATH_BYTES: Final = 108
 
 
-class Client:
+class StreamClient:
     """Asks an endpoint. Threads may share it; each has a connection of its own.
 
     Args:
@@ -67,7 +76,7 @@ class Client:
         return (_restored, (self._endpoint, self._token, self._timeout_s, self._ca))
 
     def __repr__(self) -> str:
-        return f"Client({self._endpoint!r})"
+        return f"StreamClient({self._endpoint!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -300,9 +309,12 @@ class Client:
         return cast(http.client.HTTPConnection | None, self._own.connection)
 
 
-def _restored(endpoint: str, token: str | None, timeout_s: float, ca: str | None) -> Client:
+Client = StreamClient  # the name of earlier versions
+
+
+def _restored(endpoint: str, token: str | None, timeout_s: float, ca: str | None) -> StreamClient:
     """A client that was pickled."""
-    return Client(endpoint, token=token, timeout_s=timeout_s, ca=ca)
+    return StreamClient(endpoint, token=token, timeout_s=timeout_s, ca=ca)
 
 
 class Rows(io.BufferedIOBase):

@@ -14,7 +14,7 @@ from mqttcore.plugin.answers import (
     Allow,
     Degraded,
     Deny,
-    Disconnect,
+    DisconnectClient,
     Drop,
     Grant,
     Redirect,
@@ -44,8 +44,8 @@ Respond = Callable[[bytes], bytes] | Sequence[bytes]
 ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "authenticate": (Allow, Deny, type(None)),
     "enhanced_auth": (Allow, Deny),
-    "authorize": (bool, Allow, Deny, Disconnect, type(None)),
-    "publish": (Replace, Drop, Deny, Disconnect, type(None)),
+    "authorize": (bool, Allow, Deny, DisconnectClient, type(None)),
+    "publish": (Replace, Drop, Deny, DisconnectClient, type(None)),
     "connect": (ReplaceConnect, Deny, Redirect, type(None)),
     "subscribe": (Sequence, Deny, type(None)),
     "will": (Replace, Drop, Deny, type(None)),
@@ -187,7 +187,7 @@ class AsyncHarness(Generic[P]):
         found = [hook for hook in self._hooks("enhanced_auth") if hook[1].method == method]
         if not found:
             raise LookupError(f"no hook of {self.plugin.name} has the method {method!r}")
-        client = Client(respond)
+        client = ChallengedClient(respond)
         exchange = Exchange(login, method=method, data=data, is_again=is_again, ask=client.answer)
         answer = await self._call(*found[0], exchange)
         return Conversation(
@@ -320,7 +320,7 @@ class Harness(Generic[P]):
         return self._runner.run(coroutine)
 
 
-class Client:
+class ChallengedClient:
     """The client's side of a conversation."""
 
     def __init__(self, respond: Respond) -> None:

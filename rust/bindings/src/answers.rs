@@ -119,7 +119,7 @@ impl AnswerClasses {
         Ok(Self {
             allow: module.getattr("Allow")?.unbind(),
             deny: module.getattr("Deny")?.unbind(),
-            disconnect: module.getattr("Disconnect")?.unbind(),
+            disconnect: module.getattr("DisconnectClient")?.unbind(),
             replace: module.getattr("Replace")?.unbind(),
             replace_connect: module.getattr("ReplaceConnect")?.unbind(),
             replace_options: module.getattr("ReplaceOptions")?.unbind(),
