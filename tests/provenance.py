@@ -28,8 +28,13 @@ PREDICATE: Final = "https://slsa.dev/provenance/v1"
 LOCKS: Final = ("Cargo.lock", "requirements-build.lock")
 # Those that decide about the bytes of a build.
 ENVIRONMENT: Final = (
-    *("SOURCE_DATE_EPOCH", "RUSTFLAGS", "CFLAGS", "CXXFLAGS"),
-    *("CARGO_PROFILE_RELEASE_LTO", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "CARGO_PROFILE_DEV_DEBUG"),
+    "SOURCE_DATE_EPOCH",
+    "RUSTFLAGS",
+    "CFLAGS",
+    "CXXFLAGS",
+    "CARGO_PROFILE_RELEASE_LTO",
+    "CARGO_PROFILE_RELEASE_CODEGEN_UNITS",
+    "CARGO_PROFILE_DEV_DEBUG",
 )
 
 

@@ -27,7 +27,7 @@ from tests.tokens import SECRET, claims, hmac_token
 from tests.wire import AUTH, CONNACK, Wire, auth, connect
 
 FOLDER = Path(__file__).parents[2] / "examples/plugins"
-LINES = {"accounts": 10, "tokens": 18, "scram": 25, "http_login": 25}
+LINES = {"accounts": 10, "tokens": 18, "scram": 25, "http_login": 25, "hop_count": 13}
 
 
 def serving(name: str, **config: str) -> AbstractContextManager[Broker]:
