@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benches.spark.goals import Measured, Row
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 if TYPE_CHECKING:
     from benches.spark.scans import Bench
@@ -29,27 +29,27 @@ def sink(bench: Bench) -> Measured:
     rows = bench.spark.read.parquet(*files).select("topic", "payload")
     table = pq.ParquetFile(files[0]).read_row_group(0, ["topic", "payload"])
     messages = table.slice(0, LOOP_MESSAGES).to_pylist()
-    with running() as life:
+    with running() as server:
         writer = rows.write.format("mqttcore").mode("append")
         costs = bench.turns(
-            ours=lambda: writer.save(str(life.data)), paho=lambda: loop(life.port, messages)
+            ours=lambda: writer.save(str(server.data)), paho=lambda: loop(server.port, messages)
         )
     return bench.compared(Row.S11, costs, ours=rows.count(), others=len(messages))
 
 
 @contextmanager
-def running() -> Iterator[Life]:
+def running() -> Iterator[ServerProcess]:
     """A broker with a store, as a process."""
     with tempfile.TemporaryDirectory(prefix="mqttcore-bench-") as folder:
-        life = Life(data=pathlib.Path(folder, "data"))
+        server = ServerProcess(data=pathlib.Path(folder, "data"))
         # the endpoint needs a stream; these messages are in none
-        life.config = pathlib.Path(folder, "mqttcore.toml")
-        life.config.write_text(CONFIG)
-        life.start()
+        server.config = pathlib.Path(folder, "mqttcore.toml")
+        server.config.write_text(CONFIG)
+        server.start()
         try:
-            yield life
+            yield server
         finally:
-            life.stop()
+            server.stop()
 
 
 CONFIG: Final = """\

@@ -21,7 +21,7 @@ from mqttcore.config import Listener
 
 from tests import wire as mqtt
 from tests.conftest import RunningBroker, common
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.eventually import eventually
 from tests.wire import PATIENCE_S, Wire, unique
 
@@ -79,44 +79,46 @@ def test_c28_a_peer_that_vanished_is_found_by_tcp(client: Open, broker: RunningB
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker of its own process, with a configuration file."""
     config = tmp_path / "mqttcore.toml"
     config.write_text(CONFIGURATION.format(size=1_000))
-    one = Life(data=tmp_path / "data", config=config)
+    one = ServerProcess(data=tmp_path / "data", config=config)
     one.start()
     yield one
     one.stop()
 
 
-def reload(life: Life, answer: str) -> None:
+def reload(server: ServerProcess, answer: str) -> None:
     """Sends SIGHUP and waits until the log has `answer` in a new line."""
-    assert life.process is not None
-    before = len(life.log.read_text())
-    life.process.send_signal(signal.SIGHUP)
+    assert server.process is not None
+    before = len(server.log.read_text())
+    server.process.send_signal(signal.SIGHUP)
     eventually(
-        lambda: answer in life.log.read_text()[before:],
-        told=lambda: life.log.read_text()[before:],
+        lambda: answer in server.log.read_text()[before:],
+        told=lambda: server.log.read_text()[before:],
     )
 
 
-def test_c30_a_reload_without_descriptors_keeps_the_configuration(life: Life, wire: Open) -> None:
-    assert life.process is not None
-    assert life.config is not None
-    pid = life.process.pid
-    one = wire(port=life.port)
+def test_c30_a_reload_without_descriptors_keeps_the_configuration(
+    server: ServerProcess, wire: Open
+) -> None:
+    assert server.process is not None
+    assert server.config is not None
+    pid = server.process.pid
+    one = wire(port=server.port)
     assert one.connect(unique("c")).property("maximum_packet_size") == 1_000
-    life.config.write_text(CONFIGURATION.format(size=2_000))
+    server.config.write_text(CONFIGURATION.format(size=2_000))
 
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), hard))
-    reload(life, "Too many open files")
+    reload(server, "Too many open files")
     one.ping()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert wire(port=life.port).connect(unique("c")).property("maximum_packet_size") == 1_000
-    reload(life, "reloaded; changed")
-    assert wire(port=life.port).connect(unique("c")).property("maximum_packet_size") == 2_000
+    assert wire(port=server.port).connect(unique("c")).property("maximum_packet_size") == 1_000
+    reload(server, "reloaded; changed")
+    assert wire(port=server.port).connect(unique("c")).property("maximum_packet_size") == 2_000
     one.ping()
 
 

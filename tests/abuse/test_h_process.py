@@ -15,7 +15,7 @@ import pytest
 
 from tests import wire as mqtt
 from tests.conftest import Bystander
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.named import ROOT
 from tests.soak.run import resident_bytes
 from tests.wire import PATIENCE_S, Wire, unique
@@ -66,11 +66,11 @@ def test_h07_no_map_has_a_hash_that_a_client_could_foresee() -> None:
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker as a process; its log is a file."""
     # each shard has lines of its own
     environment = {**os.environ, "MQTTCORE__SHARDS": "1"}
-    one = Life(data=tmp_path / "data", environment=environment)
+    one = ServerProcess(data=tmp_path / "data", environment=environment)
     one.start()
     yield one
     one.stop()
@@ -84,20 +84,20 @@ def refused(port: int) -> None:
 
 
 def test_h08_a_flood_of_failing_clients_is_some_lines_and_a_count(
-    life: Life, beside: Beside, let_time_pass: Callable[..., None]
+    server: ServerProcess, beside: Beside, let_time_pass: Callable[..., None]
 ) -> None:
-    began, other = time.monotonic(), beside(life.port)
+    began, other = time.monotonic(), beside(server.port)
 
     for _ in range(20):
         for _ in range(25):
-            refused(life.port)
+            refused(server.port)
         other.check()
     seconds = time.monotonic() - began
-    let_time_pass(life.port)
-    refused(life.port)
+    let_time_pass(server.port)
+    refused(server.port)
 
-    life.stop()
-    lines = [line for line in life.log.read_text().splitlines() if "refused" in line]
+    server.stop()
+    lines = [line for line in server.log.read_text().splitlines() if "refused" in line]
     more = [int(count) for line in lines for count in re.findall(r"\((\d+) similar", line)]
     assert len(lines) <= seconds + 3
     assert len(lines) + sum(more) == 501

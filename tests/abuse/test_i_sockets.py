@@ -18,7 +18,7 @@ from mqttcore.plugin import Login, Plugin, hook
 
 from tests import wire as mqtt
 from tests.conftest import both_transports
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.streams.plant import TOKEN, plant_settings
 from tests.websocket import HttpWire, WebSocketWire, upgrade
 from tests.wire import Will, Wire, unique
@@ -65,13 +65,15 @@ def open_sockets(pid: int, table: str) -> set[str]:
 
 
 def test_i16_nothing_speaks_quic(tmp_path: Path) -> None:
-    life = Life(data=tmp_path / "data")
-    life.start()
-    assert life.process is not None
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
+    assert server.process is not None
 
-    assert open_sockets(life.process.pid, "tcp")
-    assert open_sockets(life.process.pid, "udp") | open_sockets(life.process.pid, "udp6") == set()
-    life.stop()
+    assert open_sockets(server.process.pid, "tcp")
+    assert (
+        open_sockets(server.process.pid, "udp") | open_sockets(server.process.pid, "udp6") == set()
+    )
+    server.stop()
 
 
 def local(path: Path, **keys: Any) -> Listener:  # noqa: ANN401 -- keys of a listener

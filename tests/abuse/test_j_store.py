@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mqttcore.control import Control
 
-from tests.crash.process import Life, NotUpError
+from tests.crash.process import NotUpError, ServerProcess
 from tests.named import ROOT
 from tests.wire import Wire, unique
 
@@ -21,9 +21,9 @@ Open = Callable[..., Wire]
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker with a store that has a session, a queued message and a retained one."""
-    one = Life(data=tmp_path / "data")
+    one = ServerProcess(data=tmp_path / "data")
     one.start()
     with Wire(one.port, version=4) as client:
         client.connect("kept", clean=False)
@@ -43,37 +43,43 @@ def queued(port: int) -> list[bytes]:
         return [client.receive_publish().payload]
 
 
-def test_j09_a_folder_that_was_moved_is_the_same_store(life: Life, tmp_path: Path) -> None:
-    life.stop()
-    life.data = life.data.rename(tmp_path / "elsewhere")
-    life.start()
+def test_j09_a_folder_that_was_moved_is_the_same_store(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    server.stop()
+    server.data = server.data.rename(tmp_path / "elsewhere")
+    server.start()
 
-    assert queued(life.port) == [b"retained"]
+    assert queued(server.port) == [b"retained"]
 
 
-def test_j09_a_second_broker_is_refused_by_whatever_path(life: Life, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(life.data)
+def test_j09_a_second_broker_is_refused_by_whatever_path(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(server.data)
 
-    for path in (life.data, tmp_path / "link", tmp_path / "link" / ".." / "data"):
-        second = Life(data=path, log_path=tmp_path / "second.log")
+    for path in (server.data, tmp_path / "link", tmp_path / "link" / ".." / "data"):
+        second = ServerProcess(data=path, log_path=tmp_path / "second.log")
         with pytest.raises(NotUpError, match="exit status 1"):
             second.start()
 
     assert "Traceback" not in (tmp_path / "second.log").read_text()
-    assert queued(life.port) == [b"retained"]
+    assert queued(server.port) == [b"retained"]
 
 
-def test_j09_a_copy_of_a_running_store_touches_nothing_of_it(life: Life, tmp_path: Path) -> None:
+def test_j09_a_copy_of_a_running_store_touches_nothing_of_it(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     ignored = shutil.ignore_patterns("control", "*.sock")
-    shutil.copytree(life.data, tmp_path / "copy", ignore=ignored)
-    copy = Life(data=tmp_path / "copy")
+    shutil.copytree(server.data, tmp_path / "copy", ignore=ignored)
+    copy = ServerProcess(data=tmp_path / "copy")
 
     copy.start()
     assert queued(copy.port) == [b"retained"]
     copy.stop()
 
-    life.crash()
-    assert queued(life.port) == [b"retained"]
+    server.crash()
+    assert queued(server.port) == [b"retained"]
 
 
 def attacked(folder: Path, cycles: int) -> tuple[int, int]:
@@ -109,18 +115,18 @@ def modes(folder: Path) -> dict[str, set[int]]:
 
 
 def test_j11_only_the_owner_can_read_whatever_the_umask_says(tmp_path: Path) -> None:
-    life = Life(data=tmp_path / "data")
+    server = ServerProcess(data=tmp_path / "data")
     before = os.umask(0)
     try:
-        life.start()
+        server.start()
     finally:
         os.umask(before)
-    with Wire(life.port, version=4) as client:
+    with Wire(server.port, version=4) as client:
         client.connect("kept", clean=False)
 
-    assert modes(life.data) == {"folder": {0o700}, "file": {0o600}}
-    life.stop()
-    assert modes(life.data) == {"folder": {0o700}, "file": {0o600}}
+    assert modes(server.data) == {"folder": {0o700}, "file": {0o600}}
+    server.stop()
+    assert modes(server.data) == {"folder": {0o700}, "file": {0o600}}
 
 
 def test_j11_the_control_socket_is_made_with_its_mode(
@@ -138,14 +144,14 @@ def test_j11_the_control_socket_is_made_with_its_mode(
     control.stop()
 
 
-def test_j11_a_folder_that_others_may_write_is_refused(life: Life) -> None:
-    life.stop()
-    life.data.chmod(0o777)
+def test_j11_a_folder_that_others_may_write_is_refused(server: ServerProcess) -> None:
+    server.stop()
+    server.data.chmod(0o777)
 
     with pytest.raises(NotUpError, match="exit status 1") as caught:
-        life.start()
+        server.start()
 
     assert "others may write" in str(caught.value)
-    life.data.chmod(0o755)
-    life.start()
-    assert queued(life.port) == [b"retained"]
+    server.data.chmod(0o755)
+    server.start()
+    assert queued(server.port) == [b"retained"]

@@ -13,7 +13,7 @@ import pytest
 from mqttcore import ConfigError
 from mqttcore.config import load
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.named import ROOT
 from tests.wire import Wire
 
@@ -38,18 +38,18 @@ def files_below(folder: Path) -> set[str]:
 
 
 def test_k01_names_of_clients_are_no_paths(tmp_path: Path) -> None:
-    life = Life(data=tmp_path / "data")
-    life.start()
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
     before = files_below(tmp_path)
     for number, name in enumerate([*ESCAPES, str(tmp_path / "absolute")]):
-        with Wire(life.port, version=4) as one:
+        with Wire(server.port, version=4) as one:
             one.connect(name, clean=False, username=name, password=b"x")
             one.subscribe((f"{name}/#", 1))
             one.publish(f"{name}/x", b"x", qos=1, retain=True, packet_id=number + 1)
-    life.stop()
+    server.stop()
 
     tool = [sys.executable, "-m", "mqttcore.store"]
-    for command in (["dump", str(life.data)], ["info", str(life.data)]):
+    for command in (["dump", str(server.data)], ["info", str(server.data)]):
         done = subprocess.run([*tool, *command], cwd=tmp_path, capture_output=True, check=False)  # noqa: S603
         assert done.returncode == 0
 

@@ -13,7 +13,7 @@ from mqttcore._core import Login, hash_password
 from mqttcore.packets import decode_packet
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.eventually import eventually
 from tests.wire import Wire, unique
 
@@ -53,7 +53,7 @@ subscribe = ["#", "$SYS/#"]
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Life]:
+def guarded(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker that knows secrets, and logs all that it says."""
     (tmp_path / "leaky.py").write_text(LEAKY)
     (tmp_path / "mqttcore.toml").write_text(CONFIGURATION)
@@ -61,10 +61,10 @@ def guarded(tmp_path: Path) -> Iterator[Life]:
     (tmp_path / "passwords").write_text(f"joe:{hashed}\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MQTTCORE__SYS_INTERVAL_S": "0.05"}
     config = tmp_path / "mqttcore.toml"
-    life = Life(data=tmp_path / "data", config=config, environment=environment)
-    life.start()
-    yield life
-    life.stop()
+    server = ServerProcess(data=tmp_path / "data", config=config, environment=environment)
+    server.start()
+    yield server
+    server.stop()
 
 
 def attempts(port: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +82,7 @@ def attempts(port: int) -> Iterator[tuple[int, int]]:
                 one.receive_until_close()
 
 
-def test_k03_a_secret_is_in_nothing_that_the_broker_says(guarded: Life) -> None:
+def test_k03_a_secret_is_in_nothing_that_the_broker_says(guarded: ServerProcess) -> None:
     assert guarded.process is not None
     assert guarded.config is not None
     reasons = list(attempts(guarded.port))

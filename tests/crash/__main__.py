@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.crash.power import PoweredLife
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.crash.run import Crash, Plan
 
 EARLY_SHARE = 0.2
@@ -33,16 +33,16 @@ def main() -> int:
     )
     with tempfile.TemporaryDirectory(prefix="mqttcore-crash-") as folder:
         place = options.place or Path(folder)
-        crash = Crash(plan, life(place, plan, has_power=options.power))
+        crash = Crash(plan, server(place, plan, has_power=options.power))
         outcome = asyncio.run(crash.run(lambda line: print(line, file=sys.stderr)))
     print("\n".join(outcome.lines()))
     return int(bool(outcome.faults))
 
 
-def life(place: Path, plan: Plan, *, has_power: bool) -> Life:
+def server(place: Path, plan: Plan, *, has_power: bool) -> ServerProcess:
     """The broker that is ended again and again."""
     if not has_power:
-        return Life(data=place / "data")
+        return ServerProcess(data=place / "data")
     powered = PoweredLife(place, seed=plan.seed, early_share=EARLY_SHARE)
     powered.control["sync_us"] = SYNC_US
     powered.control["short_one_in"] = SHORT_ONE_IN

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker that runs, over a folder of its own."""
-    life = Life(data=tmp_path / "data")
-    life.start()
-    yield life
-    life.kill()
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
+    yield server
+    server.kill()

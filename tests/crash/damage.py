@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.crash.process import Life, NotUpError
+from tests.crash.process import NotUpError, ServerProcess
 from tests.crash.test_promise import arrive, leave_subscribed
 
 CHECKPOINT = "checkpoint.redb"
@@ -36,58 +36,58 @@ anonymous = true
 """
 
 
-def broker(folder: Path, *options: str) -> Life:
+def broker(folder: Path, *options: str) -> ServerProcess:
     """A broker on a folder, whose queues take whatever comes."""
     config = folder.with_name("queues.toml")
     config.write_text(CONFIG)
     log = folder.with_name(folder.name + ".log")
     log.unlink(missing_ok=True)
-    return Life(data=folder, options=("--config", str(config), *options))
+    return ServerProcess(data=folder, options=("--config", str(config), *options))
 
 
-def publish(life: Life, count: int, payload: bytes = b"") -> None:
+def publish(server: ServerProcess, count: int, payload: bytes = b"") -> None:
     """Publishes messages, each acknowledged."""
-    with arrive(life, "writer") as wire:
+    with arrive(server, "writer") as wire:
         for number in range(count):
             wire.publish("hall/heat", b"%d " % number + payload, qos=1)
 
 
 def young(folder: Path) -> int:
     """One segment, and a checkpoint that has nothing; returns how many messages wait."""
-    life = broker(folder)
-    life.start()
-    leave_subscribed(life, ("hall/heat", 1))
-    publish(life, COUNT)
-    life.kill()
+    server = broker(folder)
+    server.start()
+    leave_subscribed(server, ("hall/heat", 1))
+    publish(server, COUNT)
+    server.kill()
     return COUNT
 
 
 def rolled(folder: Path) -> int:
     """Two segments, both with messages that wait."""
-    life = broker(folder)
-    life.start()
-    leave_subscribed(life, ("hall/heat", 1))
-    publish(life, LARGE_COUNT, LARGE)
-    life.kill()
+    server = broker(folder)
+    server.start()
+    leave_subscribed(server, ("hall/heat", 1))
+    publish(server, LARGE_COUNT, LARGE)
+    server.kill()
     assert len(segments(folder)) == 2
     return LARGE_COUNT
 
 
 def absorbed(folder: Path) -> int:
     """The first segment is gone: what it had is in the checkpoint alone."""
-    life = broker(folder)
-    life.start()
-    with arrive(life, "reader") as reader:
+    server = broker(folder)
+    server.start()
+    with arrive(server, "reader") as reader:
         reader.subscribe(("hall/heat", 1))
-    with arrive(life, "filler") as filler:
+    with arrive(server, "filler") as filler:
         for _ in range(LARGE_COUNT):
             filler.publish("kept", LARGE, qos=1, retain=True)
-    life.stop()
+    server.stop()
     # All of it is in the checkpoint, and nothing in it is wanted: it goes with the next one.
     segments(folder)[0].unlink()
-    life.start()
-    publish(life, COUNT)
-    life.kill()
+    server.start()
+    publish(server, COUNT)
+    server.kill()
     return COUNT
 
 
@@ -345,20 +345,20 @@ def examine(kind: Kind, base: Path, acknowledged: int, place: Path) -> Row:
 
 def start_of(folder: Path) -> tuple[str, bool]:
     """What a broker says that is started on a folder, and whether it comes up."""
-    life = broker(folder)
+    server = broker(folder)
     try:
-        life.start()
+        server.start()
     except NotUpError as error:
         last = str(error).strip().splitlines()[-1]
         return last.partition("mqttcore: ")[2] or str(error), False
     try:
-        with arrive(life, "somebody"):
+        with arrive(server, "somebody"):
             pass
-        lines = life.log.read_text().splitlines()
+        lines = server.log.read_text().splitlines()
         told = [line.partition(": ")[2] for line in lines if " ERROR " in line]
         return "starts" + "".join(f"; {line}" for line in told), True
     finally:
-        life.kill()
+        server.kill()
 
 
 def tool(command: str, folder: Path, *options: str) -> str:
@@ -379,16 +379,16 @@ def tool(command: str, folder: Path, *options: str) -> str:
 
 def received(folder: Path) -> int:
     """How many messages the subscriber gets from a broker that is started on a folder."""
-    life = broker(folder)
-    life.start()
+    server = broker(folder)
+    server.start()
     try:
-        with arrive(life, "reader") as reader:
+        with arrive(server, "reader") as reader:
             reader.subscribe(("end", 1))
-            with arrive(life, "last") as last:
+            with arrive(server, "last") as last:
                 last.publish("end", b"end", qos=1)
             return sum(1 for _ in iter(lambda: reader.receive_publish().payload, b"end"))
     finally:
-        life.kill()
+        server.kill()
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.crash.run import Outcome
 from tests.crash.small_disk import SmallDisk
 from tests.crash.test_promise import arrive
@@ -48,7 +48,7 @@ class Full:
     """The run, its clients and its books."""
 
     disk: SmallDisk
-    life: Life
+    server: ServerProcess
     dice: random.Random
     ledger: Ledger = field(default_factory=Ledger)
     refused: int = 0
@@ -56,8 +56,8 @@ class Full:
 
     def run(self, cycles: int, progress: Callable[[str], None] = lambda _: None) -> None:
         """All of it."""
-        self.life.start()
-        with arrive(self.life, "reader") as reader:
+        self.server.start()
+        with arrive(self.server, "reader") as reader:
             reader.subscribe(("t", 2))
         ordeals = [self.nothing, self.kill, self.stop, self.others]
         for cycle in range(cycles):
@@ -99,7 +99,7 @@ class Full:
 
     def fill_up(self) -> None:
         """Publishes until there is no room; what is refused then, and what is not."""
-        with Wire(self.life.port) as near, Wire(self.life.port) as writer:
+        with Wire(self.server.port) as near, Wire(self.server.port) as writer:
             near.connect("bystander")
             near.subscribe(("near", 0))
             writer.connect("writer")
@@ -122,13 +122,13 @@ class Full:
 
     def retain(self) -> None:
         """There is a retained message, if the disk has room for one."""
-        with Wire(self.life.port) as writer:
+        with Wire(self.server.port) as writer:
             writer.connect("retainer")
             self.has_retained |= writer.publish("old", b"old", qos=1, retain=True).reason < 0x80
 
     def change_retained(self) -> None:
         """It is not replaced, at no QoS; but who clears it makes room."""
-        with Wire(self.life.port) as writer:
+        with Wire(self.server.port) as writer:
             writer.connect("retainer")
             reason = writer.publish("old", b"new", qos=1, retain=True).reason
             self.check(reason == NO_ROOM, f"retained with 0x{reason:02X}")
@@ -141,7 +141,7 @@ class Full:
 
     def expect_retained(self, is_there: bool) -> None:
         """A new subscriber gets the retained message, or nothing."""
-        with Wire(self.life.port) as late:
+        with Wire(self.server.port) as late:
             late.connect("late")
             late.subscribe(("old", 0))
             if is_there:
@@ -151,11 +151,11 @@ class Full:
 
     def refuse_new(self) -> None:
         """A new session that would be kept is refused, one for a connection alone is not."""
-        with Wire(self.life.port) as kept:
+        with Wire(self.server.port) as kept:
             kept.connect("new", clean=False, props={"session_expiry_interval": 60}, reason=NO_ROOM)
-        with Wire(self.life.port) as passing:
+        with Wire(self.server.port) as passing:
             passing.connect("passing")
-        with Wire(self.life.port, version=4) as old:
+        with Wire(self.server.port, version=4) as old:
             old.connect("old")
             reason = old.publish("nobody", b"x", qos=1).reason
             self.check(reason == 0, "what leaves nothing behind is refused")
@@ -167,13 +167,13 @@ class Full:
 
     def kill(self) -> None:
         """The broker dies while its disk is full, and comes back."""
-        self.life.crash()
+        self.server.crash()
 
     def stop(self) -> None:
         """The broker is stopped while its disk is full, and started again."""
-        status = self.life.stop()
+        status = self.server.stop()
         self.check(status == 0, f"a full disk made stopping end with {status}")
-        self.life.start()
+        self.server.start()
 
     def others(self) -> None:
         """Somebody else takes all that is left, until the messages are read."""
@@ -182,7 +182,7 @@ class Full:
 
     def read_all(self) -> None:
         """The reader takes everything that was acknowledged."""
-        with arrive(self.life, "reader", present=True) as reader:
+        with arrive(self.server, "reader", present=True) as reader:
             deadline = time.monotonic() + ROOM_S
             while self.waiting() and time.monotonic() < deadline:
                 self.ledger.arrive(Message.of(reader.receive_publish().payload))
@@ -191,7 +191,7 @@ class Full:
 
     def wait_for_room(self) -> None:
         """The next message is taken soon."""
-        with Wire(self.life.port) as writer:
+        with Wire(self.server.port) as writer:
             writer.connect("writer")
             deadline = time.monotonic() + ROOM_S
             while (reason := self.publish(writer)) == NO_ROOM:
@@ -219,14 +219,14 @@ def run(
     outcome = Outcome(ledger=Ledger(), seed=seed, cycles=cycles)
     with SmallDisk(place, SIZE_BYTES, may_mount=may_mount) as disk:
         progress(f"{SIZE_BYTES >> 20} MiB: {disk.kind}")
-        life = disk.life("--config", str(config))
-        full = Full(disk, life, random.Random(seed), outcome.ledger)  # noqa: S311 -- repeatable
+        server = disk.server("--config", str(config))
+        full = Full(disk, server, random.Random(seed), outcome.ledger)  # noqa: S311 -- repeatable
         try:
             full.run(cycles, progress)
         except (AssertionError, OSError) as error:
             outcome.faults.append(f"{type(error).__name__}: {error}")
         finally:
-            life.kill()
+            server.kill()
     # What was refused was never acknowledged, and nobody expects it.
     ignored = f"{outcome.ledger.unacknowledged()} messages never acknowledged"
     outcome.faults += [fault for fault in outcome.ledger.faults() if fault != ignored]

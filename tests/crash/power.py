@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.crash import shim
 from tests.crash.platter import Platter
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 
-class PoweredLife(Life):
+class PoweredLife(ServerProcess):
     """One folder on a disk that keeps, when its broker ends, what was synced and some of the rest.
 
     A part of the brokers is killed again while they recover, and cut off once more.

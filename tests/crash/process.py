@@ -16,7 +16,7 @@ class NotUpError(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
+class ServerProcess:
     """One folder, and the broker that holds it now."""
 
     data: Path
@@ -29,8 +29,8 @@ class Life:
     log_path: Path | None = None
     ports: list[int] = field(default_factory=list)
     durability: str = ""
-    """That of the banner of this life."""
-    lives: int = 0
+    """That of the banner of this run."""
+    starts: int = 0
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     @property
@@ -40,7 +40,7 @@ class Life:
 
     @property
     def log(self) -> Path:
-        """What all lives said on standard error."""
+        """What all processes wrote on standard error."""
         return self.log_path or self.data.with_name(self.data.name + ".log")
 
     def spawn(self) -> None:
@@ -74,7 +74,7 @@ class Life:
         places, self.durability = banner.strip().split("listening on ")[1].split("; durability: ")
         ports = (place.rpartition(":")[2] for place in places.split(", "))
         self.ports = [int(port.partition("/")[0]) for port in ports]  # of WebSocket: with a path
-        self.lives += 1
+        self.starts += 1
 
     def kill(self) -> int:
         """Ends it without a word (SIGKILL); returns its exit status."""

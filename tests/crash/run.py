@@ -1,4 +1,4 @@
-"""The run: lives of a broker, each cut short; clients that publish, leave and come back; the end.
+"""The run: processes of a broker, each killed; clients that publish, leave and come back; the end.
 
 What must hold is what the broker promises: a message of QoS 1 or 2 that it acknowledged arrives,
 at QoS 2 once; first arrivals of one publisher at one quality keep their order; a session that
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tests import wire as mqtt
 from tests.crash.peers import Changer, Keeper, MortalPublisher, MortalSubscriber, Pool
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.soak.ledger import Ledger, Message
 from tests.soak.peers import Peer
 from tests.wire import Wire, unique
@@ -94,9 +94,9 @@ class Outcome:
 class Crash:
     """Pairs of a publisher and a subscriber around one folder."""
 
-    def __init__(self, plan: Plan, life: Life, ledger: Ledger | None = None) -> None:
+    def __init__(self, plan: Plan, server: ServerProcess, ledger: Ledger | None = None) -> None:
         self.plan = plan
-        self.life = life
+        self.server = server
         self.dice = random.Random(plan.seed)  # noqa: S311 -- a seed that can be repeated
         self.ledger = ledger or Ledger()
         self.outcome = Outcome(ledger=self.ledger, seed=plan.seed)
@@ -230,19 +230,19 @@ class Crash:
         for _ in range(self.dice.randint(0, 3)):
             self.drop_one()
         if self.dice.random() < self.plan.stop_share:
-            await asyncio.to_thread(self.life.stop)
+            await asyncio.to_thread(self.server.stop)
         else:
-            self.life.kill()
+            self.server.kill()
         await self.begin(1.0 - self.plan.away_share)
 
     async def begin(self, share: float) -> None:
         """Starts the broker and connects a part of the clients."""
         for peer in self.peers:
             peer.leave("abort")
-        await asyncio.to_thread(self.life.start)
+        await asyncio.to_thread(self.server.start)
         self.end_absences()
         for peer in self.peers:
-            peer.port = self.life.port
+            peer.port = self.server.port
             if self.dice.random() < share and not self.is_absent(peer):
                 self.connect(peer)
 
@@ -264,7 +264,7 @@ class Crash:
         return sum(self.ledger.flow(pair, qos).sent for qos in (1, 2))
 
     def is_absent(self, peer: Peer) -> bool:
-        """Whether a subscriber stays away for longer than this life."""
+        """Whether a subscriber stays away for longer than this run."""
         return any(peer is self.subscribers[each] for each in self.absent)
 
     def connect(self, peer: Peer) -> None:
@@ -274,7 +274,7 @@ class Crash:
         task.add_done_callback(self.tasks.discard)
 
     async def connected(self, peer: Peer) -> None:
-        """A connection that comes too late for this life is nobody's fault."""
+        """A connection that comes too late for this run is nobody's fault."""
         violations = peer.ledger.violations.copy()
         await peer.connect()
         if peer.line is None or peer.line.transport is None:
@@ -342,7 +342,7 @@ class Crash:
 
     def publish_to_changers(self) -> None:
         """One message to each topic; those that nobody may get come first."""
-        with Wire(self.life.port) as one:
+        with Wire(self.server.port) as one:
             one.connect(unique("asks"))
             for changer in self.changers:
                 messages = [changer.ledger.send(0, 1) for _ in changer.topics]
@@ -390,7 +390,7 @@ class Crash:
     def count_stale(self) -> int:
         """Topics whose retained message is older than the last one that was acknowledged."""
         kept: dict[str, int] = {}
-        with Wire(self.life.port) as one:
+        with Wire(self.server.port) as one:
             one.connect(unique("judge"))
             one.subscribe(f"{self.state}/+")
             one.send(mqtt.pingreq())
@@ -406,4 +406,4 @@ class Crash:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        self.life.kill()
+        self.server.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.crash import shim
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 MOUNT = ("mount", "-t", "tmpfs")
 
@@ -47,7 +47,7 @@ class SmallDisk:
             return "a tmpfs"
         return "a limit that the shim sets, since nothing can be mounted here"
 
-    def life(self, *options: str) -> Life:
+    def server(self, *options: str) -> ServerProcess:
         """A broker on it."""
         environment = None
         if self._control is not None:
@@ -57,7 +57,9 @@ class SmallDisk:
                 journal=Path(os.devnull),
                 control=self._control.path,
             )
-        return Life(data=self.data, options=options, environment=environment, log_path=self.log)
+        return ServerProcess(
+            data=self.data, options=options, environment=environment, log_path=self.log
+        )
 
     def free_bytes(self) -> int:
         """What may still be written."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.crash.run import Crash, Outcome, Plan
 from tests.soak.ledger import Ledger, Message
 from tests.soak.test_soak import Losing, Repeating, Swapping
@@ -16,18 +16,18 @@ SMALL = Plan(cycles=6, pairs=4, messages_per_s=500, life_s=(0.1, 0.5))
 TINY = Plan(cycles=1, pairs=2, messages_per_s=400, life_s=(0.5, 0.6), drain_s=1.0)
 
 
-def crash(plan: Plan, life: Life, ledger: Ledger | None = None) -> Outcome:
+def crash(plan: Plan, server: ServerProcess, ledger: Ledger | None = None) -> Outcome:
     """One run."""
 
     async def run() -> Outcome:
         async with asyncio.timeout(240):
-            return await Crash(plan, life, ledger).run()
+            return await Crash(plan, server, ledger).run()
 
     return asyncio.run(run())
 
 
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
-    outcome = crash(SMALL, Life(data=tmp_path / "data"))
+    outcome = crash(SMALL, ServerProcess(data=tmp_path / "data"))
 
     assert outcome.faults == [], outcome.lines()
     assert outcome.lines()[-1] == (
@@ -39,13 +39,13 @@ def test_nothing_acknowledged_is_lost_when_the_system_has_it(tmp_path: Path) -> 
     config = tmp_path / "os.toml"
     config.write_text('durability = "os"\n[[listeners]]\nanonymous = true\n')
 
-    outcome = crash(SMALL, Life(data=tmp_path / "data", options=("--config", str(config))))
+    outcome = crash(SMALL, ServerProcess(data=tmp_path / "data", options=("--config", str(config))))
 
     assert outcome.faults == [], outcome.lines()
 
 
 def test_a_broker_without_memory_is_found_out(tmp_path: Path) -> None:
-    outcome = crash(TINY, Life(data=tmp_path / "data", options=("--data", "")))
+    outcome = crash(TINY, ServerProcess(data=tmp_path / "data", options=("--data", "")))
 
     lost, _, _, sessions, unexplained = outcome.counts
     assert sessions > 0
@@ -59,7 +59,7 @@ def test_a_broker_without_memory_is_found_out(tmp_path: Path) -> None:
 def test_a_broker_that_loses_doubles_or_reorders_is_found_out(
     tmp_path: Path, ledger: type[Ledger], place: int
 ) -> None:
-    outcome = crash(TINY, Life(data=tmp_path / "data"), ledger())
+    outcome = crash(TINY, ServerProcess(data=tmp_path / "data"), ledger())
 
     assert outcome.counts[place] > 0, outcome.lines()
     assert outcome.faults
@@ -69,7 +69,7 @@ def test_a_broker_that_loses_doubles_or_reorders_is_found_out(
 def test_a_subscription_that_is_not_as_confirmed_is_found_out(
     tmp_path: Path, is_held: bool
 ) -> None:
-    run = Crash(TINY, Life(data=tmp_path / "data"))
+    run = Crash(TINY, ServerProcess(data=tmp_path / "data"))
     changer = run.changers[0]
 
     async def judge() -> None:
@@ -92,7 +92,7 @@ def test_a_subscription_that_is_not_as_confirmed_is_found_out(
 
 
 def test_a_message_of_a_shared_subscription_that_is_lost_is_found_out(tmp_path: Path) -> None:
-    run = Crash(TINY, Life(data=tmp_path / "data"))
+    run = Crash(TINY, ServerProcess(data=tmp_path / "data"))
     pool = run.outcome.pool
     first, second = pool.send(0, 2), pool.send(0, 2)
     for message in (first, second):
@@ -107,16 +107,16 @@ def test_a_message_of_a_shared_subscription_that_is_lost_is_found_out(tmp_path: 
 
 
 def test_a_retained_message_that_is_too_old_is_found_out(tmp_path: Path) -> None:
-    life = Life(data=tmp_path / "data")
-    run = Crash(TINY, life)
+    server = ServerProcess(data=tmp_path / "data")
+    run = Crash(TINY, server)
     keeper = run.keepers[0]
     for _ in range(2):
         keeper.ledger.acknowledge(keeper.ledger.send(keeper.number, 1))
-    life.start()
+    server.start()
 
     try:
         assert run.count_stale() == 1
         assert keeper.acknowledged() == 1
         assert Message(keeper.number, 1, 1) in keeper.ledger.lost()
     finally:
-        life.kill()
+        server.kill()

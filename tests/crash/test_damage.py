@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.damage import KINDS, Kind, broker, received, run, segments, young
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 SMALL = [kind for kind in KINDS if kind.base is young]
 
@@ -23,10 +23,10 @@ def test_a_broker_that_may_lose_something_mends_its_folder_and_starts(tmp_path: 
     folder = tmp_path / "data"
     young(folder)
     segments(folder)[0].unlink()
-    life: Life = broker(folder, "--accept-loss")
+    server: ServerProcess = broker(folder, "--accept-loss")
 
-    life.start()
+    server.start()
 
-    life.kill()
-    assert "the store was repaired" in life.log.read_text()
+    server.kill()
+    assert "the store was repaired" in server.log.read_text()
     assert received(folder) == 0

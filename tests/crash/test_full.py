@@ -54,14 +54,14 @@ with Broker(Settings(listeners=(listener,), data=sys.argv[1], limits=deep)) as b
 
 def test_a_program_is_told_that_the_disk_is_nearly_full(tmp_path: Path) -> None:
     with SmallDisk(tmp_path, full.SIZE_BYTES, may_mount=False) as disk:
-        life = disk.life()
-        command = [sys.executable, "-c", PROGRAM, str(life.data)]
+        server = disk.server()
+        command = [sys.executable, "-c", PROGRAM, str(server.data)]
         with subprocess.Popen(  # noqa: S603 -- our own command
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=life.environment,
+            env=server.environment,
         ) as process:
             assert process.stdout is not None
             with Wire(int(process.stdout.readline())) as reader:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.wire import Wire
 
 LIVES = 4
@@ -30,18 +30,18 @@ receive_maximum = 1_000
 """
 
 
-def join(life: Life, index: int, *, window: int) -> Wire:
+def join(server: ServerProcess, index: int, *, window: int) -> Wire:
     """A member of the group, whose session is kept."""
-    member = Wire(life.port)
+    member = Wire(server.port)
     props = {"session_expiry_interval": 3_600, "receive_maximum": window}
     member.connect(f"member-{index}", clean=False, props=props)
     member.subscribe(("$share/team/work", 2))
     return member
 
 
-def publish_until(life: Life, name: str, numbers: range, acks: int) -> set[int]:
+def publish_until(server: ServerProcess, name: str, numbers: range, acks: int) -> set[int]:
     """Sends all in one write and reads so many answers; the numbers that were acknowledged."""
-    with Wire(life.port) as publisher:
+    with Wire(server.port) as publisher:
         publisher.connect(name)
         sent = dict(enumerate(numbers, 1))
         publisher.send(
@@ -80,25 +80,25 @@ def test_what_moves_between_members_is_neither_lost_nor_doubled_by_a_crash(
     dice = random.Random(7)  # noqa: S311 -- a seed that can be repeated
     config = tmp_path / "broker.toml"
     config.write_text(CONFIG)
-    life = Life(data=tmp_path / "data", config=config)
-    request.addfinalizer(life.kill)
+    server = ServerProcess(data=tmp_path / "data", config=config)
+    request.addfinalizer(server.kill)
     acknowledged: set[int] = set()
     for number in range(LIVES):
-        life.start()
-        members = [join(life, index, window=1) for index in range(SMALL)]
-        members.append(join(life, SMALL, window=WIDE))
+        server.start()
+        members = [join(server, index, window=1) for index in range(SMALL)]
+        members.append(join(server, SMALL, window=WIDE))
         numbers = range(number * BURST, (number + 1) * BURST)
-        acknowledged |= publish_until(life, f"writer-{number}", numbers, dice.randrange(1, BURST))
-        life.kill()
+        acknowledged |= publish_until(server, f"writer-{number}", numbers, dice.randrange(1, BURST))
+        server.kill()
         for member in members:
             member.close()
 
-    life.start()
+    server.start()
     found: list[int] = []
     for index in range(SMALL + 1):
-        with join(life, index, window=WIDE) as member:
+        with join(server, index, window=WIDE) as member:
             found += take_all(member)
-    life.kill()
+    server.kill()
 
     assert len(acknowledged) > BURST
     times = Counter(found)

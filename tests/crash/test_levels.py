@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.crash.test_promise import HOUR, waiting
 from tests.wire import Wire
 
@@ -48,63 +48,65 @@ LISTENERS = """
 
 
 @contextlib.contextmanager
-def living(folder: Path, text: str) -> Iterator[Life]:
+def living(folder: Path, text: str) -> Iterator[ServerProcess]:
     """A broker with this configuration, over a folder of its own."""
     config = folder / "mqttcore.toml"
     config.write_text(textwrap.dedent(text))
-    life = Life(data=folder / "data", config=config)
-    life.start()
+    server = ServerProcess(data=folder / "data", config=config)
+    server.start()
     try:
-        yield life
+        yield server
     finally:
-        life.kill()
+        server.kill()
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker that promises ``fsync``, with the listeners and the topics above."""
-    with living(tmp_path, LISTENERS) as life:
-        yield life
+    with living(tmp_path, LISTENERS) as server:
+        yield server
 
 
-def arrive(life: Life, listener: int, name: str, wish: str | None = None) -> tuple[Wire, bool]:
+def arrive(
+    server: ServerProcess, listener: int, name: str, wish: str | None = None
+) -> tuple[Wire, bool]:
     """A client whose session is to be kept, and whether it was."""
-    wire = Wire(life.ports[listener])
+    wire = Wire(server.ports[listener])
     connack = wire.connect(
         name, clean=False, props=HOUR, username=wish, password=b"" if wish else None
     )
     return wire, connack.session_present
 
 
-def subscribe(life: Life, listener: int, name: str, wish: str | None = None) -> None:
-    wire, _ = arrive(life, listener, name, wish)
+def subscribe(server: ServerProcess, listener: int, name: str, wish: str | None = None) -> None:
+    wire, _ = arrive(server, listener, name, wish)
     with wire:
         wire.subscribe(("#", 2))
 
 
-def waiting_for(life: Life, listener: int, name: str) -> list[bytes]:
+def waiting_for(server: ServerProcess, listener: int, name: str) -> list[bytes]:
     """What waits for a client that was kept."""
-    wire, is_resumed = arrive(life, listener, name)
+    wire, is_resumed = arrive(server, listener, name)
     assert is_resumed
     with wire:
         return [one.payload for one in waiting(wire) if one.kind == mqtt.PUBLISH]
 
 
-def test_os_survives_the_process_and_memory_does_not(life: Life) -> None:
+def test_os_survives_the_process_and_memory_does_not(server: ServerProcess) -> None:
     for listener, name in ((BASE, "base"), (OS, "os"), (MEMORY, "memory")):
-        subscribe(life, listener, name)
+        subscribe(server, listener, name)
     for listener in (BASE, OS, MEMORY):
-        with Wire(life.ports[listener]) as writer:
+        with Wire(server.ports[listener]) as writer:
             writer.connect("writer")
             writer.publish("t", b"%d" % listener, qos=1)
             writer.publish(f"r/{listener}", b"%d, retained" % listener, qos=2, retain=True)
 
-    life.crash()
+    server.crash()
 
     expected = [b"0", b"0, retained", b"1", b"1, retained"]
-    assert waiting_for(life, BASE, "base") == expected
-    assert waiting_for(life, OS, "os") == expected
-    wire, is_resumed = arrive(life, MEMORY, "memory")
+    assert waiting_for(server, BASE, "base") == expected
+    assert waiting_for(server, OS, "os") == expected
+    wire, is_resumed = arrive(server, MEMORY, "memory")
     assert not is_resumed
     wire.subscribe(("r/+", 0))
     found = [one.payload for one in waiting(wire) if one.kind == mqtt.PUBLISH]
@@ -113,56 +115,56 @@ def test_os_survives_the_process_and_memory_does_not(life: Life) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_topic_says_how_its_messages_are_kept(life: Life, qos: int) -> None:
-    subscribe(life, BASE, "reader")
+def test_a_topic_says_how_its_messages_are_kept(server: ServerProcess, qos: int) -> None:
+    subscribe(server, BASE, "reader")
     for listener in (BASE, MEMORY):
-        with Wire(life.ports[listener]) as writer:
+        with Wire(server.ports[listener]) as writer:
             writer.connect("writer")
             writer.publish("lost/t", b"lost", qos=qos, retain=True)
             writer.publish("kept/t", b"kept", qos=qos, retain=True)
 
-    life.crash()
+    server.crash()
 
-    assert waiting_for(life, BASE, "reader") == [b"kept", b"kept"]
-    with Wire(life.ports[BASE]) as late:
+    assert waiting_for(server, BASE, "reader") == [b"kept", b"kept"]
+    with Wire(server.ports[BASE]) as late:
         late.connect("late")
         late.subscribe(("#", 0))
         assert [one.topic for one in waiting(late) if one.kind == mqtt.PUBLISH] == ["kept/t"]
 
 
-def test_a_grant_says_how_its_client_is_kept(life: Life) -> None:
+def test_a_grant_says_how_its_client_is_kept(server: ServerProcess) -> None:
     for wish in ("memory", "os", "fsync"):
-        subscribe(life, BASE, wish, wish)
-    with Wire(life.ports[MEMORY]) as writer:
+        subscribe(server, BASE, wish, wish)
+    with Wire(server.ports[MEMORY]) as writer:
         writer.connect("writer", username="os", password=b"")
         writer.publish("t", b"kept", qos=1)
-    with Wire(life.ports[OS]) as writer:
+    with Wire(server.ports[OS]) as writer:
         writer.connect("writer", username="memory", password=b"")
         writer.publish("t", b"lost", qos=1)
 
-    life.crash()
+    server.crash()
 
     for wish in ("os", "fsync"):
-        wire, is_resumed = arrive(life, BASE, wish, wish)
+        wire, is_resumed = arrive(server, BASE, wish, wish)
         assert is_resumed
         assert [one.payload for one in waiting(wire) if one.kind == mqtt.PUBLISH] == [b"kept"]
         wire.close()
-    wire, is_resumed = arrive(life, BASE, "memory", "memory")
+    wire, is_resumed = arrive(server, BASE, "memory", "memory")
     assert not is_resumed
     wire.close()
 
 
-def test_the_banner_and_sys_say_what_is_promised(life: Life) -> None:
-    assert life.durability == (
+def test_the_banner_and_sys_say_what_is_promised(server: ServerProcess) -> None:
+    assert server.durability == (
         "fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#"
     )
-    with Wire(life.port) as wire:
+    with Wire(server.port) as wire:
         wire.connect("restricted", username="memory", password=b"")
         assert wire.subscribe(("$SYS/broker/durability", 0)).reasons == (0x87,)
-    with Wire(life.port) as wire:
+    with Wire(server.port) as wire:
         wire.connect("reader")
         wire.subscribe(("$SYS/broker/durability", 0))
-        assert wire.receive_publish().payload.decode() == life.durability
+        assert wire.receive_publish().payload.decode() == server.durability
         wire.subscribe(("$SYS/broker/store/segments", 0))
         assert wire.receive_publish().payload.isdigit()
 
@@ -186,18 +188,18 @@ def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None
         filter = "kept/#"
         durability = "os"
     """
-    with living(tmp_path, text) as life:
-        subscribe(life, BASE, "careless")
-        subscribe(life, OS, "reader")
-        with Wire(life.ports[BASE]) as writer:
+    with living(tmp_path, text) as server:
+        subscribe(server, BASE, "careless")
+        subscribe(server, OS, "reader")
+        with Wire(server.ports[BASE]) as writer:
             writer.connect("writer")
             writer.publish("kept/t", b"kept", qos=1)
             writer.publish("t", b"lost", qos=1)
 
-        life.crash()
+        server.crash()
 
-        assert life.durability == "memory; os at os; os on kept/#"
-        assert waiting_for(life, OS, "reader") == [b"kept"]
-        wire, is_resumed = arrive(life, BASE, "careless")
+        assert server.durability == "memory; os at os; os on kept/#"
+        assert waiting_for(server, OS, "reader") == [b"kept"]
+        wire, is_resumed = arrive(server, BASE, "careless")
         wire.close()
         assert not is_resumed

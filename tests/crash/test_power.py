@@ -24,49 +24,49 @@ STORE_FAILED = 74
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[PoweredLife]:
+def server(tmp_path: Path) -> Iterator[PoweredLife]:
     """A broker that runs, on a disk of its own."""
-    life = PoweredLife(tmp_path / "disk")
-    life.start()
-    yield life
-    life.is_cut = False
-    life.kill()
+    server = PoweredLife(tmp_path / "disk")
+    server.start()
+    yield server
+    server.is_cut = False
+    server.kill()
 
 
-def run(plan: Plan, life: PoweredLife) -> Outcome:
-    """Lives of a broker, each cut short."""
+def run(plan: Plan, server: PoweredLife) -> Outcome:
+    """Runs of a broker, each cut short."""
 
     async def run() -> Outcome:
         async with asyncio.timeout(240):
-            return await Crash(plan, life).run()
+            return await Crash(plan, server).run()
 
     return asyncio.run(run())
 
 
 def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> None:
-    life = PoweredLife(tmp_path / "disk", early_share=0.3)
-    life.control["short_one_in"] = 20
-    life.control["sync_us"] = 2_000
+    server = PoweredLife(tmp_path / "disk", early_share=0.3)
+    server.control["short_one_in"] = 20
+    server.control["sync_us"] = 2_000
 
-    outcome = run(SMALL, life)
+    outcome = run(SMALL, server)
 
     assert outcome.faults == [], outcome.lines()
     assert outcome.lines()[-1] == (
         "3 cycles: 0 lost, 0 doubled, 0 reordered, 0 sessions lost, 0 unexplained"
     )
-    assert life.control["syncs"] > SMALL.cycles
+    assert server.control["syncs"] > SMALL.cycles
 
 
-def lie(life: PoweredLife) -> Outcome:
-    """A run whose first life is spent on a disk that only says that it syncs."""
-    crash = Crash(TINY, life)
+def lie(server: PoweredLife) -> Outcome:
+    """A run whose first run is spent on a disk that only says that it syncs."""
+    crash = Crash(TINY, server)
 
     async def run() -> Outcome:
         try:
             await crash.first_life()
-            life.control["lies"] = 1
+            server.control["lies"] = 1
             await crash.one_life()
-            life.control["lies"] = 0
+            server.control["lies"] = 0
             await crash.last_life()
         finally:
             await crash.end()
@@ -76,10 +76,10 @@ def lie(life: PoweredLife) -> Outcome:
 
 
 def test_a_disk_that_forgets_what_it_synced_is_found_out(tmp_path: Path) -> None:
-    life = PoweredLife(tmp_path / "disk")
-    life.forgets_all = True
+    server = PoweredLife(tmp_path / "disk")
+    server.forgets_all = True
 
-    outcome = lie(life)
+    outcome = lie(server)
 
     assert outcome.counts[0] > 0, outcome.lines()
     assert outcome.faults
@@ -100,9 +100,9 @@ def test_a_promise_of_the_system_ends_with_the_power(tmp_path: Path) -> None:
     assert lost + sessions > 0, outcome.lines()
 
 
-def publish_for_ever(life: PoweredLife, acknowledged: list[bytes]) -> None:
+def publish_for_ever(server: PoweredLife, acknowledged: list[bytes]) -> None:
     """One message after the other, until the broker ends."""
-    with Wire(life.port) as writer:
+    with Wire(server.port) as writer:
         writer.connect("writer")
         for number in itertools.count():
             writer.publish("t", b"%d" % number, qos=1)
@@ -111,68 +111,68 @@ def publish_for_ever(life: PoweredLife, acknowledged: list[bytes]) -> None:
 
 @pytest.mark.parametrize("calls", [1, 2, 5])
 def test_a_sync_that_fails_ends_the_broker_and_nothing_false_was_said(
-    life: PoweredLife, calls: int
+    server: PoweredLife, calls: int
 ) -> None:
-    leave_subscribed(life, ("t", 1))
+    leave_subscribed(server, ("t", 1))
     acknowledged: list[bytes] = []
-    life.control["fail_sync"] = calls
+    server.control["fail_sync"] = calls
 
     with pytest.raises(WireError):
-        publish_for_ever(life, acknowledged)
-    status = life.wait()
+        publish_for_ever(server, acknowledged)
+    status = server.wait()
 
     assert status == STORE_FAILED
-    assert life.control["fail_sync"] == 0
-    life.start()
-    with arrive(life, "reader", present=True) as reader:
+    assert server.control["fail_sync"] == 0
+    server.start()
+    with arrive(server, "reader", present=True) as reader:
         found = [payload for _, payload, _ in messages(reader)]
     assert found[: len(acknowledged)] == acknowledged
     # What was not acknowledged may be there: the next of its writer, and no other.
     assert found[len(acknowledged) :] in ([], [b"%d" % len(acknowledged)])
 
 
-def test_what_a_failed_sync_left_in_the_cache_is_written_anew(life: PoweredLife) -> None:
-    life.is_cut = False
-    leave_subscribed(life, ("t", 1))
-    life.crash()
-    with Wire(life.port) as writer:
+def test_what_a_failed_sync_left_in_the_cache_is_written_anew(server: PoweredLife) -> None:
+    server.is_cut = False
+    leave_subscribed(server, ("t", 1))
+    server.crash()
+    with Wire(server.port) as writer:
         writer.connect("writer")
         # With this everything from before is synced, too.
         writer.publish("t", b"sure", qos=1)
-        life.control["fail_sync"] = 1
+        server.control["fail_sync"] = 1
         writer.send(mqtt.publish("t", b"unsure", qos=1, packet_id=1))
-        assert life.wait() == STORE_FAILED
+        assert server.wait() == STORE_FAILED
 
     # The next broker reads it back out of the cache, and promises it anew.
-    life.start()
-    life.is_cut = life.forgets_all = True
-    life.crash()
+    server.start()
+    server.is_cut = server.forgets_all = True
+    server.crash()
 
-    with arrive(life, "reader", present=True) as reader:
+    with arrive(server, "reader", present=True) as reader:
         assert messages(reader) == [("t", b"sure", 1), ("t", b"unsure", 1)]
 
 
 def test_a_broker_that_cannot_sync_does_not_start(tmp_path: Path) -> None:
-    life = PoweredLife(tmp_path / "disk")
-    life.control["fail_sync"] = 1
+    server = PoweredLife(tmp_path / "disk")
+    server.control["fail_sync"] = 1
 
     with pytest.raises(NotUpError, match="exit status 1"):
-        life.start()
+        server.start()
 
-    life.start()
-    life.kill()
+    server.start()
+    server.kill()
 
 
 def test_the_journal_of_the_shim_knows_every_change(tmp_path: Path) -> None:
-    life = PoweredLife(tmp_path / "disk")
-    life.control["short_one_in"] = 7
-    life.is_cut = False
+    server = PoweredLife(tmp_path / "disk")
+    server.control["short_one_in"] = 7
+    server.is_cut = False
 
-    outcome = run(SMALL, life)
+    outcome = run(SMALL, server)
 
     assert outcome.faults == [], outcome.lines()
-    assert life.control["writes"] > 0
-    assert life.platter.differences() == []
+    assert server.control["writes"] > 0
+    assert server.platter.differences() == []
 
 
 def body(path: Path, *changes: Entry) -> Body:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.crash.test_levels import arrive, living, subscribe, waiting_for
 from tests.wire import Wire
 
@@ -45,15 +45,15 @@ CONFIG = """
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Iterator[Life]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker whose sessions hold a handful of messages."""
-    with living(tmp_path, CONFIG) as life:
-        yield life
+    with living(tmp_path, CONFIG) as server:
+        yield server
 
 
-def fill(life: Life) -> list[bytes]:
+def fill(server: ServerProcess) -> list[bytes]:
     """Publishes until that is refused; answers with what was acknowledged."""
-    with Wire(life.ports[STRICT]) as writer:
+    with Wire(server.ports[STRICT]) as writer:
         writer.connect("filler")
         for number in range(100):
             payload = b"%d" % number + bytes(1_000)
@@ -64,13 +64,13 @@ def fill(life: Life) -> list[bytes]:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_is_acknowledged_under_refuse_is_kept_and_the_rest_is_refused(
-    life: Life, qos: int
+    server: ServerProcess, qos: int
 ) -> None:
-    subscribe(life, LAX, "reader")
-    taken = fill(life)
+    subscribe(server, LAX, "reader")
+    taken = fill(server)
     assert len(taken) >= 4
 
-    life.crash()
+    server.crash()
 
     refused = {}
     for name, listener, topic, wish in (
@@ -80,7 +80,7 @@ def test_what_is_acknowledged_under_refuse_is_kept_and_the_rest_is_refused(
         ("topic first", STRICT, "noise/1", "refuse"),
         ("grant first", STRICT, "t", "drop"),
     ):
-        wire, _ = arrive(life, listener, f"writer by {name}", wish)
+        wire, _ = arrive(server, listener, f"writer by {name}", wish)
         refused[name] = wire.publish(topic, b"!", qos=qos).reason == FULL
         wire.close()
     assert refused == {
@@ -90,21 +90,21 @@ def test_what_is_acknowledged_under_refuse_is_kept_and_the_rest_is_refused(
         "topic first": False,
         "grant first": False,
     }
-    assert waiting_for(life, LAX, "reader") == taken
+    assert waiting_for(server, LAX, "reader") == taken
 
 
 def test_a_publisher_of_3_1_1_waits_and_is_disconnected_without_an_acknowledgement(
-    life: Life,
+    server: ServerProcess,
 ) -> None:
-    subscribe(life, LAX, "reader")
-    taken = fill(life)
-    with Wire(life.ports[STRICT], version=4) as writer:
+    subscribe(server, LAX, "reader")
+    taken = fill(server)
+    with Wire(server.ports[STRICT], version=4) as writer:
         writer.connect("writer")
 
         writer.send(mqtt.publish("t", b"!", qos=1, packet_id=1, version=4))
 
         assert writer.receive_until_close() == []
-    assert waiting_for(life, LAX, "reader") == taken
-    with Wire(life.ports[STRICT], version=4) as writer:
+    assert waiting_for(server, LAX, "reader") == taken
+    with Wire(server.ports[STRICT], version=4) as writer:
         writer.connect("writer")
         assert writer.publish("t", b"!", qos=1).kind == mqtt.PUBACK

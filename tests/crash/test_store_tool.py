@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.process import Life, NotUpError
+from tests.crash.process import NotUpError, ServerProcess
 from tests.crash.test_promise import arrive, leave_subscribed
 from tests.unit.test_store import crc32c
 from tests.wire import Wire
@@ -33,7 +33,7 @@ def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
 class Writer:
     """Publishes one message after the other, and knows which were acknowledged."""
 
-    life: Life
+    server: ServerProcess
     acknowledged: list[bytes] = field(default_factory=list)
     thread: threading.Thread = field(init=False)
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -50,7 +50,7 @@ class Writer:
 
     def run(self) -> None:
         """Until it is told to end."""
-        with Wire(self.life.port) as wire:
+        with Wire(self.server.port) as wire:
             wire.connect("writer")
             while not self.is_over.is_set():
                 payload = b"%d" % len(self.acknowledged)
@@ -68,51 +68,51 @@ anonymous = true
 """
 
 
-def broker(folder: Path) -> Life:
+def broker(folder: Path) -> ServerProcess:
     """A broker on a folder, whose queues take whatever comes."""
     config = folder.with_name("queues.toml")
     config.write_text(LONG_QUEUES)
-    life = Life(data=folder, options=("--config", str(config)))
-    life.start()
-    return life
+    server = ServerProcess(data=folder, options=("--config", str(config)))
+    server.start()
+    return server
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[Writer]:
     """A writer at work on a broker whose one subscriber is away."""
-    life = broker(tmp_path / "data")
-    leave_subscribed(life, ("t", 1))
-    writer = Writer(life)
+    server = broker(tmp_path / "data")
+    leave_subscribed(server, ("t", 1))
+    writer = Writer(server)
     assert writer.has_begun.wait(60)
     yield writer
     writer.end()
-    life.kill()
+    server.kill()
 
 
 def received(folder: Path) -> list[bytes]:
     """What the subscriber of a store gets from a broker that is started on it."""
-    life = broker(folder)
+    server = broker(folder)
     try:
-        with arrive(life, "last") as last:
+        with arrive(server, "last") as last:
             last.publish("t", b"end", qos=1)
-        with arrive(life, "reader", present=True) as reader:
+        with arrive(server, "reader", present=True) as reader:
             found = iter(lambda: reader.receive_publish().payload, b"end")
             return list(found)
     finally:
-        life.kill()
+        server.kill()
 
 
 def test_a_running_broker_is_copied_and_goes_on(writer: Writer, tmp_path: Path) -> None:
-    life = writer.life
+    server = writer.server
     copies = []
     for number in range(3):
         before = list(writer.acknowledged)
-        made = tool("backup", life.data, tmp_path / f"copy{number}")
+        made = tool("backup", server.data, tmp_path / f"copy{number}")
         assert made.returncode == 0, made.stderr
         assert json.loads(made.stdout)["copied_bytes"] > 0
         copies.append(before)
     writer.end()
-    life.kill()
+    server.kill()
 
     for number, before in enumerate(copies):
         folder = tmp_path / f"copy{number}"
@@ -120,30 +120,30 @@ def test_a_running_broker_is_copied_and_goes_on(writer: Writer, tmp_path: Path) 
         found = received(folder)
         assert found[: len(before)] == before
         assert found == writer.acknowledged[: len(found)]
-    found = received(life.data)
+    found = received(server.data)
     assert found[: len(writer.acknowledged)] == writer.acknowledged
 
 
-def test_a_copy_is_made_where_nothing_is_in_the_way(life: Life, tmp_path: Path) -> None:
+def test_a_copy_is_made_where_nothing_is_in_the_way(server: ServerProcess, tmp_path: Path) -> None:
     target = tmp_path / "full"
     target.mkdir()
     (target / "mine").touch()
 
-    refused = tool("backup", life.data, target)
+    refused = tool("backup", server.data, target)
 
     assert refused.returncode == 1
     assert "full" in refused.stderr
     assert [each.name for each in target.iterdir()] == ["mine"]
-    arrive(life, "still").disconnect()
+    arrive(server, "still").disconnect()
 
 
-def test_the_folder_of_a_killed_broker_is_copied(life: Life, tmp_path: Path) -> None:
-    leave_subscribed(life, ("t", 1))
-    with arrive(life, "writer") as wire:
+def test_the_folder_of_a_killed_broker_is_copied(server: ServerProcess, tmp_path: Path) -> None:
+    leave_subscribed(server, ("t", 1))
+    with arrive(server, "writer") as wire:
         wire.publish("t", b"kept", qos=1)
-    life.kill()
+    server.kill()
 
-    made = tool("backup", life.data, tmp_path / "copy")
+    made = tool("backup", server.data, tmp_path / "copy")
 
     assert made.returncode == 0, made.stderr
     assert received(tmp_path / "copy") == [b"kept"]
@@ -152,50 +152,52 @@ def test_the_folder_of_a_killed_broker_is_copied(life: Life, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "command", [("verify",), ("info",), ("dump",), ("repair", "--accept-loss")]
 )
-def test_the_folder_of_a_running_broker_is_left_alone(life: Life, command: tuple[str, ...]) -> None:
+def test_the_folder_of_a_running_broker_is_left_alone(
+    server: ServerProcess, command: tuple[str, ...]
+) -> None:
     name, *options = command
 
-    refused = tool(name, life.data, *options)
+    refused = tool(name, server.data, *options)
 
     assert refused.returncode == 1
     assert "belongs to another running broker" in refused.stderr
-    arrive(life, "still").disconnect()
+    arrive(server, "still").disconnect()
 
 
-def test_a_newer_format_is_named(life: Life) -> None:
-    arrive(life, "somebody").disconnect()
-    life.kill()
-    log = life.data / SEGMENT
+def test_a_newer_format_is_named(server: ServerProcess) -> None:
+    arrive(server, "somebody").disconnect()
+    server.kill()
+    log = server.data / SEGMENT
     content = log.read_bytes()
     bare = content[:8] + struct.pack("<I", 2) + content[12:60]
     log.write_bytes(bare + struct.pack("<I", crc32c(bare)) + content[64:])
 
     with pytest.raises(NotUpError, match="has format 2; this version reads formats up to 1"):
-        life.start()
+        server.start()
 
-    assert "has format 2" in tool("verify", life.data).stderr
-    assert "has format 2" in tool("repair", life.data, "--accept-loss").stderr
+    assert "has format 2" in tool("verify", server.data).stderr
+    assert "has format 2" in tool("repair", server.data, "--accept-loss").stderr
     assert log.read_bytes()[64:] == content[64:]
 
 
 @pytest.fixture
-def damaged(life: Life) -> Path:
+def damaged(server: ServerProcess) -> Path:
     """A killed broker's folder with one bit changed in a message that was safe."""
-    leave_subscribed(life, ("t", 1))
-    with arrive(life, "writer") as wire:
+    leave_subscribed(server, ("t", 1))
+    with arrive(server, "writer") as wire:
         for number in range(10):
             wire.publish("t", b"payload %d" % number, qos=1)
-    life.kill()
-    log = life.data / SEGMENT
+    server.kill()
+    log = server.data / SEGMENT
     content = bytearray(log.read_bytes())
     content[content.index(b"payload 4")] ^= 1
     log.write_bytes(content)
-    return life.data
+    return server.data
 
 
-def test_a_damaged_folder_is_refused_with_a_report(life: Life, damaged: Path) -> None:
+def test_a_damaged_folder_is_refused_with_a_report(server: ServerProcess, damaged: Path) -> None:
     with pytest.raises(NotUpError, match=rf"{SEGMENT} is damaged at \d+ .* LSN \d+ to \d+"):
-        life.start()
+        server.start()
 
     found = tool("verify", damaged)
     assert found.returncode == DAMAGED
@@ -203,10 +205,12 @@ def test_a_damaged_folder_is_refused_with_a_report(life: Life, damaged: Path) ->
     # Without leave nothing is given up.
     assert tool("repair", damaged).returncode == DAMAGED
     with pytest.raises(NotUpError):
-        life.start()
+        server.start()
 
 
-def test_a_damaged_folder_is_mended_and_the_rest_is_there(life: Life, damaged: Path) -> None:
+def test_a_damaged_folder_is_mended_and_the_rest_is_there(
+    server: ServerProcess, damaged: Path
+) -> None:
     done = tool("repair", damaged, "--accept-loss")
 
     assert done.returncode == DAMAGED
@@ -219,29 +223,31 @@ def test_a_damaged_folder_is_mended_and_the_rest_is_there(life: Life, damaged: P
     assert found == [b"payload %d" % number for number in range(10) if number != 4]
 
 
-def test_a_store_is_told_and_dumped(life: Life) -> None:
-    leave_subscribed(life, ("t", 1))
-    with arrive(life, "writer") as wire:
+def test_a_store_is_told_and_dumped(server: ServerProcess) -> None:
+    leave_subscribed(server, ("t", 1))
+    with arrive(server, "writer") as wire:
         wire.publish("t", b"secret", qos=1)
         wire.publish("kept", b"x", qos=1, retain=True)
-    life.kill()
+    server.kill()
 
-    facts = json.loads(tool("info", life.data).stdout)
-    dump = tool("dump", life.data).stdout
+    facts = json.loads(tool("info", server.data).stdout)
+    dump = tool("dump", server.data).stdout
 
     assert (facts["sessions"], facts["queued"], facts["retained"]) == (2, 1, 1)
     assert "payload of 6 bytes" in dump
     assert "secret" not in dump
 
 
-def test_a_broker_that_cannot_be_reached_any_more_is_no_broker(life: Life, tmp_path: Path) -> None:
-    life.kill()
-    assert (life.data / "control").exists()
+def test_a_broker_that_cannot_be_reached_any_more_is_no_broker(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    server.kill()
+    assert (server.data / "control").exists()
 
-    assert tool("backup", life.data, tmp_path / "copy").returncode == 0
-    life.start()
-    life.stop()
-    assert not (life.data / "control").exists()
+    assert tool("backup", server.data, tmp_path / "copy").returncode == 0
+    server.start()
+    server.stop()
+    assert not (server.data / "control").exists()
 
 
 SCRUBBING = """
@@ -257,24 +263,24 @@ anonymous = true
 def test_rot_in_old_messages_is_found_while_nobody_reads_them(tmp_path: Path) -> None:
     config = tmp_path / "scrub.toml"
     config.write_text(SCRUBBING)
-    life = Life(data=tmp_path / "data", options=("--config", str(config)))
-    life.start()
-    leave_subscribed(life, ("t", 1))
-    with arrive(life, "writer") as wire:
-        while len(list(life.data.glob("*.log"))) < 2:
+    server = ServerProcess(data=tmp_path / "data", options=("--config", str(config)))
+    server.start()
+    leave_subscribed(server, ("t", 1))
+    with arrive(server, "writer") as wire:
+        while len(list(server.data.glob("*.log"))) < 2:
             wire.publish("t", bytes(200_000), qos=1)
-    segment = life.data / SEGMENT
+    segment = server.data / SEGMENT
     with segment.open("r+b") as file:
         file.seek(1_000_000)
         file.write(b"x")
 
-    with Wire(life.port) as watcher:
+    with Wire(server.port) as watcher:
         watcher.connect("watcher")
         watcher.subscribe(("$SYS/broker/store/segments/damaged", 0))
         while watcher.receive(within_s=60).payload in (None, b"0"):
             pass
 
-    assert f"the store is damaged: {SEGMENT} is damaged at" in life.log.read_text()
+    assert f"the store is damaged: {SEGMENT} is damaged at" in server.log.read_text()
     # It goes on, for as long as nobody wants that message.
-    arrive(life, "still").disconnect()
-    life.kill()
+    arrive(server, "still").disconnect()
+    server.kill()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import pyarrow.dataset as dataset
 
 from tests.crash.peers import MortalPublisher
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.kafka.jars import MissingToolError
 from tests.kafka.node import Node
 from tests.kafka.read_back import copied
@@ -91,7 +91,7 @@ class Loss:
         self.dice = random.Random(plan.seed)  # noqa: S311 -- a seed that can be repeated
         self.ledger = Ledger()
         self.node = Node(folder / "node")
-        self.life = Life(data=folder / "data", config=folder / "mqttcore.toml")
+        self.server = ServerProcess(data=folder / "data", config=folder / "mqttcore.toml")
         self.peers = [
             MortalPublisher(
                 name=f"publisher-{number}",
@@ -114,18 +114,18 @@ class Loss:
         """
         self.node.start()
         try:
-            asyncio.run(self.lives())
+            asyncio.run(self.runs())
             copied(self.node.servers, TOPIC, self.folder / "copy")
         finally:
-            self.life.kill()
+            self.server.kill()
             self.node.remove()
         return self.judge()
 
-    async def lives(self) -> None:
+    async def runs(self) -> None:
         """Kills and begins again, as often as planned; then everything is acknowledged."""
-        assert self.life.config is not None
+        assert self.server.config is not None
         text = CONFIG.format(topic=TOPIC, servers=self.node.servers)
-        self.life.config.write_text(text, encoding="utf-8")
+        self.server.config.write_text(text, encoding="utf-8")
         await self.begin()
         publishing = asyncio.create_task(self.publish())
         for _ in range(self.plan.kills):
@@ -141,7 +141,7 @@ class Loss:
     async def kill_one(self, victim: str) -> None:
         """Ends the victim without a word, and starts it again."""
         if victim != "kafka":
-            self.life.kill()
+            self.server.kill()
         if victim != "broker":
             self.node.kill()
             # the publishers go on against a broker without Kafka meanwhile
@@ -153,9 +153,9 @@ class Loss:
         """Starts the broker and connects everybody."""
         for peer in self.peers:
             peer.leave("abort")
-        await asyncio.to_thread(self.life.start)
+        await asyncio.to_thread(self.server.start)
         for peer in self.peers:
-            peer.port = self.life.port
+            peer.port = self.server.port
             await peer.connect()
 
     async def publish(self) -> None:

@@ -97,7 +97,7 @@ class Node:
 
     @property
     def log(self) -> pathlib.Path:
-        """What all its lives said."""
+        """What all its processes wrote."""
         return self.folder / "node.log"
 
     def start(self) -> Node:

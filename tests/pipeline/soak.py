@@ -22,7 +22,7 @@ from typing import Any, Final
 import deltalake
 from mqttcore.streams.client import StreamClient
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.pipeline.driver import Driver
 from tests.pipeline.machines import SILVER, Machines
 from tests.soak.run import resident_bytes
@@ -97,7 +97,7 @@ class Soak:
     """One run."""
 
     folder: pathlib.Path
-    life: Life
+    server: ServerProcess
     driver: Driver
     sample_s: float
     seal_s: float
@@ -112,7 +112,7 @@ class Soak:
         machines.start()
         self.driver.wait_for_batch(FIRST_S)
         began = time.monotonic()
-        with StreamClient(str(self.life.data)) as client:
+        with StreamClient(str(self.server.data)) as client:
             self.watch(client, began, seconds)
             machines.end()
             self.drain(client)
@@ -149,8 +149,8 @@ class Soak:
         """What there is now."""
         told, messages = self.driver.rows, messages_of(client)
         lag_s = float(self.driver.last.get("lag_s", 0.0))
-        assert self.life.process is not None
-        stream = sizes((self.life.data / "streams" / "plant" / "data").glob("*.parquet"))
+        assert self.server.process is not None
+        stream = sizes((self.server.data / "streams" / "plant" / "data").glob("*.parquet"))
         tables = self.folder / "tables"
         live = [size for name in TABLES for size in sizes_of_version(tables / name)]
         disk = sizes(path for name in TABLES for path in (tables / name).rglob("*.parquet"))
@@ -165,7 +165,7 @@ class Soak:
             disk_bytes=sum(disk),
             lag_messages=max(0, messages - told),
             lag_s=round(lag_s, 1),
-            broker_bytes=resident_bytes(self.life.process.pid),
+            broker_bytes=resident_bytes(self.server.process.pid),
         )
 
 
@@ -237,11 +237,13 @@ def soak(folder: pathlib.Path, options: argparse.Namespace) -> list[Sample]:
     """One run in a folder of its own; its samples."""
     (folder / "mqttcore.toml").write_text(BROKER)
     (folder / "pipeline.toml").write_text(PIPELINE)
-    life = Life(data=folder / "data", config=folder / "mqttcore.toml")
-    life.start()
-    machines = Machines(life, pause_s=WINDOW / options.rate)
+    server = ServerProcess(data=folder / "data", config=folder / "mqttcore.toml")
+    server.start()
+    machines = Machines(server, pause_s=WINDOW / options.rate)
     driver = Driver.spawn(folder / "pipeline.toml")
-    run = Soak(folder=folder, life=life, driver=driver, sample_s=options.every, seal_s=options.seal)
+    run = Soak(
+        folder=folder, server=server, driver=driver, sample_s=options.every, seal_s=options.seal
+    )
     try:
         run.run(machines, options.seconds)
         driver.process.terminate()
@@ -249,7 +251,7 @@ def soak(folder: pathlib.Path, options: argparse.Namespace) -> list[Sample]:
     finally:
         machines.stopping.set()
         driver.kill()
-        life.stop()
+        server.stop()
     return run.samples
 
 

@@ -67,15 +67,15 @@ def test_a_broker_does_not_mind_the_table_in_its_folder(tmp_path: pathlib.Path) 
         data=str(tmp_path),
         streams=(Stream(name="plant", filter=("plant/#",)),),
     )
-    for life in (1, 2):
+    for run in (1, 2):
         with Broker(settings) as broker, StreamClient(broker.settings.data) as endpoint:
             for number in range(10):
                 broker.publish("plant/m1", str(number), qos=1)
-            while endpoint.stream("plant").partitions[0].end < 10 * life:
+            while endpoint.stream("plant").partitions[0].end < 10 * run:
                 """Rows are seen a little after they are safe."""
             endpoint.seal("plant")
             change = refresh(Folder(tmp_path / "streams" / "plant"))
-        assert change == Change(added=1, removed=0, rows=10 * life)
+        assert change == Change(added=1, removed=0, rows=10 * run)
 
 
 def test_merged_and_retired_files_leave_in_the_commit_that_replaces_them(

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.pipeline import store_server
 from tests.pipeline.driver import Driver
 from tests.pipeline.gate import Gate, Outage
@@ -116,7 +116,7 @@ class Run:
             self.outage.join()
 
     def kill(self) -> str:
-        """One kill, and a new life for who died."""
+        """One kill, and a restart of what was killed."""
         victim, java = self.random.choice(VICTIMS), self.driver.java
         workers = workers_of(java) if java else []
         if java is None or victim == "driver" or (victim == "worker" and not workers):
@@ -177,9 +177,9 @@ class Outcome:
 def torment(folder: pathlib.Path, kills: int, outages: int, seed: int) -> Outcome:
     """One run in a folder of its own."""
     (folder / "mqttcore.toml").write_text(CONFIG)
-    life = Life(data=folder / "data", config=folder / "mqttcore.toml")
-    life.start()
-    machines = Machines(life)
+    server = ServerProcess(data=folder / "data", config=folder / "mqttcore.toml")
+    server.start()
+    machines = Machines(server)
     try:
         with store_server.store("lake", folder / "store.log") as options:
             port = urlsplit(options["AWS_ENDPOINT_URL"]).port
@@ -188,10 +188,10 @@ def torment(folder: pathlib.Path, kills: int, outages: int, seed: int) -> Outcom
                 began = time.monotonic()
                 told = live_on(folder, options, gate, machines, (kills, outages, seed))
                 seconds = time.monotonic() - began
-            found = read_verdict(life.data, options, machines.acknowledged)
+            found = read_verdict(server.data, options, machines.acknowledged)
     finally:
         machines.stopping.set()
-        life.kill()
+        server.kill()
     return Outcome(kills=kills, outages=outages, seconds=seconds, told=told, verdict=found)
 
 

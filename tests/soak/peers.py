@@ -214,7 +214,7 @@ class Subscriber(Peer):
     unreleased: set[int] = field(default_factory=set)
 
     def resume(self) -> None:
-        """Subscribes, once in the life of the session."""
+        """Subscribes, once for each session."""
         if not self.is_subscribed:
             assert self.line is not None
             self.line.write(mqtt.subscribe((self.filter, 2), version=self.version))

@@ -192,7 +192,7 @@ class Soak:
         task.add_done_callback(self.tasks.discard)
 
     async def stranger(self) -> None:
-        """One short life, in any version, with any end."""
+        """One short session, in any version, with any end."""
         version = self.dice.choice(mqtt.VERSIONS)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         topic = f"stranger/{self.dice.randrange(100)}"

@@ -31,7 +31,7 @@ import pyarrow as pa
 from mqttcore.errors import EndpointError
 from mqttcore.streams.client import StreamClient
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.spark.copies import TOPIC, Places
 from tests.spark.peers import Publisher, Subscriber
 
@@ -156,7 +156,7 @@ def children(parent: int) -> list[int]:
 class Run:
     """One run: who is killed, and what became of the rows."""
 
-    life: Life
+    server: ServerProcess
     copies: Copies
     subscriber: Subscriber
     random: random.Random
@@ -172,11 +172,11 @@ class Run:
             yield victim
 
     def kill(self, victim: str) -> None:
-        """One kill, and a new life."""
+        """One kill, and a restart."""
         if victim == "broker":
-            self.life.crash()
+            self.server.crash()
         elif victim == "sealer":
-            kill_broker(self.life, sealing_for_s=self.random.uniform(0.0, 0.05))
+            kill_broker(self.server, sealing_for_s=self.random.uniform(0.0, 0.05))
         elif victim == "worker":
             workers = workers_of(self.copies.active.java)
             with contextlib.suppress(ProcessLookupError):
@@ -187,7 +187,7 @@ class Run:
             self.copies.replace()
 
     def kill_spark(self, *, java: bool) -> None:
-        """After its first batch of one query or of the other: a life has to bring something."""
+        """After its first batch of one query or of the other: a run has to bring something."""
         active, heard = self.copies.active, len(self.subscriber.heard)
         try:
             active.line("batch")
@@ -207,18 +207,18 @@ class Run:
             self.killed["commit marker"] += self.copies.places.forget_commits()
 
 
-def kill_broker(life: Life, *, sealing_for_s: float) -> None:
+def kill_broker(server: ServerProcess, *, sealing_for_s: float) -> None:
     """A moment after it began to seal."""
-    thread = threading.Thread(target=seal, args=(life,))
+    thread = threading.Thread(target=seal, args=(server,))
     thread.start()
     threading.Event().wait(sealing_for_s)
-    life.crash()
+    server.crash()
     thread.join()
 
 
-def seal(life: Life) -> None:
+def seal(server: ServerProcess) -> None:
     """Has the tail sealed, if the broker lives long enough."""
-    with contextlib.suppress(EndpointError), StreamClient(str(life.data)) as client:
+    with contextlib.suppress(EndpointError), StreamClient(str(server.data)) as client:
         client.seal("plant")
 
 
@@ -278,11 +278,11 @@ def main() -> int:
 def crash(folder: pathlib.Path, kills: int, seed: int) -> int:
     """One run in a folder of its own."""
     (folder / "mqttcore.toml").write_text(CONFIG)
-    life = Life(data=folder / "data", config=folder / "mqttcore.toml")
-    life.start()
-    publisher, subscriber = Publisher(life), Subscriber(life, TOPIC)
-    copies = Copies(places=Places(life.data, folder / "copies"), log=folder / "spark.log")
-    run = Run(life=life, copies=copies, subscriber=subscriber, random=random.Random(seed))  # noqa: S311 -- no secret
+    server = ServerProcess(data=folder / "data", config=folder / "mqttcore.toml")
+    server.start()
+    publisher, subscriber = Publisher(server), Subscriber(server, TOPIC)
+    copies = Copies(places=Places(server.data, folder / "copies"), log=folder / "spark.log")
+    run = Run(server=server, copies=copies, subscriber=subscriber, random=random.Random(seed))  # noqa: S311 -- no secret
     try:
         subscriber.start()
         subscriber.is_there.wait(60)
@@ -300,7 +300,7 @@ def crash(folder: pathlib.Path, kills: int, seed: int) -> int:
         publisher.stopping.set()
         subscriber.stopping.set()
         copies.end()
-        life.kill()
+        server.kill()
     print(f"{len(publisher.acknowledged)} messages acknowledged; killed: {dict(run.killed)}")
     print(f"{found.said}; {seconds / kills:.1f} s a kill")
     keep(found, kills, seconds)

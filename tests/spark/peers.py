@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.wire import Packet, Wire, WireError
 
 WINDOW = 50
@@ -18,9 +18,9 @@ LOOK_S = 0.5
 class Peer(threading.Thread):
     """Connects again and again until it is told to stop."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         super().__init__(daemon=True)
-        self.life = life
+        self.server = server
         self.stopping = threading.Event()
 
     def run(self) -> None:
@@ -31,7 +31,7 @@ class Peer(threading.Thread):
             self.stopping.wait(0.05)
 
     def talk(self) -> None:
-        """One connection's life."""
+        """One connection, from CONNECT to its end."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -43,8 +43,8 @@ class Peer(threading.Thread):
 class Publisher(Peer):
     """Publishes numbers, and says which were acknowledged."""
 
-    def __init__(self, life: Life, pause_s: float = PAUSE_S) -> None:
-        super().__init__(life)
+    def __init__(self, server: ServerProcess, pause_s: float = PAUSE_S) -> None:
+        super().__init__(server)
         self.pause_s = pause_s
         """Between two windows."""
         self.acknowledged: set[int] = set()
@@ -56,7 +56,7 @@ class Publisher(Peer):
 
     def talk(self) -> None:
         """A window after the other."""
-        with Wire(self.life.port) as wire:
+        with Wire(self.server.port) as wire:
             wire.connect(f"publisher-{self.next}")
             while not self.stopping.is_set():
                 first = self.next
@@ -73,8 +73,8 @@ class Publisher(Peer):
 class Subscriber(Peer):
     """Has one session for all of its connections, and counts what comes."""
 
-    def __init__(self, life: Life, topic: str) -> None:
-        super().__init__(life)
+    def __init__(self, server: ServerProcess, topic: str) -> None:
+        super().__init__(server)
         self.topic = topic
         self.heard: collections.Counter[str] = collections.Counter()
         self.sessions_lost = 0
@@ -85,7 +85,7 @@ class Subscriber(Peer):
 
     def talk(self) -> None:
         """Takes messages."""
-        with Wire(self.life.port) as wire:
+        with Wire(self.server.port) as wire:
             expiry = {"session_expiry_interval": 3_600}
             found = wire.connect("subscriber", clean=False, props=expiry)
             if not found.session_present:

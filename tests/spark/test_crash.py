@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.spark.conftest import SPARK
 from tests.spark.copies import TOPIC, Places, run, start
 from tests.spark.crash import CONFIG, kill_broker, verdict, workers_of
@@ -27,29 +27,29 @@ pytestmark = pytest.mark.timeout(300)  # Spark itself may need a minute to begin
 
 
 @pytest.fixture
-def life(tmp_path: pathlib.Path) -> Iterator[Life]:
+def server(tmp_path: pathlib.Path) -> Iterator[ServerProcess]:
     (tmp_path / "mqttcore.toml").write_text(CONFIG)
-    running = Life(data=tmp_path / "data", config=tmp_path / "mqttcore.toml")
+    running = ServerProcess(data=tmp_path / "data", config=tmp_path / "mqttcore.toml")
     running.start()
     yield running
     running.kill()
 
 
 def test_every_row_is_copied_and_heard_once_through_deaths(
-    life: Life, spark: SparkSession, tmp_path: pathlib.Path
+    server: ServerProcess, spark: SparkSession, tmp_path: pathlib.Path
 ) -> None:
-    places = Places(life.data, tmp_path / "copies")
-    publisher, subscriber = Publisher(life), Subscriber(life, TOPIC)
+    places = Places(server.data, tmp_path / "copies")
+    publisher, subscriber = Publisher(server), Subscriber(server, TOPIC)
     subscriber.start()
     assert subscriber.is_there.wait(60)
     publisher.start()
     queries = start(spark, places, once=False)
     try:
         wait_for_batches(queries, 2)
-        kill_broker(life, sealing_for_s=0.01)
+        kill_broker(server, sealing_for_s=0.01)
         wait_for_batches(queries, 4)
         os.kill(workers_of(spark._jvm.java.lang.ProcessHandle.current().pid())[0], signal.SIGKILL)  # type: ignore[union-attr]
-        life.crash()
+        server.crash()
     finally:
         for query in queries:
             with contextlib.suppress(StreamingQueryException):

@@ -197,15 +197,15 @@ def test_a_task_that_comes_again_repeats_the_names(tmp_path: pathlib.Path) -> No
 
 
 def test_a_broker_that_dies_between_batches_ends_the_task(tmp_path: pathlib.Path) -> None:
-    life = contextlib.ExitStack()
-    broker = life.enter_context(open_broker(tmp_path))
+    server = contextlib.ExitStack()
+    broker = server.enter_context(open_broker(tmp_path))
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(0, 100)
-        life.close()
+        server.close()
         yield rows(100, 200)
 
-    with life, pytest.raises(UndeliveredError, match=f"127.0.0.1:{broker.port}: .*refused"):
+    with server, pytest.raises(UndeliveredError, match=f"127.0.0.1:{broker.port}: .*refused"):
         foreign(broker.port).send(batches(), place())
 
 

@@ -303,14 +303,14 @@ def test_rows_are_sent_in_parts_that_can_be_sent_again(monkeypatch: pytest.Monke
 def test_a_broker_that_was_away_while_rows_came_gets_them_all(tmp_path: pathlib.Path) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield from numbered(2)
-        lives[0].close()
-        lives[0] = stack.enter_context(contextlib.ExitStack())
-        lives[0].enter_context(open_broker(tmp_path))
+        runs[0].close()
+        runs[0] = stack.enter_context(contextlib.ExitStack())
+        runs[0].enter_context(open_broker(tmp_path))
         yield from numbered(3)
 
     with contextlib.ExitStack() as stack:
-        lives = [stack.enter_context(contextlib.ExitStack())]
-        lives[0].enter_context(open_broker(tmp_path))
+        runs = [stack.enter_context(contextlib.ExitStack())]
+        runs[0].enter_context(open_broker(tmp_path))
         schema = columns("topic STRING, payload BINARY")
         sink = target_of(parse_sink_options({"path": str(tmp_path)}), schema, overwrite=False)
 

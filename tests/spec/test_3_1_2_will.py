@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.wire import Will, Wire, unique
 
 Open = Callable[..., Wire]
@@ -47,22 +47,22 @@ def test_the_will_is_published_when_the_network_fails(
 @pytest.mark.spec("5.0", "MQTT-3.1.2-7")
 @pytest.mark.spec("5.0", "MQTT-3.1.2-8")
 def test_the_will_is_published_when_the_broker_was_killed(tmp_path: Path, version: int) -> None:
-    life = Life(data=tmp_path / "data")
-    life.start()
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
     kept: dict[str, int] = {"session_expiry_interval": 3_600}
     try:
-        with Wire(life.port) as reader:
+        with Wire(server.port) as reader:
             reader.connect("reader", clean=False, props=kept)
             reader.subscribe(("will", 1))
-        with Wire(life.port, version=version) as one:
+        with Wire(server.port, version=version) as one:
             one.connect("one", will=Will(topic="will", payload=b"gone", qos=1))
-            life.crash()
+            server.crash()
 
-        with Wire(life.port) as reader:
+        with Wire(server.port) as reader:
             assert reader.connect("reader", clean=False, props=kept).session_present
             assert reader.receive_publish().payload == b"gone"
     finally:
-        life.kill()
+        server.kill()
 
 
 @pytest.mark.spec("3.1.1", "MQTT-3.1.2-8")

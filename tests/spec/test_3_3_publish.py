@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire as mqtt
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.wire import Wire, unique
 
 Open = Callable[..., Wire]
@@ -56,25 +56,25 @@ def test_what_may_have_been_sent_has_dup_when_the_broker_was_killed(
     tmp_path: Path, version: int
 ) -> None:
     """A window of one holds the second message back, but the next broker cannot know that."""
-    life = Life(data=tmp_path / "data")
-    life.start()
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
     props = {"session_expiry_interval": 3_600, "receive_maximum": 1} if version == 5 else None
     try:
-        with Wire(life.port, version=version) as one, Wire(life.port) as publisher:
+        with Wire(server.port, version=version) as one, Wire(server.port) as publisher:
             one.connect("one", clean=False, props=props)
             one.subscribe(("t", 1))
             publisher.connect("publisher")
             for payload in (b"first", b"second"):
                 publisher.publish("t", payload, qos=1)
             first = one.expect(mqtt.PUBLISH)
-            life.kill()
-        life.start()
+            server.kill()
+        server.start()
 
-        with Wire(life.port, version=version) as one:
+        with Wire(server.port, version=version) as one:
             one.connect("one", clean=False, props=props)
             again = [one.receive_publish() for _ in range(2)]
     finally:
-        life.kill()
+        server.kill()
 
     assert (first.dup, first.payload) == (False, b"first")
     assert [(packet.dup, packet.payload) for packet in again] == [

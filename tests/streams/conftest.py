@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from mqttcore.streams.client import StreamClient
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 
 PATIENCE_S = 20.0
 
@@ -33,12 +33,12 @@ partitions = {partitions}
 class Plant:
     """A broker with the stream ``plant``, which may die."""
 
-    life: Life
+    server: ServerProcess
     partitions: int
     client: StreamClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = StreamClient(self.life.data)
+        self.client = StreamClient(self.server.data)
 
     def ends(self) -> list[int]:
         """Behind the last row that is seen, of each partition."""
@@ -81,9 +81,9 @@ def plant(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Pl
     partitions = getattr(request, "param", 1)
     config = tmp_path / "mqttcore.toml"
     config.write_text(CONFIG.format(partitions=partitions))
-    life = Life(data=tmp_path / "data", config=config)
-    life.start()
-    found = Plant(life=life, partitions=partitions)
+    server = ServerProcess(data=tmp_path / "data", config=config)
+    server.start()
+    found = Plant(server=server, partitions=partitions)
     yield found
     found.client.close()
-    life.kill()
+    server.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 from mqttcore import control
 from mqttcore.streams.client import StreamClient
 
-from tests.crash.process import Life
+from tests.crash.process import ServerProcess
 from tests.streams.conftest import Plant
 from tests.streams.test_sink import ipc, numbers, seen
 from tests.wire import Wire
@@ -18,7 +18,7 @@ from tests.wire import Wire
 
 def copy(plant: Plant, target: Path) -> None:
     """As `python -m mqttcore.store backup` does."""
-    assert control.ask(plant.life.data, "backup", str(target)) > 0
+    assert control.ask(plant.server.data, "backup", str(target)) > 0
 
 
 @contextlib.contextmanager
@@ -31,14 +31,14 @@ def copy_of(plant: Plant, target: Path) -> Iterator[Plant]:
 
 @contextlib.contextmanager
 def opened(plant: Plant, folder: Path) -> Iterator[Plant]:
-    life = Life(data=folder, config=plant.life.config)
-    life.start()
-    found = Plant(life=life, partitions=plant.partitions)
+    server = ServerProcess(data=folder, config=plant.server.config)
+    server.start()
+    found = Plant(server=server, partitions=plant.partitions)
     try:
         yield found
     finally:
         found.client.close()
-        life.kill()
+        server.kill()
 
 
 class Writer(threading.Thread):
@@ -46,7 +46,7 @@ class Writer(threading.Thread):
 
     def __init__(self, plant: Plant) -> None:
         super().__init__()
-        self.port = plant.life.port
+        self.port = plant.server.port
         self.acknowledged = 0
         self.is_over = threading.Event()
 
@@ -107,7 +107,7 @@ def test_a_commit_is_whole_in_a_copy_or_can_be_made_there(plant: Plant, tmp_path
     rows = 4_000
 
     def commit(batch: int) -> None:
-        with contextlib.closing(StreamClient(plant.life.data)) as client:
+        with contextlib.closing(StreamClient(plant.server.data)) as client:
             client.commit("query", batch, ["one"])
 
     for batch in range(2):

@@ -25,13 +25,13 @@ class Device:
 
     def connect(self) -> Wire:
         """A connection that resumes the session."""
-        wire = Wire(self.plant.life.port)
+        wire = Wire(self.plant.server.port)
         wire.connect(self.name, clean=False, props=HOUR)
         return wire
 
     def crash(self) -> None:
         """Kills the broker and comes back to the next one."""
-        self.plant.life.crash()
+        self.plant.server.crash()
         self.wire.close()
         self.wire = self.connect()
 
@@ -75,24 +75,24 @@ def test_every_acknowledged_publish_is_a_row_exactly_once(plant: Plant) -> None:
         assert times == sorted(times)
     assert set(before["client_id"].to_pylist()) == {"device"}
 
-    plant.life.crash()
+    plant.server.crash()
     assert plant.read().equals(before)
     plant.client.seal("plant")
     assert plant.client.stream("plant").partitions[0].sealed_end == ends[0]
     assert plant.read().equals(before)
-    plant.life.stop()
-    plant.life.start()
+    plant.server.stop()
+    plant.server.start()
     assert plant.read().equals(before)
 
 
 def test_a_qos_1_publish_that_was_acknowledged_is_a_row_after_a_kill(plant: Plant) -> None:
-    with Wire(plant.life.port) as wire:
+    with Wire(plant.server.port) as wire:
         wire.connect("device")
         for number in range(50):
             wire.send(publish("plant/1", str(number).encode(), qos=1, packet_id=number + 1))
         for number in range(50):
             assert wire.expect_besides_publishes(PUBACK, number + 1).reason == 0
-        plant.life.crash()
+        plant.server.crash()
 
     plant.settle(50)
     assert [int(value) for value in plant.read()["payload"].to_pylist()] == list(range(50))

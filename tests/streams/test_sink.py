@@ -36,7 +36,7 @@ def seen(plant: Plant) -> list[int]:
 
 def test_rule_8_what_is_staged_is_published_by_its_commit_and_once(plant: Plant) -> None:
     client = plant.client
-    with Wire(plant.life.port) as reader:
+    with Wire(plant.server.port) as reader:
         reader.connect("reader")
         reader.subscribe(("plant/#", 2))
 
@@ -57,7 +57,7 @@ def test_rule_8_what_is_staged_is_published_by_its_commit_and_once(plant: Plant)
     plant.settle(700)
     assert seen(plant) == list(range(700))
     assert client.abort("query", 0, ["loser", "one", "unheard-of"]) == 1
-    assert list((plant.life.data / "sink").iterdir()) == []
+    assert list((plant.server.data / "sink").iterdir()) == []
 
 
 @pytest.mark.parametrize("fields", [("key", "value"), ("value", "key")])
@@ -92,7 +92,7 @@ def test_every_column_reaches_the_message(plant: Plant, fields: tuple[str, str])
     assert (first["correlation_data"], first["expiry"]) == (b"\x00\xff", 60)
     assert first["user_properties"] == [{"key": "unit", "value": "K"}]
     assert (second["payload"], second["qos"], second["retain"]) == (b"", 1, False)
-    with Wire(plant.life.port) as reader:
+    with Wire(plant.server.port) as reader:
         reader.connect("reader")
         reader.subscribe(("plant/#", 0))
         assert reader.receive_publish().payload == b"text"
@@ -125,7 +125,7 @@ def test_rows_that_are_no_messages_are_refused_with_their_place(plant: Plant, wo
         plant.client.stage("query", 0, "one", ipc(WRONG[words]()))
 
     assert (caught.value.status, caught.value.code) == (400, "bad_rows")
-    assert list((plant.life.data / "sink").iterdir()) == []
+    assert list((plant.server.data / "sink").iterdir()) == []
 
 
 def test_bytes_that_are_no_rows_are_refused(plant: Plant) -> None:
@@ -192,7 +192,7 @@ def test_a_commit_outlives_the_broker_and_publishes_every_row_once(plant: Plant)
         first = batch * rows
         table = numbers(first, first + rows, retain=pa.array([n % 400 == 0 for n in range(rows)]))
         plant.client.stage("query", batch, f"s{batch}", ipc(table))
-        plant.life.crash()
+        plant.server.crash()
         killer = Killer(plant, after=batch * 700)
         with killer:
             try:
@@ -220,7 +220,7 @@ class Killer:
         while self.plant.ends()[0] < self.goal:
             pass
         self.plant.client.close()
-        self.plant.life.crash()
+        self.plant.server.crash()
 
     def join(self) -> None:
         """Waits until the next broker is there."""
@@ -246,7 +246,7 @@ def test_a_batch_may_stand_for_all_that_is_retained_below_a_level(plant: Plant) 
         assert plant.client.commit("query", batch, [f"s{batch}"], replacing="registry/#")
 
     def kept() -> dict[str, str]:
-        with Wire(plant.life.port) as reader:
+        with Wire(plant.server.port) as reader:
             reader.connect("reader")
             reader.subscribe(("registry/#", 0), ("other", 0))
             packets = iter(reader.receive_publish, None)
@@ -265,12 +265,12 @@ def test_a_batch_may_stand_for_all_that_is_retained_below_a_level(plant: Plant) 
     assert len(kept()) == 1_000
 
     commit(1, ["registry/7", "registry/new/1"])
-    plant.life.crash()
+    plant.server.crash()
     assert kept() == {"registry/7": "batch 1", "registry/new/1": "batch 1"}
 
     # what is not retained says nothing of what is to be kept
     commit(2, ["registry/7"], retained=False)
-    plant.life.crash()
+    plant.server.crash()
     assert kept() == {}
 
 

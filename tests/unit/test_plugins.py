@@ -761,36 +761,36 @@ def test_a_password_is_in_no_log(start: Start, caplog: pytest.LogCaptureFixture)
     assert "canary" not in caplog.text
 
 
-# --- life
+# --- start and stop
 
 
 def test_a_plugin_is_started_and_stopped_in_order() -> None:
-    life: list[str] = []
+    calls: list[str] = []
 
     class Living(Plugin):
         title = ""
 
         async def start(self) -> None:
-            life.append(f"start {self.title}")
+            calls.append(f"start {self.title}")
 
         async def stop(self) -> None:
-            life.append(f"stop {self.title}")
+            calls.append(f"stop {self.title}")
 
     first, second = Living(), Living()
     first.title, second.title = "1", "2"
 
     with Broker(Settings(listeners=(CLOSED,)), plugins=[first, second]):
-        life.append("run")
+        calls.append("run")
 
-    assert life == ["start 1", "start 2", "run", "stop 2", "stop 1"]
+    assert calls == ["start 1", "start 2", "run", "stop 2", "stop 1"]
 
 
 def test_a_plugin_that_does_not_start_stops_the_broker_from_starting() -> None:
-    life: list[str] = []
+    calls: list[str] = []
 
     class Good(Plugin):
         async def stop(self) -> None:
-            life.append("stopped")
+            calls.append("stopped")
 
     class Bad(Plugin):
         async def start(self) -> None:
@@ -800,7 +800,7 @@ def test_a_plugin_that_does_not_start_stops_the_broker_from_starting() -> None:
 
     with pytest.raises(PluginError, match=r"Bad did not start: no database"):
         broker.start()
-    assert life == ["stopped"]
+    assert calls == ["stopped"]
 
 
 class Observer(Plugin):
@@ -956,14 +956,14 @@ def test_a_reload_does_not_wait_for_hooks_of_the_old_plugins(start: Start) -> No
 def test_a_reload_that_the_engine_refuses_leaves_no_thread_of_the_new_plugins(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life: list[str] = []
+    calls: list[str] = []
 
     class Living(Plugin):
         async def start(self) -> None:
-            life.append("start")
+            calls.append("start")
 
         async def stop(self) -> None:
-            life.append("stop")
+            calls.append("stop")
 
         @hook.authenticate()
         def login(self, login: Login) -> None: ...
@@ -986,14 +986,14 @@ def test_a_reload_that_the_engine_refuses_leaves_no_thread_of_the_new_plugins(
     monkeypatch.setattr(broker, "_started", Refusing)
     with pytest.raises(StoppedError):
         broker.reload(broker.settings)
-    assert life == ["start", "start", "stop"]
+    assert calls == ["start", "start", "stop"]
     assert set(threading.enumerate()) - before == set()
 
     monkeypatch.undo()
     broker.stop()
     with pytest.raises(StoppedError):
         broker.reload(broker.settings)
-    assert life == ["start", "start", "stop", "stop"], "a stopped broker starts no plugins"
+    assert calls == ["start", "start", "stop", "stop"], "a stopped broker starts no plugins"
 
 
 # --- numbers

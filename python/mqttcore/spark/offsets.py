@@ -82,7 +82,7 @@ class SourceOffset:
         }
 
     def check_epoch(self, epoch: str, stream: str) -> None:
-        """Refuses offsets of another life of the stream.
+        """Refuses offsets of another stream of that name.
 
         Raises:
             StreamEpochError: the stream has another epoch.
@@ -95,7 +95,7 @@ WORDS: Final = frozenset({"epoch", "from", "reads", "stream"})
 
 
 def check_epoch(what: str, epoch: str, *, stream: str, has: str) -> None:
-    """Refuses offsets that were taken in another life of a stream than it ``has`` now.
+    """Refuses offsets that were taken in another stream of that name than it ``has`` now.
 
     Raises:
         StreamEpochError: they were.

@@ -8,7 +8,7 @@ __all__ = ["spare_collector"]
 
 
 def spare_collector() -> None:
-    """Has Python's collector pass over what is loaded by now, in a worker and once in its life.
+    """Has Python's collector pass over what is loaded by now, in a worker and once.
 
     Spark has garbage collected after every task, which looks at each object of every module: 25 to
     40 ms of CPU, more than a small task takes. Outside of tasks nothing changes.
