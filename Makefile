@@ -29,6 +29,8 @@ MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
 # Tests of `make asan`: what crosses the border between Python and Rust.
 ASAN_TESTS ?= tests/abuse/test_k_python.py $(addprefix tests/unit/test_,broker.py plugins.py plugins_packets.py \
 	plugins_publish.py plugins_invalidate.py packets.py store.py directory.py topics.py stream_reader.py hashing.py)
+# What the build of `make asan` has: `--no-default-features` compiles half the crates, and serves all but the last test.
+ASAN_FEATURES ?=
 # Length of `make model`.
 STEPS ?= 10000
 # Times that `make diskfull` fills a disk; its CYCLES are others than those of `make powercut`.
@@ -222,7 +224,7 @@ asan: .make/tools .make/dev ## the Python tests of the extension with an Address
 	if cargo +nightly --version >/dev/null 2>&1 && [ -e "$$runtime" ]; then \
 		set -e; \
 		RUSTFLAGS=-Zsanitizer=address PYO3_BUILD_EXTENSION_MODULE=1 CARGO_PROFILE_DEV_DEBUG=none \
-			cargo +nightly build --quiet -p mqttcore-bindings --target-dir $(TARGET)/asan --target $$host; \
+			cargo +nightly build --quiet -p mqttcore-bindings $(ASAN_FEATURES) --target-dir $(TARGET)/asan --target $$host $(CARGO_ARGS); \
 		mkdir -p .make/asan && rm -rf .make/asan/mqttcore && cp -r python/mqttcore .make/asan/; \
 		rm -f .make/asan/mqttcore/_core.*so; \
 		cp $(TARGET)/asan/$$host/debug/lib_core.so .make/asan/mqttcore/_core.abi3.so; \
@@ -341,6 +343,7 @@ nightly: export MQTTCORE_NIGHTLY := 1
 nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) asan
+	@$(MAKE) reproducible
 	@$(MAKE) model STEPS=100000
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) tier

@@ -64,13 +64,18 @@ def output(*command: str) -> str:
     return done.stdout.strip()
 
 
+def changes() -> list[str]:
+    """The files of this checkout that differ from its commit."""
+    found = output("git", "diff", "--name-only", "HEAD", "--", ".").splitlines()
+    return found + output("git", "ls-files", "--others", "--exclude-standard").splitlines()
+
+
 def source() -> dict[str, Any]:
     """The commit, and the files that differ from it."""
-    changed = [line[3:] for line in output("git", "status", "--porcelain", "--", ".").splitlines()]
     return {
         "name": "source",
         "digest": {"gitCommit": output("git", "rev-parse", "HEAD")},
-        "annotations": {"changed": changed},
+        "annotations": {"changed": changes()},
     }
 
 
