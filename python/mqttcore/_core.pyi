@@ -851,6 +851,7 @@ class HookQueues:
         subscribes: int | None,
         publishes: Sequence[tuple[str, int]],
         wills: Sequence[tuple[str, int]],
+        controls: Sequence[tuple[str, int]],
         events: Sequence[Sequence[str]],
         counters: Sequence[HookCounters],
         sessions: Mapping[str, SessionPolicy],
@@ -867,6 +868,7 @@ class HookQueues:
             subscribes: The worker of the first `subscribe` hook; None: there is none.
             publishes: Filter and worker of each `publish` hook, in order.
             wills: Filter and worker of each `will` hook, in order.
+            controls: Topic and worker of each `control` hook, in order.
             events: Of each observer the kinds that it wants.
             counters: Those of all hooks, for metrics.
             sessions: Each listener's policy for sessions of which no plugin speaks.
@@ -927,11 +929,12 @@ class Question:
         "subscribe",
         "publish",
         "will",
+        "control",
     ]:
         """Which hooks are asked."""
 
     @property
-    def subject(self) -> Login | Ask | Subscribe:
+    def subject(self) -> Login | Ask | Subscribe | Message:
         """What the hook is called with; of an exchange or of messages, the `Login` behind it."""
 
     @property
@@ -971,7 +974,7 @@ class Question:
 
     @property
     def rules(self) -> list[int]:
-        """Which `authorize` hooks are asked, by their position."""
+        """Which `authorize` or `control` hooks are asked, by their position."""
 
     @property
     def position(self) -> int:
@@ -1084,7 +1087,11 @@ def check_grant_rule(rule: str, /) -> None:
     """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""
 
 def grant_allows(
-    grant: Grant, /, *, action: Literal["publish", "subscribe", "receive"], topic: str
+    grant: Grant,
+    /,
+    *,
+    action: Literal["publish", "subscribe", "unsubscribe", "receive"],
+    topic: str,
 ) -> bool:
     """Whether the rules of ``grant`` let its client do this; what they do not name is denied."""
 

@@ -42,6 +42,7 @@ from tests.wire import (
 TIMEOUT_S = 0.2
 ATTEMPTS = 3
 FLOOD = 200
+CONTROL = "$CONTROL/hook/v1"
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
 EVERYTHING = Grant(publish=["#"], subscribe=["#"])
 
@@ -136,7 +137,11 @@ class Victim(Plugin):
     @hook.authenticate
     def login(self, login: Login) -> Allow | None:
         """Lets "victim" in, who may do what the other hooks say."""
-        grant = Grant(publish=["hook/#", "friend/#"], subscribe=["#"], deny=["ask/denied"])
+        grant = Grant(
+            publish=["hook/#", "friend/#", CONTROL],
+            subscribe=["#", "$CONTROL/#"],
+            deny=["ask/denied"],
+        )
         return Allow(grant) if login.username == "victim" else None
 
 
@@ -151,6 +156,7 @@ def faulty(point: str, *, is_async: bool) -> type[Victim]:
         "subscribe": hook.subscribe(timeout=TIMEOUT_S),
         "publish": hook.publish("hook/#", timeout=TIMEOUT_S),
         "will": hook.will("hook/#", timeout=TIMEOUT_S),
+        "control": hook.control(CONTROL, timeout=TIMEOUT_S),
         "events": hook.events("connected", every=0),
         "every": hook.every(0.02, timeout=TIMEOUT_S),
         "health": hook.health(every=0.02, timeout=TIMEOUT_S),
@@ -216,6 +222,15 @@ def is_subscribed(broker: Broker) -> bool:
         return reason < 0x80 or wire.receive().kind != PINGRESP
 
 
+def is_answered(broker: Broker) -> bool:
+    """Whether a request gets another answer than that there is none, or a success code."""
+    with Wire(broker.port) as wire:
+        wire.connect("victim", username="victim", password=b"")
+        wire.subscribe((f"{CONTROL}/response", 0))
+        reason = wire.publish(CONTROL, b"secret", qos=1).reason
+        return reason < 0x80 or b"no plugin answered" not in wire.receive_publish().payload
+
+
 def nothing(broker: Broker) -> bool:
     """Hooks of events and of time let nothing through: no client waits for them."""
     login_gets_in(broker)
@@ -232,6 +247,7 @@ ATTEMPT: dict[str, Callable[[Broker], bool]] = {
     "subscribe": is_subscribed,
     "publish": lambda broker: is_delivered(broker, "hook/a"),
     "will": lambda broker: login_gets_in(broker, will=Will(topic="hook/a")),
+    "control": is_answered,
     "events": nothing,
     "every": nothing,
     "health": nothing,
@@ -284,7 +300,7 @@ class Cell:
                 wires.append(wire)
                 props = ENHANCED if self.point == "enhanced_auth" else None
                 hello = connect(f"f{number}", username="victim", password=b"", props=props)
-                message = "hook/a" if self.point == "publish" else "ask/a"
+                message = {"publish": "hook/a", "control": CONTROL}.get(self.point, "ask/a")
                 asking = subscribe(("friend/secret", 0))
                 wire.send(hello, asking, publish(message, b"secret", qos=1, packet_id=2))
         finally:

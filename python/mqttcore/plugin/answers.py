@@ -26,6 +26,11 @@ DenyReason = Literal[
 AccessWord = Literal["read", "write", "readwrite", "deny"]
 """What a rule of an access list decides."""
 
+OrderedWord = Literal["allow", "deny", "allow_exactly", "deny_exactly"]
+"""What a rule of ordered rules decides, and whether it is about its own text alone."""
+OrderedRule = tuple[OrderedWord, str]
+"""A rule and its topic filter."""
+
 
 def refuse_faults(record: object) -> None:
     """Raises `ValueError` when a field does not fit its type."""
@@ -49,12 +54,47 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedRules:
+    """Rules of each action in their order: the first that matches decides; without one: denied.
+
+    A rule is a pair of ``allow`` or ``deny`` and a topic filter, or ``$#``. With ``allow_exactly``
+    and ``deny_exactly`` it is about this very filter, and not about those that it covers. In
+    ``subscribe`` and ``unsubscribe``, a wildcard at the front covers filters that begin with ``$``,
+    too: messages on these topics need a rule of ``receive``.
+
+    Raises:
+        TopicFilterError: a rule is not a topic filter.
+        ValueError: a rule has another word.
+    """
+
+    publish: Sequence[OrderedRule] = ()
+    """Publishing to a topic."""
+    receive: Sequence[OrderedRule] = ()
+    """Receiving messages on a topic, whichever subscription matches it."""
+    subscribe: Sequence[OrderedRule] = ()
+    """Subscribing to a filter, of a shared subscription without its ``$share/GROUP/``."""
+    unsubscribe: Sequence[OrderedRule] = ()
+    """Ending a subscription."""
+
+    def __post_init__(self) -> None:
+        for name in ("publish", "receive", "subscribe", "unsubscribe"):
+            rules = getattr(self, name)
+            for word, rule in rules:
+                if word not in get_args(OrderedWord):
+                    words = ", ".join(get_args(OrderedWord))
+                    raise ValueError(f"a rule of {name} is {word!r}: one of {words}")
+                check_grant_rule(rule)
+            object.__setattr__(self, name, tuple(rules))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """What a client may do, and how its session is kept. What it does not name is denied.
 
     ``#`` reaches no topic that begins with ``$``, as everywhere in MQTT: ``$SYS`` has to be named,
     and the rule ``$#`` stands for all such topics, in each of the lists. Nobody may publish to
-    ``$share``, ``$queue``, ``$exclusive``, ``$delayed`` and ``$CONTROL``.
+    ``$share``, ``$queue``, ``$exclusive`` and ``$delayed``, and to ``$CONTROL`` only where a plugin
+    answers requests.
 
     Raises:
         TopicFilterError: a rule is not a topic filter.
@@ -73,6 +113,9 @@ class Grant:
     that names the topic and what is done decides, and without one it is denied. In place of
     ``publish`` and ``subscribe``: such a client may subscribe to everything, and a message that it
     may not read does not reach it. ``deny`` comes before the list."""
+    ordered: OrderedRules | None = None
+    """Ordered rules for each action, in place of ``publish``, ``subscribe`` and ``access_list``;
+    ``deny`` comes before them."""
     limits: Limits = field(default_factory=Limits)
     """Caps for this client."""
     session: SessionPolicy | None = None
@@ -96,6 +139,7 @@ class Grant:
             object.__setattr__(self, name, tuple(rules))
         if self.access_list is not None:
             object.__setattr__(self, "access_list", checked_list(self))
+        check_alone(self)
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
         for name, words in (
@@ -105,6 +149,13 @@ class Grant:
             word = getattr(self, name)
             if word is not None and word not in words:
                 raise ValueError(f"{name} is {word!r}: one of {', '.join(words)}")
+
+
+def check_alone(grant: Grant) -> None:
+    """Refuses other rules beside ordered ones."""
+    others = grant.publish or grant.subscribe or grant.access_list is not None
+    if grant.ordered is not None and others:
+        raise ValueError("ordered replaces publish, subscribe and access_list: leave them out")
 
 
 def checked_list(grant: Grant) -> tuple[tuple[AccessWord, str], ...]:

@@ -30,8 +30,11 @@ ASKED: Sequence[Point] = (
     "subscribe",
     "publish",
     "will",
+    "control",
 )
 """Hook points of questions."""
+RULED = {"authorize", "control"}
+"""Hook points of which a question names its hooks."""
 MESSAGES = {"publish", "will"}
 """Hook points that are asked about one message after another."""
 CHANGED = {"connect", "subscribe"}
@@ -55,7 +58,8 @@ class Chain:
     """The hooks of all plugins in their order.
 
     Raises:
-        PluginError: two of them offer the same method of enhanced authentication.
+        PluginError: two of them offer the same method of enhanced authentication, or answer
+            requests on the same topic.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -68,6 +72,7 @@ class Chain:
         self.events = self._of_points["events"]
         self.timed = [hook for hook in hooks if hook.mark.point in TIMED]
         self.exchanges = by_method(self._of_points["enhanced_auth"])
+        check_topics(self._of_points["control"])
         if len({hook.plugin for hook in [*self.logins, *self.exchanges.values()]}) > 1:
             grants = self._of_points["grant"]
             self._of_points["grant"] = [hook for hook in grants if not hook.mark.is_alone]
@@ -107,7 +112,7 @@ class Chain:
         hooks: Sequence[BoundHook] = self._of_points[question.point]
         if question.method is not None:
             hooks = [self.exchanges[question.method]]
-        elif question.point == "authorize":
+        elif question.point in RULED:
             hooks = [hooks[rule] for rule in question.rules]
         return hooks[question.position] if question.position < len(hooks) else None
 
@@ -137,7 +142,7 @@ class Chain:
 
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
         """Hands an answer on. False: the hook passed, and the next one is asked."""
-        if answer is None and question.point != "enhanced_auth":
+        if answer is None and question.point not in {"enhanced_auth", "control"}:
             self._count(hook, "passed", is_in_time=question.advance())
             return False
         if question.point in CHANGED:
@@ -341,9 +346,18 @@ def by_method(hooks: Iterable[BoundHook]) -> dict[str, BoundHook]:
     return found
 
 
+def check_topics(hooks: Iterable[BoundHook]) -> None:
+    """Refuses two hooks of `control` with one topic."""
+    found: dict[str, BoundHook] = {}
+    for hook in hooks:
+        if (other := found.setdefault(hook.mark.filter, hook)) is not hook:
+            both = f"{other.title} and {hook.title}"
+            raise PluginError(f"{both} answer requests on the same topic {hook.mark.filter!r}")
+
+
 def is_yes(answer: object) -> bool:
     """Whether a good answer allows."""
-    return answer is True or isinstance(answer, Allow)
+    return answer is True or isinstance(answer, Allow | bytes)
 
 
 def refuse_as_busy(question: Question) -> bool:
@@ -351,7 +365,7 @@ def refuse_as_busy(question: Question) -> bool:
     if question.point == "connect":
         is_in_time = not question.is_over
         return question.apply(Deny("server_busy")) and is_in_time
-    if question.point in {"authorize", "subscribe"}:
+    if question.point in {"authorize", "subscribe", "control"}:
         return question.refuse()
     return question.answer(Deny("server_busy"))
 

@@ -5,7 +5,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-from mqttcore._core import Ask, HookQueues, Login, Question, Subscribe
+from mqttcore._core import Ask, HookQueues, Login, Message, Question, Subscribe
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import clock
 from mqttcore.plugin.bound_hook import BoundHook
@@ -160,7 +160,9 @@ class AsyncHookWorker:
                 return
         self._chain.exhaust(question)
 
-    def _subject(self, question: Question, hook: BoundHook) -> Login | Ask | Subscribe | Exchange:
+    def _subject(
+        self, question: Question, hook: BoundHook
+    ) -> Login | Ask | Subscribe | Message | Exchange:
         """What the hook is called with."""
         subject = question.subject
         if question.method is None or not isinstance(subject, Login):

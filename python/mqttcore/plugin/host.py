@@ -146,6 +146,7 @@ class PluginHost:
             subscribes=first_worker(chain.of("subscribe")),
             publishes=[(hook.mark.filter, hook.worker) for hook in chain.of("publish")],
             wills=[(hook.mark.filter, hook.worker) for hook in chain.of("will")],
+            controls=[(hook.mark.filter, hook.worker) for hook in chain.of("control")],
             events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
             counters=[hook.meter.counters for hooks in chain.of_plugins for hook in hooks],
             sessions=dict(sessions),

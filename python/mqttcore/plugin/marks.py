@@ -14,6 +14,7 @@ Point = Literal[
     "subscribe",
     "publish",
     "will",
+    "control",
     "events",
     "every",
     "health",

@@ -1,9 +1,10 @@
-"""Decorators of hooks that decide about packets: CONNECT, SUBSCRIBE, PUBLISH and wills."""
+"""Decorators of hooks that decide about packets: CONNECT, SUBSCRIBE, PUBLISH, wills, requests."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from mqttcore._core import Login, Message, Subscribe, TopicFilter
+from mqttcore._core import Login, Message, Subscribe, TopicFilter, TopicName
 from mqttcore.plugin.answers import (
     Deny,
     DisconnectClient,
@@ -33,7 +34,13 @@ WillHook = Callable[[S, Message], WillAnswer] | Callable[[S, Message], Awaitable
 ConnectHookT = TypeVar("ConnectHookT", bound=ConnectHook[Any])  # Any: the plugin class of each hook
 SubscribeHookT = TypeVar("SubscribeHookT", bound=SubscribeHook[Any])  # Any: as above
 PublishHookT = TypeVar("PublishHookT", bound=PublishHook[Any])  # Any: as above
+ControlHook = Callable[[S, Message], bytes] | Callable[[S, Message], Awaitable[bytes]]
+
+CONTROL_TOPIC = re.compile(r"\$CONTROL/[^/+#\0]+/[^/+#\0]+")
+
 WillHookT = TypeVar("WillHookT", bound=WillHook[Any])  # Any: as above
+
+ControlHookT = TypeVar("ControlHookT", bound=ControlHook[Any])  # Any: as above
 
 
 class PacketHooks:
@@ -157,6 +164,34 @@ class PacketHooks:
 
         def mark(function: WillHookT) -> WillHookT:
             return note(function, "will", timeout=timeout, filter=filter)
+
+        return mark
+
+    @staticmethod
+    def control(topic: str, /, *, timeout: float = 5.0) -> Callable[[ControlHookT], ControlHookT]:
+        """Answers requests: messages that clients publish to ``$CONTROL/FEATURE/VERSION``.
+
+        The hook returns `bytes`, which go to the client that asks, on ``TOPIC/response``, if it is
+        subscribed there; Correlation Data of the request is in the answer, too. The request is
+        acknowledged and not routed. Only clients whose grant names the topic may ask: ``#`` does
+        not, ``$#`` does. One topic belongs to one hook.
+
+        Args:
+            topic: Such as ``$CONTROL/doors/v1``.
+            timeout: Seconds until the request is refused. Then, and when the hook raises or answers
+                with something else, the client gets ``{"responses": [{"command": "Unknown command",
+                "error": "no plugin answered"}]}``, as Mosquitto's control topics answer; a client
+                of MQTT 5.0 gets 0x83 as well.
+        """
+        if not isinstance(topic, str):
+            raise TypeError('name the topic: @hook.control("$CONTROL/doors/v1")')
+        if not CONTROL_TOPIC.fullmatch(topic):
+            raise ValueError(f"topic is {topic!r}: $CONTROL/FEATURE/VERSION is expected")
+        TopicName(topic)
+        check_times(timeout, 0.0)
+
+        def mark(function: ControlHookT) -> ControlHookT:
+            return note(function, "control", timeout=timeout, filter=topic)
 
         return mark
 

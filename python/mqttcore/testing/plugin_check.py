@@ -5,13 +5,14 @@ What `mqttcore plugins check` runs.
 
 import asyncio
 import inspect
+import itertools
 import queue
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mqttcore._core import Ask, Login
+from mqttcore._core import Ask, Login, Message
 from mqttcore._schema import Entry, Faults, read_record
 from mqttcore.plugin.answers import Allow
 from mqttcore.plugin.base import Plugin
@@ -31,6 +32,12 @@ LOGINS = {
     "a password that is not UTF-8": Login(client_id="c", username="joe", password=b"\xff\x00"),
     "long names": Login(client_id="c" * 1_000, username="u" * 65_000, password=b"p" * 65_000),
     "MQTT 3.1": Login(client_id="c", username="joe", password=b"guess", version=3),
+}
+REQUESTS = {
+    "nothing": b"",
+    "no UTF-8": b"\xff\x00",
+    "an empty object": b"{}",
+    "deep": b"[" * 100_000,
 }
 TOPICS = {"publish": "mqttcore/check", "subscribe": "mqttcore/check/#"}
 
@@ -141,6 +148,9 @@ async def ask_hooks(hooks: AsyncHarness[Any]) -> AsyncIterator[Line]:  # Any: of
     for mark in marks:
         if mark.point == "enhanced_auth":
             yield await ask_exchange(hooks, mark)
+    requests = [mark for mark in marks if mark.point == "control"]
+    for mark, what in itertools.product(requests, REQUESTS):
+        yield await ask_control(hooks, mark, what)
     if "authorize" in points:
         for action, topic in TOPICS.items():
             yield await ask_topic(hooks, action, topic)
@@ -170,6 +180,20 @@ async def ask_exchange(hooks: AsyncHarness[Any], mark: Mark) -> Line:  # Any: as
     if isinstance(found.answer, Allow):
         return Fault(f"{method} with nonsense is allowed")
     return Passed(f"{method} with nonsense: {type(found.answer).__name__}")
+
+
+async def ask_control(
+    hooks: AsyncHarness[Any],  # Any: as above
+    mark: Mark,
+    what: str,
+) -> Line:
+    """Makes one request that means nothing."""
+    try:
+        request = Message(LOGINS["an unknown user"], topic=mark.filter, payload=REQUESTS[what])
+        await hooks.control(request)
+    except BaseException as error:
+        return Fault(f"{mark.filter} with {what}: {told(error)}")
+    return Passed(f"{mark.filter} with {what}: it answers")
 
 
 async def ask_topic(hooks: AsyncHarness[Any], action: str, topic: str) -> Line:  # Any: as above

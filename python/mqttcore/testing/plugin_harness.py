@@ -49,6 +49,7 @@ ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "connect": (ReplaceConnect, Deny, Redirect, type(None)),
     "subscribe": (Sequence, Deny, type(None)),
     "will": (Replace, Drop, Deny, type(None)),
+    "control": (bytes,),
     "grant": (Allow, Deny, type(None)),
     "events": (type(None),),
     "every": (type(None),),
@@ -138,6 +139,17 @@ class AsyncHarness(Generic[P]):
             for name, mark in list(self._hooks(point))
             if TopicFilter(mark.filter).matches(message.topic)
         ]
+
+    async def control(self, request: Message, /) -> bytes:
+        """Asks the `control` hook of the topic of ``request``.
+
+        Raises:
+            LookupError: no hook answers requests on this topic.
+        """
+        for name, mark in self._hooks("control"):
+            if mark.filter == request.topic:
+                return cast(bytes, await self._call(name, mark, request))
+        raise LookupError(f"no hook of {self.plugin.name} answers requests on {request.topic!r}")
 
     async def every(self) -> None:
         """Calls each `every` hook once."""
@@ -283,6 +295,10 @@ class Harness(Generic[P]):
         """As `AsyncHarness.subscribe`."""
         return self._run(self._hooks.subscribe(packet))
 
+    def control(self, request: Message, /) -> bytes:
+        """As `AsyncHarness.control`."""
+        return self._run(self._hooks.control(request))
+
     def every(self) -> None:
         """As `AsyncHarness.every`."""
         self._run(self._hooks.every())
@@ -360,13 +376,18 @@ def concerns(mark: Mark, ask: Ask) -> bool:
     return about.covers(TopicFilter(ask.topic))
 
 
-def allows(grant: Grant, action: Literal["publish", "subscribe", "receive"], topic: str, /) -> bool:
+def allows(
+    grant: Grant,
+    action: Literal["publish", "subscribe", "unsubscribe", "receive"],
+    topic: str,
+    /,
+) -> bool:
     """Whether the rules of a grant allow this, as the broker decides it; no hook is asked.
 
     Args:
         grant: The grant of an `Allow`.
         action: What the client does.
-        topic: A topic name; for `subscribe` a topic filter.
+        topic: A topic name; for `subscribe` and `unsubscribe` a topic filter.
     """
     return grant_allows(grant, action=action, topic=topic)
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
-    Access, AccessRule, Durability, FullQueuePolicy, Grant, GrantLimits, RuleAnswer, SessionPolicy,
-    Takeover,
+    Access, AccessRule, Durability, FullQueuePolicy, Grant, GrantLimits, OrderedRule, OrderedRules,
+    RuleAnswer, SessionPolicy, Takeover,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -42,11 +42,63 @@ struct GrantFields<'py> {
     subscribe: Vec<String>,
     deny: Vec<String>,
     access_list: Option<Vec<(AccessWord, String)>>,
+    ordered: Option<OrderedFields>,
     limits: GrantLimitsFields,
     session: Option<SessionTerms>,
     durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
+}
+
+/// `mqttcore.plugin.OrderedRules`.
+#[derive(FromPyObject)]
+struct OrderedFields {
+    publish: Vec<(OrderedWord, String)>,
+    receive: Vec<(OrderedWord, String)>,
+    subscribe: Vec<(OrderedWord, String)>,
+    unsubscribe: Vec<(OrderedWord, String)>,
+}
+
+impl From<OrderedFields> for OrderedRules {
+    fn from(fields: OrderedFields) -> Self {
+        let rule = |(word, filter): (OrderedWord, String)| OrderedRule {
+            is_allowed: word.is_allowed,
+            is_exact: word.is_exact,
+            filter,
+        };
+        let rules = |list: Vec<(OrderedWord, String)>| list.into_iter().map(rule).collect();
+        Self {
+            publish: rules(fields.publish),
+            receive: rules(fields.receive),
+            subscribe: rules(fields.subscribe),
+            unsubscribe: rules(fields.unsubscribe),
+        }
+    }
+}
+
+/// One of the words of `mqttcore.plugin.answers.OrderedWord`.
+#[derive(Clone, Copy)]
+struct OrderedWord {
+    is_allowed: bool,
+    is_exact: bool,
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for OrderedWord {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let word = |is_allowed, is_exact| Self {
+            is_allowed,
+            is_exact,
+        };
+        let values = [
+            ("allow", word(true, false)),
+            ("deny", word(false, false)),
+            ("allow_exactly", word(true, true)),
+            ("deny_exactly", word(false, true)),
+        ];
+        value_of("rule", object.extract()?, &values)
+    }
 }
 
 /// The value that `word` stands for; `what` names the field in the error.
@@ -163,6 +215,7 @@ pub(crate) fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -
         subscribe: fields.subscribe,
         deny: fields.deny,
         access_list: access_list.map(|rules| rules.into_iter().map(access_rule).collect()),
+        ordered: fields.ordered.map(Into::into),
         limits: GrantLimits {
             max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
             messages_per_second: fields.limits.messages_per_second,
@@ -187,8 +240,8 @@ fn moment(object: &Bound<'_, PyAny>) -> PyResult<SystemTime> {
     moment.ok_or_else(|| PyValueError::new_err("expires_at is out of range"))
 }
 
-/// Whether the rules of a `Grant` let its client publish to a topic, subscribe to a filter, or receive a message on a
-/// topic; a request that they do not name is denied.
+/// Whether the rules of a `Grant` let its client publish to a topic, subscribe to a filter, end a subscription, or
+/// receive a message on a topic; a request that they do not name is denied.
 #[pyfunction]
 #[pyo3(signature = (grant, /, *, action, topic))]
 pub(crate) fn grant_allows(grant: &Bound<'_, PyAny>, action: &str, topic: &str) -> PyResult<bool> {
@@ -197,6 +250,7 @@ pub(crate) fn grant_allows(grant: &Bound<'_, PyAny>, action: &str, topic: &str) 
     match action {
         "publish" => Ok(rules.publish(parse_name(topic)?) == RuleAnswer::Allowed),
         "subscribe" => Ok(rules.subscribe(&parse_filter(topic)?) == RuleAnswer::Allowed),
+        "unsubscribe" => Ok(rules.unsubscribe(&parse_filter(topic)?)),
         "receive" => Ok(rules.receives(parse_name(topic)?)),
         _ => Err(PyValueError::new_err(format!("unknown action {action:?}"))),
     }

@@ -61,13 +61,13 @@ pub use clients::traces::{
 };
 pub use config::durability::TopicDurability;
 pub use config::grants::{
-    Access, AccessRule, Grant, GrantError, GrantLimits, Permissions, RuleAnswer, SessionPolicy,
-    Takeover, check_grant_rule,
+    Access, AccessRule, Grant, GrantError, GrantLimits, OrderedRule, OrderedRules, Permissions,
+    RuleAnswer, SessionPolicy, Takeover, check_grant_rule,
 };
 pub use config::hooks::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, EventKind, ExchangeReply,
-    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
-    NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, EventKind,
+    ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
+    LoginDecision, NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
 };
 pub use config::measures::{Histogram, HookCalls, Tally};
 pub use config::packet_hooks::{

@@ -38,11 +38,12 @@ impl PyQuestion {
             Subject::Connect(_) => "connect",
             Subject::Will(_) => "will",
             Subject::Subscribe(_) => "subscribe",
+            Subject::Control(..) => "control",
             Subject::Exchange(_) => "enhanced_auth",
         }
     }
 
-    /// What the hook is called with: a `Login`, an `Ask` or a `Subscribe`; of an exchange, the `Login` behind it, and of messages that
+    /// What the hook is called with: a `Login`, an `Ask`, a `Subscribe` or the `Message` of a request; of an exchange, the `Login` behind it, and of messages that
     /// of their client.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -58,6 +59,10 @@ impl PyQuestion {
                 let asked = PySubscribe::new(&filters.login, filters.open());
                 Ok(Py::new(py, asked)?.into_any())
             }
+            Subject::Control(request, _) => {
+                let message = PyMessage::new(&request.login, request.message.clone());
+                Ok(Py::new(py, message)?.into_any())
+            }
             subject => Ok(Py::new(py, PyLogin(Arc::clone(subject.login())))?.into_any()),
         }
     }
@@ -68,11 +73,12 @@ impl PyQuestion {
         PyClient(Arc::clone(self.inner.subject.login()))
     }
 
-    /// Positions of the `authorize` hooks that match the request.
+    /// Positions of the `authorize` or `control` hooks that match the request.
     #[getter]
     fn rules(&self) -> Vec<usize> {
         match &self.inner.subject {
             Subject::Ask(_, rules) => rules.clone(),
+            Subject::Control(_, rule) => vec![*rule],
             _ => Vec::new(),
         }
     }
@@ -197,6 +203,10 @@ impl PyQuestion {
                 let (verdict, data) = self.classes.verdict(answer, session)?;
                 Ok(self.inner.settle_exchange(verdict, data))
             }
+            Subject::Control(..) => match answer.cast::<PyBytes>() {
+                Ok(payload) => Ok(self.inner.answer_control(payload.as_bytes().to_vec())),
+                Err(_) => Err(PyTypeError::new_err("bytes are expected")),
+            },
             Subject::Publish(_) | Subject::Will(_) => Err(PyTypeError::new_err(
                 "messages are answered one by one, with `answer_message`",
             )),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqttcore_broker::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply,
-    ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine, Login, LoginDecision,
-    PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch, SubscribeDecision,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest,
+    ExchangeReply, ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine, Login,
+    LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch,
+    SubscribeDecision,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -77,6 +78,8 @@ pub(super) struct Wanted {
     pub(super) publishes: Vec<(TopicFilter, usize)>,
     /// Filter and worker of each will hook.
     pub(super) wills: Vec<(TopicFilter, usize)>,
+    /// Topic and worker of each control hook.
+    pub(super) controls: Vec<(String, usize)>,
 }
 
 /// The first hook whose filter matches a message, with its position.
@@ -177,6 +180,7 @@ impl Hooks for HookBridge {
         let methods = self.0.wanted.methods.iter();
         let publishes = self.0.wanted.publishes.iter();
         let wills = self.0.wanted.wills.iter();
+        let controls = self.0.wanted.controls.iter();
         let observers = self.0.observers.iter();
         HookInterests {
             authenticate: self.0.wanted.login_worker.is_some(),
@@ -189,6 +193,7 @@ impl Hooks for HookBridge {
             subscribe: self.0.wanted.subscribe_worker.is_some(),
             publish: publishes.map(|(filter, _)| filter.clone()).collect(),
             will: wills.map(|(filter, _)| filter.clone()).collect(),
+            control: controls.map(|(topic, _)| topic.as_str().into()).collect(),
             events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
         }
     }
@@ -268,6 +273,16 @@ impl Hooks for HookBridge {
         if let Some(worker) = self.0.wanted.subscribe_worker {
             let subject = Subject::Subscribe(Subscriptions::new(batch));
             let question = Question::new(subject, QuestionReply::SubscribeDecisions(reply));
+            self.0.ask(question, worker);
+        }
+    }
+
+    fn control(&self, request: ControlRequest, reply: Reply<Vec<u8>>) {
+        let mut controls = self.0.wanted.controls.iter().enumerate();
+        let found = controls.find(|(_, (topic, _))| topic == request.message.topic());
+        if let Some((index, &(_, worker))) = found {
+            let subject = Subject::Control(request, index);
+            let question = Question::new(subject, QuestionReply::Control(reply));
             self.0.ask(question, worker);
         }
     }

@@ -77,12 +77,13 @@ impl PyHookQueues {
     /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
     /// ``connects``, ``subscribes``: the workers of the first hooks of these points.
     /// ``publishes``, ``wills``: filter and worker of each `publish` and each `will` hook, in order.
+    /// ``controls``: topic and worker of each `control` hook, in order.
     /// ``events``: of each observer the kinds that it wants. ``counters``: those of all hooks.
     /// ``sessions``: each listener's default policy.
     #[new]
     #[pyo3(signature = (
-        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, events,
-        counters, sessions
+        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, controls,
+        events, counters, sessions
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -103,6 +104,7 @@ impl PyHookQueues {
         subscribes: Option<usize>,
         publishes: Vec<(String, usize)>,
         wills: Vec<(String, usize)>,
+        controls: Vec<(String, usize)>,
         events: Vec<Vec<String>>,
         counters: Vec<PyRef<'_, PyHookCounters>>,
         sessions: HashMap<String, SessionTerms>,
@@ -116,6 +118,7 @@ impl PyHookQueues {
             subscribe_worker: subscribes,
             publishes: filters(&publishes)?,
             wills: filters(&wills)?,
+            controls,
         };
         let queues = workers.into_iter().map(QuestionQueue::new);
         let shared = Shared::start(

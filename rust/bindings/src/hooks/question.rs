@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
-    AuthorizeDecision, AuthorizeRequest, ConnectDecision, ExchangeReply, ExchangeStart, Login,
-    LoginDecision, PublishDecision, Reply, Secret, SubscribeDecision,
+    AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest, ExchangeReply,
+    ExchangeStart, Login, LoginDecision, PublishDecision, Reply, Secret, SubscribeDecision,
 };
 use mqttcore_codec::ReasonCode;
 
@@ -35,6 +35,8 @@ pub(super) enum Subject {
     Will(Messages),
     /// The permitted filters of a SUBSCRIBE.
     Subscribe(Subscriptions),
+    /// A request on a control topic, with the position of its hook.
+    Control(ControlRequest, usize),
     /// An enhanced authentication; the question is asked again after each answer of the client.
     Exchange(Arc<ExchangeStart>),
 }
@@ -47,6 +49,7 @@ impl Subject {
             Self::Publish(messages) | Self::Will(messages) => &messages.login,
             Self::Connect(connecting) => &connecting.login,
             Self::Subscribe(subscriptions) => &subscriptions.login,
+            Self::Control(request, _) => &request.login,
             Self::Exchange(opening) => &opening.login,
         }
     }
@@ -59,6 +62,7 @@ pub(super) enum QuestionReply {
     PublishDecisions(Reply<Vec<PublishDecision>>),
     ConnectDecision(Reply<ConnectDecision>),
     SubscribeDecisions(Reply<Vec<SubscribeDecision>>),
+    Control(Reply<Vec<u8>>),
     Exchange(Reply<ExchangeReply>),
 }
 
@@ -164,6 +168,14 @@ impl Question {
     pub(super) fn settle_ask(&self, ruling: AuthorizeDecision) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::AuthorizeDecision(reply)) => reply.send(ruling),
+            _ => false,
+        }
+    }
+
+    /// Answers a request on a control topic; returns false if it is too late.
+    pub(super) fn answer_control(&self, payload: Vec<u8>) -> bool {
+        match self.lock().answer.take() {
+            Some(QuestionReply::Control(reply)) => reply.send(payload),
             _ => false,
         }
     }
@@ -324,6 +336,7 @@ impl QuestionReply {
             Self::PublishDecisions(reply) => reply.is_abandoned(),
             Self::ConnectDecision(reply) => reply.is_abandoned(),
             Self::SubscribeDecisions(reply) => reply.is_abandoned(),
+            Self::Control(reply) => reply.is_abandoned(),
             Self::Exchange(reply) => reply.is_abandoned(),
         }
     }
@@ -347,6 +360,7 @@ impl State {
             Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::PublishDecisions(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::SubscribeDecisions(reply)) => !reply.is_abandoned(),
+            Some(QuestionReply::Control(reply)) => !reply.is_abandoned(),
             Some(QuestionReply::ConnectDecision(reply))
                 if login_reason == ReasonCode::SERVER_BUSY =>
             {

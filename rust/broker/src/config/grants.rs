@@ -26,6 +26,8 @@ pub struct Grant {
     /// replaces `publish` and `subscribe`: the client may subscribe to every filter, and messages that it may not read
     /// are dropped at delivery. `deny` comes before it.
     pub access_list: Option<Vec<AccessRule>>,
+    /// Ordered rules for each action. They replace `publish`, `subscribe` and `access_list`; `deny` comes before them.
+    pub ordered: Option<OrderedRules>,
     /// Limits for this client, at most those of the broker.
     pub limits: GrantLimits,
     /// How its session may be kept, resumed and taken over.
@@ -36,6 +38,31 @@ pub struct Grant {
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
+}
+
+/// Rules of each action in their order: the first one that matches decides, and without one the action is denied.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct OrderedRules {
+    /// Publishing to a topic.
+    pub publish: Vec<OrderedRule>,
+    /// Receiving messages on a topic.
+    pub receive: Vec<OrderedRule>,
+    /// Subscribing to a filter.
+    pub subscribe: Vec<OrderedRule>,
+    /// Ending a subscription.
+    pub unsubscribe: Vec<OrderedRule>,
+}
+
+/// A rule of [`OrderedRules`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OrderedRule {
+    /// It allows the action; otherwise it denies it.
+    pub is_allowed: bool,
+    /// Only the same text matches. Otherwise the topic filter decides: it matches topics, and covers filters; a wildcard
+    /// at its front covers filters that begin with `$`, too, since messages on these topics need a rule of their own.
+    pub is_exact: bool,
+    /// Topic filter, or `$#`.
+    pub filter: String,
 }
 
 /// A rule of an access list.
@@ -161,8 +188,18 @@ impl Grant {
             publish: compile(&self.publish)?,
             subscribe: compile(&self.subscribe)?,
             deny: compile(&self.deny)?,
-            access_list: self.access_list.as_deref().map(compile_list).transpose()?,
+            ordered: self.ordered()?.map(Arc::new),
         })
+    }
+}
+
+impl Grant {
+    fn ordered(&self) -> Result<Option<Ordered>, GrantError> {
+        match (&self.ordered, &self.access_list) {
+            (Some(rules), _) => Ordered::of(rules).map(Some),
+            (None, Some(list)) => Ordered::of_access_list(list).map(Some),
+            (None, None) => Ok(None),
+        }
     }
 }
 
@@ -203,15 +240,8 @@ impl CompiledGrant {
     pub(crate) fn without_publish(&self) -> Self {
         let mut permissions = self.permissions.clone();
         permissions.publish = Box::default();
-        if let Some(list) = &mut permissions.access_list {
-            let rules = list.iter().filter(|(access, _)| *access != Access::Write);
-            let read_only = |access| match access {
-                Access::Deny => Access::Deny,
-                _ => Access::Read,
-            };
-            *list = rules
-                .map(|(access, rule)| (read_only(*access), rule.clone()))
-                .collect();
+        if let Some(ordered) = &mut permissions.ordered {
+            Arc::make_mut(ordered).publish = Box::default();
         }
         self.with(permissions)
     }
@@ -251,9 +281,65 @@ fn compile(rules: &[String]) -> Result<Box<[Rule]>, GrantError> {
     rules.iter().map(|rule| compile_rule(rule)).collect()
 }
 
-fn compile_list(rules: &[AccessRule]) -> Result<Box<[(Access, Rule)]>, GrantError> {
-    let compiled = |rule: &AccessRule| Ok((rule.access, compile_rule(&rule.filter)?));
+/// Compiled rules in their order, each with its answer.
+type RuleList = Box<[(bool, Rule)]>;
+
+/// Compiled ordered rules.
+#[derive(Clone, Debug)]
+struct Ordered {
+    publish: RuleList,
+    receive: RuleList,
+    subscribe: RuleList,
+    unsubscribe: RuleList,
+}
+
+impl Ordered {
+    fn of(rules: &OrderedRules) -> Result<Self, GrantError> {
+        let topics = |rules: &[OrderedRule]| compile_ordered(rules, Rule::Filter);
+        let filters = |rules: &[OrderedRule]| compile_ordered(rules, Rule::Pattern);
+        Ok(Self {
+            publish: topics(&rules.publish)?,
+            receive: topics(&rules.receive)?,
+            subscribe: filters(&rules.subscribe)?,
+            unsubscribe: filters(&rules.unsubscribe)?,
+        })
+    }
+
+    /// The rules of an access list, with which every filter may be subscribed.
+    fn of_access_list(list: &[AccessRule]) -> Result<Self, GrantError> {
+        let every: RuleList = [(true, Rule::Every)].into();
+        Ok(Self {
+            publish: compile_action(list, Access::Write)?,
+            receive: compile_action(list, Access::Read)?,
+            subscribe: every.clone(),
+            unsubscribe: every,
+        })
+    }
+}
+
+fn compile_ordered(
+    rules: &[OrderedRule],
+    kind: fn(TopicFilter) -> Rule,
+) -> Result<RuleList, GrantError> {
+    let compiled = |rule: &OrderedRule| {
+        let parsed = match compile_rule(&rule.filter)? {
+            Rule::Filter(filter) if rule.is_exact => Rule::Exact(filter),
+            Rule::Filter(filter) => kind(filter),
+            other => other,
+        };
+        Ok((rule.is_allowed, parsed))
+    };
     rules.iter().map(compiled).collect()
+}
+
+/// The rules of an access list that decide about `action`.
+fn compile_action(list: &[AccessRule], action: Access) -> Result<RuleList, GrantError> {
+    let decides = |rule: &&AccessRule| rule.access.decides(action).is_some();
+    let compiled = |rule: &AccessRule| {
+        let is_allowed = rule.access.decides(action) == Some(true);
+        Ok((is_allowed, compile_rule(&rule.filter)?))
+    };
+    list.iter().filter(decides).map(compiled).collect()
 }
 
 fn compile_rule(rule: &str) -> Result<Rule, GrantError> {
@@ -269,6 +355,12 @@ enum Rule {
     Filter(TopicFilter),
     /// `$#`: every topic that begins with `$`; filters that begin with a wildcard do not match these.
     Dollar,
+    /// A filter that covers filters beginning with `$`, too, if it begins with a wildcard.
+    Pattern(TopicFilter),
+    /// This text alone.
+    Exact(TopicFilter),
+    /// Every topic and filter.
+    Every,
 }
 
 impl Rule {
@@ -281,8 +373,10 @@ impl Rule {
 
     fn matches(&self, topic: TopicName<'_>) -> bool {
         match self {
-            Self::Filter(filter) => filter.matches(topic),
+            Self::Filter(filter) | Self::Pattern(filter) => filter.matches(topic),
             Self::Dollar => topic.is_dollar(),
+            Self::Exact(filter) => filter.as_str() == topic.as_str(),
+            Self::Every => true,
         }
     }
 
@@ -290,15 +384,29 @@ impl Rule {
         match self {
             Self::Filter(filter) => filter.covers(asked),
             Self::Dollar => asked.as_str().starts_with('$'),
+            Self::Pattern(filter) => filter.covers(asked) || covers_dollar(filter, asked),
+            Self::Exact(filter) => filter == asked,
+            Self::Every => true,
         }
     }
 
     fn as_str(&self) -> &str {
         match self {
-            Self::Filter(filter) => filter.as_str(),
+            Self::Filter(filter) | Self::Pattern(filter) | Self::Exact(filter) => filter.as_str(),
             Self::Dollar => "$#",
+            Self::Every => ANY_FILTER,
         }
     }
+}
+
+/// Whether `filter` begins with a wildcard and covers `asked`, which begins with `$`, but for this character.
+fn covers_dollar(filter: &TopicFilter, asked: &TopicFilter) -> bool {
+    let Some(rest) = asked.as_str().strip_prefix('$') else {
+        return false;
+    };
+    // Only the first level of `asked` differs, and a wildcard is compared with that.
+    let plain = TopicFilter::parse(&format!("_{rest}"), &TopicLimits::WIDEST);
+    filter.as_str().starts_with(['+', '#']) && plain.is_ok_and(|plain| filter.covers(&plain))
 }
 
 /// Compiled rules of one client.
@@ -307,7 +415,7 @@ pub struct Permissions {
     publish: Box<[Rule]>,
     subscribe: Box<[Rule]>,
     deny: Box<[Rule]>,
-    access_list: Option<Box<[(Access, Rule)]>>,
+    ordered: Option<Arc<Ordered>>,
 }
 
 /// Checks one rule before it is added to a grant.
@@ -391,23 +499,34 @@ impl Permissions {
         if topic.is_dollar() && is_reserved(topic.as_str()) {
             return DecidingRule::Reserved;
         }
+        self.control_rule(topic)
+    }
+
+    /// The rule that decides whether the client may make requests on `topic`, which a plugin answers.
+    pub(crate) fn control_rule(&self, topic: TopicName<'_>) -> DecidingRule<'_> {
         let ruled = deciding(&self.deny, &self.publish, |rule| rule.matches(topic));
-        self.unless_listed(ruled, Access::Write, topic)
+        self.unless_ordered(ruled, |rules| &rules.publish, |rule| rule.matches(topic))
     }
 
     /// Whether the client may subscribe to `filter`. A filter wider than every allow rule is denied (abuse G06). A
     /// filter that overlaps a deny rule is allowed; denied messages are dropped at delivery (G07). An access list
-    /// allows every filter.
+    /// allows every filter; ordered rules have their own.
     pub fn subscribe(&self, filter: &TopicFilter) -> RuleAnswer {
         self.subscribe_rule(filter).answer()
     }
 
     /// The rule that decides whether the client may subscribe to `filter`.
     pub(crate) fn subscribe_rule(&self, filter: &TopicFilter) -> DecidingRule<'_> {
-        match deciding(&self.deny, &self.subscribe, |rule| rule.covers(filter)) {
-            DecidingRule::None if self.access_list.is_some() => DecidingRule::Allow(ANY_FILTER),
-            rule => rule,
-        }
+        let covers = |rule: &Rule| rule.covers(filter);
+        let ruled = deciding(&self.deny, &self.subscribe, covers);
+        self.unless_ordered(ruled, |rules| &rules.subscribe, covers)
+    }
+
+    /// Whether the client may end its subscription to `filter`. Only ordered rules can deny that.
+    pub fn unsubscribe(&self, filter: &TopicFilter) -> bool {
+        let covers = |rule: &Rule| rule.covers(filter);
+        let rule = self.unless_ordered(DecidingRule::None, |rules| &rules.unsubscribe, covers);
+        rule.answer() != RuleAnswer::Denied
     }
 
     /// Whether a message on `topic` may reach the client.
@@ -418,7 +537,8 @@ impl Permissions {
     /// The deny rule that keeps messages on `topic` from the client.
     pub(crate) fn receive_denial(&self, topic: TopicName<'_>) -> Option<&str> {
         let ruled = deciding(&self.deny, &[], |rule| rule.matches(topic));
-        match self.unless_listed(ruled, Access::Read, topic) {
+        let matches = |rule: &Rule| rule.matches(topic);
+        match self.unless_ordered(ruled, |rules| &rules.receive, matches) {
             DecidingRule::Deny(rule) => Some(rule),
             _ => None,
         }
@@ -426,35 +546,30 @@ impl Permissions {
 
     /// Whether deliveries have to be checked at all.
     pub fn checks_deliveries(&self) -> bool {
-        !self.deny.is_empty() || self.access_list.is_some()
+        !self.deny.is_empty() || self.ordered.is_some()
     }
 
-    /// `ruled`, if a rule decides; else the rule of the access list, if there is one, for `action` on `topic`.
-    fn unless_listed<'a>(
+    /// `ruled`, if a rule decides; else the first ordered rule that `is_about` the question, if there are such rules.
+    fn unless_ordered<'a>(
         &'a self,
         ruled: DecidingRule<'a>,
-        action: Access,
-        topic: TopicName<'_>,
+        list: impl FnOnce(&'a Ordered) -> &'a RuleList,
+        is_about: impl Fn(&Rule) -> bool,
     ) -> DecidingRule<'a> {
-        let (DecidingRule::None, Some(list)) = (ruled, &self.access_list) else {
+        let (DecidingRule::None, Some(ordered)) = (ruled, &self.ordered) else {
             return ruled;
         };
-        let decided = list.iter().find_map(|(access, rule)| {
-            let is_allowed = access.decides(action)?;
-            rule.matches(topic).then(|| {
-                if is_allowed {
-                    DecidingRule::Allow(rule.as_str())
-                } else {
-                    DecidingRule::Deny(rule.as_str())
-                }
-            })
-        });
-        decided.unwrap_or(DecidingRule::Deny(UNLISTED))
+        let mut listed = list(ordered).iter();
+        match listed.find(|(_, rule)| is_about(rule)) {
+            Some((true, rule)) => DecidingRule::Allow(rule.as_str()),
+            Some((false, rule)) => DecidingRule::Deny(rule.as_str()),
+            None => DecidingRule::Deny(UNLISTED),
+        }
     }
 }
 
-/// The rule that denies what an access list does not name.
-const UNLISTED: &str = "(not in the access list)";
+/// The rule that denies what ordered rules and access lists do not name.
+const UNLISTED: &str = "(no rule names it)";
 /// The rule that allows every filter.
 const ANY_FILTER: &str = "(any filter, with an access list)";
 
@@ -801,5 +916,112 @@ mod tests {
             );
             assert_eq!(rights(&reordered), rights(&whole));
         }
+    }
+
+    /// Rules for all four actions: `+word` allows, `-word` denies, `=` in front of the filter is exact.
+    fn ordered(rules: &[&str]) -> Permissions {
+        let rule = |text: &&str| {
+            let (sign, rest) = text.split_at(1);
+            OrderedRule {
+                is_allowed: sign == "+",
+                is_exact: rest.starts_with('='),
+                filter: rest.trim_start_matches('=').into(),
+            }
+        };
+        let rules: Vec<_> = rules.iter().map(rule).collect();
+        Grant {
+            deny: vec!["never/#".into()],
+            ordered: Some(OrderedRules {
+                publish: rules.clone(),
+                receive: rules.clone(),
+                subscribe: rules.clone(),
+                unsubscribe: rules,
+            }),
+            ..Grant::default()
+        }
+        .compile()
+        .unwrap()
+    }
+
+    #[test]
+    fn the_first_ordered_rule_that_matches_decides_about_each_action() {
+        let rules = ordered(&["+a/b", "-a/+", "+a/#", "-=c/+", "+c/#", "+never/x"]);
+        let table = [
+            ("a/b", true),
+            ("a/c", false),
+            ("a/c/d", true),
+            ("a", true),
+            ("c/d", true),
+            ("d", false),
+        ];
+
+        for (name, is_allowed) in table {
+            let answer = rules.publish(topic(name)) == RuleAnswer::Allowed;
+            assert_eq!(answer, is_allowed, "publish {name}");
+            assert_eq!(rules.receives(topic(name)), is_allowed, "receive {name}");
+            let answer = rules.subscribe(&filter(name)) == RuleAnswer::Allowed;
+            assert_eq!(answer, is_allowed, "subscribe {name}");
+            assert_eq!(rules.unsubscribe(&filter(name)), is_allowed, "{name}");
+        }
+        assert_eq!(rules.subscribe(&filter("c/+")), RuleAnswer::Denied);
+        assert_eq!(rules.subscribe(&filter("c/+/e")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("a/#")), RuleAnswer::Allowed);
+        assert_eq!(rules.subscribe(&filter("#")), RuleAnswer::Denied);
+        assert_eq!(rules.publish(topic("never/x")), RuleAnswer::Denied);
+    }
+
+    #[test]
+    fn a_wildcard_of_ordered_rules_covers_dollar_filters_and_matches_no_dollar_topics() {
+        for wide in ["#", "+/#", "+/a"] {
+            let rules = ordered(&[&format!("+{wide}")]);
+            assert_eq!(
+                rules.subscribe(&filter("$SYS/a")),
+                RuleAnswer::Allowed,
+                "{wide}"
+            );
+            assert_eq!(rules.publish(topic("$SYS/a")), RuleAnswer::Denied);
+            assert!(!rules.receives(topic("$SYS/a")));
+        }
+        for narrow in ["a/#", "$mine/#", "+/b", "+"] {
+            let rules = ordered(&[&format!("+{narrow}")]);
+            assert_eq!(
+                rules.subscribe(&filter("$SYS/a")),
+                RuleAnswer::Denied,
+                "{narrow}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_client_without_publish_rights_keeps_its_other_ordered_rules() {
+        let granted = CompiledGrant::of(ordered(&["+#"]))
+            .without_publish()
+            .permissions;
+
+        assert_eq!(granted.publish(topic("a")), RuleAnswer::Denied);
+        assert!(granted.receives(topic("a")));
+        assert_eq!(granted.subscribe(&filter("a")), RuleAnswer::Allowed);
+    }
+
+    #[test]
+    fn unsubscribing_is_denied_by_ordered_rules_only() {
+        assert!(grant(&[], &[], &["a"]).unsubscribe(&filter("a")));
+        assert!(listed(&[], &["a"]).unsubscribe(&filter("a")));
+    }
+
+    #[test]
+    fn requests_on_control_topics_need_a_rule_that_names_them() {
+        let answer = |rules: Permissions| rules.control_rule(topic("$CONTROL/x/v1")).answer();
+
+        assert_eq!(answer(grant(&["#"], &[], &[])), RuleAnswer::Silent);
+        assert_eq!(
+            answer(grant(&["$CONTROL/#"], &[], &[])),
+            RuleAnswer::Allowed
+        );
+        assert_eq!(
+            answer(grant(&["$CONTROL/#"], &[], &["$#"])),
+            RuleAnswer::Denied
+        );
+        assert_eq!(answer(ordered(&["+#"])), RuleAnswer::Denied);
     }
 }

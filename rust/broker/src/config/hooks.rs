@@ -75,6 +75,11 @@ pub trait Hooks: Send + Sync + 'static {
         drop(reply);
     }
 
+    /// Asks a plugin for its answer to a request on one of [`HookInterests::control`], which its client may make.
+    fn control(&self, _request: ControlRequest, reply: Reply<Vec<u8>>) {
+        drop(reply);
+    }
+
     /// The calls of each hook so far. Any thread may call this, and it never waits.
     fn calls(&self) -> Vec<HookCalls> {
         Vec::new()
@@ -201,6 +206,8 @@ pub struct HookInterests {
     pub publish: Vec<TopicFilter>,
     /// Topics whose wills plugins decide about.
     pub will: Vec<TopicFilter>,
+    /// Topics `$CONTROL/FEATURE/VERSION` on which plugins answer requests.
+    pub control: Vec<Box<str>>,
     /// Bits of [`EventKind`]: `1 << kind as u32`.
     pub events: u32,
 }
@@ -467,6 +474,15 @@ pub enum PublishDecision {
     },
     /// Refuse it because of a fault of the plugin.
     Fault,
+}
+
+/// A request on a control topic.
+#[derive(Clone, Debug)]
+pub struct ControlRequest {
+    /// The client.
+    pub login: Arc<Login>,
+    /// Its topic is one of [`HookInterests::control`].
+    pub message: Message,
 }
 
 impl AuthorizeDecision {

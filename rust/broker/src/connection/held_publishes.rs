@@ -1,4 +1,5 @@
-//! Publishes of a client, which are routed at once or wait for plugins: for permission, or for the publish hooks.
+//! Publishes of a client, which are routed at once or wait for plugins: for permission, for the publish hooks, or for
+//! the answer to a request on a control topic.
 //!
 //! Messages behind one that waits wait with it, so that the order of one publisher's messages stays. Nothing else is
 //! read from the client meanwhile; other clients are not delayed.
@@ -16,9 +17,10 @@ use crate::config::hooks::{Action, Hooks, PublishBatch, PublishDecision, Reply, 
 use crate::connection::authorize::{
     AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, UNANSWERED, ask, end_if_unanswered,
 };
+use crate::connection::control;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::publish::{
-    accept, accept_batch, acknowledge, denial, deny, may_batch, may_publish,
+    accept, accept_batch, acknowledge, denial, deny, may_batch, may_publish, publish_rules,
 };
 use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::publication::Publication;
@@ -39,13 +41,13 @@ pub(crate) fn publish<'p>(
     let publication = incoming.publication(client);
     let permission = may_publish(shard, client, publication.topic);
     let is_asked = permission == RuleAnswer::Allowed && shard.has_publish_hook(publication.topic);
-    if is_asked || permission == RuleAnswer::Silent || !held.is_empty() {
+    let is_due = permission == RuleAnswer::Silent || shard.has_control_hook(publication.topic);
+    if is_asked || is_due || !held.is_empty() {
         drop(publication);
         // Earlier messages are answered first.
         accept_batch(shard, client, batch);
         held.push(incoming.message, incoming.packet_id, is_asked);
-        let is_due = permission == RuleAnswer::Silent || held.is_full();
-        return is_due.then(|| held.settle(shard, client));
+        return (is_due || held.is_full()).then(|| held.settle(shard, client));
     }
     if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
         drop(publication);
@@ -208,6 +210,10 @@ async fn publish_held(
         let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
         decision = Some(next(&mut answer.decisions(shard, client).await));
     }
+    if shard.has_control_hook(message.topic_name()) {
+        control::answer(shard, client, &message, packet_id).await;
+        return Ok(());
+    }
     let publication = publication(client, &message, packet_id);
     if let Some(pause) = accept(shard, client, publication) {
         pause.await?;
@@ -246,7 +252,7 @@ async fn permit(
     };
     let answer = ask(shard, client, question).await?;
     // The grant may have changed meanwhile.
-    let rules = client.access().permissions.publish(topic);
+    let rules = publish_rules(shard, client, topic);
     Ok(match answer {
         Ok(()) if rules == RuleAnswer::Denied => Err(denial()),
         answer => answer,

@@ -1,6 +1,7 @@
 //! A connection: its transport, its packets and the requests in them.
 
 mod authorize;
+mod control;
 pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
 mod held_publishes;

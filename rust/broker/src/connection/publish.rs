@@ -29,7 +29,7 @@ pub(super) fn denial() -> Denial {
 
 /// Whether `client` may publish to `topic`; `Silent` if a plugin has to decide.
 pub(crate) fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
-    let answer = client.access().permissions.publish(topic);
+    let answer = publish_rules(shard, client, topic);
     if answer != RuleAnswer::Silent {
         return answer;
     }
@@ -40,6 +40,16 @@ pub(crate) fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) 
         RuleAnswer::Allowed
     } else {
         RuleAnswer::Silent
+    }
+}
+
+/// What the grant of `client` says about publishing to `topic`, or about a request there that a plugin answers.
+pub(super) fn publish_rules(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
+    let access = client.access();
+    if shard.has_control_hook(topic) {
+        access.permissions.control_rule(topic).answer()
+    } else {
+        access.permissions.publish(topic)
     }
 }
 

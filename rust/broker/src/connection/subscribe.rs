@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
-use mqttcore_session::{Details, SubscribeEntry, SubscribeRequest, UnsubscribeRequest};
+use mqttcore_session::{
+    Details, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
+};
 use mqttcore_topics::{Change, ShareName, TopicFilter};
 
 use crate::clients::client::Client;
@@ -185,7 +187,8 @@ fn complete_subscribe(
 }
 
 /// One commit for the packet, then UNSUBACK.
-pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: UnsubscribeRequest) {
+pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, mut request: UnsubscribeRequest) {
+    let why = refuse_unsubscribes(shard, client, &mut request);
     let changes: Vec<Change<'_>> = request
         .entries
         .iter()
@@ -212,7 +215,33 @@ pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, request: Unsub
     client
         .session
         .borrow_mut()
-        .complete_unsubscribe(request, Details::none());
+        .complete_unsubscribe(request, why);
+}
+
+/// Rejects the entries that the rules of the client do not let it end; the subscriptions stay.
+fn refuse_unsubscribes(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    request: &mut UnsubscribeRequest,
+) -> Details {
+    let access = client.access();
+    let is_denied = |entry: &&mut UnsubscribeEntry| {
+        let filter = entry.filter.filter();
+        !access.permissions.unsubscribe(filter)
+    };
+    let mut why = Details::none();
+    for entry in request.entries.iter_mut().filter(is_denied) {
+        let denial = Denial::new(
+            ReasonCode::NOT_AUTHORIZED,
+            "not allowed to unsubscribe from this filter",
+        );
+        let filter = entry.filter.as_str();
+        report_denied(shard, client, "unsubscribe from", filter, denial.reason);
+        entry.refused = Some(denial.reason);
+        entry.exists = false;
+        why = denial.details();
+    }
+    why
 }
 
 /// Tells plugins that a subscription began or ended.

@@ -316,6 +316,17 @@ impl Shard {
         interests.publish.iter().any(|filter| filter.matches(topic))
     }
 
+    /// Whether a plugin answers requests on `topic`.
+    pub(crate) fn has_control_hook(&self, topic: TopicName<'_>) -> bool {
+        topic.is_dollar() && {
+            let interests = self.interests.borrow();
+            interests
+                .control
+                .iter()
+                .any(|name| **name == *topic.as_str())
+        }
+    }
+
     /// Whether a plugin decides about wills on `topic`.
     pub(crate) fn has_will_hook(&self, topic: TopicName<'_>) -> bool {
         let interests = self.interests.borrow();

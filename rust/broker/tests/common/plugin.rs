@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, Broker, Config, ConnectDecision,
-    EventKind, ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine, Login,
-    LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch,
-    SubscribeDecision,
+    ControlRequest, EventKind, ExchangeReply, ExchangeStart, Grant, HookInterests, Hooks, LogLine,
+    Login, LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret,
+    SubscribeBatch, SubscribeDecision,
 };
 use mqttcore_topics::{TopicFilter, TopicLimits};
 
@@ -19,6 +19,7 @@ type Authorize = Box<dyn Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send +
 type Publish = Box<dyn Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync>;
 type Connect = Box<dyn Fn(Arc<Login>, Reply<ConnectDecision>) + Send + Sync>;
 type Subscribe = Box<dyn Fn(SubscribeBatch, Reply<Vec<SubscribeDecision>>) + Send + Sync>;
+type Control = Box<dyn Fn(ControlRequest, Reply<Vec<u8>>) + Send + Sync>;
 type Tell = Box<dyn Fn(PluginEvent) + Send + Sync>;
 
 /// A login, and the place for its answer.
@@ -43,6 +44,7 @@ pub struct Plugin {
     connect: Connect,
     will: Publish,
     subscribe: Subscribe,
+    control: Control,
     tell: Tell,
     write: Box<dyn Fn(String) + Send + Sync>,
 }
@@ -59,6 +61,7 @@ impl Default for Plugin {
             connect: Box::new(|_, reply| drop(reply)),
             will: Box::new(|_, reply| drop(reply)),
             subscribe: Box::new(|_, reply| drop(reply)),
+            control: Box::new(|_, reply| drop(reply)),
             tell: Box::new(|_| ()),
             write: Box::new(|_| ()),
         }
@@ -164,6 +167,17 @@ impl Plugin {
         self
     }
 
+    /// Answers requests on a control topic.
+    pub fn control(
+        mut self,
+        topic: &str,
+        hook: impl Fn(ControlRequest, Reply<Vec<u8>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.control = vec![topic.into()];
+        self.control = Box::new(hook);
+        self
+    }
+
     pub fn events(
         mut self,
         kinds: &[EventKind],
@@ -252,6 +266,10 @@ impl Hooks for Plugin {
 
     fn subscribe(&self, batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
         (self.subscribe)(batch, reply);
+    }
+
+    fn control(&self, request: ControlRequest, reply: Reply<Vec<u8>>) {
+        (self.control)(request, reply);
     }
 
     fn event(&self, event: PluginEvent) {

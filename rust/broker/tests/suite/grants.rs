@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use mqttcore_broker::{Broker, Grant, GrantLimits, Hooks, StartError};
+use mqttcore_broker::{Broker, Grant, GrantLimits, Hooks, OrderedRule, OrderedRules, StartError};
 use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
 
@@ -361,4 +361,36 @@ fn a_reload_brings_new_plugins_and_new_limits() {
         assert_eq!(v5("long").refused(&broker), 0x85);
         v5("one").username("user").connect(&broker).ping();
     }
+}
+
+#[test]
+fn a_subscription_that_its_client_may_not_end_stays() {
+    let rule = |is_allowed, filter: &str| OrderedRule {
+        is_allowed,
+        is_exact: false,
+        filter: filter.into(),
+    };
+    let broker = granting(Grant {
+        ordered: Some(OrderedRules {
+            publish: vec![rule(true, "#")],
+            receive: vec![rule(false, "kept/secret"), rule(true, "#")],
+            subscribe: vec![rule(true, "kept/#"), rule(true, "free")],
+            unsubscribe: vec![rule(true, "free")],
+        }),
+        ..Grant::default()
+    });
+    let mut client = v5("one").username("user").connect(&broker);
+    client.subscribe("kept/#", QoS::AtMostOnce);
+    client.subscribe("free", QoS::AtMostOnce);
+
+    let kept = client.unsubscribe("kept/#");
+    let free = client.unsubscribe("free");
+    let other = client.try_subscribe("other", QoS::AtMostOnce);
+    for topic in ["free", "kept/secret", "kept/a"] {
+        client.publish(topic, "", QoS::AtMostOnce);
+    }
+
+    assert_eq!([kept, other], [ReasonCode::NOT_AUTHORIZED; 2]);
+    assert_eq!(free, ReasonCode::SUCCESS);
+    assert_eq!(client.take_message().topic, "kept/a");
 }

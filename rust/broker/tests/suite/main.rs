@@ -12,6 +12,7 @@ mod authenticate;
 mod authorize;
 mod bans;
 mod clock;
+mod control;
 mod costly;
 mod durable;
 mod enhanced;

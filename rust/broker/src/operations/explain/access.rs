@@ -74,7 +74,11 @@ pub(super) fn publish_steps(
         mount_point.hidden_bytes(topic.as_str()).is_none()
     });
     let access = client.access();
-    let rule = access.permissions.publish_rule(topic);
+    let rule = if shard.has_control_hook(topic) {
+        access.permissions.control_rule(topic)
+    } else {
+        access.permissions.publish_rule(topic)
+    };
     steps.extend(rule_steps(rule, denied, || {
         may_publish(shard, client, topic)
     }));
