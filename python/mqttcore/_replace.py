@@ -5,11 +5,11 @@ import pathlib
 import stat
 
 
-def replace_file(file: pathlib.Path, text: str) -> None:
+def replace_file(file: pathlib.Path, text: str, *, is_private: bool = False) -> None:
     """Replaces a file at once; if it is a symbolic link, its target. A new file has mode 0600.
 
     A file that exists keeps its owner, group and mode: root changes it, and the broker's user
-    still reads it.
+    still reads it. If ``is_private``, its mode becomes 0600.
 
     Raises:
         OSError: the file is then unchanged.
@@ -22,6 +22,8 @@ def replace_file(file: pathlib.Path, text: str) -> None:
         with open(opened, "w", encoding="utf-8") as written:
             if place.exists():
                 keep_rights(opened, place.stat())
+            if is_private:
+                os.fchmod(opened, 0o600)
             written.write(text)
             written.flush()
             os.fsync(opened)

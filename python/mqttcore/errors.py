@@ -16,6 +16,7 @@ __all__ = [
     "AclFileError",
     "BrokerFailedError",
     "ConfigError",
+    "DynsecFileError",
     "EndpointError",
     "EndpointUnreachableError",
     "FileChangedError",
@@ -126,6 +127,10 @@ class PluginError(MqttError):
 
 class AclFileError(MqttError):
     """An ACL file cannot be used; the text names the file and the line."""
+
+
+class DynsecFileError(MqttError):
+    """A file of dynamic security cannot be used; the text names the file and the line."""
 
 
 class PasswordFileError(MqttError):

@@ -73,7 +73,7 @@ def list_plugins(file: str | None) -> int:
     used = {use.use for use in settings_of(file).plugins}
     for name, origin, purpose in [*built_in(), *installed()]:
         mark = "*" if name in used else " "
-        print(f"{mark} {name:30}{origin:24}{purpose}".rstrip())
+        print(f"{mark} {name:32}{origin:24}{purpose}".rstrip())
     print('\nA plugin runs only if the configuration names it: [[plugins]] use = "NAME"')
     return 0
 

@@ -14,6 +14,7 @@ ENTRY_POINTS = "mqttcore.plugins"
 BUILT_IN = (
     "anonymous",
     "certificate",
+    "dynamic_security",
     "http",
     "jwt",
     "ldap",

@@ -1,0 +1,242 @@
+"""Commands of dynamic security answer as Mosquitto does, and change nothing if they are refused."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from mqttcore.auth.dynsec_commands import COMMANDS, PASSWORDS_MAX, run
+from mqttcore.auth.dynsec_file import state_of, text_of
+from mqttcore.auth.dynsec_state import State
+
+from tests.dynsec import acl, initial, recorded
+
+ITERATIONS = 1_000
+
+
+def state(**more: object) -> State:
+    """A state with an admin and more."""
+    return state_of(json.dumps(initial(**more)), "test")
+
+
+def asked(before: State, *commands: object) -> tuple[list[dict[str, object]], State]:
+    """The responses to commands of one request, and the state after them."""
+    payload = json.dumps({"commands": commands}).encode()
+    outcome = run(before, payload, iterations=ITERATIONS)
+    responses = json.loads(outcome.answer())["responses"]
+    return responses, outcome.state
+
+
+def test_all_commands_of_mosquitto_are_answered_as_it_answers_them() -> None:
+    now = state()
+    seen = set()
+    for command, answer in recorded():
+        payload = f'{{"commands":[{command}]}}'.encode()
+        outcome = run(now, payload, iterations=ITERATIONS)
+        now = outcome.state
+        (found,) = json.loads(outcome.answer())["responses"]
+        assert found == answer, command
+        seen.add(str(found["command"]).lower())
+
+    assert len(COMMANDS) == 31
+    assert COMMANDS.keys() <= seen
+    assert state_of(text_of(now), "test") == now
+
+
+@pytest.mark.parametrize("payload", [b"", b"no", b"\xff", b"[" * 100_000, b'{"commands":[NaN]}'])
+def test_a_request_that_is_no_json_is_refused(payload: bytes) -> None:
+    outcome = run(state(), payload, iterations=ITERATIONS)
+
+    assert outcome.responses == [{"command": "Unknown command", "error": "Payload not valid JSON"}]
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"[]", b"7", b'{"commands":{}}', b'{"commands":"x"}'])
+def test_a_request_without_commands_is_refused(payload: bytes) -> None:
+    outcome = run(state(), payload, iterations=ITERATIONS)
+
+    assert outcome.responses == [
+        {"command": "Unknown command", "error": "Invalid/missing commands"}
+    ]
+
+
+BAD: Mapping[str, dict[str, object]] = {
+    "Invalid/missing rolename": {"command": "createRole", "rolename": ""},
+    "Invalid/missing username": {"command": "createClient", "username": ""},
+    "Invalid/missing acls": {"command": "createRole", "rolename": "r", "acls": "x"},
+    "Unknown acltype": {
+        "command": "createRole",
+        "rolename": "r",
+        "acls": [{"acltype": "nope", "topic": "a"}],
+    },
+    "Invalid/missing topic": {
+        "command": "modifyRole",
+        "rolename": "admin",
+        "acls": [{"acltype": "subscribeLiteral"}],
+    },
+    "Invalid ACL topic": {
+        "command": "createRole",
+        "rolename": "r",
+        "acls": [acl("publishClientSend", "a/#/b")],
+    },
+    "Invalid/missing allow": {
+        "command": "addRoleACL",
+        "rolename": "admin",
+        "acltype": "publishClientSend",
+        "topic": "a",
+        "allow": "yes",
+    },
+    "Invalid/missing priority": {
+        "command": "addClientRole",
+        "username": "joe",
+        "rolename": "admin",
+        "priority": 1e300,
+    },
+    "Invalid/missing textname": {"command": "modifyClient", "username": "joe", "textname": 5},
+    "Invalid/missing password": {"command": "modifyClient", "username": "joe", "password": 5},
+    "Password is too long": {
+        "command": "setClientPassword",
+        "username": "joe",
+        "password": "x" * 1_025,
+    },
+    "Client is already in this role": {
+        "command": "addClientRole",
+        "username": "admin",
+        "rolename": "admin",
+    },
+    "Group not found": {
+        "command": "modifyClient",
+        "username": "joe",
+        "groups": [{"groupname": "zz"}],
+    },
+    "Client not found": {
+        "command": "createGroup",
+        "groupname": "g",
+        "clients": [{"username": "zz"}],
+    },
+}
+
+
+@pytest.mark.parametrize("error", BAD)
+def test_a_command_that_mosquitto_does_in_part_is_refused(error: str) -> None:
+    before = state(clients=[{"username": "joe"}])
+
+    (response,), after = asked(before, BAD[error])
+
+    assert response == {"command": BAD[error]["command"], "error": error}
+    assert after is before
+
+
+@pytest.mark.parametrize("topic", ["$share/g/a", "$share", "a/+b", "", "\ud800", "x" * 70_000])
+def test_an_acl_about_no_filter_is_refused(topic: str) -> None:
+    command = {
+        "command": "addRoleACL",
+        "rolename": "admin",
+        "acltype": "subscribePattern",
+        "topic": topic,
+    }
+
+    (response,), after = asked(before := state(), command)
+
+    assert "error" in response
+    assert after is before
+
+
+@pytest.mark.parametrize(("word", "is_allowed"), [("allow", True), ("deny", False)])
+def test_the_default_that_mosquitto_ctrl_sends_is_understood(
+    word: str, *, is_allowed: bool
+) -> None:
+    acls = [{"acltype": "subscribe", "access": word}]
+
+    _, after = asked(state(), {"command": "setDefaultACLAccess", "acls": acls})
+
+    assert after.defaults["subscribe"] == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ({"acltype": "subscribe", "access": "maybe"}, "Invalid/missing allow"),
+        ({"acltype": "subscribe", "allow": 1}, "Invalid/missing allow"),
+        ({"acltype": "subscribeLiteral", "allow": True}, "Unknown acltype"),
+        ({"allow": True}, "Invalid/missing acltype"),
+        (7, "Missing/invalid actions array"),
+    ],
+)
+def test_a_default_that_makes_no_sense_is_refused(entry: object, error: str) -> None:
+    good = {"acltype": "publishClientSend", "allow": True}
+
+    (response,), after = asked(
+        before := state(), {"command": "setDefaultACLAccess", "acls": [good, entry]}
+    )
+
+    assert response["error"] == error
+    assert after is before
+
+
+def test_a_name_that_is_no_utf8_is_refused() -> None:
+    (response,), _ = asked(state(), {"command": "createClient", "username": "\ud800"})
+
+    assert response["error"] == "Invalid/missing username"
+
+
+def test_commands_of_one_request_follow_each_other_and_fail_alone() -> None:
+    commands = [
+        {"command": "createRole", "rolename": "r"},
+        {"command": "createRole", "rolename": "r"},
+        {"command": "createClient", "username": "joe", "roles": [{"rolename": "r"}]},
+        {"command": "getClient", "username": "joe"},
+    ]
+
+    outcome = run(state(), json.dumps({"commands": commands}).encode(), iterations=ITERATIONS)
+
+    assert ["error" in one for one in outcome.responses] == [False, True, False, False]
+    assert outcome.state.clients["joe"].roles == {"r": -1}
+    assert outcome.done == ["createRole rolename='r'", "createClient username='joe'"]
+
+
+def test_a_deleted_role_and_group_are_nowhere_any_more() -> None:
+    before = state(
+        clients=[{"username": "joe", "roles": [{"rolename": "r"}]}],
+        roles=[{"rolename": "r"}],
+        groups=[
+            {
+                "groupname": "g",
+                "roles": [{"rolename": "r"}],
+                "clients": [{"username": "joe"}],
+            }
+        ],
+        anonymousGroup="g",
+    )
+
+    _, after = asked(before, {"command": "deleteRole", "rolename": "r"})
+    assert not after.clients["joe"].roles
+    assert not after.groups["g"].roles
+    _, after = asked(after, {"command": "deleteGroup", "groupname": "g"})
+    assert (after.groups, after.anonymous_group) == ({}, None)
+    _, after = asked(before, {"command": "deleteClient", "username": "joe"})
+    assert not after.groups["g"].clients
+
+
+def test_a_request_has_a_bounded_number_of_passwords() -> None:
+    commands = [
+        {"command": "createClient", "username": f"u{number}", "password": "x"}
+        for number in range(PASSWORDS_MAX + 1)
+    ]
+
+    responses, after = asked(state(), *commands)
+
+    assert len(after.clients) == PASSWORDS_MAX + 1
+    assert responses[-1]["error"] == "More than 100 passwords in one request"
+
+
+def test_no_password_is_in_a_line_for_the_log_or_a_repr() -> None:
+    payload = json.dumps(
+        {"commands": [{"command": "createClient", "username": "joe", "password": "secret"}]}
+    ).encode()
+
+    outcome = run(state(), payload, iterations=ITERATIONS)
+
+    password = outcome.state.clients["joe"].password
+    assert password is not None
+    assert outcome.done == ["createClient username='joe'"]
+    for secret in ("secret", password.hash, password.salt):
+        assert secret not in repr(outcome)
