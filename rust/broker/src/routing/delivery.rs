@@ -183,7 +183,7 @@ fn drop_cause(
 ) -> Option<DropCause> {
     let limits = &shard.config().limits;
     if limits.outgoing_qos(message.qos(), delivery.qos) == QoS::AtMostOnce {
-        if let Some(link) = client.link()
+        if let Some(link) = &*client.link_ref()
             && link.outbox.borrow().len() > limits.qos0_backlog_bytes
         {
             return Some(DropCause::Backlog);

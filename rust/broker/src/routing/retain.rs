@@ -334,6 +334,9 @@ fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
 /// Sends the next retained messages to `client`, as long as there is room for them; returns their bytes.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
     let mut bytes = 0;
+    if !can_replay(shard, client) {
+        return bytes;
+    }
     let Some(link) = client.link() else {
         return bytes;
     };
@@ -373,12 +376,13 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
 
 /// Whether [`replay`] has something to do now.
 pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
-    let Some(link) = client.link() else {
+    let own = client.link_ref();
+    let Some(link) = &*own else {
         return false;
     };
     let replays = link.replays.borrow();
     let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
-    replays.front().is_some_and(is_due) && has_room(shard, client, &link)
+    replays.front().is_some_and(is_due) && has_room(shard, client, link)
 }
 
 /// Nothing queued in the session, and not much in the outbox: retained messages never push

@@ -134,7 +134,8 @@ fn answer(shard: &Shard, asked: PagingBarrier) {
 /// Whether the first page of the queue of a resumed session is not sent yet. Queued messages are sent before any
 /// response, so nothing is read from the client until then.
 pub(crate) fn is_first_page_due(shard: &Shard, client: &Client) -> bool {
-    let Some(link) = client.link() else {
+    let own = client.link_ref();
+    let Some(link) = &*own else {
         return false;
     };
     let pagings = shard.pagings.borrow();

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
 use mqttcore_topics::{MatchCache, TopicName};
@@ -46,9 +46,15 @@ use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 /// Bytes that one read takes at most.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Messages that one connection's publishes may hand to sessions in a turn: about 7 ms of slow receivers, whose state
-/// is not in the caches. One fan-out to more is finished, and what the publisher sent behind it waits (abuse D22).
+/// Messages that one connection's publishes may hand to sessions in a turn, if that has taken [`TURN_TIME`]: about 7 ms
+/// of slow receivers, whose state is not in the caches. One fan-out to more is finished, and what the publisher sent
+/// behind it waits (abuse D22).
 const TURN_DELIVERIES: usize = 8 * 1024;
+/// Receivers whose state is in the caches take less: as long as a turn has taken less than this, it goes on, since
+/// receivers then write the messages of one read at once ...
+const TURN_TIME: Duration = Duration::from_millis(5);
+/// ... up to this many.
+const MOST_TURN_DELIVERIES: usize = 4 * TURN_DELIVERIES;
 
 /// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
 /// the slowest; one more publish is finished (abuse H15).
@@ -101,6 +107,7 @@ pub(crate) struct Shard {
     has_outgoing: Cell<bool>,
     now: Cell<Instant>,
     random: Cell<u64>,
+    turn_start: Cell<Instant>,
     /// Messages that sessions got in this turn.
     deliveries: Cell<usize>,
     /// Steps of searches for receivers in this turn.
@@ -164,6 +171,7 @@ impl Shard {
             has_outgoing: Cell::new(false),
             now: Cell::new(Instant::now()),
             random: Cell::new(random),
+            turn_start: Cell::new(Instant::now()),
             deliveries: Cell::new(0),
             steps: Cell::new(0),
             grown: Cell::new(0),
@@ -272,16 +280,20 @@ impl Shard {
         self.steps.get()
     }
 
-    /// Resets the counts of a turn.
+    /// Resets the counts of a turn; [`Self::refresh_now`] was called.
     pub(crate) fn start_turn(&self) {
+        self.turn_start.set(self.now());
         self.deliveries.set(0);
         self.steps.set(0);
         self.wakes.start_turn();
     }
 
-    /// Whether this turn has used its budget of deliveries or search steps.
+    /// Whether this turn has used its budget of deliveries and time, or of search steps.
     pub(crate) fn is_turn_over(&self) -> bool {
-        self.deliveries.get() >= TURN_DELIVERIES || self.steps.get() >= TURN_STEPS
+        let deliveries = self.deliveries.get();
+        let is_late =
+            || deliveries >= MOST_TURN_DELIVERIES || self.turn_start.get().elapsed() >= TURN_TIME;
+        self.steps.get() >= TURN_STEPS || deliveries >= TURN_DELIVERIES && is_late()
     }
 
     /// Counts one message that is handed to a session.
