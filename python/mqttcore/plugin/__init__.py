@@ -20,9 +20,10 @@ answer.
 
 Each plugin has threads of its own: one for `def` hooks, one with an event loop for `async def`
 hooks, others for hooks of events. Nothing waits for them but a CONNECT, and what
-`@hook.authorize`, `@hook.subscribe` and `@hook.publish` are asked about. A hook that holds its
-thread beyond its timeout (`time.sleep`, an endless loop) is left alone on it, and another thread
-takes over; a `def` hook may then run in both. While a hook holds four threads it is not called.
+`@hook.authorize`, `@hook.subscribe`, `@hook.publish` and `@hook.control` are asked about. A hook
+that holds its thread beyond its timeout (`time.sleep`, an endless loop) is left alone on it, and
+another thread takes over; a `def` hook may then run in both. While a hook holds four threads it is
+not called.
 """
 
 from mqttcore._core import (

@@ -92,8 +92,8 @@ impl Shard {
         let topic = frame.topic.map(TopicName::as_str);
         let topic = topic.filter(|topic| !is_seen(topic));
         self.add_to_traces(set, &topics, |trace| {
-            let (bytes, payload_bytes) =
-                redacted(frame.bytes, &packet, subject.version, trace.spec().payload)?;
+            let part = topics.part(trace.spec().payload);
+            let (bytes, payload_bytes) = redacted(frame.bytes, &packet, subject.version, part)?;
             Some(NewPacket {
                 direction: frame.direction,
                 subject,

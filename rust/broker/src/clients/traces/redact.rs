@@ -69,6 +69,14 @@ impl<'a> FrameTopics<'a> {
         })
     }
 
+    /// How much of the payload a trace has that asks for `wanted`: requests on control topics may have passwords in them.
+    pub(crate) fn part(&self, wanted: TracedPayload) -> TracedPayload {
+        match self {
+            Self::Name(name) if name.as_str().starts_with("$CONTROL/") => TracedPayload::None,
+            _ => wanted,
+        }
+    }
+
     /// Whether `filter` matches the topic, or overlaps one of the filters.
     pub(crate) fn concern(&self, filter: &TopicFilter) -> bool {
         match self {
@@ -392,6 +400,18 @@ mod tests {
         }
         assert_eq!(masked("heyJude"), Some("heyJude".into()));
         assert_eq!(masked("plain"), None);
+    }
+
+    #[test]
+    fn payloads_of_control_requests_are_left_out() {
+        let part = |topic| FrameTopics::of_event(Some(topic)).part(TracedPayload::All);
+
+        assert_eq!(part("$CONTROL/dynamic-security/v1"), TracedPayload::None);
+        assert_eq!(
+            part("$CONTROL/dynamic-security/v1/response"),
+            TracedPayload::None
+        );
+        assert_eq!(part("a/$CONTROL/"), TracedPayload::All);
     }
 
     #[test]
