@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import sys
 from typing import Any
 
 import deltalake
@@ -80,6 +81,24 @@ def test_a_process_that_is_killed_is_started_again(
         eventually(lambda: table(tmp_path) == [0, 1, 2, 3, 4], within_s=60)
 
     assert "delta: the process has ended; it is started again in 0.01 s" in caplog.text
+
+
+def test_a_process_that_does_not_end_is_killed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = "import time; print('deaf', flush=True); time.sleep(600)"
+    monkeypatch.setattr(delta, "command", lambda *_: [sys.executable, "-c", script])
+    monkeypatch.setattr(delta, "LAST_S", 0.01)
+    caplog.set_level("INFO", logger="mqttcore")
+    tables = delta.DeltaTables(tmp_path, ["plant"])
+    eventually(lambda: "delta: deaf" in caplog.text)
+    process = tables._process
+
+    tables.stop()
+
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+    assert "delta: not up to date within 0.01 s; the next start continues" in caplog.text
 
 
 def test_a_stream_that_cannot_be_followed_is_told_once_and_holds_up_no_other(

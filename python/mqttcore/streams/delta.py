@@ -25,14 +25,17 @@ LAST_S: Final = 10.0
 """How long it may take at the end to take in what was sealed last."""
 
 
+def command(data: pathlib.Path, streams: Sequence[str]) -> list[str]:
+    """What keeps the tables of streams in a data folder current."""
+    module = "mqttcore.pipeline"
+    return [sys.executable, "-m", module, "delta", str(data), *streams, "--follow"]
+
+
 class DeltaTables:
     """A process for the tables of some streams, started again when it ends."""
 
     def __init__(self, data: pathlib.Path, streams: Sequence[str]) -> None:
-        self._command = [
-            *(sys.executable, "-m", "mqttcore.pipeline", "delta", str(data), *streams),
-            "--follow",
-        ]
+        self._command = command(data, streams)
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
