@@ -165,4 +165,6 @@ def write(
     (plots / "rates.svg").write_text(pairs(rates, "rows a second, logarithmic"))
     (plots / "batches.svg").write_text(pairs(batches, "milliseconds of a micro-batch, logarithmic"))
     text = page(outcomes, scale=scale, by=by, seconds=seconds)
+    if (scales := plots / "scale.md").exists():
+        text += f"\n{scales.read_text()}"
     (docs / "spark-report.md").write_text(text)
