@@ -288,7 +288,7 @@ soak-pipeline: build .make/dev ## a stream and its pipeline at 100 messages/s fo
 abuse: build .make/dev ## every row of docs/abuse.md: tested, waiting for what, failing (ARGS="D16 H05")
 	@$(BIN)/python -m tests.abuse $(ARGS)
 
-storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits (ARGS="--only group --json")
+storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits, what memory stays (ARGS="--only group --json")
 	@$(BIN)/python -m tests.storm $(ARGS)
 
 hooks-matrix: build .make/dev ## each plugin hook with each fault (raise, hang, block, flood, ...): what was let through

@@ -14,13 +14,21 @@ from tests.storm.run import Outcome, run
 
 @pytest.mark.parametrize("attack", [*SMALL, *crowd.SMALL], ids=lambda attack: attack.name)
 def test_a_bystander_is_answered_beside(attack: Attack | crowd.Crowd) -> None:
-    outcome = run(attack, calm_s=0.1, storm_s=0.3)
+    outcome = run(attack, calm_s=0.1, storm_s=0.3, has_memory=False)
 
     assert outcome.count > 0
     assert outcome.refused == 0
     assert len(outcome.storm_ms) == 30
     assert outcome.status == 0
     assert outcome.cpu_us > 0
+
+
+@pytest.mark.parametrize("attack", [group(3, 1), crowd.half_open(20)], ids=lambda each: each.name)
+def test_memory_is_looked_at_when_the_attackers_are_gone(attack: Attack | crowd.Crowd) -> None:
+    outcome = run(attack, calm_s=0.1, storm_s=0.3)
+
+    assert min(outcome.before_bytes, outcome.most_bytes, outcome.after_bytes) > 1 << 20
+    assert outcome.status == 0
 
 
 def test_a_write_is_64_kib_of_whole_packets() -> None:
@@ -50,3 +58,12 @@ def test_a_bystander_that_waits_is_not_held() -> None:
     assert Outcome(attack="", calm_ms=quick, storm_ms=quick, stop_s=1.0).is_held
     assert not Outcome(attack="", calm_ms=quick, storm_ms=slow, stop_s=1.0).is_held
     assert not Outcome(attack="", calm_ms=quick, storm_ms=quick, stop_s=2.5).is_held
+
+
+def test_memory_that_does_not_come_back_is_not_held() -> None:
+    quick = [1.0] * 100
+
+    for after, is_held in ((90, True), (104, True), (106, False)):
+        found = Outcome(attack="", calm_ms=quick, storm_ms=quick, stop_s=1.0)
+        found.before_bytes, found.after_bytes = 100, after
+        assert found.is_held is is_held
