@@ -29,8 +29,9 @@ MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
 # Tests of `make asan`: what crosses the border between Python and Rust.
 ASAN_TESTS ?= tests/abuse/test_k_python.py $(addprefix tests/unit/test_,broker.py plugins.py plugins_packets.py \
 	plugins_publish.py plugins_invalidate.py packets.py store.py directory.py topics.py stream_reader.py hashing.py)
-# What the build of `make asan` has: `--no-default-features` compiles half the crates, and serves all but the last test.
 ASAN_FEATURES ?=
+# Those that the build without streams and HTTP has.
+ASAN_MQTT_TESTS := tests/unit/test_mqtt_only.py $(filter-out %/test_stream_reader.py,$(ASAN_TESTS))
 # Length of `make model`.
 STEPS ?= 10000
 # Times that `make diskfull` fills a disk; its CYCLES are others than those of `make powercut`.
@@ -84,6 +85,7 @@ wheel: .make/venv ## build the wheel that users install, and its provenance, int
 	@rm -rf .make/wheel
 	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
 		--target-dir $(TARGET)/wheel --out .make/wheel >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
+	@$(PYTHON) -m tests.wheel_paths .make/wheel/*.whl $(CURDIR)
 	@MATURIN=$(BIN)/maturin $(PYTHON) -m tests.provenance .make/wheel/*.whl --write "make wheel PROFILE=$(PROFILE) FEATURES=$(FEATURES)"
 	@ls .make/wheel/*.whl
 
@@ -231,6 +233,15 @@ asan: .make/tools .make/dev ## the Python tests of the extension with an Address
 		LD_PRELOAD=$$runtime ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=.make/asan \
 			$(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS); \
 	else echo "no nightly Rust, or no libasan.so of gcc: rustup toolchain install nightly"; fi
+
+# Half the crates, so each change can afford it.
+asan-mqtt-only: ## `make mqtt-only` with more tests and under AddressSanitizer; without it where `make asan` does not run
+	@if cargo +nightly --version >/dev/null 2>&1 && [ -e "$$(cc -print-file-name=libasan.so)" ]; then \
+		$(MAKE) asan ASAN_FEATURES=--no-default-features ASAN_TESTS="$(ASAN_MQTT_TESTS)"; \
+	else \
+		echo "AddressSanitizer is left out: no nightly Rust, or no libasan.so of gcc"; \
+		$(MAKE) mqtt-only; \
+	fi
 
 mutants: mutants-rust mutants-python ## one-line faults in codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md
 
@@ -434,5 +445,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: asan reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

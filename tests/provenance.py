@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -91,12 +92,22 @@ def tools() -> dict[str, str]:
     }
 
 
+def settings() -> dict[str, str]:
+    """The variables that decide about the bytes, without the flags that replace folders."""
+    found = {}
+    for name in ENVIRONMENT:
+        words = os.environ.get(name, "").split()
+        found[name] = " ".join(
+            each for each in words if not re.match("--remap-path-prefix=|-ffile-prefix-map=", each)
+        )
+    return {name: value for name, value in found.items() if value}
+
+
 def statement(wheel: Path, *, build: str) -> dict[str, Any]:
     """The statement about a wheel that `build` has just made of this checkout."""
     locks = [
         {"name": name, "digest": {"sha256": sha256((ROOT / name).read_bytes())}} for name in LOCKS
     ]
-    environment = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
     return {
         "_type": STATEMENT,
         "subject": [{"name": wheel.name, "digest": {"sha256": sha256(wheel.read_bytes())}}],
@@ -105,7 +116,7 @@ def statement(wheel: Path, *, build: str) -> dict[str, Any]:
             "buildDefinition": {
                 "buildType": "urn:mqttcore:make-wheel:v1",
                 "externalParameters": {"command": build},
-                "internalParameters": {"environment": environment, "tools": tools()},
+                "internalParameters": {"environment": settings(), "tools": tools()},
                 "resolvedDependencies": [source(), *locks],
             },
             "runDetails": {"builder": {"id": os.environ.get("BUILDER_ID", "urn:mqttcore:by-hand")}},

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import provenance
+from tests import provenance, wheel_paths
 from tests.named import ROOT
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -160,6 +160,45 @@ def test_k07_two_builds_are_compared_by_their_members(wheel: Path, tmp_path: Pat
 
     assert done.returncode == 1
     assert "differ in mqttcore/more.py" in done.stderr
+
+
+FOLDER = "/home/somebody/mqttcore"
+
+
+@pytest.fixture
+def raw_wheel(tmp_path: Path) -> Path:
+    """A wheel as maturin makes it: its bill of materials names the folder."""
+    path = tmp_path / "raw.whl"
+    bill = f'{{"bom-ref": "path+file://{FOLDER}/rust/codec#0.1.0"}}'.encode()
+    members = {"m/__init__.py": b"x = 1\n", "m.dist-info/sboms/m.cyclonedx.json": bill}
+    record = [wheel_paths.record_line(name, data) for name, data in members.items()]
+    members["m.dist-info/RECORD"] = "\n".join([*record, "m.dist-info/RECORD,,", ""]).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
+    return path
+
+
+def test_k07_a_wheel_does_not_name_the_folder_of_its_build(raw_wheel: Path) -> None:
+    assert wheel_paths.main([str(raw_wheel), FOLDER]) == 0
+
+    found = {info.filename: data for info, data in wheel_paths.read_members(raw_wheel)}
+    names = ["m/__init__.py", "m.dist-info/sboms/m.cyclonedx.json"]
+    assert [*found] == [*names, "m.dist-info/RECORD"]
+    assert found[names[1]] == b'{"bom-ref": "path+file:///mqttcore/rust/codec#0.1.0"}'
+    lines = [wheel_paths.record_line(name, found[name]) for name in names]
+    assert found["m.dist-info/RECORD"].decode().splitlines() == [*lines, "m.dist-info/RECORD,,"]
+
+
+def test_k07_code_that_names_the_folder_fails_the_build(
+    raw_wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(raw_wheel, "a") as archive:
+        archive.writestr("m/_core.so", b"\0" + FOLDER.encode() + b"/src/x.rs\0")
+
+    assert wheel_paths.main([str(raw_wheel), FOLDER]) == 1
+
+    assert "is named in m/_core.so" in capsys.readouterr().err
 
 
 # --- what it is made of: locked by hash -----------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from mqttcore import Broker, ConfigError, Settings, StartError, StoppedError, TopicNameError
-from mqttcore._core import hash_password
+from mqttcore._core import has_streams, hash_password
 from mqttcore.broker import stop_all
 from mqttcore.config import Listener, ServerLimits
 from mqttcore.streams.settings import Stream
@@ -256,6 +256,7 @@ def test_it_starts_again_over_its_folder(tmp_path: pathlib.Path) -> None:
             assert connack.session_present == (times > 0)
 
 
+@pytest.mark.skipif(not has_streams, reason="this build has no streams")
 def test_a_reload_says_what_changed_and_what_takes_a_restart_and_nothing_else(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

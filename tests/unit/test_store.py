@@ -103,6 +103,9 @@ def streamed(tmp_path: pathlib.Path) -> pathlib.Path:
     return directory
 
 
+needs_streams = pytest.mark.skipif(not _core.has_streams, reason="this build has no streams")
+
+
 def damage(folder: pathlib.Path) -> None:
     log = bytearray((folder / SEGMENT).read_bytes())
     log[100] ^= 1
@@ -120,6 +123,7 @@ def test_a_log_written_by_hand_is_understood(
     assert (told["last_lsn"], told["messages"], told["torn"]) == (3, 1, None)
 
 
+@needs_streams
 def test_rows_of_a_log_written_by_hand_go_into_a_file_that_others_read(
     streamed: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +145,7 @@ def test_rows_of_a_log_written_by_hand_go_into_a_file_that_others_read(
     assert store.main(["verify", str(streamed)]) == 0
 
 
+@needs_streams
 def test_a_stream_of_another_store_is_refused(
     streamed: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
