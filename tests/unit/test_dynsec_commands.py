@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from typing import get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mqttcore.auth.dynsec_commands import COMMANDS, PASSWORDS_MAX, run
 from mqttcore.auth.dynsec_file import state_of, text_of
-from mqttcore.auth.dynsec_state import State
+from mqttcore.auth.dynsec_state import AclType, State
 
 from tests.dynsec import acl, initial, recorded
 
@@ -172,10 +175,14 @@ def test_a_default_that_makes_no_sense_is_refused(entry: object, error: str) -> 
     assert after is before
 
 
-def test_a_name_that_is_no_utf8_is_refused() -> None:
-    (response,), _ = asked(state(), {"command": "createClient", "username": "\ud800"})
+@pytest.mark.parametrize("key", ["command", "username", "correlationData", "other"])
+def test_a_text_that_is_no_utf8_is_refused(key: str) -> None:
+    command = {"command": "createClient", "username": "joe", key: "\ud800"}
 
-    assert response["error"] == "Invalid/missing username"
+    (response,), after = asked(before := state(), command)
+
+    assert response["error"] == "Payload not valid JSON"
+    assert after is before
 
 
 def test_commands_of_one_request_follow_each_other_and_fail_alone() -> None:
@@ -240,3 +247,65 @@ def test_no_password_is_in_a_line_for_the_log_or_a_repr() -> None:
     assert outcome.done == ["createClient username='joe'"]
     for secret in ("secret", password.hash, password.salt):
         assert secret not in repr(outcome)
+
+
+NAMES = st.sampled_from(["a", "b", "é/#", "x" * 300, "", "\0"])
+ODD = st.sampled_from([None, 0, -7, 2**31, 1.5, True, "text", [], {}, [7], "a/#"])
+PRIORITY = st.integers(-(2**31) + 1, 2**31 - 1)
+ENTRIES = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "rolename": NAMES,
+            "groupname": NAMES,
+            "username": NAMES,
+            "priority": PRIORITY | ODD,
+            "acltype": st.sampled_from([*get_args(AclType), "subscribe", "x"]),
+            "topic": st.sampled_from(["a", "a/#", "a/#/b", "%u/%c", "$share/g/a", "$SYS/#", ""]),
+            "allow": st.booleans() | ODD,
+        },
+    ),
+    max_size=3,
+)
+COMMAND = st.fixed_dictionaries(
+    {"command": st.sampled_from([name for name, _ in COMMANDS.values()])},
+    optional={
+        "username": NAMES,
+        "rolename": NAMES,
+        "groupname": NAMES,
+        "clientid": NAMES | ODD,
+        "password": st.sampled_from(["pw", "", 7]),
+        "textname": NAMES | ODD,
+        "textdescription": NAMES,
+        "priority": PRIORITY | ODD,
+        "acltype": st.sampled_from([*get_args(AclType), "subscribe", "x"]),
+        "topic": st.sampled_from(["a", "a/#", "a/#/b", "%u/%c", "$share/g/a", "$SYS/#", ""]),
+        "allow": st.booleans() | ODD,
+        "roles": ENTRIES | ODD,
+        "groups": ENTRIES | ODD,
+        "clients": ENTRIES | ODD,
+        "acls": ENTRIES | ODD,
+        "count": ODD,
+        "offset": ODD,
+        "verbose": st.booleans() | ODD,
+        "correlationData": NAMES | ODD,
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(commands=st.lists(COMMAND | ODD, max_size=12))
+def test_whatever_is_asked_is_answered_and_leaves_a_file_that_can_be_read(
+    commands: list[object],
+) -> None:
+    payload = json.dumps({"commands": commands}).encode()
+
+    outcome = run(state(), payload, iterations=1)
+
+    responses = json.loads(outcome.answer())["responses"]
+    assert len(responses) == len(commands)
+    assert state_of(text_of(outcome.state), "test") == outcome.state
+    for user in outcome.state.clients:
+        outcome.state.grant_for(user=user, client_id="c")
+    outcome.state.grant_for(user=None, client_id="c")
+    outcome.state.changed_users(state())

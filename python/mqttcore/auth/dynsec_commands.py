@@ -92,7 +92,13 @@ def refused(state: State, error: str) -> Outcome:
 
 
 def lowered(pairs: list[tuple[str, object]]) -> Json:
-    """An object; Mosquitto does not distinguish small and capital letters in keys."""
+    """An object; Mosquitto does not distinguish small and capital letters in keys.
+
+    Raises:
+        ValueError: a text in it is no UTF-8, so that neither an answer nor the file can have it.
+    """
+    if not all(is_utf8(text) for pair in pairs for text in pair if isinstance(text, str)):
+        raise ValueError("no UTF-8")
     return {key.lower(): value for key, value in pairs}
 
 
@@ -179,8 +185,6 @@ class Arguments:
     def text(self, key: str, default: T) -> str | T:
         """A text."""
         found = self.take(key, str, "Invalid/missing client id" if key == "clientid" else None)
-        if found is not None and not is_utf8(found):
-            raise CommandError(f"Invalid/missing {key}")
         return default if found is None else found
 
     def name(self, key: str) -> str:
