@@ -250,7 +250,9 @@ def test_no_password_is_in_a_line_for_the_log_or_a_repr() -> None:
 
 
 NAMES = st.sampled_from(["a", "b", "é/#", "x" * 300, "", "\0"])
-ODD = st.sampled_from([None, 0, -7, 2**31, 1.5, True, "text", [], {}, [7], "a/#"])
+ODD: st.SearchStrategy[object] = st.sampled_from(
+    [None, 0, -7, 2**31, 1.5, True, "text", [], {}, [7], "a/#"]
+)
 PRIORITY = st.integers(-(2**31) + 1, 2**31 - 1)
 ENTRIES = st.lists(
     st.fixed_dictionaries(
