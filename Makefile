@@ -41,6 +41,8 @@ STRESS_CYCLES := $(if $(filter file,$(origin CYCLES)),1000000,$(CYCLES))
 THREADS ?= 4
 # Kills of `make spark-crash`, `make tier` and `make kafka`.
 KILLS ?= 20
+# Nodes of Kafka that `make kafka` measures instead of its tests.
+NODES ?=
 # Times that the object store is away in `make tier`.
 OUTAGES ?= 5
 # Random operations of `make explain-test`.
@@ -329,7 +331,13 @@ tier: build .make/dev .make/moto ## tables in an object store: KILLS=20 of the p
 
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it, which takes the headers
 # of OpenSSL (Debian: apt-get install libssl-dev pkg-config).
-kafka: ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load
+kafka: $(if $(NODES),kafka-nodes,kafka-node) ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load; NODES=3: latencies and CPU of three nodes
+
+kafka-nodes: .make/dev
+	@cargo build --release --quiet -p mqttcore-streams --features kafka --example kafka_load $(CARGO_ARGS)
+	@$(BIN)/python -m tests.kafka.cluster $(TARGET)/release/examples/kafka_load --nodes $(NODES) $(ARGS)
+
+kafka-node:
 	@$(MAKE) build .make/dev FEATURES=kafka-tls
 	@cargo clippy -p mqttcore-streams -p mqttcore-bindings --features mqttcore-bindings/kafka-tls --all-targets --quiet $(CARGO_ARGS) -- -D warnings
 	@cargo test -p mqttcore-streams --features kafka-tls --quiet $(CARGO_ARGS) --test suite -- kafka
@@ -445,5 +453,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

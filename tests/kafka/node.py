@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,6 +40,17 @@ transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
 log.retention.ms=-1
 auto.create.topics.enable=false
+"""
+
+
+MEMBER: Final = """\
+node.id={number}
+controller.quorum.voters={voters}
+num.partitions=12
+default.replication.factor={nodes}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={nodes}
+auto.create.topics.enable=true
 """
 
 
@@ -72,6 +85,24 @@ class Security:
     password: str = "correct-horse"  # noqa: S105 -- of a test
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Which of several nodes one is; a topic of theirs has a copy on each, and 12 partitions."""
+
+    number: int
+    """From 1 on."""
+    ports: Sequence[int]
+    """Where the controllers of all nodes are reached, in the order of their numbers."""
+
+    def settings(self) -> str:
+        """What is different from a node that is alone."""
+        ports = enumerate(self.ports, 1)
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in ports)
+        nodes = len(self.ports)
+        in_sync = nodes // 2 + 1
+        return MEMBER.format(number=self.number, voters=voters, nodes=nodes, in_sync=in_sync)
+
+
 @dataclass(slots=True)
 class Node:
     """A folder, and the node that uses it now."""
@@ -84,6 +115,8 @@ class Node:
     security: Security | None = None
     secure_port: int = 0
     """Where clients with TLS connect."""
+    member: Member | None = None
+    """None: it is alone."""
 
     @property
     def secure_servers(self) -> str:
@@ -140,7 +173,9 @@ class Node:
         logs = self.folder.absolute() / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port, controller, self.secure_port = free_ports()
+        self.port, controller, self.secure_port = free_ports(3)
+        if (member := self.member) is not None:
+            controller = member.ports[member.number - 1]
         text = SETTINGS.format(port=self.port, controller=controller, logs=logs)
         users: list[str] = []
         if (security := self.security) is not None:
@@ -159,9 +194,12 @@ class Node:
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 known = f"{mechanism}=[name={security.user},password={security.password}]"
                 users += ["--add-scram", known]
+        quorum = ["--standalone"]
+        if member is not None:
+            text, quorum = text + member.settings(), []
         draft = settings.with_suffix(".draft")
         draft.write_text(text, encoding="utf-8")
-        arguments = ["format", "--standalone", "-t", CLUSTER, "-c", str(draft), *users]
+        arguments = ["format", *quorum, "-t", CLUSTER, "-c", str(draft), *users]
         try:
             done = subprocess.run(  # noqa: S603 -- our own command
                 self._command("kafka.tools.StorageTool", *arguments, heap="128m"),
@@ -225,9 +263,10 @@ def known_port(settings: pathlib.Path) -> int:
     return int(found[1]) if found else 0
 
 
-def free_ports() -> tuple[int, int, int]:
-    """Three ports that nobody uses now."""
-    with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-        for each in (first, second, third):
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
             each.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1], third.getsockname()[1]
+        return [each.getsockname()[1] for each in sockets]

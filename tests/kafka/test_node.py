@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.node import Node, NodeError
+from tests.kafka.node import Member, Node, NodeError
 
 FORMAT = """
 import pathlib, sys
@@ -78,3 +78,28 @@ def test_a_folder_that_an_earlier_format_left_is_formatted(tmp_path: pathlib.Pat
     PretendedNode(tmp_path).start().stop()
 
     assert (tmp_path / "logs" / "meta.properties").exists()
+
+
+def test_nodes_of_a_cluster_know_each_other_and_keep_copies(tmp_path: pathlib.Path) -> None:
+    given: list[tuple[str, ...]] = []
+
+    class Told(PretendedNode):
+        def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
+            given.append(arguments)
+            return super()._command(main, *arguments, heap=heap)
+
+    node = Told(tmp_path / "node", member=Member(number=2, ports=(7001, 7002, 7003)))
+    try:
+        node.start()
+    finally:
+        node.kill()
+
+    assert "--standalone" not in given[0]
+    lines = (tmp_path / "node" / "server.properties").read_text().splitlines()
+    # the last value of a key counts
+    settings = dict(line.split("=", 1) for line in lines)
+    assert "CONTROLLER://127.0.0.1:7002" in settings["listeners"]
+    assert settings["node.id"] == "2"
+    voters = "1@127.0.0.1:7001,2@127.0.0.1:7002,3@127.0.0.1:7003"
+    assert settings["controller.quorum.voters"] == voters
+    assert (settings["default.replication.factor"], settings["min.insync.replicas"]) == ("3", "2")
