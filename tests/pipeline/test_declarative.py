@@ -11,6 +11,7 @@ import sys
 import pyarrow.dataset
 import pytest
 from mqttcore.pipeline.__main__ import main
+from mqttcore.pipeline.config import load
 from mqttcore.pipeline.declarative import emit
 
 from tests.pipeline.test_run import Make, message, pipeline
@@ -51,6 +52,31 @@ def test_each_table_is_a_function_and_no_token_is_written(
     assert made == {"messages", "bronze", "silver", "quarantine", "by_minute"}
     assert f"'path': '{tmp_path}/var'" in text
     assert "nobody" not in text
+
+
+def test_what_describes_payloads_is_an_option_and_the_code_can_be_read(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/7.avsc").write_text(
+        '{"type": "record", "name": "Machine", "fields": [{"name": "machine", "type": "string"}]}'
+    )
+    (tmp_path / "token").write_text("nobody's business")
+    avro = '[silver]\ndecode = "avro"\nschemas = "schemas"'
+    (tmp_path / "pipeline.toml").write_text(FILE.replace("[silver]", avro))
+
+    _, code = emit(load(tmp_path / "pipeline.toml"), tmp_path / "out")
+
+    text = code.read_text()
+    assert f"'schemasFolder': '{tmp_path}/schemas'" in text
+    (silver,) = (
+        each.value
+        for each in ast.parse(text).body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "SILVER"
+    )
+    assert isinstance(silver, ast.Call)
+    made = {each.arg: ast.literal_eval(each.value) for each in silver.keywords}
+    assert made["schema"] == "machine STRING, temperature DOUBLE"
 
 
 def test_alerts_are_refused_by_name(

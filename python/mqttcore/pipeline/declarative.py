@@ -8,6 +8,7 @@ refused: its gold tables are views, of which Spark publishes nothing.
 """
 
 import pprint
+from dataclasses import replace
 from pathlib import Path
 
 from mqttcore.errors import PipelineError
@@ -100,12 +101,14 @@ def program(pipeline: Pipeline) -> str:
     options = source_options(pipeline)
     if "path" in options:
         options["path"] = str(Path(options["path"]).absolute())
+    # The options say what payloads are; a path is no literal of Python.
+    silver = replace(pipeline.silver, descriptor=None, message=None, schemas=None)
     head = HEAD.format(
         name=pipeline.name,
         options=pprint.pformat(
             {name: options[name] for name in options if name not in ("consumer", "token")}
         ),
-        silver=pprint.pformat(pipeline.silver),
+        silver=pprint.pformat(silver),
     )
     golds = [gold_view(pipeline, gold) for gold in pipeline.gold]
     return head + (BRONZE if pipeline.bronze.keep else "") + "".join(golds)
