@@ -16,25 +16,44 @@ from pathlib import Path
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener, PluginUse
-from mqttcore.plugin import Allow, Deny, Login
+from mqttcore.plugin import Allow, Deny, Login, Message, Replace
 from mqttcore.testing import harness
 
 from examples.plugins.accounts import Accounts
 from examples.plugins.http_login import HttpLogin
+from examples.plugins.rate import Rate
+from examples.plugins.schema import Schema
 from examples.plugins.scram import Scram
+from examples.plugins.stamp import Stamp
 from examples.plugins.tokens import Tokens
 from tests.tokens import SECRET, claims, hmac_token
 from tests.wire import AUTH, CONNACK, Wire, auth, connect
 
 FOLDER = Path(__file__).parents[2] / "examples/plugins"
-LINES = {"accounts": 10, "tokens": 18, "scram": 25, "http_login": 25, "hop_count": 13}
+LINES = {
+    "accounts": 10,
+    "tokens": 18,
+    "scram": 25,
+    "http_login": 25,
+    "hop_count": 13,
+    "rate": 20,
+    "stamp": 15,
+    "schema": 22,
+}
+MESSAGES = {"rate", "stamp", "schema"}
+"""The examples that decide about messages only."""
 
 
-def serving(name: str, **config: str) -> AbstractContextManager[Broker]:
-    """A broker with one of the examples."""
+def serving(name: str, **config: object) -> AbstractContextManager[Broker]:
+    """A broker with one of the examples; with one that admits nobody, everybody comes in."""
     use = PluginUse(use=f"examples.plugins.{name}", config=config)
-    listener = Listener(address="127.0.0.1:0", name="examples")
+    listener = Listener(address="127.0.0.1:0", name="examples", anonymous=name in MESSAGES)
     return Broker(Settings(listeners=(listener,), plugins=(use,)))
+
+
+def message(topic: str, payload: bytes, *, username: str | None = None) -> Message:
+    """What a client publishes."""
+    return Message(Login(client_id="7", username=username), topic=topic, payload=payload)
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -214,3 +233,72 @@ def test_http_over_the_wire(service: str) -> None:
 
         assert ann.publish("door/7", qos=1, packet_id=1).reason in (0, 0x10)
         assert ann.publish("door/8", qos=1, packet_id=2).reason == 0x87
+
+
+# --- messages
+
+
+def test_rate_through_the_harness() -> None:
+    with harness(Rate, {"messages_per_second": 2}) as rate:
+        sent = [rate.publish(message("a", b"", username="ann")) for _ in range(3)]
+
+        refused = Deny("quota_exceeded", "more messages a second than this user may publish")
+        assert sent == [[None], [None], [refused]]
+        assert rate.publish(message("a", b"", username="bob")) == [None]
+
+
+def test_rate_over_the_wire() -> None:
+    with serving("rate", messages_per_second=2) as broker, Wire(broker.port) as wire:
+        wire.connect("a")
+        wire.subscribe(("a", 0))
+
+        reasons = [wire.publish("b", qos=1, packet_id=number).reason for number in (1, 2, 3)]
+
+        assert reasons == [0x10, 0x10, 0x97]
+
+
+def test_stamp_through_the_harness() -> None:
+    with harness(Stamp) as stamp:
+        (found,) = stamp.publish(message("sensor/1", b'{"value": 3}'))
+
+        assert isinstance(found, Replace)
+        assert isinstance(found.payload, bytes)
+        fields = json.loads(found.payload)
+        assert (fields["value"], fields["client"]) == (3, "7")
+        assert fields["received_at"] > 0
+        for other in (b"21.5", b"no JSON", b"\xff"):
+            assert stamp.publish(message("sensor/1", other)) == [None]
+        assert stamp.publish(message("other", b"{}")) == []
+
+
+def test_stamp_over_the_wire() -> None:
+    with serving("stamp") as broker, Wire(broker.port) as wire:
+        wire.connect("a")
+        wire.subscribe(("sensor/1", 0))
+        wire.publish("sensor/1", b'{"value": 3}')
+
+        fields = json.loads(wire.receive_publish().payload)
+
+        assert (fields["value"], fields["client"]) == (3, "a")
+
+
+def test_schema_through_the_harness() -> None:
+    def answer(payload: bytes) -> str | None:
+        (found,) = schema.publish(message("order/1", payload))
+        assert found is None or isinstance(found, Deny)
+        return found.text if found else None
+
+    with harness(Schema) as schema:
+        assert answer(b'{"number": 1, "article": "x", "price": 2.5}') is None
+        assert answer(b"{") == "an order is JSON"
+        assert answer(b"[]") == "an order is a JSON object"
+        assert answer(b'{"number": 1, "article": 5}') == "field 'article' is missing or wrong"
+
+
+def test_schema_over_the_wire() -> None:
+    order = b'{"number": 1, "article": "x", "price": 2.5}'
+    with serving("schema") as broker, Wire(broker.port) as wire:
+        wire.connect("a")
+
+        assert wire.publish("order/1", order, qos=1, packet_id=1).reason == 0x10
+        assert wire.publish("order/1", b"[]", qos=1, packet_id=2).reason == 0x99
