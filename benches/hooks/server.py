@@ -31,6 +31,10 @@ class Server:
         """Calls of hooks so far."""
         return int(self._ask("calls"))
 
+    def running(self) -> int:
+        """Calls of hooks that have not come back."""
+        return int(self._ask("running"))
+
     def invalidate(self) -> None:
         """Has the plugins asked again what all clients may do."""
         self._ask("invalidate")
@@ -55,6 +59,8 @@ def answer(broker: Broker, question: str) -> object:
         return time.process_time()
     if question == "calls":
         return sum(stats.calls for stats in broker.hook_stats())
+    if question == "running":
+        return sum(stats.in_flight for stats in broker.hook_stats())
     if question == "invalidate":
         return broker.invalidate(everything=True)
     return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mqttcore import Broker, ConfigError, Settings
+from mqttcore.auth import acl_file
 from mqttcore.auth.acl_file import AclFile, read_acl_file
 from mqttcore.auth.anonymous import Anonymous
 from mqttcore.config import Listener, PluginUse
 from mqttcore.errors import AclFileError, PluginError
 from mqttcore.plugin import Allow, Grant, Login
+from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.testing import allows, harness
 
 from tests.wire import Wire
@@ -146,6 +149,23 @@ def test_a_name_that_makes_a_pattern_too_long_takes_all_patterns_away(write: Wri
     acl = read_acl_file(write("topic read a\npattern read c/%c\npattern deny x\n"))
 
     assert acl.rules_of(user=None, client_id="c" * 65_535) == (("read", "a"),)
+
+
+def test_names_that_fit_no_pattern_cause_a_line_a_second(
+    write: Write, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    limited = LimitedLog(logging.getLogger("rules"), clock=lambda: now)
+    monkeypatch.setattr(acl_file, "log", limited)
+    acl = read_acl_file(write("pattern read %c/#"))
+    for _ in range(3):
+        acl.rules_of(user="joe", client_id="+" * 1_000)
+    now = 2.0
+    acl.rules_of(user="joe", client_id="#")
+
+    first, second = caplog.messages
+    assert len(first) < 250
+    assert second.endswith("(2 similar since the last line)")
 
 
 def test_a_name_makes_no_dollar_topic(write: Write) -> None:

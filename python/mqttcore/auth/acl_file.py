@@ -23,8 +23,11 @@ from mqttcore._core import TopicFilter, TopicFilterError
 from mqttcore.auth.marks import is_rule, substituted
 from mqttcore.errors import AclFileError
 from mqttcore.plugin.answers import AccessWord
+from mqttcore.plugin.limited_log import LimitedLog
 
-log = logging.getLogger(__name__)
+log = LimitedLog(logging.getLogger(__name__))
+SHOWN_CHARS = 120
+"""Of a name in a log line."""
 
 Rule = tuple[AccessWord, str]
 
@@ -42,14 +45,14 @@ class AclFile:
         """The access list of one client."""
         own = self.users.get(user, ())
         if self.patterns and any(set(name) & set("+#") for name in (user or "", client_id)):
-            log.warning("no pattern applies to client %a of user %a: + or # in it", client_id, user)
+            text = "no pattern applies to client %a of user %a: + or # in it"
+            log.warn("names", text, client_id[:SHOWN_CHARS], user and user[:SHOWN_CHARS])
             return own
         marks = {"%c": client_id} if user is None else {"%c": client_id, "%u": user}
         rules = tuple(filled(self.patterns, marks))
         if not all(is_rule(topic) for _, topic in rules):
-            log.warning(
-                "no pattern applies to client %a: with names in it, one is too long", client_id
-            )
+            text = "no pattern applies to client %a: with names in it, one is too long"
+            log.warn("length", text, client_id[:SHOWN_CHARS])
             return own
         return (*own, *rules)
 

@@ -17,8 +17,8 @@ from typing import Annotated, TypeVar, get_args
 
 from mqttcore._core import Login
 from mqttcore._schema import Range
-from mqttcore.auth.acl_file import Rule
-from mqttcore.auth.rules import SHOWN_CHARS, RulesPlugin, UserRules, denials, filled
+from mqttcore.auth.acl_file import SHOWN_CHARS, Rule
+from mqttcore.auth.rules import RulesPlugin, UserRules, denials, filled
 from mqttcore.errors import MqttError, OverloadedError
 from mqttcore.plugin.answers import AccessWord, Allow, Degraded, Deny, Grant
 from mqttcore.plugin.chain import FailureLog

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mqttcore.auth.acl_file import AclFile, read_acl_file
+from mqttcore.auth.acl_file import SHOWN_CHARS, AclFile, read_acl_file
 from mqttcore.auth.marks import is_rule, marks_of, substituted
 from mqttcore.config.values import GrantRule
 from mqttcore.plugin.answers import Grant
@@ -14,9 +14,6 @@ from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.plugin.options import PluginConfig
 
 log = LimitedLog(logging.getLogger(__name__))
-
-SHOWN_CHARS = 120
-"""Characters of a client's name that a log line shows."""
 
 
 class Rules(PluginConfig):

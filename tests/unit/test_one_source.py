@@ -1,0 +1,59 @@
+"""Lists that stand in Rust and in Python: events, reasons of denials, defaults of limits."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final, get_args
+
+import pytest
+from mqttcore import config
+from mqttcore.plugin.answers import DenyReason
+from mqttcore.plugin.hooks import EventKind
+
+RUST: Final = Path(__file__).parents[2] / "rust"
+
+
+def block(file: str, start: str) -> str:
+    """The text of a Rust file from ``start`` to the end of that item."""
+    _, _, rest = (RUST / file).read_text().partition(start)
+    assert rest, f"{file} has no {start!r}"
+    return rest[: re.search(r"^}", rest, re.MULTILINE).start()]  # type: ignore[union-attr] # as rustfmt writes it
+
+
+def limits_of_rust() -> dict[str, object]:
+    """The defaults of the session crate that are numbers or booleans."""
+    found: dict[str, object] = {}
+    fields = block("session/src/limits.rs", "impl Default for ServerLimits")
+    for name, value in re.findall(r"^ {12}(\w+): ([\w ()<*+]+),$", fields, re.MULTILINE):
+        if value in ("true", "false"):
+            found[name] = value == "true"
+        elif not re.search("[a-zA-Z]", value.replace("_", "")):
+            tree = ast.parse(value, mode="eval")
+            found[name] = eval(compile(tree, "limits.rs", "eval"), {})  # noqa: S307 - arithmetic of our own source
+    return found
+
+
+def test_events_have_the_words_of_the_engine() -> None:
+    names = block("broker/src/config/hooks.rs", "impl EventKind")
+
+    assert set(re.findall(r'Self::\w+ => "(\w+)"', names)) == set(get_args(EventKind))
+
+
+@pytest.mark.parametrize("reason", sorted(set(get_args(DenyReason)) - {"bad_credentials"}))
+def test_a_reason_of_a_denial_has_a_code(reason: str) -> None:
+    """The engine finds the code by the name of the standard."""
+    names = (RUST / "codec/src/reason.rs").read_text().lower()
+
+    assert f'"{reason.replace("_", " ")}"' in names
+
+
+def test_limits_have_the_defaults_of_the_session() -> None:
+    ours = {field.name: field.default for field in dataclasses.fields(config.ServerLimits)}
+    rust = limits_of_rust()
+    both = ours.keys() & rust.keys()
+
+    assert len(both) > 15, sorted(both)
+    assert {name: ours[name] for name in both} == {name: rust[name] for name in both}
