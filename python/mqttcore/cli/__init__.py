@@ -35,6 +35,7 @@ GROUPS: "Final" = {
         "ban": "ban clients, list and lift bans",
         "subs": "list subscriptions, or who gets a topic",
         "explain": "say what becomes of a message, and which rule decides",
+        "acl": "say what another ACL file would change",
         "trace": "record packets of chosen clients",
         "sessions": "list sessions without a connection, end one",
         "retained": "list, print, remove, export and import retained messages",

@@ -1,0 +1,192 @@
+"""`mqttcore acl dry-run`: what another ACL file would change for live sessions."""
+
+import argparse
+import pathlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from mqttcore._core import TopicFilter
+from mqttcore.auth.acl_file import AclFile, Rule, read_acl_file
+from mqttcore.cli.api import Api, add_command, asking
+from mqttcore.cli.failure import OK, USAGE, CommandError
+from mqttcore.cli.table import Column, Table
+from mqttcore.cli.terminal import json_text
+from mqttcore.errors import AclFileError
+
+COLUMNS: Final = (
+    Column("CLIENT", lambda change: change.client_id),
+    Column("USER", lambda change: change.username),
+    Column("ACTION", lambda change: change.action),
+    Column("FILTER", lambda change: change.filter),
+    Column("NOW", lambda change: change.now),
+    Column("THEN", lambda change: change.then),
+)
+NOTHING: Final = "nothing"
+PLACE: Final = re.compile(r"(?P<file>.+):\d+:\d+")
+"""The source of a key: file, line and column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What changes for a client."""
+
+    client_id: str
+    username: str | None
+    action: str
+    """`receive` by a subscription, or `publish`."""
+    filter: str | None
+    """The subscription."""
+    now: str
+    then: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compares; returns the exit status."""
+    options = parser().parse_args(arguments)
+    return asking("acl", options, options.run)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="mqttcore acl", description="ACL files of Mosquitto.")
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    words = "print what another ACL file would change for the sessions of a running broker"
+    dry_run = add_command(commands, "dry-run", words)
+    dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="ACL file to try")
+    dry_run.add_argument(
+        "--old",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="ACL file that is in use; without: the acl_file of the broker's configuration",
+    )
+    dry_run.set_defaults(run=try_file)
+    return made
+
+
+def try_file(api: Api, options: argparse.Namespace) -> int:
+    """Prints each change; returns the exit status."""
+    new = read(options.new)
+    old = read(options.old or file_in_use(api))
+    users = users_of(api)
+    changes = list(changes_of(api, users, old, new))
+    if options.json:
+        print(json_text({"clients": len(users), "changes": [asdict(one) for one in changes]}))
+        return OK
+    if changes:
+        print(*Table(COLUMNS).lines(changes), sep="\n")
+    changed = len({change.client_id for change in changes})
+    sys.stdout.flush()
+    print(f"{changed} of {len(users)} clients change", file=sys.stderr)
+    return OK
+
+
+def read(path: pathlib.Path) -> AclFile:
+    """Reads an ACL file.
+
+    Raises:
+        CommandError: it is malformed; with each wrong line.
+    """
+    try:
+        return read_acl_file(path)
+    except AclFileError as error:
+        raise CommandError(str(error), status=USAGE) from error
+
+
+def file_in_use(api: Api) -> pathlib.Path:
+    """The ACL file that the configuration of the broker names.
+
+    Raises:
+        CommandError: it names none, or several.
+    """
+    items = api.get("/config")["items"]
+    found = {
+        (str(item["value"]), str(item["source"]))
+        for item in items
+        if item["key"].endswith("acl_file") and item["value"]
+    }
+    if len(found) != 1:
+        count = "no ACL file" if not found else "several ACL files"
+        raise CommandError(f"the broker uses {count}: name one with --old", status=USAGE)
+    [(value, source)] = found
+    place = PLACE.fullmatch(source)
+    # paths are relative to the file that names them
+    return pathlib.Path(place["file"]).parent / value if place else pathlib.Path(value)
+
+
+def users_of(api: Api) -> dict[str, str | None]:
+    """The user name of each session."""
+    pages = api.pages("/clients")
+    return {item["client_id"]: item["username"] for page in pages for item in page["items"]}
+
+
+def changes_of(
+    api: Api, users: dict[str, str | None], old: AclFile, new: AclFile
+) -> Iterator[Change]:
+    """What changes for the sessions: first what they may publish, then each subscription."""
+    changed: dict[str, tuple[Sequence[Rule], Sequence[Rule]]] = {}
+    for client_id, username in users.items():
+        before = old.rules_of(user=username, client_id=client_id)
+        after = new.rules_of(user=username, client_id=client_id)
+        if before == after:
+            continue
+        changed[client_id] = before, after
+        now, then = writing(before), writing(after)
+        if now != then:
+            yield Change(
+                client_id=client_id,
+                username=username,
+                action="publish",
+                filter=None,
+                now=now,
+                then=then,
+            )
+    for page in api.pages("/subscriptions"):
+        for held in page["items"]:
+            client_id, text = held["client_id"], held["filter"]
+            if client_id not in changed:
+                continue
+            now, then = (reading(rules, TopicFilter(text)) for rules in changed[client_id])
+            if now != then:
+                yield Change(
+                    client_id=client_id,
+                    username=users[client_id],
+                    action="receive",
+                    filter=text,
+                    now=now,
+                    then=then,
+                )
+
+
+def writing(rules: Sequence[Rule]) -> str:
+    """What a client may publish: its rules about that, in their order."""
+    about = [one for one in rules if one[0] != "read"]
+    return shown(about) if any(access != "deny" for access, _ in about) else NOTHING
+
+
+def reading(rules: Sequence[Rule], held: TopicFilter) -> str:
+    """What a client receives by a subscription: everything, nothing, or what its rules say."""
+    about: list[Rule] = []
+    is_decided = False
+    for access, topic in rules:
+        rule = TopicFilter(topic)
+        if access == "write" or not rule.overlaps(held):
+            continue
+        about.append((access, topic))
+        if is_decided := rule.covers(held):
+            break
+    allows = [access != "deny" for access, _ in about]
+    if not any(allows):
+        return NOTHING
+    return "everything" if all(allows) and is_decided else shown(about)
+
+
+def shown(rules: Sequence[Rule]) -> str:
+    """Rules as a file has them."""
+    return ", ".join(f"{access} {topic}" for access, topic in rules)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
