@@ -222,6 +222,7 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 	else echo "no nightly Rust with Miri: rustup +nightly component add miri rust-src"; fi
 
 # Python's own allocator hides what is used after it was freed, so `malloc` stands in; Python frees little at its exit.
+# Reports go to files: pytest would keep those of its workers, and a test may expect that a program fails.
 asan: .make/tools .make/dev ## the Python tests of the extension with an AddressSanitizer build of it (nightly and gcc's libasan, or it says so)
 	@runtime=$$(cc -print-file-name=libasan.so); \
 	host=$$(rustc -vV | sed -n 's/^host: //p'); \
@@ -232,8 +233,11 @@ asan: .make/tools .make/dev ## the Python tests of the extension with an Address
 		mkdir -p .make/asan && rm -rf .make/asan/mqttcore && cp -r python/mqttcore .make/asan/; \
 		rm -f .make/asan/mqttcore/_core.*so; \
 		cp $(TARGET)/asan/$$host/debug/lib_core.so .make/asan/mqttcore/_core.abi3.so; \
-		LD_PRELOAD=$$runtime ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=.make/asan \
-			$(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS); \
+		rm -f .make/asan/report.*; result=0; \
+		LD_PRELOAD=$$runtime ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/.make/asan/report \
+			PYTHONMALLOC=malloc PYTHONPATH=.make/asan $(BIN)/python -m pytest $(ASAN_TESTS) $(ARGS) || result=$$?; \
+		if ls .make/asan/report.* >/dev/null 2>&1; then cat .make/asan/report.* >&2; result=1; fi; \
+		exit $$result; \
 	else echo "no nightly Rust, or no libasan.so of gcc: rustup toolchain install nightly"; fi
 
 # Half the crates, so each change can afford it.
