@@ -44,6 +44,9 @@ impl Target {
     }
 }
 
+/// The targets of a message on one shard. A single one, as of a shared group, takes no allocation.
+pub(crate) type ShardTargets = SmallVec<[Target; 1]>;
+
 /// The state of a message in a shared group.
 pub(crate) struct GroupDelivery {
     pub(crate) group: SubscriptionFilter,

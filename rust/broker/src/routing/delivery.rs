@@ -6,9 +6,10 @@ use mqttcore_codec::{QoS, ReasonCode};
 use mqttcore_session::{
     Cause, Delivered, Delivery, DeliveryDecision, DropReason, Message, QueueRoom, SessionEvent,
 };
+use smallvec::SmallVec;
 
 use crate::clients::client::Client;
-use crate::clients::target::Target;
+use crate::clients::target::{ShardTargets, Target};
 use crate::routing::drops::{DropCause, count_late_drop, drop_message};
 use crate::routing::{fill, group, memory, session_records};
 use crate::shard::{Shard, ShardMessage};
@@ -25,24 +26,29 @@ pub(crate) fn deliver_to_shards(
         targets.for_each(|target| deliver_to(shard, message, target));
         return;
     }
-    let mut away: Vec<Vec<Target>> = Vec::new();
+    let mut away: SmallVec<[(usize, ShardTargets); 1]> = SmallVec::new();
     for target in targets {
-        if target.handle.shard() == shard.index {
+        let to = target.handle.shard();
+        if to == shard.index {
             deliver_to(shard, message, target);
             continue;
         }
-        away.resize_with(shard.engine.shards(), Vec::new);
-        away[target.handle.shard()].push(target);
-    }
-    for (to, targets) in away.into_iter().enumerate() {
-        if !targets.is_empty() {
-            shard.send_to_shard(to, ShardMessage::Deliver(message.clone(), targets));
+        match away.iter_mut().find(|(other, _)| *other == to) {
+            Some((_, targets)) => targets.push(target),
+            None => away.push((to, [target].into())),
         }
+    }
+    for (to, targets) in away {
+        shard.send_to_shard(to, ShardMessage::Deliver(message.clone(), targets));
     }
 }
 
 /// Delivers `message` to targets of this shard.
-pub(crate) fn deliver_all(shard: &Rc<Shard>, message: &Message, targets: Vec<Target>) {
+pub(crate) fn deliver_all(
+    shard: &Rc<Shard>,
+    message: &Message,
+    targets: impl IntoIterator<Item = Target>,
+) {
     for target in targets {
         deliver_to(shard, message, target);
     }

@@ -22,7 +22,7 @@ use crate::clients::presence::AvailabilityTable;
 use crate::clients::retained;
 use crate::clients::shares::{Owners, Shares};
 use crate::clients::sources::Sources;
-use crate::clients::target::Target;
+use crate::clients::target::ShardTargets;
 use crate::clients::traces::Traces;
 use crate::config::Config;
 use crate::config::hooks::{Hooks, LogLevel, LogLine};
@@ -130,7 +130,7 @@ pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 /// What one shard sends to another.
 pub(crate) enum ShardMessage {
     /// A message for sessions of that shard.
-    Deliver(Message, Vec<Target>),
+    Deliver(Message, ShardTargets),
     /// Anything else.
     Job(Job),
 }
