@@ -34,6 +34,9 @@ pub struct Message {
     expires_at: Option<Instant>,
 }
 
+/// Words of a chunk beside its bytes: reference count, account with its bytes, buffer, length.
+const CHUNK_WORDS: usize = 5;
+
 /// Whether the bytes around the message are a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum FrameForm {
@@ -204,7 +207,7 @@ impl Message {
 
     /// Heap bytes that this message keeps alive, maybe together with other messages.
     pub fn heap_bytes(&self) -> usize {
-        self.bytes.len() + 4 * size_of::<usize>()
+        self.bytes.len() + CHUNK_WORDS * size_of::<usize>()
     }
 
     /// The publisher's own QoS 0 frame, if a receiver of version `receiver` may get it byte for byte: RETAIN 0, no
