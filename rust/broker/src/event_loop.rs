@@ -8,7 +8,8 @@ use mqttcore_panics::may_panic;
 use tokio::task::spawn_blocking;
 
 use crate::figures;
-use crate::routing::{delivery, external, journal, retain};
+use crate::routing::sweep::Sweep;
+use crate::routing::{delivery, external, journal};
 use crate::runtime::freed_memory::FreedMemory;
 use crate::sessions::{backlog, lifecycle, pressure, wills};
 use crate::shard::guard::{contained, critical};
@@ -152,7 +153,7 @@ fn clean_directory(shard: &Shard) {
 /// The timer task: fires deadlines, cleans the directory and the retained messages in batches.
 async fn run_timers(shard: Rc<Shard>) {
     let mut fired = Vec::new();
-    let mut swept = None;
+    let mut sweep = Sweep::default();
     let mut eased = 0;
     let mut walk = pressure::PressureWalk::default();
     let mut count = backlog::Count::default();
@@ -177,7 +178,7 @@ async fn run_timers(shard: Rc<Shard>) {
             contained(&shard, "cleaning up", || {
                 clean_directory(&shard);
                 shard.engine.traces.sweep(now);
-                swept = retain::sweep(&shard, swept.take());
+                sweep.step(&shard);
                 let tables = figures::table_bytes(&shard.engine);
                 shard.engine.memory.set_tables(tables);
             });

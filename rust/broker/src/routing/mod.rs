@@ -22,3 +22,4 @@ mod retain_share;
 pub(crate) mod router;
 pub(crate) mod rows;
 pub(crate) mod session_records;
+pub(crate) mod sweep;

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use mqttcore_codec::QoS;
 use mqttcore_session::{Delivery, Message, QueueRoom};
 use mqttcore_store::Durability;
-use mqttcore_topics::{RetainedCursor, TopicName};
+use mqttcore_topics::TopicName;
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
@@ -293,30 +293,8 @@ fn refused(shard: &Shard, message: &Message, why: &str) {
     });
 }
 
-/// Looks at the next retained messages and removes those that expired (abuse F06); returns
-/// where to go on at the next call.
-pub(crate) fn sweep(shard: &Shard, cursor: Option<RetainedCursor>) -> Option<RetainedCursor> {
-    const LOOKED_AT_A_TICK: usize = 256;
-    let now = shard.now();
-    let mut expired = Vec::new();
-    let engine = &shard.engine;
-    let next = engine.retained.walk_all(
-        cursor,
-        LOOKED_AT_A_TICK,
-        &mut |_, kept: &RetainedMessage| {
-            if kept.message.is_expired(now) {
-                expired.push(kept.message.clone());
-            }
-        },
-    );
-    for message in expired {
-        forget_expired(shard, message.topic_name());
-    }
-    next
-}
-
 /// Removes the message of `topic` if it has expired, from the store as well.
-fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
+pub(super) fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
     let _turn = shard
         .journal
         .is_some()
