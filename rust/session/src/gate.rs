@@ -61,6 +61,13 @@ impl HeldAcks {
         self.0.push_back((token, control));
     }
 
+    /// Whether [`Self::poll`] would return one.
+    pub(crate) fn is_due(&self, gate: &AckGate) -> bool {
+        self.0
+            .front()
+            .is_some_and(|(token, _)| gate.is_open(*token))
+    }
+
     pub(crate) fn poll(&mut self, gate: &AckGate) -> Option<Control> {
         let (token, _) = self.0.front()?;
         if !gate.is_open(*token) {

@@ -115,6 +115,11 @@ impl InFlight {
         self.publishes.len() + self.releases.len()
     }
 
+    /// Whether a message was not sent on this connection yet.
+    pub(crate) fn has_unsent(&self) -> bool {
+        usize::from(self.sent) < self.publishes.len()
+    }
+
     /// Bytes of the messages.
     pub(crate) fn message_bytes(&self) -> usize {
         self.bytes

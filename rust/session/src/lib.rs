@@ -82,6 +82,7 @@ mod control;
 mod decision;
 mod departure;
 mod event;
+mod forward;
 mod gate;
 mod handshake;
 mod inbound;

@@ -121,6 +121,12 @@ fn offer(
         }
         return Some(reason);
     }
+    if client.forward(shard, message, &delivery) {
+        if memory::is_short(shard) {
+            fill::watch(shard, client);
+        }
+        return None;
+    }
     let now = shard.now();
     let delivered = client.session.borrow_mut().deliver(now, message, delivery);
     let refusal = match delivered {

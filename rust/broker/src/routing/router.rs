@@ -121,9 +121,9 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
 /// Whether the publisher can be told that sessions with a full queue do not get the message.
 fn may_leave_out(shard: &Shard, publication: &Publication<'_>) -> bool {
     let publisher = publication.publisher;
-    let can_be_told = publisher.is_some_and(|client| client.login().version.has_properties());
-    can_be_told
-        && queue_policy::may_be_refused(shard, publication)
+    let can_be_told = || publisher.is_some_and(|client| client.login().version.has_properties());
+    queue_policy::may_be_refused(shard, publication)
+        && can_be_told()
         && message_records::durability_of(shard, publication) > Durability::Memory
 }
 

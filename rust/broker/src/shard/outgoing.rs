@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use mqttcore_codec::{PacketType, PropertiesBuf, ProtocolVersion};
-use mqttcore_session::{Control, PublishTransmit, Transmit};
+use mqttcore_codec::{PacketType, PropertiesBuf, ProtocolVersion, QoS};
+use mqttcore_session::{Control, Delivery, Message, PublishTransmit, Transmit};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
@@ -24,11 +24,49 @@ impl Client {
                 shard.trace_sent(traces, (self, link), &transmit);
             }
         }
-        if link.outbox.borrow().is_blocked() {
-            drop(session);
+        drop(session);
+        self.after_push(shard, link, was_empty);
+    }
+
+    /// Puts a message into the connection's outbox without its session, if the client gets the publisher's own frame
+    /// now, and wakes its task. Returns false and does nothing if not.
+    pub(crate) fn forward(
+        &self,
+        shard: &Shard,
+        message: &Message,
+        delivery: &Delivery<'_>,
+    ) -> bool {
+        let own = self.link_ref();
+        let Some(link) = &*own else { return false };
+        let session = self.session.borrow();
+        let Some((chunk, frame)) = session.forward(message, delivery) else {
+            return false;
+        };
+        if !self.traces(shard, link).is_empty() {
+            return false;
+        }
+        let metrics = shard.metrics();
+        metrics.tallies.packets_sent.count(PacketType::Publish);
+        metrics.tallies.messages_sent.count(QoS::AtMostOnce);
+        let payload = message.payload_range().len();
+        metrics.payload_bytes_sent.add(payload as u64);
+        let mut outbox = link.outbox.borrow_mut();
+        let was_empty = outbox.is_empty();
+        outbox.push_shared(chunk, frame);
+        drop((outbox, session));
+        self.after_push(shard, link, was_empty);
+        true
+    }
+
+    /// Wakes the task of a connection whose outbox `was_empty` before.
+    fn after_push(&self, shard: &Shard, link: &Link, was_empty: bool) {
+        let outbox = link.outbox.borrow();
+        let (is_blocked, is_empty) = (outbox.is_blocked(), outbox.is_empty());
+        drop(outbox);
+        if is_blocked {
             self.weigh(shard);
         }
-        if was_empty && !link.in_turn.get() && !link.outbox.borrow().is_empty() {
+        if was_empty && !is_empty && !link.in_turn.get() {
             link.wake_in_turn(&shard.wakes);
         }
     }

@@ -310,6 +310,44 @@ fn publishes_of_one_write_keep_their_order_and_their_acknowledgements_theirs() {
     }
 }
 
+/// Frames that are forwarded and messages that its session sends keep their order, each QoS by itself, beside other packets
+/// of the client.
+#[test]
+fn a_client_gets_messages_of_both_qos_in_order_beside_its_own_packets() {
+    let broker = start(config());
+    let mut client = v3("client").connect(&broker);
+    client.subscribe("t", QoS::AtLeastOnce);
+    let mut next = [0, 1];
+    for round in 0..20 {
+        let mut bytes = Vec::new();
+        for number in round * 6..(round + 1) * 6 {
+            let qos = [QoS::AtMostOnce, QoS::AtLeastOnce][number % 2];
+            bytes.extend(client.numbered("t", qos, [number]));
+            if number % 3 == 0 {
+                bytes.extend(b"\xc0\x00");
+            }
+        }
+
+        client.send_bytes(&bytes);
+
+        let mut pings = 0;
+        while next[0] < (round + 1) * 6 || next[1] < (round + 1) * 6 || pings < 2 {
+            match client.receive() {
+                Received::Publish(message) => {
+                    let place = &mut next[message.qos as usize];
+                    assert_eq!(message.number(), *place);
+                    *place += 2;
+                    client.acknowledge(&message);
+                }
+                Received::PingResp => pings += 1,
+                Received::PubAck(..) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(broker.stats().messages_sent, 120);
+}
+
 /// What stands between two publishes of one write happens between them.
 #[test]
 fn a_subscription_between_two_publishes_of_one_write_gets_the_second() {

@@ -193,6 +193,43 @@ fn a_message_that_the_grant_denies_is_not_delivered_through_a_wider_filter() {
 }
 
 #[test]
+fn each_topic_of_one_write_is_allowed_or_denied_by_itself() {
+    let broker = granting(Grant {
+        publish: vec!["open/#".into()],
+        deny: vec!["open/not".into()],
+        ..Grant::everything()
+    });
+    let mut subscriber = v5("subscriber").connect(&broker);
+    subscriber.subscribe("#", QoS::AtLeastOnce);
+    let mut publisher = v5("one").username("user").connect(&broker);
+    let topics = [
+        "open/a", "open/a", "open/not", "open/not", "else", "open/a", "open/b",
+    ];
+    let mut bytes = Vec::new();
+    for (number, topic) in topics.into_iter().cycle().take(70).enumerate() {
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce][number % 2];
+        bytes.extend(publisher.numbered(topic, qos, [number]));
+    }
+
+    publisher.send_bytes(&bytes);
+
+    for number in (0..70).filter(|number| !matches!(number % 7, 2..=4)) {
+        let message = subscriber.take_message();
+        assert_eq!(
+            (message.number(), &*message.topic),
+            (number, topics[number % 7])
+        );
+    }
+    for number in (0..70).filter(|number| number % 2 == 1) {
+        let Received::PubAck(_, reason) = publisher.receive() else {
+            panic!("a PUBACK");
+        };
+        let is_denied = reason == ReasonCode::NOT_AUTHORIZED;
+        assert_eq!(is_denied, matches!(number % 7, 2..=4), "{number}");
+    }
+}
+
+#[test]
 fn a_retained_message_that_the_grant_denies_is_not_replayed() {
     let broker = granting(Grant {
         deny: vec!["secret/#".into()],
