@@ -1,9 +1,12 @@
 //! Control requests: a plugin answers their client, and nobody else sees them.
 
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
 use mqttcore_broker::{Broker, Config, ControlRequest, Grant, Reply};
 use mqttcore_codec::{QoS, ReasonCode};
 
-use crate::common::{Plugin, Received, config, start_with, v3, v5};
+use crate::common::{DEADLINE, Plugin, Received, config, start_with, v3, v5};
 
 const TOPIC: &str = "$CONTROL/test/v1";
 const ANSWERS: &str = "$CONTROL/test/v1/response";
@@ -160,4 +163,33 @@ fn an_answer_that_its_client_may_not_receive_is_dropped() {
 
     assert_eq!(client.publish_acknowledged(TOPIC, ""), ReasonCode::SUCCESS);
     client.ping();
+}
+
+#[test]
+fn a_request_that_a_reload_closes_is_refused_and_not_asked_again() {
+    let (sender, asked) = channel();
+    let sender = Mutex::new(sender);
+    let old = Plugin::default().control(TOPIC, move |_, reply| {
+        let _ = sender.lock().expect("no panic").send(reply);
+    });
+    let broker = start_with(rules(), old);
+    let mut client = v5("one").connect(&broker);
+    client.subscribe(ANSWERS, QoS::AtMostOnce);
+    let id = client.publish(TOPIC, "first", QoS::ExactlyOnce);
+    let reply = asked.recv_timeout(DEADLINE).expect("asked");
+
+    let new = Plugin::default().control(TOPIC, |request, reply| {
+        reply.send(request.message.payload().into());
+    });
+    broker
+        .reload(&rules(), Arc::new(new))
+        .expect("the reload is fine");
+    drop(reply);
+
+    let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+    assert_eq!(client.receive(), Received::PubRec(id, reason));
+    assert!(client.take_message().text().contains("no plugin answered"));
+    let id = client.publish(TOPIC, "second", QoS::ExactlyOnce);
+    assert_eq!(client.receive(), Received::PubRec(id, ReasonCode::SUCCESS));
+    assert_eq!(client.take_message().text(), "second");
 }
