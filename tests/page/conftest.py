@@ -5,6 +5,7 @@ Each test fails if the browser logged an error, or asked anybody but the broker.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import pathlib
@@ -110,7 +111,15 @@ origins = ["http://{page}"]
 [[streams]]
 name = "readings"
 filter = ["plant/+/temp"]
+[[plugins]]
+use = "mqttcore.auth.users"
+[[plugins.config.users]]
+name = "ann"
+password_hash = "{password}"
+operate = ["view", "operate"]
 """
+PASSWORD = "red"  # noqa: S105 - of a test
+"""Of the user `ann`."""
 
 
 def free_addresses() -> tuple[str, str]:
@@ -122,13 +131,19 @@ def free_addresses() -> tuple[str, str]:
         return f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{other.getsockname()[1]}"
 
 
+def password_hash() -> str:
+    """The hash of `PASSWORD`, as `mosquitto_passwd -H sha512` writes it; quick."""
+    digest = hashlib.sha512(PASSWORD.encode() + b"salt").digest()
+    return f"$6${base64.b64encode(b'salt').decode()}${base64.b64encode(digest).decode()}"
+
+
 @pytest.fixture
 def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     # The WebSocket listener has to know the port of the page, and the page that of the listener.
     place, live = free_addresses()
     key_file(tmp_path / "keys.toml")
     file = tmp_path / "mqttcore.toml"
-    file.write_text(CONFIGURATION.format(page=place, live=live))
+    file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
     with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:
         site = Site(broker, tmp_path)
         with site.clients:
@@ -175,6 +190,7 @@ class Visit:
     def log_in(self, name: str = "operator", route: str = "") -> Page:
         """Opens the page, and logs in with the key of this name."""
         self.page.goto(f"{self.site.address}/#/{route}")
+        self.page.get_by_role("button", name="Use a key").click()
         self.page.get_by_label("Key").fill(SECRETS[name][0])
         self.page.get_by_role("button", name="Log in").click()
         self.page.get_by_role("navigation").wait_for()

@@ -435,8 +435,8 @@ def test_faults_in_the_keys_of_plugins_have_places(write: Write) -> None:
         "mqttcore.toml:2:7: plugins[0].use: 'mqttcore.auth.password_fil': ModuleNotFoundError: No"
         " module named 'mqttcore.auth.password_fil'; did you mean \"mqttcore.auth.password_file\"?",
         "mqttcore.toml:6:10: plugins[1].config.path: missing",
-        "mqttcore.toml:7:1: plugins[1].config.pth: unknown key; allowed: acl_file, deny, path,"
-        ' publish, subscribe; did you mean "path"?',
+        "mqttcore.toml:7:1: plugins[1].config.pth: unknown key; allowed: acl_file, deny, operate,"
+        ' operators, path, publish, subscribe; did you mean "path"?',
         "mqttcore.toml:8:11: plugins[1].config.publish: expected an array, found 'a/#'",
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mqttcore.auth.acl_file import SHOWN_CHARS, AclFile, read_acl_file
 from mqttcore.auth.marks import is_rule, marks_of, substituted
 from mqttcore.config.values import GrantRule
-from mqttcore.plugin.answers import Grant
+from mqttcore.plugin.answers import Grant, OperatorScope
 from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.plugin.options import PluginConfig
@@ -25,6 +25,8 @@ class Rules(PluginConfig):
     """Topic filters that every user may subscribe to."""
     deny: tuple[GrantRule, ...] = ()
     """Topic filters that no user may touch."""
+    operate: tuple[OperatorScope, ...] = ()
+    """Scopes of a user who logs in to the HTTP API or its page; empty: nobody may."""
 
 
 class UserRules(Rules):
@@ -33,6 +35,8 @@ class UserRules(Rules):
     acl_file: pathlib.Path | None = None
     """An access list as Mosquitto has it, in place of ``publish`` and ``subscribe``; relative to
     the configuration file."""
+    operators: tuple[str, ...] | None = None
+    """Names of the users that have ``operate``; None: all of them."""
 
 
 class RulesPlugin(Plugin):
@@ -63,6 +67,9 @@ class RulesPlugin(Plugin):
     ) -> Grant:
         """The rights of one client, as `grant_of` or the ACL file has them."""
         grant = grant_of(self.config, user=user or "", client_id=client_id, values=values)
+        operators = self.config.operators
+        if user is None or (operators is not None and user not in operators):
+            grant = replace(grant, operate=())
         if self._acl is None:
             return grant
         rules = self._acl.rules_of(user=user, client_id=client_id)
@@ -78,6 +85,7 @@ def grant_of(
         publish=filled(rules.publish, names),
         subscribe=filled(rules.subscribe, names),
         deny=[denial for rule in rules.deny for denial in denials(rule, names)],
+        operate=rules.operate,
     )
 
 

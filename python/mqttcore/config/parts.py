@@ -196,6 +196,9 @@ class HttpListener:
     """A file with keys and their scopes, which need not be there yet; None: no keys."""
     page: bool = True
     """Serves the page for operators."""
+    login: bool = True
+    """Users log in to the API and the page by the plugins that authenticate MQTT clients, if those
+    grant them ``operate``."""
     drain_s: Annotated[float, Range(0, 3_600)] = 0.0
     """How long a broker that gets SIGTERM goes on while ``/readyz`` fails, so that load balancers
     notice; a second signal ends it."""

@@ -1,6 +1,6 @@
 """Answers of hooks: small frozen classes, validated when they are created."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, get_args
@@ -30,6 +30,9 @@ OrderedWord = Literal["allow", "deny", "allow_exactly", "deny_exactly"]
 """What a rule of ordered rules decides, and whether it is about its own text alone."""
 OrderedRule = tuple[OrderedWord, str]
 """A rule and its topic filter."""
+
+OperatorScope = Literal["view", "payload", "operate", "admin"]
+"""What a user may do in the HTTP API and on the page after a login there."""
 
 
 def refuse_faults(record: object) -> None:
@@ -98,8 +101,8 @@ class Grant:
 
     Raises:
         TopicFilterError: a rule is not a topic filter.
-        ValueError: ``expires_at`` has no time zone, or ``durability`` or ``queue_policy`` is not
-            one of its words.
+        ValueError: ``expires_at`` has no time zone, or ``durability``, ``queue_policy`` or
+            ``operate`` has a word that is none of its words.
     """
 
     publish: Sequence[str] = ()
@@ -128,8 +131,11 @@ class Grant:
     listener says. A rule of the configuration for a topic beats it."""
     expires_at: datetime | None = None
     """When it is disconnected; with a time zone."""
+    operate: Collection[OperatorScope] = ()
+    """The scopes of its user after a login at the HTTP API or its page; empty: no such login."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "operate", checked_scopes(self.operate))
         for name in ("publish", "subscribe", "deny"):
             rules = getattr(self, name)
             if isinstance(rules, str):
@@ -156,6 +162,17 @@ def check_alone(grant: Grant) -> None:
     others = grant.publish or grant.subscribe or grant.access_list is not None
     if grant.ordered is not None and others:
         raise ValueError("ordered replaces publish, subscribe and access_list: leave them out")
+
+
+def checked_scopes(scopes: Collection[OperatorScope]) -> tuple[OperatorScope, ...]:
+    """The scopes of a grant, each checked."""
+    if isinstance(scopes, str):
+        raise ValueError(f"operate is a string, but must be a set: write {{{scopes!r}}}")
+    known = get_args(OperatorScope)
+    for scope in scopes:
+        if scope not in known:
+            raise ValueError(f"operate has {scope!r}: one of {', '.join(known)}")
+    return tuple(scopes)
 
 
 def checked_list(grant: Grant) -> tuple[tuple[AccessWord, str], ...]:

@@ -48,6 +48,7 @@ struct GrantFields<'py> {
     durability: Option<DurabilityWord>,
     queue_policy: Option<FullQueuePolicyWord>,
     expires_at: Option<Bound<'py, PyAny>>,
+    operate: Vec<String>,
 }
 
 /// `mqttcore.plugin.OrderedRules`.
@@ -224,6 +225,7 @@ pub(crate) fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -
         durability: fields.durability.map(|level| level.0),
         queue_policy: fields.queue_policy.map(|policy| policy.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
+        operate: fields.operate,
         ..Grant::default()
     };
     if let Some(terms) = fields.session.as_ref().or(default) {

@@ -98,6 +98,7 @@ pub use operations::explain::{
     Verdict,
 };
 pub use operations::listeners::ListenerStatus;
+pub use operations::login::{LoginRefusal, Operator};
 pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
 pub use operations::publish::PublishError;
 pub use operations::retained::RetainedPage;

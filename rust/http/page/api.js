@@ -2,6 +2,8 @@
 import { Store } from './store.js';
 
 const KEY = 'mqttcore.key';
+/** Is there while this browser has a cookie, which scripts cannot see. */
+const COOKIE = 'mqttcore.cookie';
 const BASE = '/api/v1';
 
 /** Who asks: null before the login, else `{name, scopes}`. */
@@ -33,15 +35,17 @@ async function problemOf(response) {
 async function send(method, path, body, signal) {
   const headers = secret ? { Authorization: `Bearer ${secret}` } : {};
   if (body !== undefined) headers['Content-Type'] = 'application/json';
+  // Pages of other origins cannot send it: a cookie alone changes nothing.
+  if (method !== 'GET') headers['X-Mqttcore'] = '1';
   const text = body === undefined ? undefined : JSON.stringify(body);
   let response;
   try {
-    response = await fetch(BASE + path, { method, headers, body: text, signal, credentials: 'omit', cache: 'no-store' });
+    response = await fetch(BASE + path, { method, headers, body: text, signal, credentials: secret ? 'omit' : 'same-origin', cache: 'no-store' });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw unreachable();
   }
-  if (response.status === 401 && session.value) logOut('The key is no longer valid.');
+  if (response.status === 401 && session.value) forget(secret ? 'The key is no longer valid.' : 'The login has ended.');
   if (!response.ok) throw await problemOf(response);
   return response;
 }
@@ -88,18 +92,34 @@ export async function logIn(key) {
   } catch (error) {
     secret = null;
     sessionStorage.removeItem(KEY);
+    if (error.status === 401) localStorage.removeItem(COOKIE);
     throw error;
   }
 }
 
-/** Logs in with the key of this tab, if it has one. */
-export async function resume(isKnown) {
-  if (secret || isKnown) await logIn(secret);
+/** Logs in as an MQTT user: the answer has a cookie. */
+export async function logInAs(username, password) {
+  secret = null;
+  const caller = await ask('POST', '/login', { username, password });
+  localStorage.setItem(COOKIE, '1');
+  farewell.set(null);
+  session.set(caller);
 }
 
-export function logOut(why = null) {
+/** Logs in with the key of this tab or the cookie of this browser, if there is one. */
+export async function resume(isKnown) {
+  if (secret || isKnown || localStorage.getItem(COOKIE)) await logIn(secret);
+}
+
+function forget(why) {
+  if (secret) sessionStorage.removeItem(KEY);
+  else localStorage.removeItem(COOKIE);
   secret = null;
-  sessionStorage.removeItem(KEY);
   farewell.set(why);
   session.set(null);
+}
+
+export function logOut() {
+  if (!secret && localStorage.getItem(COOKIE)) ask('DELETE', '/login').catch(() => {});
+  forget(null);
 }

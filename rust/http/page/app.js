@@ -120,6 +120,6 @@ function App() {
 document.addEventListener('keydown', press);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => theme.set(theme.value));
 const isKnown = document.documentElement.dataset.login === 'known';
-await resume(isKnown).catch((error) => farewell.set(error.status === 401 ? 'The key is no longer valid.' : error.message));
+await resume(isKnown).catch((error) => farewell.set(error.status === 401 ? 'The login has ended.' : error.message));
 start();
 render(html`<${App} />`, document.body);

@@ -21,6 +21,7 @@ pub(super) enum Access {
         /// `None`: no token is configured.
         token: Option<Arc<str>>,
         metrics: MetricsAccess,
+        is_tls: bool,
     },
 }
 
@@ -42,6 +43,11 @@ impl Access {
     /// Whether each request has full access, also one that a browser sends for a page.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Known)
+    }
+
+    /// Whether nobody on the way can read what is sent.
+    pub(super) fn is_private(&self) -> bool {
+        matches!(self, Self::Known | Self::Token { is_tls: true, .. })
     }
 
     /// Whether some request can have full access.

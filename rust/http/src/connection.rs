@@ -200,7 +200,8 @@ impl HttpConnection {
         access: &Access,
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
-        let caller = routes.identify(request.headers(), access, self.address);
+        let path = request.uri().path();
+        let caller = routes.identify(path, request.headers(), access, self.address);
         if caller.identity.is_some() {
             self.all.places.borrow_mut().keep(self.place);
         }

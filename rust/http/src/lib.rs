@@ -43,6 +43,7 @@ use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
+use api::ApiAccess;
 use api::keys::Keys;
 use app::{App, HttpCounters};
 pub use options::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
@@ -193,7 +194,11 @@ impl Service for Endpoint {
         let keys = Keys::open(self.options.keys_file.clone());
         let keys = Arc::new(keys.map_err(|error| error.to_string())?);
         let program = self.program.get().cloned();
-        let mut routes = Routes::new(broker, config, streams, keys, program, figures);
+        let access = ApiAccess {
+            keys,
+            has_logins: self.options.login,
+        };
+        let mut routes = Routes::new(broker, config, streams, access, program, figures);
         if self.options.page {
             routes.serve_page();
         }

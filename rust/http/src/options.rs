@@ -13,6 +13,8 @@ pub struct HttpOptions {
     pub is_enabled: bool,
     /// Serves the page for operators.
     pub page: bool,
+    /// Users may log in to the API through the plugins that authenticate MQTT clients.
+    pub login: bool,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
     /// File with the API keys; it need not exist yet.

@@ -63,7 +63,11 @@ pub(super) enum Login {
     Known,
     /// With a key, or with the token.
     Key,
-    /// The address has neither keys nor a token.
+    /// With the user name and the password of an MQTT client.
+    Password,
+    /// With either.
+    KeyOrPassword,
+    /// The address has neither keys nor a token, and no plugin authenticates.
     Nobody,
 }
 
@@ -72,6 +76,8 @@ impl Login {
         match self {
             Self::Known => "known",
             Self::Key => "key",
+            Self::Password => "password",
+            Self::KeyOrPassword => "key password",
             Self::Nobody => "nobody",
         }
     }

@@ -15,7 +15,7 @@ use super::answer::{Content, HttpError, HttpResponse, of_type};
 use super::api::identity::{Caller, Identity};
 use super::api::keys::Keys;
 use super::api::scope::Scope;
-use super::api::{self, Api};
+use super::api::{self, Api, ApiAccess};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
@@ -38,13 +38,13 @@ impl Routes {
         broker: &BrokerHandle,
         config: &Config,
         streams: Option<App>,
-        keys: Arc<Keys>,
+        access: ApiAccess,
         program: Option<Arc<dyn Program>>,
         figures: Arc<HttpCounters>,
     ) -> Self {
         let rows = streams.as_ref().map(App::rows_of_streams);
         Self {
-            api: Api::new(broker, rows, keys, program),
+            api: Api::new(broker, rows, access, program),
             broker: broker.clone(),
             metrics: Metrics::new(broker, config),
             streams,
@@ -85,9 +85,10 @@ impl Routes {
         streams + self.api.memory_bytes()
     }
 
-    /// Identifies the sender of a request by its headers.
+    /// Identifies the sender of a request for `path` by its headers. Cookies count for the API alone.
     pub(super) fn identify<'a>(
         &self,
+        path: &str,
         headers: &HeaderMap,
         access: &'a Access,
         address: Option<IpAddr>,
@@ -95,7 +96,7 @@ impl Routes {
         let identity = if access.admits(headers) {
             Some(Identity::of(access))
         } else {
-            self.api.identify(headers)
+            self.api.identify(headers, path.starts_with(api::PREFIX))
         };
         Caller {
             access,
@@ -148,10 +149,13 @@ impl Routes {
         if !file.is_first() {
             return file.answer(headers);
         }
-        let login = match access {
-            Access::Known => Login::Known,
-            Access::Token { .. } if access.has_token() || self.api.keys().has_any() => Login::Key,
-            Access::Token { .. } => Login::Nobody,
+        let has_keys = access.has_token() || self.api.keys().has_any();
+        let login = match (access, has_keys, self.api.has_logins().await) {
+            (Access::Known, ..) => Login::Known,
+            (_, true, false) => Login::Key,
+            (_, true, true) => Login::KeyOrPassword,
+            (_, false, true) => Login::Password,
+            (_, false, false) => Login::Nobody,
         };
         let config = self.broker.config().await.ok();
         let listeners = config.as_ref().map(|config| &*config.listeners);

@@ -64,6 +64,7 @@ pub(super) fn bind(
         let access = Access::Token {
             token: tcp.token.as_deref().map(Arc::from),
             metrics: tcp.metrics,
+            is_tls: tcp.tls.is_some(),
         };
         sockets.push(HttpSocket::Tcp(socket, access, server));
     }

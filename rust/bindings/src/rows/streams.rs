@@ -69,6 +69,7 @@ struct HttpFields {
     metrics_access: String,
     keys_file: Option<PathBuf>,
     page: bool,
+    login: bool,
     tls: Option<TlsFields>,
 }
 
@@ -86,6 +87,7 @@ impl Rows {
             is_enabled: fields.http.is_some(),
             keys_file: fields.http.as_ref().and_then(|http| http.keys_file.clone()),
             page: fields.http.as_ref().is_some_and(|http| http.page),
+            login: fields.http.as_ref().is_some_and(|http| http.login),
             tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };

@@ -38,6 +38,8 @@ pub struct Grant {
     pub queue_policy: Option<FullQueuePolicy>,
     /// When the client is disconnected with 0xA0.
     pub expires_at: Option<SystemTime>,
+    /// Scopes of its user in services for operators, such as the HTTP API; MQTT clients do not use them.
+    pub operate: Vec<String>,
 }
 
 /// Rules of each action in their order: the first one that matches decides, and without one the action is denied.

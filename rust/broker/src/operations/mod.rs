@@ -6,6 +6,7 @@ pub(crate) mod clients;
 pub(crate) mod explain;
 pub(crate) mod invalidate;
 pub(crate) mod listeners;
+pub(crate) mod login;
 pub(crate) mod one_client;
 pub(crate) mod publish;
 pub(crate) mod retained;

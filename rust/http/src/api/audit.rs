@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-use super::identity::Identity;
+use super::identity::{Caller, Identity};
 use super::problem::Problem;
 use super::scope::RouteScopes;
 
@@ -143,6 +143,18 @@ pub(crate) struct Source {
     /// `None` for a Unix socket.
     pub(crate) address: Option<IpAddr>,
     pub(crate) request_id: String,
+    /// Nobody on the way can read what is sent.
+    pub(crate) is_private: bool,
+}
+
+impl Source {
+    pub(super) fn of(caller: &Caller<'_>, request_id: &str) -> Self {
+        Self {
+            address: caller.address,
+            request_id: request_id.to_owned(),
+            is_private: caller.access.is_private(),
+        }
+    }
 }
 
 /// Middleware that records changes. The change and its entry happen even if the client closes its connection.

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
 use mqttcore_broker::AddressKey;
+
+use super::problem::Problem;
 
 /// Failures within [`WINDOW`] after which an address is refused.
 const FAILURES_MAX: u32 = 10;
@@ -49,6 +52,13 @@ impl Failures {
             failed.until = until;
         }
     }
+}
+
+/// The response to an address that is refused for so long.
+pub(super) fn too_many(seconds: u64) -> Problem {
+    let text = "this address has sent 10 wrong keys or passwords";
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "many_failures", text);
+    problem.retry_after(seconds)
 }
 
 #[cfg(test)]

@@ -24,8 +24,10 @@ pub(crate) struct Identity {
     pub(crate) scopes: Scopes,
     /// The streams below `/v1/streams` that it may ask for; `None`: all.
     streams: Option<Arc<[String]>>,
-    /// SHA-256 of its key; `None`: the owner, or the token.
+    /// SHA-256 of its key, or of the secret in its cookie; `None`: the owner, or the token.
     pub(crate) key: Option<[u8; 32]>,
+    /// A browser sent the cookie of a login, perhaps for another page.
+    pub(crate) is_by_cookie: bool,
 }
 
 impl Identity {
@@ -35,13 +37,28 @@ impl Identity {
             scopes,
             streams: None,
             key: None,
+            is_by_cookie: false,
         }
+    }
+
+    /// A caller that is not authenticated, for routes that are for everybody.
+    pub(crate) fn nobody() -> Self {
+        Self::new("nobody", Scopes::default())
     }
 
     /// The identity of a key with this SHA-256.
     pub(crate) fn with_key(self, digest: [u8; 32]) -> Self {
         let key = Some(digest);
         Self { key, ..self }
+    }
+
+    /// The identity by a cookie whose secret has this SHA-256.
+    pub(crate) fn with_cookie(self, digest: [u8; 32]) -> Self {
+        Self {
+            key: Some(digest),
+            is_by_cookie: true,
+            ..self
+        }
     }
 
     /// Limits it to these streams; `None`: all.

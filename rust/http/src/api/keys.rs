@@ -228,7 +228,8 @@ impl Key {
     }
 }
 
-fn secret() -> io::Result<String> {
+/// A new secret.
+pub(super) fn secret() -> io::Result<String> {
     let mut bytes = [0; SECRET_BYTES];
     // INVARIANT: Linux returns up to 256 random bytes at once.
     getrandom(&mut bytes, GetRandomFlags::empty())?;

@@ -23,6 +23,8 @@ mod key_file;
 mod key_routes;
 mod key_time;
 pub(crate) mod keys;
+mod login_routes;
+mod logins;
 mod page;
 mod parts;
 mod problem;
@@ -45,10 +47,11 @@ use axum::response::IntoResponse;
 use axum::{Router, middleware};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, StatusCode};
-use mqttcore_broker::{AddressKey, BrokerHandle};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use mqttcore_broker::{AddressKey, BrokerHandle, Operator};
 use mqttcore_streams::Rows;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tower_service::Service;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -68,6 +71,7 @@ use history::History;
 use identity::{Caller, Identity};
 use jobs::Jobs;
 use keys::Keys;
+use logins::Logins;
 use problem::Problem;
 use rates::Samples;
 use scope::{RouteScopes, Scope};
@@ -80,10 +84,16 @@ pub(crate) const PREFIX: &str = "/api/";
 pub(crate) struct Api {
     router: Router,
     state: ApiState,
-    failures: Failures,
     /// Seed of the request ids.
     seed: RandomState,
     requests: AtomicU64,
+}
+
+/// How callers become known.
+pub(crate) struct ApiAccess {
+    pub(crate) keys: Arc<Keys>,
+    /// Users may log in.
+    pub(crate) has_logins: bool,
 }
 
 /// State that all handlers share.
@@ -92,6 +102,11 @@ pub(crate) struct ApiState {
     broker: BrokerHandle,
     rows: Option<Rows>,
     keys: Arc<Keys>,
+    /// Users may log in.
+    has_logins: bool,
+    logins: Arc<Logins>,
+    logins_at_a_time: Arc<Semaphore>,
+    failures: Arc<Failures>,
     jobs: Arc<Jobs>,
     samples: Arc<Samples>,
     history: Arc<History>,
@@ -136,6 +151,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(publish::routes())
         .merge(bans::routes())
         .merge(key_routes::routes())
+        .merge(login_routes::routes())
         .merge(audit_entries::routes())
         .merge(explain::routes())
         .merge(traces::routes())
@@ -163,11 +179,20 @@ fn with_problems(mut document: Value) -> Value {
     document
 }
 
+impl ApiState {
+    /// Whether the key or the login with this SHA-256 is in force, still with this scope.
+    pub(in crate::api) fn admits(&self, digest: &[u8; 32], scope: Scope) -> bool {
+        let may_stay = |operator: &Operator| self.broker.may_stay(operator);
+        self.keys.admits(digest, scope, SystemTime::now())
+            || self.logins.admits(digest, scope, Instant::now(), may_stay)
+    }
+}
+
 impl Api {
     pub(crate) fn new(
         broker: &BrokerHandle,
         rows: Option<Rows>,
-        keys: Arc<Keys>,
+        access: ApiAccess,
         program: Option<Arc<dyn Program>>,
     ) -> Self {
         let (router, mut document) = routes().split_for_parts();
@@ -177,7 +202,11 @@ impl Api {
         let state = ApiState {
             broker: broker.clone(),
             rows,
-            keys,
+            keys: access.keys,
+            has_logins: access.has_logins,
+            logins: Arc::default(),
+            logins_at_a_time: Arc::new(Semaphore::new(login_routes::LOGINS_AT_A_TIME)),
+            failures: Arc::default(),
             jobs: Arc::default(),
             samples: Arc::default(),
             history: Arc::default(),
@@ -197,7 +226,6 @@ impl Api {
         Self {
             router,
             state,
-            failures: Failures::default(),
             seed: RandomState::new(),
             requests: AtomicU64::new(0),
         }
@@ -210,8 +238,7 @@ impl Api {
             let now = Instant::now();
             self.state.samples.add(now, &figures);
             self.state.history.add(now, &figures);
-            let now = SystemTime::now();
-            let is_in_force = |key: &[u8; 32]| self.state.keys.admits(key, Scope::View, now);
+            let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
             let health = self.state.broker.health().unwrap_or_default();
             let warnings = system::warnings_text(&health);
             self.state.events.send(&figures, &warnings, is_in_force);
@@ -235,10 +262,20 @@ impl Api {
         Arc::clone(&self.state.keys)
     }
 
-    /// The identity of the key in the request's headers, if there is one.
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
-        let secret = crate::access::bearer(headers)?;
-        self.state.keys.identify(secret, SystemTime::now())
+    /// Whether users can log in: a plugin authenticates them. If the broker is busy, they cannot.
+    pub(crate) async fn has_logins(&self) -> bool {
+        self.state.has_logins && self.state.broker.has_logins().await.unwrap_or(false)
+    }
+
+    /// The identity of the key in the request's headers, or of the login whose cookie is there, if cookies count.
+    pub(crate) fn identify(&self, headers: &HeaderMap, with_cookies: bool) -> Option<Identity> {
+        if let Some(secret) = access::bearer(headers) {
+            return self.state.keys.identify(secret, SystemTime::now());
+        }
+        let counts = with_cookies && !headers.contains_key(AUTHORIZATION);
+        let may_stay = |operator: &Operator| self.state.broker.may_stay(operator);
+        let logins = counts.then_some(&self.state.logins)?;
+        logins.identify(headers, Instant::now(), may_stay)
     }
 
     /// Handles a request.
@@ -254,12 +291,21 @@ impl Api {
             Some(_) if caller.access.is_open() && access::is_of_another_page(headers) => {
                 Err(another_page())
             }
+            Some(identity) if identity.is_by_cookie && !is_by_the_page(&request) => {
+                Err(without_header())
+            }
             Some(identity) => {
-                let source = Source {
-                    address: caller.address,
-                    request_id: id.clone(),
-                };
+                let source = Source::of(caller, &id);
                 self.route(request, limits, identity.clone(), source).await
+            }
+            None if request.uri().path() == login_routes::PATH => {
+                let (limits, source) = (login_routes::limits(limits), Source::of(caller, &id));
+                if is_by_the_page(&request) {
+                    self.route(request, &limits, Identity::nobody(), source)
+                        .await
+                } else {
+                    Err(without_header())
+                }
             }
             None => self.refuse(headers, caller),
         };
@@ -287,13 +333,11 @@ impl Api {
     fn refuse<T>(&self, headers: &HeaderMap, caller: &Caller<'_>) -> Result<T, Problem> {
         if let Some(address) = caller.address.map(AddressKey::of) {
             let now = Instant::now();
-            if let Some(seconds) = self.failures.refused_for_s(address, now) {
-                let text = "this address has sent 10 wrong keys";
-                let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "many_failures", text);
-                return Err(problem.retry_after(seconds));
+            if let Some(seconds) = self.state.failures.refused_for_s(address, now) {
+                return Err(failures::too_many(seconds));
             }
             if headers.contains_key(AUTHORIZATION) {
-                self.failures.count(address, now);
+                self.state.failures.count(address, now);
             }
         }
         Err(identity::unknown(
@@ -307,6 +351,26 @@ impl Api {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!("{:016x}", self.seed.hash_one(number))
     }
+}
+
+/// Whether a request with a cookie comes from the page itself, or changes nothing: a browser adds the header for pages of
+/// other origins only if the broker allows it, which it does not (CSRF).
+fn is_by_the_page(request: &Request<Incoming>) -> bool {
+    let has_header = || {
+        request
+            .headers()
+            .get(OF_THE_PAGE)
+            .is_some_and(|value| value == "1")
+    };
+    matches!(*request.method(), Method::GET | Method::HEAD) || has_header()
+}
+
+/// The header of requests that change something by a cookie.
+const OF_THE_PAGE: &str = "x-mqttcore";
+
+fn without_header() -> Problem {
+    let text = "a request with a cookie, and a login, need a header that forms and other pages cannot send";
+    Problem::new(StatusCode::FORBIDDEN, "header", text).hint("send the header: X-Mqttcore: 1")
 }
 
 /// The response to a web page that is not the broker's own.

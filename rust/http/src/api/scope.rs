@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::identity::Identity;
@@ -58,7 +58,12 @@ impl Scope {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    /// Whether routes of the API need it, not those of streams.
+    pub(super) fn is_of_api(self) -> bool {
+        !matches!(self, Self::Rows | Self::Publish)
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.name() == name)
     }
 }
@@ -107,10 +112,11 @@ impl RouteScopes {
         )
     }
 
-    /// Whether a request may change something: the route has the method, and needs another scope than `view`.
+    /// Whether a request may change something: the route has the method, and needs another scope than `view`. Routes
+    /// for everybody log in and out.
     pub(crate) fn may_change(&self, path: &str, method: &Method) -> bool {
         let needed = self.0.get(path).and_then(|item| item.get(method.as_str()));
-        let reads = |needed: Scopes| needed.names() == [Scope::View];
+        let reads = |needed: Scopes| matches!(*needed.names(), [] | [Scope::View]);
         !matches!(*method, Method::GET | Method::HEAD)
             && needed.is_some_and(|needed| !needed.is_some_and(reads))
     }
@@ -151,18 +157,18 @@ impl RouteScopes {
 fn methods(item: &Value) -> HashMap<String, Option<Scopes>> {
     let operations = item.as_object().into_iter().flatten();
     operations
-        .map(|(method, operation)| {
-            (
-                method.to_uppercase(),
-                needed(&operation["security"][0][SCHEME]),
-            )
-        })
+        .map(|(method, operation)| (method.to_uppercase(), needed(&operation["security"][0])))
         .collect()
 }
 
-/// The scopes with these names; `None` if the list is empty, or a name is unknown.
-fn needed(names: &Value) -> Option<Scopes> {
-    let names = names.as_array().filter(|names| !names.is_empty())?;
+/// The scopes of a security requirement; none if it is empty, so that the route is for everybody. `None` if it has no
+/// scopes, or a name is unknown.
+fn needed(requirement: &Value) -> Option<Scopes> {
+    if *requirement == json!({}) {
+        return Some(Scopes::default());
+    }
+    let names = requirement[SCHEME].as_array();
+    let names = names.filter(|names| !names.is_empty())?;
     let scopes = names.iter().map(|name| Scope::named(name.as_str()?));
     scopes.collect()
 }
@@ -186,8 +192,6 @@ pub(crate) async fn check(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -197,6 +201,7 @@ mod tests {
             "post": {},
             "put": {"security": [{"key": ["view", "no such scope"]}]},
             "delete": {"security": [{"key": []}]},
+            "patch": {"security": [{}]},
         }}});
         let scopes = RouteScopes::of(&document);
         let all = Identity::new("test", Scopes::all());
@@ -216,7 +221,11 @@ mod tests {
         ] {
             assert_eq!(check(path, method), Err(StatusCode::FORBIDDEN), "{path}");
         }
-        assert_eq!(check("/a", Method::PATCH), Ok(()), "the router answers 405");
+        let nobody = Identity::nobody();
+        let check = |method| scopes.check("/a", &method, &nobody).is_ok();
+        assert!(check(Method::PATCH), "the route is for everybody");
+        assert!(check(Method::TRACE), "the router answers 405");
+        assert!(!check(Method::GET) && !check(Method::POST));
     }
 
     #[test]

@@ -161,10 +161,10 @@ async fn overview(
 
 /// The caller of a request.
 #[derive(Serialize, ToSchema)]
-struct CallerInfo {
+pub(super) struct CallerInfo {
     /// Its name in the audit log.
-    name: String,
-    scopes: Vec<Scope>,
+    pub(super) name: String,
+    pub(super) scopes: Vec<Scope>,
 }
 
 /// Returns the name and the scopes of the caller.

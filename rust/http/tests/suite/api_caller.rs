@@ -24,6 +24,7 @@ pub(crate) fn setup(home: &Home) -> Setup {
             tls: None,
         }),
         keys_file: Some(home.path().join("keys.toml")),
+        login: true,
         ..HttpOptions::default()
     };
     Setup { http, ..setup }

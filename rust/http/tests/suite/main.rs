@@ -10,6 +10,7 @@ mod api_audit;
 mod api_caller;
 mod api_clients;
 mod api_history;
+mod api_login;
 mod api_messages;
 mod api_steering;
 mod client;

@@ -378,8 +378,8 @@ async fn live(
         trace,
         after,
         format: query.format,
-        keys: Arc::clone(&state.keys),
         key: identity.key,
+        state,
     };
     tokio::task::spawn_local(sender.run(|out| reader.send(out)));
     Ok(response)

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -17,8 +17,8 @@ use utoipa::ToSchema;
 
 use crate::event_stream::EventStream;
 
+use super::super::ApiState;
 use super::super::events::Streamed;
-use super::super::keys::Keys;
 use super::super::problem::Problem;
 use super::super::scope::Scope;
 use super::lines::LineFormat;
@@ -218,7 +218,7 @@ pub(super) struct LiveReader {
     /// The number of the last packet that was sent.
     pub(super) after: u64,
     pub(super) format: LineFormat,
-    pub(super) keys: Arc<Keys>,
+    pub(super) state: ApiState,
     /// SHA-256 of the key that asked, if it was one.
     pub(super) key: Option<[u8; 32]>,
 }
@@ -258,11 +258,10 @@ impl LiveReader {
     }
 
     fn is_admitted(&self) -> bool {
-        let now = SystemTime::now();
         self.key.as_ref().is_none_or(|key| {
             [Scope::Operate, Scope::Payload]
                 .into_iter()
-                .all(|scope| self.keys.admits(key, scope, now))
+                .all(|scope| self.state.admits(key, scope))
         })
     }
 
