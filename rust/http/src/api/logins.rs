@@ -17,7 +17,7 @@ use super::scope::{Scope, Scopes};
 /// Name of the cookie.
 pub(super) const COOKIE_NAME: &str = "mqttcore_session";
 /// How long a login lasts.
-pub(super) const LASTS: Duration = Duration::from_hours(12);
+pub(super) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 /// Maximum number of logins, and of those of one user: the oldest makes room.
 const LOGINS_MAX: usize = 1_024;
 const OF_USER_MAX: usize = 16;
