@@ -41,6 +41,62 @@ def test_what_happened_to_a_client_is_told(site: Site, page: Page) -> None:
         expect(table.get_by_role("cell", name=event, exact=True)).to_be_visible()
 
 
+def test_a_trace_is_started_watched_saved_and_removed(site: Site, page: Page) -> None:
+    client = site.client("truck7")
+    page.goto(f"{site.address}/#/traces")
+    expect(page.get_by_text("There is no trace.")).to_be_visible()
+    page.get_by_role("button", name="Start a trace").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Client").fill("truck*")
+    dialog.get_by_label("Name").fill("slow <b>truck</b>")
+    dialog.get_by_label("Payloads").select_option("all")
+    dialog.get_by_role("button", name="Start").click()
+
+    row = page.get_by_role("table", name="Traces").get_by_role("row").nth(1)
+    expect(row).to_contain_text("slow <b>truck</b>")
+    expect(row).to_contain_text("client truck*")
+    client.subscribe(("plant/#", 1))
+    client.publish("plant/1", b"\xe2\x80\xae hello", qos=1)
+    packets = page.get_by_role("table", name="Packets")
+    expect(packets).to_contain_text("SUBSCRIBE")
+    expect(packets).to_contain_text("plant/1")
+    packets.get_by_role("row").filter(has_text="PUBLISH").first.click()
+    expect(page.get_by_role("dialog", name="PUBLISH")).to_contain_text("to the client")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+
+    for button, ending, begin in (
+        ("JSON", "jsonl", b"{"),
+        ("Text", "txt", b"20"),
+        ("Wireshark", "pcapng", b"\x0a\x0d\x0d\x0a"),
+    ):
+        with page.expect_download() as saved:
+            row.get_by_role("button", name=button).click()
+        assert saved.value.suggested_filename == f"slow__b_truck__b_.{ending}"
+        assert saved.value.path().read_bytes().startswith(begin)
+
+    row.get_by_role("button", name="Stop").click()
+    expect(row).to_contain_text("ended")
+    expect(page.get_by_text("packets; the trace has ended")).to_be_visible()
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("There is no trace.")).to_be_visible()
+    expect(packets).to_have_count(0)
+
+
+def test_what_happens_now_and_the_log_are_shown(site: Site, page: Page) -> None:
+    expect(page.locator(".state")).to_contain_text("up")
+    client = site.client("<i>truck7</i>")
+    client.disconnect()
+
+    table = page.get_by_role("table", name="Latest events")
+    expect(table.get_by_role("cell", name="disconnected")).to_be_visible()
+    expect(table).to_contain_text("<i>truck7</i>")
+    expect(table).to_contain_text("the client sent DISCONNECT (0x00)")
+    page.goto(f"{site.address}/#/system?tab=log")
+    line = page.get_by_role("table", name="Log").get_by_role("row").filter(has_text="truck7")
+    expect(line.first).to_contain_text("disconnected: the client sent DISCONNECT")
+
+
 def test_permissions_are_explained(site: Site, page: Page) -> None:
     site.client("truck7")
     page.goto(f"{site.address}/#/access")
@@ -157,7 +213,13 @@ def test_who_changed_what_is_told(site: Site, page: Page) -> None:
 
 
 def test_keys_move_between_screens(page: Page) -> None:
-    for key, title in (("c", "Clients"), ("t", "Topics"), ("e", "Explain"), ("o", "Overview")):
+    for key, title in (
+        ("c", "Clients"),
+        ("t", "Topics"),
+        ("r", "Traces"),
+        ("e", "Explain"),
+        ("o", "Overview"),
+    ):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from tests.page.conftest import SECRETS
 from tests.wire import Will
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ SCREENS = {
     "bans": ("access?tab=bans", "Access", "floods"),
     "explain": ("explain", "Explain", "Bytes of the payload"),
     "events": ("explain?tab=after", "Explain", "plant/alarm"),
+    "traces": ("traces", "Traces", "client pump-*"),
     "system": ("system", "System", "websockets"),
+    "log": ("system?tab=log", "System", "disconnected"),
     "store": ("system?tab=store", "System", "log bytes"),
     "configuration": ("system?tab=configuration", "System", "Value"),
     "keys": ("system?tab=keys", "System", "operator"),
@@ -83,6 +86,24 @@ def load_until(site: Site, page: Page) -> None:
     gateway.disconnect()
 
 
+def start_trace(site: Site, page: Page) -> str:
+    """A trace with some packets, so that the screen of traces has something to show; its number."""
+    trace: str = page.evaluate(
+        """key => fetch('/api/v1/traces', {
+            method: 'POST',
+            headers: {Authorization: `Bearer ${key}`, 'Content-Type': 'application/json'},
+            body: JSON.stringify({name: 'slow pumps', where: {client_id: 'pump-*'}}),
+        }).then(answer => answer.json()).then(trace => trace.id)""",
+        SECRETS["operator"][0],
+    )
+    pump = site.client("pump-19", username="line1")
+    pump.subscribe(("plant/19/set", 1), ("plant/alarm", 0))
+    for number in range(8):
+        pump.publish("plant/19/temp", b"21.5", qos=1, packet_id=number + 1)
+    pump.disconnect()
+    return trace
+
+
 def picture(page: Page, view: str, name: str) -> None:
     if FOLDER:
         page.screenshot(path=pathlib.Path(FOLDER) / f"{name}-{view}.png")
@@ -97,7 +118,10 @@ def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view:
     if FOLDER:
         load_until(site, page)
 
-    for name, (route, title, text) in SCREENS.items():
+    packets = (f"traces?id={start_trace(site, page)}", "Traces", "plant/19/temp")
+    if view == "phone":
+        packets = (packets[0], "Traces", "SUBSCRIBE")  # the fields are not shown there
+    for name, (route, title, text) in {**SCREENS, "packets": packets}.items():
         page.goto(f"{site.address}/#/{route}")
         expect(page.get_by_role("heading", level=1)).to_contain_text(title)
         expect(page.get_by_role("alert")).to_have_count(0)

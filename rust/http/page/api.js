@@ -67,16 +67,36 @@ export function address(parts, query = {}) {
   return text ? `${path}?${text}` : path;
 }
 
-/** The body of `GET /events`, as pieces of text. */
-export async function* events(signal) {
-  const response = await send('GET', '/events', undefined, signal);
+/** Takes the complete events out of `text`; returns the rest. */
+function parse(text, take) {
+  const blocks = text.split('\n\n');
+  const rest = blocks.pop();
+  for (const block of blocks) {
+    const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2)));
+    if (fields.data) take(fields.event, JSON.parse(fields.data));
+  }
+  return rest;
+}
+
+/** Calls `take(kind, data)` for each event of a stream, until it ends. */
+export async function follow(path, take, signal) {
+  const response = await send('GET', path, undefined, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
+  for (let text = ''; ;) {
     const { value, done } = await reader.read();
     if (done) return;
-    yield value;
+    text = parse(text + value, take);
   }
 }
+
+/** Has the browser save a text or an answer. */
+export function save(content, name) {
+  const place = URL.createObjectURL(content);
+  Object.assign(document.createElement('a'), { href: place, download: name }).click();
+  URL.revokeObjectURL(place);
+}
+
+export const download = async (path, name) => save(await (await send('GET', path)).blob(), name);
 
 /** Why the login form is shown; null: it is the first time. */
 export const farewell = new Store(null);

@@ -15,6 +15,7 @@ import { Subscriptions } from './subscriptions.js';
 import { Flow } from './flow.js';
 import { Access } from './access.js';
 import { Explain } from './explain.js';
+import { Traces } from './traces.js';
 import { System } from './system.js';
 
 /** `[path, title, key after g, screen]` in the order of the navigation. */
@@ -26,6 +27,7 @@ const SCREENS = [
   ['flow', 'Streams', 's', Flow],
   ['access', 'Access', 'a', Access],
   ['explain', 'Explain', 'e', Explain],
+  ['traces', 'Traces', 'r', Traces],
   ['system', 'System', 'y', System],
 ];
 

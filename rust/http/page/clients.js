@@ -1,4 +1,5 @@
 // Screen 2: all clients, filtered and in an order.
+import { save } from './api.js';
 import { figures } from './figures.js';
 import { bytes, count } from './format.js';
 import { html, useEffect, useRef } from './lib.js';
@@ -68,16 +69,13 @@ function Filters({ query }) {
   </form>`;
 }
 
-function save(items) {
+function saveAsCsv(items) {
   const names = ['client_id', 'username', 'connected', 'address', 'listener', 'version', 'subscriptions', 'connected_at_ms'];
   // A spreadsheet takes a cell that begins so for a formula.
   const cell = (value) => `"${String(value ?? '').replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
   const lines = items.map((item) => [...names.map((name) => item[name]), item.queue.messages, item.inflight.out].map(cell).join(','));
   const text = [[...names, 'queued', 'in_flight'].join(','), ...lines].join('\r\n');
-  const place = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
-  const anchor = Object.assign(document.createElement('a'), { href: place, download: 'clients.csv' });
-  anchor.click();
-  URL.revokeObjectURL(place);
+  save(new Blob([text], { type: 'text/csv' }), 'clients.csv');
 }
 
 export function Clients({ query }) {
@@ -91,7 +89,7 @@ export function Clients({ query }) {
     <${Heading} title="Clients">
       <span class="dim">${count(state.items.length)}${state.next ? ' read' : ''}${isFiltered ? ' found' : ` of ${count(values.sessions)}`}</span>
       <button type="button" onClick=${restart}>Refresh</button>
-      <button type="button" onClick=${() => save(state.items)} disabled=${state.items.length === 0} title="The rows that were read, as CSV">Save</button>
+      <button type="button" onClick=${() => saveAsCsv(state.items)} disabled=${state.items.length === 0} title="The rows that were read, as CSV">Save</button>
     </${Heading}>
     <${Filters} query=${query} />
     ${query.sort && state.items.length === PAGE && html`<div class="note">The first ${count(PAGE)} in this order.</div>`}

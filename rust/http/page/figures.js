@@ -1,5 +1,5 @@
 // Figures of the broker, as its events bring them: the last ones, and those of the last hour.
-import { address, events, get, session } from './api.js';
+import { address, follow, get, session } from './api.js';
 import { Store } from './store.js';
 
 /** Seconds without an event after which figures are shown as old. */
@@ -10,6 +10,9 @@ const KEPT = 3600;
 export const figures = new Store({});
 /** The warnings in force. */
 export const warnings = new Store([]);
+/** What happened last to clients and messages, the newest first, and the last lines of the log. */
+export const happened = new Store([]);
+export const log = new Store([]);
 /** `live`, `stale` or `lost`. */
 export const connection = new Store('lost');
 /** Samples of the last hour, oldest first: those of the broker's history, then one for each event. */
@@ -62,7 +65,12 @@ async function recall(signal) {
   samples.splice(0, samples.length, ...[...older, ...rows, ...newer].slice(-KEPT));
 }
 
+const RECENT = 200;
+const put = (store, data) => store.set([{ ...data, key: Math.random() }, ...store.value.slice(0, RECENT - 1)]);
+
 function take(kind, data) {
+  if (kind === 'client' || kind === 'drop') put(happened, data);
+  if (kind === 'log') put(log, data);
   if (kind === 'warnings') warnings.set(data);
   if (kind !== 'stats') return;
   seen = Date.now();
@@ -72,31 +80,16 @@ function take(kind, data) {
   figures.set(values);
 }
 
-/** Takes the complete events out of `text`; returns the rest. */
-export function parse(text, take) {
-  const blocks = text.split('\n\n');
-  const rest = blocks.pop();
-  for (const block of blocks) {
-    const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2)));
-    if (fields.data) take(fields.event, JSON.parse(fields.data));
-  }
-  return rest;
-}
-
-async function read(signal) {
-  let text = '';
-  for await (const piece of events(signal)) text = parse(text + piece, take);
-}
-
 /** Reads events until the caller logs out; connects again when they end. */
-async function follow(signal) {
+async function stay(signal) {
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10_000)) {
     const begun = Date.now();
     recall(signal).catch(() => {}); // Without it, charts begin now.
-    await read(signal).catch(() => {});
+    await follow('/events', take, signal).catch(() => {});
     if (signal.aborted) return;
     connection.set('lost');
     before = null;
+    log.set([]); // The next stream begins with them.
     if (Date.now() - begun > 10_000) wait = 500;
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
@@ -108,7 +101,7 @@ export function start() {
   const change = (caller) => {
     control?.abort();
     control = caller ? new AbortController() : null;
-    if (control) follow(control.signal);
+    if (control) stay(control.signal);
     else forget();
   };
   session.listen(change);
@@ -123,5 +116,7 @@ function forget() {
   before = null;
   figures.set({});
   warnings.set([]);
+  happened.set([]);
+  log.set([]);
   connection.set('lost');
 }

@@ -1,10 +1,11 @@
 // Recent events: why clients did not get messages, and when they came and went.
 import { address, get } from './api.js';
+import { happened } from './figures.js';
 import { count } from './format.js';
 import { html } from './lib.js';
 import { Empty, Name, Partial, Plain, Problem, Time } from './parts.js';
 import { link } from './route.js';
-import { useLoad } from './store.js';
+import { useLoad, useStore } from './store.js';
 
 const WORDS = {
   auth_failed: 'login refused',
@@ -18,18 +19,29 @@ const BAD = new Set(['auth_failed', 'denied', 'dropped', 'publish_refused']);
 
 const code = (value) => (value === null ? '' : ` (0x${value.toString(16).padStart(2, '0')})`);
 
+const COLUMNS = [
+  { title: 'Time', cell: (item) => html`<${Time} ms=${item.last_ms} />` },
+  { title: 'Event', cell: (item) => html`<span class=${BAD.has(item.event) ? 'danger' : ''}>${WORDS[item.event] ?? item.event}</span>` },
+  { title: 'Client', cell: (item) => html`<a href=${link(['clients', item.client_id])}><${Name} text=${item.client_id} /></a>` },
+  { title: 'Topic or filter', cell: (item) => html`<${Name} text=${item.topic} empty="" />` },
+  { title: 'Times', class: 'number', cell: (item) => count(item.count) },
+  { title: 'Reason', cell: (item) => `${item.why ?? ''}${code(item.reason_code)}` },
+];
+
+/** What happens, as it happens. */
+export function Latest() {
+  const items = useStore(happened).slice(0, 12);
+  return html`<section aria-label="What happens now"><h2>What happens now</h2>
+    ${items.length === 0 ? html`<${Empty}>Nothing since this page was opened.</${Empty}>` : html`<${Plain} label="Latest events" rows=${items} columns=${COLUMNS} />`}
+    <a class="small" href=${link(['explain'], { tab: 'after' })}>What happened before</a>
+  </section>`;
+}
+
 /** The events that fit `query`; `only` keeps some kinds. */
 export function EventList({ query, label, only }) {
   const { data, error, reload } = useLoad((signal) => get(address(['explain', 'delivery'], { limit: 1000, ...query }), signal), [JSON.stringify(query)]);
   const items = data?.items.filter((item) => !only || only.includes(item.event));
-  const columns = [
-    { title: 'Time', cell: (item) => html`<${Time} ms=${item.last_ms} />` },
-    { title: 'Event', cell: (item) => html`<span class=${BAD.has(item.event) ? 'danger' : ''}>${WORDS[item.event] ?? item.event}</span>` },
-    !query.client && { title: 'Client', cell: (item) => html`<a href=${link(['clients', item.client_id])}><${Name} text=${item.client_id} /></a>` },
-    { title: 'Topic or filter', cell: (item) => html`<${Name} text=${item.topic} empty="" />` },
-    { title: 'Times', class: 'number', cell: (item) => count(item.count) },
-    { title: 'Reason', cell: (item) => `${item.why ?? ''}${code(item.reason_code)}` },
-  ].filter(Boolean);
+  const columns = COLUMNS.filter((column) => !query.client || column.title !== 'Client');
   return html`<div><p class="actions"><button type="button" class="small" onClick=${reload}>Refresh</button></p>
     <${Problem} error=${error} retry=${reload} /><${Partial} partial=${data?.partial} />
     ${items?.length === 0 && html`<${Empty}>Nothing that is known.</${Empty}>`}

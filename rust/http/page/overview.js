@@ -3,6 +3,7 @@ import { address, get } from './api.js';
 import { Chart } from './chart.js';
 import { connection, figures, past, samples, warnings } from './figures.js';
 import { bytes, count, duration, rate } from './format.js';
+import { Latest } from './happened.js';
 import { html, useEffect, useState } from './lib.js';
 import { Empty, Facts, Heading, Name, Plain, Problem } from './parts.js';
 import { link } from './route.js';
@@ -107,6 +108,7 @@ export function Overview({ theme }) {
       ${chart('Memory', [{ name: 'used', field: 'memory' }], bytes)}
     </section>
     <p class="dim small">Charts begin with the start of the broker, at most seven days ago.</p>
+    <${Latest} />
     <div class="columns">
       <${Top} title="Longest queues" sort="queue" query=${{ min_queue: 1 }} cell=${(item) => count(item.queue.messages)} />
       <${Top} title="Most in flight" sort="inflight" query=${{ min_inflight: 1 }} cell=${(item) => count(item.inflight.out)} />

@@ -1,7 +1,7 @@
-// Screen 9: listeners, the store, the configuration, keys, the audit log.
+// The last screen: listeners, the store, the log, the configuration, keys, the audit log.
 import { address, get, may, session } from './api.js';
 import { Audit } from './audit.js';
-import { figures } from './figures.js';
+import { figures, log } from './figures.js';
 import { bytes, count } from './format.js';
 import { html, useEffect, useState } from './lib.js';
 import { change, confirm, Dialog, Empty, Facts, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
@@ -25,6 +25,16 @@ function Listeners() {
     { title: 'State', cell: (one) => (one.paused ? html`<span class="danger">paused</span>` : 'open') },
     may('admin') && { title: '', cell: (one) => html`<button type="button" class="small" onClick=${() => pause(one)}>${one.paused ? 'Resume' : 'Pause'}</button>` },
   ].filter(Boolean)} />`}`;
+}
+
+function Log() {
+  const lines = useStore(log);
+  if (lines.length === 0) return html`<${Empty}>No line since the start of the broker.</${Empty}>`;
+  return html`<${Plain} label="Log" rows=${lines} columns=${[
+    { title: 'Time', cell: (one) => html`<${Time} ms=${one.ts_ms} />` },
+    { title: 'Level', cell: (one) => html`<span class=${one.level === 'error' ? 'danger' : one.level === 'info' ? 'dim' : ''}>${one.level}</span>` },
+    { title: 'Line', cell: (one) => html`<${Name} text=${one.text} />${one.suppressed > 0 && html` <span class="dim">and ${count(one.suppressed)} similar ones</span>`}` },
+  ]} /><p class="dim">The last lines of the broker itself. Lines of plugins are in the log file.</p>`;
 }
 
 function Backup({ close, done }) {
@@ -150,11 +160,11 @@ function Keys() {
     ${isOpen && html`<${NewKey} close=${() => open(false)} done=${reload} />`}`;
 }
 
-const SHOWN = { listeners: Listeners, store: Store, configuration: Configuration, keys: Keys, audit: Audit };
+const SHOWN = { listeners: Listeners, store: Store, log: Log, configuration: Configuration, keys: Keys, audit: Audit };
 
 export function System({ query }) {
   const own = [['configuration', 'Configuration'], ['keys', 'Keys'], ['audit', 'Changes']];
-  const tabs = [['listeners', 'Listeners'], ['store', 'Store'], ...(may('admin') ? own : [])];
+  const tabs = [['listeners', 'Listeners'], ['store', 'Store'], ['log', 'Log'], ...(may('admin') ? own : [])];
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'listeners';
   const licences = import.meta.resolve('./vendor/LICENSES.txt');
   return html`<div><${Heading} title="System" />
