@@ -1,7 +1,8 @@
 """`python -m tests.operations.list_bench [CLIENTS]`: lists clients by pages beside message traffic.
 
 Makes kept sessions, then measures round trips of QoS 0 messages: first alone, then while another
-process reads all pages of the list again and again. Prints milliseconds.
+process reads all pages of the list again and again, by `stored` and by `client_id`. Prints
+milliseconds, and how long a shard has worked for a part of a list.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from multiprocessing.synchronize import Event
 
 from mqttcore import Broker, Settings
+from mqttcore._socket_path import short
 from mqttcore.config import HttpListener, Listener, ServerLimits
 
-from tests.operations.api import Api
+from tests.operations.api import Api, UnixConnection
 from tests.wire import Wire, connect
 
 ROUNDS = 3_000
@@ -41,24 +44,27 @@ def make_sessions(port: int, count: int) -> None:
             wire.close()
 
 
-def pages(api: Api) -> Iterator[int]:
-    """Reads all pages; yields the number of clients on each."""
+def pages(api: Api, order: str) -> Iterator[int]:
+    """Reads all pages in this order; yields the number of clients on each."""
     after = ""
     while after is not None:
-        status, page = api.ask("GET", f"/clients?limit=1000{after and f'&after={after}'}")
+        status, page = api.ask(
+            "GET", f"/clients?limit=1000&sort={order}{after and f'&after={after}'}"
+        )
         assert (status, page["partial"]) == (200, [])
         yield len(page["items"])
         after = page["next"]
 
 
-def read_lists(folder: pathlib.Path, stop: Event) -> None:
+def read_lists(folder: pathlib.Path, order: str, stop: Event) -> None:
     """Reads all pages again and again, and prints how long a list takes."""
     times = []
     while not stop.is_set():
         start = time.perf_counter()
-        count = sum(pages(Api(folder)))
+        count = sum(pages(Api(folder), order))
         times.append(time.perf_counter() - start)
-    print(f"lists: {len(times)} of {count} clients, {statistics.median(times):.2f} s each")
+    took = statistics.median(times)
+    print(f"lists by {order}: {len(times)} of {count} clients, {took:.2f} s each")
 
 
 def round_trips(port: int, name: str) -> None:
@@ -77,6 +83,16 @@ def round_trips(port: int, name: str) -> None:
     print(f"{name}: median {median:.3f} ms, 99 % {late:.3f} ms, worst {times[-1]:.3f} ms")
 
 
+def print_parts(folder: pathlib.Path) -> None:
+    """Prints how long a shard has worked for parts of lists."""
+    with short(folder / "http") as place, closing(UnixConnection(place)) as connection:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    for line in lines:
+        if line.startswith("mqttcore_list_part_seconds"):
+            print(line)
+
+
 def main() -> None:
     """Runs it."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
@@ -92,13 +108,15 @@ def main() -> None:
         with Broker(settings) as broker:
             make_sessions(broker.port, count)
             round_trips(broker.port, "alone")
-            stop = multiprocessing.Event()
-            reader = multiprocessing.Process(target=read_lists, args=(folder, stop))
-            reader.start()
-            time.sleep(1.0)  # the first list has begun
-            round_trips(broker.port, "beside lists")
-            stop.set()
-            reader.join()
+            for order in ("stored", "client_id"):
+                stop = multiprocessing.Event()
+                reader = multiprocessing.Process(target=read_lists, args=(folder, order, stop))
+                reader.start()
+                time.sleep(1.0)  # the first list has begun
+                round_trips(broker.port, f"beside lists by {order}")
+                stop.set()
+                reader.join()
+            print_parts(folder)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.eventually import eventually
+from tests.operations.api import Api
 from tests.wire import Wire, publish
 
 pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
@@ -284,6 +285,11 @@ def operator(scene: Scene) -> None:
     scene.broker.ban(client_id="nobody")
 
 
+def listing(scene: Scene) -> None:
+    assert scene.broker.settings.data is not None
+    assert Api(pathlib.Path(scene.broker.settings.data)).ask("GET", "/clients")[0] == 200
+
+
 NEW_ONLY = replace(LISTENER, protocol_versions=("5.0",))
 NARROW = replace(LISTENER, max_connections=1)
 GUARDED = replace(LISTENER, anonymous=Access(publish=("a/#",)))
@@ -309,6 +315,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_takeovers": takeover,
     "mqttcore_violations": violation,
     "mqttcore_keep_alive_timeouts": silence,
+    "mqttcore_list_part_seconds": listing,
     "mqttcore_login_seconds": traffic,
     "mqttcore_clients": traffic,
     "mqttcore_sessions": traffic,

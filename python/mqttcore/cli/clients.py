@@ -11,7 +11,7 @@ from mqttcore.cli.listing import natural, paging_options, print_list, with_defau
 from mqttcore.cli.table import Column, Table, age, expiry, print_facts
 from mqttcore.cli.terminal import json_text
 
-SORTS: Final = ("client_id", "queue", "inflight", "backlog", "connected_at")
+SORTS: Final = ("client_id", "stored", "queue", "inflight", "backlog", "connected_at")
 COLUMNS: Final = (
     Column("CLIENT", lambda client: client["client_id"]),
     Column("USER", lambda client: client["username"]),
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "--sort",
         choices=SORTS,
         default=SORTS[0],
-        help="order; all but client_id print the first 1,000 at most",
+        help="order; all but client_id and stored print the first 1,000 at most",
     )
     listing.set_defaults(run=list_clients, connected=None)
     words = "print one client, its subscriptions and its messages in flight"

@@ -91,7 +91,9 @@ pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};
 pub use operations::bans::BanError;
-pub use operations::clients::{ClientFilter, ClientOrder, ClientPage, ClientQuery, ClientSummary};
+pub use operations::clients::{
+    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
+};
 pub use operations::explain::{
     AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
     ExplainedDelivery, ExplainedReceiver, ExplainedStep, PastEvent, PastEvents, ReceiverPosition,
@@ -105,7 +107,9 @@ pub use operations::retained::RetainedPage;
 pub use operations::steering::Subscribed;
 pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Receiver};
 pub use operations::traces::TraceStartError;
+pub use operations::watch::{EventWatch, WatchedEvents};
 pub use runtime::failure::{BrokerFailure, ServiceError};
+pub use runtime::log::LoggedLine;
 pub use runtime::memory_limit::memory_budget;
 pub use runtime::metrics::{Figure, Figures, Stats};
 pub use runtime::tallies::Tallies;

@@ -293,7 +293,7 @@ impl BrokerHandle {
         if let Some(engine) = self.0.upgrade() {
             engine.run_on(
                 0,
-                Box::new(move |shard| shard.hooks().log(LogLine::new(level, "broker", text))),
+                Box::new(move |shard| shard.log.write(LogLine::new(level, "broker", text))),
             );
         }
     }

@@ -368,6 +368,10 @@ fn spawn_upkeep(routes: &Arc<Routes>) {
     let sample = async move { sampling.api().sample().await };
     let sample = broker.critical("the samples of the endpoint", sample);
     tokio::task::spawn_local(sample);
+    let watching = Arc::clone(routes);
+    let watch = async move { watching.api().watch().await };
+    let watch = broker.critical("the events of the endpoint", watch);
+    tokio::task::spawn_local(watch);
     if let Some(streams) = routes.streams() {
         let upkeep = broker.critical("the endpoint's upkeep", streams.work());
         tokio::task::spawn_local(upkeep);

@@ -410,7 +410,8 @@ fn end_old_connection(
             reason: ReasonCode::SESSION_TAKEN_OVER,
         };
         send_disconnect(shard, old, Some((closing.reason, reason_text(closing))));
-        detach(shard, old, Cause::TakenOver);
+        let why = (Some(closing.reason), reason_text(closing));
+        detach(shard, old, Cause::TakenOver, why);
         shard.send_event(EventKind::SessionTakenOver, old, EventDetails::default());
         link.close(closing.cause, closing.reason);
     }

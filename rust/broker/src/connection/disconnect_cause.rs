@@ -39,10 +39,18 @@ pub(crate) enum DisconnectCause {
 pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 
 impl DisconnectCause {
-    /// Counts the disconnect, and logs it unless the client or the network has ended the connection.
+    /// Counts and logs the disconnect. Those by the client or the network have a class of their own in the log.
     pub(crate) fn report(&self, shard: &Shard, client: &Client, link: &Link) {
         self.count(shard.metrics());
-        let Some(reason) = self.reason() else { return };
+        let Some(reason) = self.reason() else {
+            let (code, why) = self.explanation();
+            shard.log.warn(LogCategory::Left, shard.now(), || {
+                let (id, peer) = (Escaped(&client.id), link.peer);
+                let text = format!("client {id} at {peer} disconnected: {why}");
+                client.log_entry("disconnected", text).with_reason(code)
+            });
+            return;
+        };
         shard.trace_event(client, None, Some(reason), || {
             let text = format!("the broker disconnects it: {self}");
             text.trim_end_matches(": ").to_owned()
@@ -80,6 +88,27 @@ impl DisconnectCause {
                 (Cause::Violation, Some((violation.reason, text.into())))
             }
         }
+    }
+
+    /// Reason code and reason in words, for explanations.
+    pub(crate) fn explanation(&self) -> (Option<ReasonCode>, &'static str) {
+        let why = match self {
+            Self::Lost => "the connection was lost, or closed without DISCONNECT",
+            Self::Left(Cause::ClientDisconnectWithWill) => {
+                let why = "the client sent DISCONNECT with its will";
+                return (Some(ReasonCode::DISCONNECT_WITH_WILL), why);
+            }
+            Self::Left(_) => {
+                let why = "the client sent DISCONNECT";
+                return (Some(ReasonCode::NORMAL_DISCONNECTION), why);
+            }
+            Self::Closed(closing) => reason_text(*closing),
+            Self::Refused { .. } => "a plugin or a limit ends the connection",
+            Self::Malformed(_) => "a packet of the client is malformed",
+            Self::Unframed(_) => "the WebSocket frames of the client are not valid",
+            Self::Violation(violation) => violation.what,
+        };
+        (self.reason(), why)
     }
 
     /// Counts the disconnect by side and reason.

@@ -82,9 +82,12 @@ pub struct ClientFilter {
 /// How to sort a list of clients.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientOrder {
-    /// By client identifier; only this order has pages.
+    /// By client identifier. Each page walks all sessions.
     #[default]
     ClientId,
+    /// As the shards have them: each page goes on where the one before ended. Only this order and the one by client
+    /// identifier have pages.
+    Stored,
     /// Most queued messages first.
     Queued,
     /// Most messages in flight first.
@@ -104,8 +107,19 @@ pub struct ClientQuery {
     pub order: ClientOrder,
     /// With [`ClientOrder::ClientId`]: list identifiers after this one.
     pub after: Option<Arc<str>>,
+    /// With [`ClientOrder::Stored`]: begin there.
+    pub from: ClientPosition,
     /// Maximum number of clients on the page.
     pub limit: usize,
+}
+
+/// A position in a list with [`ClientOrder::Stored`]; by default its begin.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ClientPosition {
+    /// Number of the shard.
+    pub shard: usize,
+    /// Place of the session there, which it keeps.
+    pub slot: usize,
 }
 
 /// The answer to a [`ClientQuery`].
@@ -116,6 +130,8 @@ pub struct ClientPage {
     pub clients: Vec<ClientSummary>,
     /// Whether more clients follow.
     pub has_more: bool,
+    /// With [`ClientOrder::Stored`]: where the next page begins.
+    pub next: Option<ClientPosition>,
     /// Shards whose clients are missing or incomplete.
     pub missing: Vec<MissingPart>,
 }
@@ -138,6 +154,9 @@ impl BrokerHandle {
     ///
     /// [`BrokerStopped`]
     pub async fn list_clients(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
+        if query.order == ClientOrder::Stored {
+            return self.list_stored(query).await;
+        }
         // One time for all parts: otherwise clients of later parts would seem to have connected earlier.
         let (query, now) = (Arc::new(query), Instant::now());
         let mut page = BTreeMap::new();
@@ -154,7 +173,53 @@ impl BrokerHandle {
             clients: page.into_values().take(query.limit).collect(),
             has_more,
             missing,
+            next: None,
         })
+    }
+
+    /// Lists clients as the shards have them. A session keeps its place, so that it is on exactly one page.
+    async fn list_stored(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
+        let (query, now) = (Arc::new(query), Instant::now());
+        let mut page = ClientPage::default();
+        let mut at = query.from;
+        while at.shard < self.shards() {
+            let (own, shard) = (Arc::clone(&query), at.shard);
+            let room = query.limit - page.clients.len();
+            let ask = move |shard: &Rc<Shard>| {
+                let begun = Instant::now();
+                let part = stored_part(&shard.registry.borrow(), now, at.slot, (&own.filter, room));
+                shard.metrics().tallies.list_parts.count(begun.elapsed());
+                (part, shard.is_loaded())
+            };
+            match self.read(shard, ask).await {
+                Ok(((found, next), is_loaded)) => {
+                    page.clients.extend(found);
+                    let is_over = next == 0;
+                    if is_over && !is_loaded {
+                        let why = AskError::Loading;
+                        page.missing.push(MissingPart { shard, why });
+                    }
+                    at = ClientPosition {
+                        shard: shard + usize::from(is_over),
+                        slot: next,
+                    };
+                }
+                Err(AskError::Stopped(stopped)) => return Err(stopped),
+                Err(why) => {
+                    page.missing.push(MissingPart { shard, why });
+                    at = ClientPosition {
+                        shard: shard + 1,
+                        slot: 0,
+                    };
+                }
+            }
+            if page.clients.len() == query.limit && at.shard < self.shards() {
+                page.has_more = true;
+                page.next = Some(at);
+                break;
+            }
+        }
+        Ok(page)
     }
 
     /// Adds the clients of one shard to `page`, which holds one more than its limit.
@@ -170,8 +235,10 @@ impl BrokerHandle {
             let last = page.keys().nth(query.limit).cloned();
             let own = Arc::clone(query);
             let ask = move |shard: &Rc<Shard>| {
+                let begun = Instant::now();
                 let registry = shard.registry.borrow();
                 let part = part(&registry, now, from, &own, last.as_ref());
+                shard.metrics().tallies.list_parts.count(begun.elapsed());
                 (part, shard.is_loaded())
             };
             let (part, is_loaded) = self.read(shard, ask).await?;
@@ -252,6 +319,27 @@ fn part(
     Part { found, next }
 }
 
+/// The clients in at most [`CLIENTS_A_TURN`] slots from `from` on that the filter covers, until there is no more room;
+/// and the slot to go on with, 0 after the last one.
+fn stored_part(
+    registry: &Registry,
+    now: Instant,
+    from: usize,
+    (filter, room): (&ClientFilter, usize),
+) -> (Vec<ClientSummary>, usize) {
+    let (clients, next) = registry.part(from, CLIENTS_A_TURN);
+    let mut found = Vec::new();
+    for client in clients {
+        if found.len() == room {
+            return (found, client.handle.slot() as usize);
+        }
+        if filter.covers(&client) {
+            found.push(summary(&client, now));
+        }
+    }
+    (found, next)
+}
+
 impl ClientFilter {
     fn covers(&self, client: &Client) -> bool {
         let contained = |part: &String| client.id.contains(part.as_str());
@@ -294,7 +382,7 @@ impl ClientFilter {
 impl ClientOrder {
     fn rank(self, client: &Client, now: Instant) -> u64 {
         match self {
-            Self::ClientId => 0,
+            Self::ClientId | Self::Stored => 0,
             Self::Queued => client.session.borrow().queued() as u64,
             Self::InFlight => client.session.borrow().in_flight() as u64,
             Self::Backlog => backlog_bytes(client) as u64,
@@ -363,6 +451,41 @@ mod tests {
         assert_eq!(ask(0), (256, 256));
         assert_eq!(ask(256), (256, 512));
         assert_eq!(ask(512), (88, 0));
+    }
+
+    /// Clients come and go between the pages.
+    #[test]
+    fn a_list_goes_on_where_it_ended_and_has_each_client_that_stays_once() {
+        let directory = Directory::new(1, Strategy::default());
+        let mut registry = Registry::default();
+        let add = |registry: &mut Registry, number: usize| {
+            registry.insert(0, |handle| {
+                Client::offline(&directory, handle, &format!("c{number}"))
+            })
+        };
+        let all: Vec<_> = (0..600).map(|number| add(&mut registry, number)).collect();
+        let filter = ClientFilter {
+            id_contains: Some("c".into()),
+            ..ClientFilter::default()
+        };
+        let (mut seen, mut from, mut pages) = (Vec::new(), 0, 0);
+        loop {
+            let (found, next) = stored_part(&registry, Instant::now(), from, (&filter, 100));
+            assert!(found.len() <= 100);
+            seen.extend(found.into_iter().map(|client| client.client_id));
+            (from, pages) = (next, pages + 1);
+            registry.remove(&all[pages]);
+            add(&mut registry, 1_000 + pages);
+            if from == 0 {
+                break;
+            }
+        }
+
+        let stayed = all[pages + 1..].iter().map(|client| &client.id);
+        for id in stayed.chain([&all[0].id]) {
+            assert_eq!(seen.iter().filter(|other| *other == id).count(), 1, "{id}");
+        }
+        assert!((6..10).contains(&pages), "{pages}");
     }
 
     #[test]

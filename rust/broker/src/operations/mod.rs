@@ -13,3 +13,4 @@ pub(crate) mod retained;
 pub(crate) mod steering;
 pub(crate) mod subscriptions;
 pub(crate) mod traces;
+pub(crate) mod watch;

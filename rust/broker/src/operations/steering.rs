@@ -117,7 +117,8 @@ fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
         let cause = Cause::Administrative;
         let text = reason_text(Closing { cause, reason });
         send_disconnect(shard, &client, Some((reason, text)));
-        lifecycle::detach(shard, &client, cause);
+        let why = (Some(reason), "an operator ended the session");
+        lifecycle::detach(shard, &client, cause, why);
         link.close(cause, reason);
     }
     // The session may have ended with its connection.

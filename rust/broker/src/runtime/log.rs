@@ -1,10 +1,11 @@
 //! Log lines for operators, limited to one a second for each category, so that many events do not make many lines.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::ReasonCode;
 
@@ -17,6 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) enum LogCategory {
     Refused,
     Disconnected,
+    Left,
     Violation,
     Dropped,
     Denied,
@@ -56,6 +58,7 @@ impl LogCategory {
         match self {
             Self::Refused => "refused",
             Self::Disconnected => "disconnected",
+            Self::Left => "left",
             Self::Violation => "violation",
             Self::Dropped => "dropped",
             Self::Denied => "denied",
@@ -91,7 +94,7 @@ impl LogCategory {
     fn level(self) -> LogLevel {
         match self {
             Self::Panic | Self::Store | Self::Tls => LogLevel::Error,
-            Self::Disconnected => LogLevel::Info,
+            Self::Disconnected | Self::Left => LogLevel::Info,
             _ => LogLevel::Warning,
         }
     }
@@ -125,9 +128,71 @@ impl LogEntry {
     }
 }
 
+/// Lines that [`LatestLines`] keeps.
+const LATEST: usize = 200;
+
+/// A line of the log, for operators who look at it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoggedLine {
+    /// Its number; lines are numbered from 1.
+    pub number: u64,
+    /// When it was written.
+    pub at: SystemTime,
+    /// The line.
+    pub line: LogLine,
+}
+
+/// The latest lines of the log of all shards; none before somebody wants them.
+#[derive(Default)]
+pub(crate) struct LatestLines(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    is_wanted: bool,
+    count: u64,
+    lines: VecDeque<LoggedLine>,
+}
+
+impl LatestLines {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps lines from now on.
+    pub(crate) fn keep(&self) {
+        self.lock().is_wanted = true;
+    }
+
+    fn add(&self, line: &LogLine) {
+        let mut kept = self.lock();
+        if !kept.is_wanted {
+            return;
+        }
+        kept.count += 1;
+        if kept.lines.len() == LATEST {
+            kept.lines.pop_front();
+        }
+        let logged = LoggedLine {
+            number: kept.count,
+            at: SystemTime::now(),
+            line: line.clone(),
+        };
+        kept.lines.push_back(logged);
+    }
+
+    /// The lines behind the one with this number, the oldest first.
+    pub(crate) fn after(&self, number: u64) -> Vec<LoggedLine> {
+        let kept = self.lock();
+        let newer = kept.lines.iter().filter(|line| line.number > number);
+        newer.cloned().collect()
+    }
+}
+
 /// The logger of one shard.
 pub(crate) struct Logger {
     sink: RefCell<Arc<dyn Hooks>>,
+    latest: Arc<LatestLines>,
     classes: [Class; CLASSES],
 }
 
@@ -138,9 +203,10 @@ struct Class {
 }
 
 impl Logger {
-    pub(crate) fn new(sink: Arc<dyn Hooks>) -> Self {
+    pub(crate) fn new(sink: Arc<dyn Hooks>, latest: Arc<LatestLines>) -> Self {
         Self {
             sink: RefCell::new(sink),
+            latest,
             classes: Default::default(),
         }
     }
@@ -177,7 +243,9 @@ impl Logger {
         });
     }
 
-    fn write(&self, line: LogLine) {
+    /// Writes a line, without a rate limit.
+    pub(crate) fn write(&self, line: LogLine) {
+        self.latest.add(&line);
         let sink = Arc::clone(&self.sink.borrow());
         // A panic of the log sink must not stop the broker, and cannot be reported anywhere else.
         let _ = catch_unwind(AssertUnwindSafe(|| sink.log(line)));
@@ -238,7 +306,7 @@ mod tests {
     #[test]
     fn a_flood_of_one_class_is_one_line_a_second_and_a_count() {
         let lines = Arc::new(Lines::default());
-        let log = Logger::new(lines.clone());
+        let log = Logger::new(lines.clone(), Arc::default());
         let start = Instant::now();
         for ms in 0..1_500 {
             let now = start + Duration::from_millis(ms);
@@ -253,9 +321,30 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_lines_are_kept_once_somebody_wants_them() {
+        let latest = Arc::new(LatestLines::default());
+        let log = Logger::new(Arc::new(Lines::default()), Arc::clone(&latest));
+        log.say("before".to_owned());
+        assert!(latest.after(0).is_empty());
+
+        latest.keep();
+        for number in 1..=LATEST + 5 {
+            log.say(format!("line {number}"));
+        }
+
+        let texts: Vec<_> = latest
+            .after(203)
+            .into_iter()
+            .map(|line| line.line.text)
+            .collect();
+        assert_eq!(texts, ["line 204", "line 205"]);
+        assert_eq!(latest.after(0).len(), LATEST);
+    }
+
+    #[test]
     fn classes_do_not_silence_each_other() {
         let lines = Arc::new(Lines::default());
-        let log = Logger::new(lines.clone());
+        let log = Logger::new(lines.clone(), Arc::default());
         let now = Instant::now();
         log.warn(LogCategory::Dropped, now, || "a".to_owned());
         log.warn(LogCategory::Denied, now, || "b".to_owned());

@@ -173,6 +173,8 @@ pub(crate) struct TallyCounters {
     pub(crate) clients: VersionCounters,
     /// Times from CONNECT to the decision about the login.
     pub(crate) logins: DurationCounters,
+    /// Times that parts of lists of clients take.
+    pub(crate) list_parts: DurationCounters,
     /// Answers to CONNECT.
     pub(crate) connects: ReasonCounters,
     /// Client connections that the broker closed.
@@ -198,6 +200,8 @@ pub struct Tallies {
     pub clients: Tally,
     /// Times from CONNECT to the decision about the login, plugins included.
     pub logins: Histogram,
+    /// Times that a shard works for a part of a list of clients, during which it does nothing else.
+    pub list_parts: Histogram,
     /// CONNECT packets that were answered, by the reason code of CONNACK.
     pub connects: Tally,
     /// Connections of clients that the broker closed, by the reason code of DISCONNECT; MQTT 3.x sends none.
@@ -230,6 +234,7 @@ impl Tallies {
                 total(shards, |shard| shard.clients.of(version))
             }),
             logins: durations(shards, |shard| &shard.logins),
+            list_parts: durations(shards, |shard| &shard.list_parts),
             connects: reasons(
                 shards,
                 |shard| &shard.connects,

@@ -26,8 +26,14 @@ pub(crate) fn confirm(shard: &Shard, client: &Rc<Client>) {
     external::confirm_after(shard, client, token, client.external_record());
 }
 
-/// Detaches `client` from its connection: schedules its will and the expiry of its session.
-pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
+/// Detaches `client` from its connection: schedules its will and the expiry of its session. `why` has reason code and
+/// reason for explanations; the reason may be empty.
+pub(crate) fn detach(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    cause: Cause,
+    (reason, why): (Option<ReasonCode>, &'static str),
+) {
     let departure = client.session.borrow_mut().detach(shard.now(), cause);
     session_records::write_disconnected(shard, client, departure.will.is_some());
     let version = client.link_ref().as_ref().map(|link| link.version);
@@ -35,7 +41,12 @@ pub(crate) fn detach(shard: &Rc<Shard>, client: &Rc<Client>, cause: Cause) {
     client.set_link(None);
     group::set_online(shard, client, false);
     shard.metrics().tallies.clients.sub(version);
-    shard.send_event(EventKind::Disconnected, client, EventDetails::default());
+    let details = EventDetails {
+        reason,
+        why: Some(why).filter(|why| !why.is_empty()),
+        topic: None,
+    };
+    shard.send_event(EventKind::Disconnected, client, details);
     if let Some(will) = departure.will {
         wills::publish_or_queue(shard, client, will);
     }

@@ -34,6 +34,7 @@ use crate::durability::row_log::RowLog;
 use crate::durability::store;
 use crate::runtime::failure::{BrokerFailure, FailureCell};
 use crate::runtime::last_turns::LastTurns;
+use crate::runtime::log::LatestLines;
 use crate::runtime::mailbox::Mailbox;
 use crate::runtime::memory::Memory;
 use crate::runtime::memory_limit::memory_budget;
@@ -101,6 +102,8 @@ pub(crate) struct EngineState {
     pub(crate) is_listening: AtomicBool,
     pub(crate) stopping: AtomicBool,
     records_events: AtomicBool,
+    /// The latest lines of the log, from the same time on.
+    pub(crate) latest_lines: Arc<LatestLines>,
     pub(crate) traces: Traces,
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
@@ -187,6 +190,7 @@ impl EngineState {
             is_listening: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             records_events: AtomicBool::new(false),
+            latest_lines: Arc::default(),
             traces: Traces::default(),
             wills_sent: Barrier::new(shards),
             mail: (0..shards).map(|_| boxes()).collect(),
@@ -206,6 +210,7 @@ impl EngineState {
     pub(crate) fn record_events(&self) {
         // ORDERING: a switch; an event more or less does not matter.
         self.records_events.store(true, Ordering::Relaxed);
+        self.latest_lines.keep();
     }
 
     pub(crate) fn records_events(&self) -> bool {
@@ -330,7 +335,7 @@ impl EngineState {
         let text = format!("audit: cannot write {action} {target} by {who} ({result}): {error}");
         let log = move |shard: &Rc<Shard>| {
             let line = LogLine::new(LogLevel::Error, "broker", text);
-            shard.hooks().log(line);
+            shard.log.write(line);
         };
         self.run_on(0, Box::new(log));
     }

@@ -17,5 +17,5 @@ mod tracing;
 pub(crate) use engine_state::RETAINED_WALKS;
 pub(crate) use engine_state::{EngineState, Job, Kept, ShardMessage};
 pub(crate) use held::{DeferredWork, WaitingClient};
-pub(crate) use recent_events::{NewEvent, RecentEvent, RecentKind};
+pub(crate) use recent_events::{EventPosition, NewEvent, RecentEvent, RecentKind};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};

@@ -98,11 +98,22 @@ fn kept_topic(new: NewEvent<'_>) -> Option<&str> {
     new.topic.filter(|topic| topic.len() <= TOPIC_BYTES)
 }
 
+/// A position between the events of a shard.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct EventPosition {
+    /// Events before it.
+    events: u64,
+    /// How often the last one of them had happened.
+    count: u64,
+}
+
 /// The latest events of a shard. Without events it uses no memory.
 #[derive(Debug, Default)]
 pub(crate) struct RecentEvents {
     events: VecDeque<RecentEvent>,
     bytes: usize,
+    /// Events so far; equal ones in a row count once.
+    recorded: u64,
     /// When the newest event happened that had to make room.
     lost_until: Option<Instant>,
 }
@@ -116,6 +127,7 @@ impl RecentEvents {
         }
         let event = RecentEvent::new(now, new);
         self.bytes += event.bytes();
+        self.recorded += 1;
         self.events.push_back(event);
         while self.bytes > RECENT_BYTES / shards.max(1)
             && let Some(oldest) = self.events.pop_front()
@@ -128,6 +140,43 @@ impl RecentEvents {
     /// The events, the newest first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &RecentEvent> {
         self.events.iter().rev()
+    }
+
+    /// The position behind the newest event.
+    pub(crate) fn position(&self) -> EventPosition {
+        EventPosition {
+            events: self.recorded,
+            count: self.events.back().map_or(0, |newest| newest.count),
+        }
+    }
+
+    /// The events behind `position`, the oldest first, at most `limit` of the newest ones; and how many others are
+    /// behind it. If the event before `position` happened again since, it is among them, with the count of that.
+    pub(crate) fn since(&self, position: EventPosition, limit: usize) -> (Vec<RecentEvent>, u64) {
+        let first = self.recorded - self.events.len() as u64;
+        let again = self.grown(position);
+        let from = position.events.max(first);
+        let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+        let newer = self.events.len().saturating_sub(skipped);
+        let left_out = (from - position.events) + newer.saturating_sub(limit) as u64;
+        let newest = self
+            .events
+            .iter()
+            .skip(skipped + newer.saturating_sub(limit));
+        let events = again.into_iter().chain(newest.cloned());
+        (events.collect(), left_out)
+    }
+
+    /// The event before `position` with what its count has grown, if it has.
+    fn grown(&self, position: EventPosition) -> Option<RecentEvent> {
+        let first = self.recorded - self.events.len() as u64;
+        let place = position.events.checked_sub(first + 1)?;
+        let event = self.events.get(usize::try_from(place).ok()?)?;
+        let count = event.count.checked_sub(position.count)?;
+        (count > 0).then(|| RecentEvent {
+            count,
+            ..event.clone()
+        })
     }
 
     /// The time up to which events were removed; `None`: all are here.
@@ -198,6 +247,48 @@ mod tests {
         assert_eq!(newest.topic.as_deref(), Some("topic/99999"));
         let oldest = events.events.front().expect("the oldest");
         assert!(events.lost_until().is_some_and(|lost| lost < oldest.first));
+    }
+
+    #[test]
+    fn events_behind_a_position_are_told_once_with_what_counts_have_grown() {
+        let (mut events, now) = (RecentEvents::default(), Instant::now());
+        let client: Arc<str> = "c".into();
+        let mut position = events.position();
+        let mut told = |events: &RecentEvents, limit| {
+            let (newer, left_out) = events.since(position, limit);
+            position = events.position();
+            let newer = newer.into_iter();
+            let newer = newer.map(|event| (event.topic.unwrap_or_default(), event.count));
+            (newer.collect::<Vec<_>>(), left_out)
+        };
+        let record = |events: &mut RecentEvents, topics: &[&str]| {
+            for topic in topics {
+                events.record(now, event(&client, topic), 1);
+            }
+        };
+
+        assert_eq!(told(&events, 9), (vec![], 0));
+        record(&mut events, &["a", "a", "b"]);
+        assert_eq!(
+            told(&events, 9),
+            (vec![("a".into(), 2), ("b".into(), 1)], 0)
+        );
+        assert_eq!(told(&events, 9), (vec![], 0));
+        record(&mut events, &["b", "b", "c"]);
+        assert_eq!(
+            told(&events, 9),
+            (vec![("b".into(), 2), ("c".into(), 1)], 0)
+        );
+        record(&mut events, &["d", "e", "f"]);
+        assert_eq!(
+            told(&events, 2),
+            (vec![("e".into(), 1), ("f".into(), 1)], 1)
+        );
+        let many: Vec<_> = (0..100_000).map(|number| number.to_string()).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        record(&mut events, &many);
+        let (newer, left_out) = told(&events, 1);
+        assert_eq!((newer.len(), left_out), (1, 99_999));
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Shard {
             registry: RefCell::new(Registry::default()),
             wheel: RefCell::new(Wheel::new(Instant::now())),
             wakes: WakeQueue::default(),
-            log: Logger::new(Arc::clone(&hooks)),
+            log: Logger::new(Arc::clone(&hooks), Arc::clone(&engine.latest_lines)),
             session_owners: RefCell::default(),
             flapping: RefCell::default(),
             due_wills: RefCell::default(),

@@ -3,7 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
-use mqttcore_broker::{ClientFilter, ClientOrder, ClientQuery, ClientSummary, Peer};
+use mqttcore_broker::{
+    ClientFilter, ClientOrder, ClientPosition, ClientQuery, ClientSummary, Peer,
+};
 use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -117,6 +119,7 @@ impl From<ClientSummary> for ClientInfo {
 enum Sort {
     #[default]
     ClientId,
+    Stored,
     Queue,
     Inflight,
     Backlog,
@@ -158,7 +161,9 @@ struct ListQuery {
     #[serde(default)]
     #[param(required = false)]
     min_inflight: usize,
-    /// The order. Only lists by `client_id` have several pages; the others have the `limit` highest items.
+    /// The order. Only lists by `client_id` and `stored` have several pages; the others have the `limit` highest items.
+    /// `stored` is the order in which the broker has the sessions: a page of it does not read those before it, so that
+    /// all of them take the least time.
     #[serde(default)]
     #[param(inline, required = false)]
     sort: Sort,
@@ -196,9 +201,18 @@ impl ListQuery {
         let after = behind(self.after.as_deref())?;
         let order = match self.sort {
             Sort::ClientId => ClientOrder::ClientId,
+            Sort::Stored => {
+                return Ok(ClientQuery {
+                    filter: self.filter()?,
+                    order: ClientOrder::Stored,
+                    from: position(after.as_deref())?,
+                    limit: self.limit.0,
+                    ..ClientQuery::default()
+                });
+            }
             _ if after.is_some() => {
                 let text =
-                    "after is for lists by client_id alone: others change while they are read";
+                    "after is for lists by client_id and stored: others change while they are read";
                 return Err(Problem::bad(text).hint("raise limit, or leave sort out"));
             }
             Sort::Queue => ClientOrder::Queued,
@@ -211,8 +225,25 @@ impl ListQuery {
             order,
             after: after.map(Into::into),
             limit: self.limit.0,
+            ..ClientQuery::default()
         })
     }
+}
+
+/// Reads a position in the order `stored`: shard and slot.
+fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
+    let read = |text: &str| {
+        let (shard, slot) = text.split_once(' ')?;
+        let [shard, slot] = [shard, slot].map(|number| number.parse().ok());
+        Some(ClientPosition {
+            shard: shard?,
+            slot: slot?,
+        })
+    };
+    let Some(text) = after else {
+        return Ok(ClientPosition::default());
+    };
+    read(text).ok_or_else(|| Problem::bad("after is not the position of a page in this order"))
 }
 
 /// Lists clients: sessions, with or without a connection.
@@ -226,7 +257,10 @@ async fn list(
     let is_paged = query.order == ClientOrder::ClientId;
     let page = state.broker.list_clients(query).await?;
     let last = page.clients.last().filter(|_| page.has_more && is_paged);
-    let next = last.map(|client| cursor(&client.client_id));
+    let next = match page.next {
+        Some(ClientPosition { shard, slot }) => Some(cursor(&format!("{shard} {slot}"))),
+        None => last.map(|client| cursor(&client.client_id)),
+    };
     let items = page.clients.into_iter().map(ClientInfo::from).collect();
     Ok(Json(List::new(items, next, &page.missing)))
 }

@@ -190,7 +190,7 @@ struct HistoryQuery {
 
 /// Something that happened, or several equal events in a row.
 #[derive(Serialize, ToSchema)]
-struct Happened {
+pub(super) struct Happened {
     /// When it happened first, in unix milliseconds.
     first_ms: u64,
     /// When it happened last.
@@ -199,7 +199,7 @@ struct Happened {
     count: u64,
     /// `connected`, `disconnected`, `auth_failed`, `denied`, `subscribed`, `unsubscribed`, `dropped`, `publish_refused`,
     /// `session_created`, `session_resumed`, `session_taken_over` or `session_expired`.
-    event: &'static str,
+    pub(super) event: &'static str,
     /// The publisher, if a publish was refused; else the client that the event is of.
     client_id: String,
     /// Topic or filter; null also if it has more than 1,024 bytes.
@@ -211,7 +211,7 @@ struct Happened {
 }
 
 impl Happened {
-    fn new(event: PastEvent, now_ms: u64) -> Self {
+    pub(super) fn new(event: PastEvent, now_ms: u64) -> Self {
         let at = |age| before(now_ms, age);
         Self {
             first_ms: at(event.first_age),

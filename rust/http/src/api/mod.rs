@@ -65,7 +65,7 @@ use crate::program::Program;
 
 use audit::{Recorder, Source};
 use configuration::ProgramCalls;
-use events::{Events, Streamed};
+use events::{Events, Streamed, Watching};
 use failures::Failures;
 use history::History;
 use identity::{Caller, Identity};
@@ -111,6 +111,7 @@ pub(crate) struct ApiState {
     samples: Arc<Samples>,
     history: Arc<History>,
     events: Arc<Events>,
+    watching: Arc<Watching>,
     trace_readers: Arc<TraceReaders>,
     program: Option<Arc<ProgramCalls>>,
     document: Arc<Value>,
@@ -211,6 +212,7 @@ impl Api {
             samples: Arc::default(),
             history: Arc::default(),
             events: Arc::default(),
+            watching: Arc::default(),
             trace_readers: Arc::default(),
             program: program.map(|program| Arc::new(ProgramCalls::new(program))),
             document: Arc::new(document),
@@ -244,6 +246,12 @@ impl Api {
             self.state.events.send(&figures, &warnings, is_in_force);
             tokio::time::sleep(rates::SAMPLED_EVERY).await;
         }
+    }
+
+    /// Tells readers of events what happens, until the broker stops.
+    pub(crate) async fn watch(&self) {
+        let state = &self.state;
+        state.watching.run(&state.broker, &state.events).await;
     }
 
     /// Bytes of the figures that are kept.

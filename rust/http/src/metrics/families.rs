@@ -111,6 +111,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_list_part_seconds", Histogram, "Time that a shard works for a part of a list of clients, and for nothing else.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
     family("mqttcore_login_seconds", Histogram, "Time from CONNECT until its login was decided, plugins included.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.logins)])),
     family("mqttcore_wills_delayed", Counter, "Wills that were published later, because too many were due at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),

@@ -110,6 +110,18 @@ fn pages_have_each_session_once_whoever_comes_and_goes() {
     assert_eq!(once.len(), found.len(), "none comes twice");
     assert!(once.is_superset(&kept));
     assert!(found.is_sorted());
+    let found = all(&mut owner, "/clients?limit=300&sort=stored", |number| {
+        passing.clear();
+        passing.push(v5(&format!("!again-{number}")).connect(&served));
+    });
+    let once: BTreeSet<_> = found.iter().cloned().collect();
+    assert_eq!(once.len(), found.len(), "none comes twice");
+    assert!(once.is_superset(&kept));
+    let named = all(&mut owner, "/clients?limit=9&sort=stored&q=00", |_| {});
+    assert!(named.len() > 9 && named.iter().all(|id| id.contains("00")));
+    let after = owner.read("/clients?limit=1")["next"].to_string();
+    let path = format!("/clients?sort=stored&after={}", after.trim_matches('"'));
+    owner.get(&path).is_problem(400, "position of a page");
 }
 
 #[test]

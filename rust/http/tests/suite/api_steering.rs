@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use mqttcore_broker::{Grant, Listener};
 use mqttcore_codec::QoS;
@@ -134,7 +135,7 @@ fn figures_are_streamed_and_a_stop_ends_the_stream() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut http = Http::unix(&home.life(0).join("http"));
-    http.send("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    http.send("GET /api/v1/events?kinds=stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
 
     let first = http.until("\n\n\r\n");
     assert!(first.contains("content-type: text/event-stream"), "{first}");
@@ -150,6 +151,80 @@ fn figures_are_streamed_and_a_stop_ends_the_stream() {
     served.broker.stop(DEADLINE);
 
     http.until_end();
+}
+
+/// Events of clients, lost messages and lines of the log, each with its reason.
+#[test]
+fn what_happens_is_streamed_to_those_who_want_it() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    Arc::make_mut(&mut setup.config.limits).queue_disk_messages = 1;
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    owner
+        .get("/events?kinds=logs")
+        .is_problem(400, "did you mean");
+    let open = |kinds: &str| {
+        let mut http = Http::unix(&home.life(0).join("http"));
+        http.send(&format!(
+            "GET /api/v1/events?kinds={kinds} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ));
+        http.until("\r\n\r\n");
+        http
+    };
+    let (mut clients, mut others) = (open("client"), open("drop,log"));
+
+    let mut away = v5("away").keeping_session_s(HOUR_S).connect(&served);
+    away.subscribe("a", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = v5("publisher").connect(&served);
+    for _ in 0..3 {
+        publisher.publish("a", b"x", QoS::AtLeastOnce);
+    }
+    drop(publisher);
+
+    let until = |http: &mut Http, words: &[&str]| {
+        let mut seen = String::new();
+        eventually("the events are there", || {
+            seen += &http.until("\n\n\r\n");
+            words.iter().all(|word| seen.contains(word))
+        });
+        assert!(!seen.contains("event: stats"), "{seen}");
+        seen
+    };
+    // `until` returns small letters.
+    let lost = "the connection was lost, or closed without disconnect";
+    let seen = until(
+        &mut clients,
+        &[
+            "\"connected\"",
+            "\"away\"",
+            "the client sent disconnect",
+            lost,
+        ],
+    );
+    assert!(
+        seen.contains("\"reason_code\":0") && !seen.contains("event: drop"),
+        "{seen}"
+    );
+    let line = "client away at 127.0.0.1";
+    let seen = until(
+        &mut others,
+        &[
+            "event: drop",
+            "event: log",
+            "its queue is full",
+            line,
+            "\"class\":\"left\"",
+        ],
+    );
+    assert!(
+        seen.contains("\"count\":2") || seen.matches("event: drop").count() == 2,
+        "{seen}"
+    );
+    assert!(!seen.contains("event: client"), "{seen}");
+    // Who comes later gets the latest lines, too.
+    until(&mut open("log"), &[line]);
 }
 
 #[test]
@@ -185,9 +260,7 @@ fn a_subscription_that_the_client_may_not_have_is_refused() {
         listener("rules", "a/#", None),
         listener("mounted", "#", Some("plant/1")),
     ];
-    std::sync::Arc::make_mut(&mut setup.config.limits)
-        .topic
-        .levels = 5;
+    Arc::make_mut(&mut setup.config.limits).topic.levels = 5;
     let served = setup.start();
     let mut owner = Caller::owner(&home);
     let kept = |id: &str| v5(id).keeping_session_s(HOUR_S);

@@ -193,7 +193,8 @@ fn what_the_broker_does_with_a_client_is_in_its_trace() {
     for line in [
         "broker connected",
         "broker session_taken_over",
-        "broker disconnected",
+        "broker disconnected: another connection took the session over (0x8E Session taken over)",
+        "broker disconnected: a packet of the client is malformed (0x81 Malformed Packet)",
     ] {
         assert!(found.iter().any(|found| found == line), "{line}: {found:?}");
     }

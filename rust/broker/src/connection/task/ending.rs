@@ -33,7 +33,7 @@ impl Connection {
             send_disconnect(&self.shard, &self.client, disconnect_reason);
             let had_kept_will = self.client.kept_will.get() != KeptWill::None;
             let was_kept = had_kept_will || self.client.number(&self.shard.engine).is_some();
-            detach(&self.shard, &self.client, cause);
+            detach(&self.shard, &self.client, cause, end.explanation());
             self.shard.flush_mailboxes();
             if was_kept && matches!(end, DisconnectCause::Left(_)) {
                 // The close is the only answer to a client's DISCONNECT, so it waits for the log.

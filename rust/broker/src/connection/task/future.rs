@@ -107,7 +107,8 @@ impl Owner {
         } = self;
         loading::when_loaded(&shard, move |shard| {
             if client.has_link(&link) {
-                detach(shard, &client, Cause::ConnectionLost);
+                let why = "a fault of the broker ended the connection";
+                detach(shard, &client, Cause::ConnectionLost, (None, why));
             }
         });
     }

@@ -143,7 +143,7 @@ impl<'t> AskedTopic<'t> {
     }
 }
 
-fn past(now: Instant, event: &RecentEvent) -> PastEvent {
+pub(in crate::operations) fn past(now: Instant, event: &RecentEvent) -> PastEvent {
     PastEvent {
         first_age: now.duration_since(event.first),
         last_age: now.duration_since(event.last),

@@ -5,7 +5,7 @@
 mod access;
 mod delivery;
 mod error;
-mod history;
+pub(crate) mod history;
 mod publisher;
 mod receiver;
 mod step;
