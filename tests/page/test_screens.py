@@ -120,7 +120,7 @@ def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view:
 
     packets = (f"traces?id={start_trace(site, page)}", "Traces", "plant/19/temp")
     if view == "phone":
-        packets = (packets[0], "Traces", "SUBSCRIBE")  # the fields are not shown there
+        packets = (packets[0], "Traces", "SUBACK")  # the fields are not shown there
     for name, (route, title, text) in {**SCREENS, "packets": packets}.items():
         page.goto(f"{site.address}/#/{route}")
         expect(page.get_by_role("heading", level=1)).to_contain_text(title)

@@ -34,7 +34,7 @@ function Log() {
     { title: 'Time', cell: (one) => html`<${Time} ms=${one.ts_ms} />` },
     { title: 'Level', cell: (one) => html`<span class=${one.level === 'error' ? 'danger' : one.level === 'info' ? 'dim' : ''}>${one.level}</span>` },
     { title: 'Line', cell: (one) => html`<${Name} text=${one.text} />${one.suppressed > 0 && html` <span class="dim">and ${count(one.suppressed)} similar ones</span>`}` },
-  ]} /><p class="dim">The last lines of the broker itself. Lines of plugins are in the log file.</p>`;
+  ]} /><p class="dim foot">The last lines of the broker itself. Lines of plugins are in the log file.</p>`;
 }
 
 function Backup({ close, done }) {

@@ -51,7 +51,7 @@ export function Table({ columns, items, id, open, more, hasMore, label, total })
     return undefined;
   };
   const wide = columns.map((column) => column.width ?? '1fr').join(' ');
-  const narrow = columns.filter((column) => column.class !== 'wide').map((column) => column.width ?? '1fr').join(' ');
+  const narrow = columns.filter((column) => !column.class?.includes('wide')).map((column) => column.width ?? '1fr').join(' ');
   return html`<div class="table" role="table" aria-label=${label} aria-rowcount=${total ?? items.length} style=${{ '--wide': wide, '--narrow': narrow }}>
     <div class="rows" ref=${scroller} onScroll=${measure} tabIndex="0" onKeyDown=${press} role="rowgroup" aria-label=${`${label}: arrow keys move, Enter opens`}>
       <div class="row head" role="row">${columns.map((column) => html`<div role="columnheader" class=${column.class}>${column.title}</div>`)}</div>

@@ -65,7 +65,7 @@ const COLUMNS = [
   { title: '', width: '16px', cell: (one) => html`<${Direction} dir=${one.dir} />` },
   { title: 'Client', width: 'minmax(80px, 1fr)', cell: (one) => html`<${Name} text=${one.client_id} empty="" />` },
   { title: 'Packet', width: '104px', cell: (one) => one.packet ?? '' },
-  { title: 'Fields', width: 'minmax(120px, 3fr)', class: 'wide', cell: (one) => html`<span class="name">${line(one)}</span>` },
+  { title: 'Fields', width: 'minmax(120px, 3fr)', class: 'wide name', cell: line },
 ];
 
 function Packet({ packet, close }) {
