@@ -501,7 +501,10 @@ class Login:
 
     @property
     def password(self) -> bytes | None:
-        """The password, when one was sent; the broker forgets it once the client is let in."""
+        """The password, when one was sent: a copy, which stays in memory until it is overwritten.
+
+        `password_matches` makes none. The broker wipes its own copy once the client is let in.
+        """
 
     @property
     def certificate(self) -> ClientCertificate | None:
@@ -1011,6 +1014,30 @@ class Question:
     def messages(self, hook: int, /) -> list[tuple[int, Message]]:
         """The messages that a publish hook has to decide about still, with their positions."""
 
+    def has_messages(self, hook: int, /) -> bool:
+        """Whether a publish hook has to decide about messages still."""
+
+    def call_each(
+        self,
+        function: Callable[[Message], object],
+        counters: HookCounters,
+        fail: Callable[[int, str, BaseException | None], None],
+        /,
+        *,
+        turn: float,
+    ) -> tuple[int, bool, bool]:
+        """Call a `def` hook with each message that it has to decide about, for ``turn`` seconds.
+
+        ``fail`` is told the position of a message about which the hook raised, or answered wrongly.
+
+        Returns:
+            The number of calls, whether an answer was in time, and whether messages were refused
+            because the time of the question was up.
+        """
+
+    def refuse_messages(self, hook: int, /) -> int:
+        """Refuse all messages that a publish hook has to decide about; return their number."""
+
     def restart(self) -> bool:
         """Give the hook its full time for the next message; False: it is over, or late."""
 
@@ -1104,7 +1131,7 @@ def check_mount_point(text: str, /) -> None:
 def check_password_hash(hash: str, /) -> None:  # noqa: A002 - positional only
     """Raise `PasswordHashError` unless ``hash`` is of a format that `verify_password` knows."""
 
-def verify_password(hash: str, password: bytes, /) -> bool:  # noqa: A002 - positional only
+def verify_password(hash: str, password: bytes | Login, /) -> bool:  # noqa: A002 - positional only
     """Whether ``password`` belongs to ``hash``; blocks for as long as the hash costs, detached."""
 
 def make_certificates(folder: StrPath, /, *, hosts: Sequence[str], client: str) -> None:

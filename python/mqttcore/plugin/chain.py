@@ -1,5 +1,6 @@
 """The order of hooks: selects the next hook for a question and handles its answer."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -169,18 +170,29 @@ class Chain:
         self._count(hook, result, is_in_time=is_in_time)
         return is_over or not question.advance()
 
-    def turn(self, question: Question, hook: BoundHook) -> Iterator[tuple[int, Message]]:
-        """The messages that a publish hook is asked about in one turn, with their positions.
+    def call_turn(self, question: Question, hook: BoundHook) -> int:
+        """Calls a `def` hook about the messages of one turn; returns the number of calls."""
+        if not self._begin_turn(question, hook):
+            return 0
+        fail = functools.partial(self.fail_message, question, hook)
+        counters = hook.meter.counters
+        calls, is_in_time, is_late = question.call_each(hook.function, counters, fail, turn=TURN_S)
+        if is_in_time:
+            self._note_success(hook)
+        if is_late:
+            hook.breaker.release()
+        return calls
 
-        While the hook keeps failing, or when the time of the question is up, they are refused.
+    def turn(self, question: Question, hook: BoundHook) -> Iterator[tuple[int, Message]]:
+        """The messages that an `async def` hook is asked about in one turn, with their positions.
+
+        When the time of the question is up, they are refused.
         """
-        messages = question.messages(question.position)
-        if not messages or not question.start(hook.title, hook.mark.timeout):
+        if not self._begin_turn(question, hook):
             return
-        is_admitted = hook.breaker.admit(timeout=hook.mark.timeout)
         end = time.monotonic() + TURN_S
-        for index, message in messages:
-            if is_admitted and question.restart():
+        for index, message in question.messages(question.position):
+            if question.restart():
                 hook.meter.begin()
                 yield index, message
                 if time.monotonic() >= end:
@@ -188,17 +200,28 @@ class Chain:
             elif question.is_over:
                 return
             else:
-                if is_admitted:
-                    hook.breaker.release()
+                hook.breaker.release()
                 question.refuse_message(index)
                 hook.meter.count("shut_out")
+
+    def _begin_turn(self, question: Question, hook: BoundHook) -> bool:
+        """Whether to call the hook about messages; they are refused while it keeps failing."""
+        position = question.position
+        if not question.has_messages(position):
+            return False
+        if not question.start(hook.title, hook.mark.timeout):
+            return False
+        if hook.breaker.admit(timeout=hook.mark.timeout):
+            return True
+        hook.meter.shut_out(question.refuse_messages(position))
+        return False
 
     def end_turn(self, question: Question, hook: BoundHook) -> bool:
         """Puts a question behind the others if messages are left. False: the next hook is asked."""
         if question.is_over:
             hook.breaker.release()
             return True
-        if question.messages(question.position):
+        if question.has_messages(question.position):
             question.pause()
             question.hand_over(hook.worker)
             return True
@@ -311,6 +334,9 @@ class Chain:
             hook.breaker.release()
             return
         hook.meter.count(result)
+        self._note_success(hook)
+
+    def _note_success(self, hook: BoundHook) -> None:
         if hook.breaker.succeed():
             log.info("plugin %s: answers again", hook.title)
 

@@ -121,6 +121,11 @@ class Meter:
         """Records what became of a call, or of a question without one."""
         self.counters.count(result)
 
+    def shut_out(self, questions: int) -> None:
+        """Records that so many messages were refused without a call."""
+        for _ in range(questions):
+            self.counters.count("shut_out")
+
     def read(self, hook: str, *, point: Point, breaker: BreakerState) -> HookStats:
         """The numbers as they are now."""
         counters = self.counters

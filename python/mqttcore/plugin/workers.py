@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from mqttcore._core import Event, HookQueues, Message, Question
+from mqttcore._core import Event, HookQueues, Question
 from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.chain import MESSAGES, Chain
 
@@ -47,13 +47,24 @@ class SyncHookWorker:
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
-        while (questions := self._queues.take(self._number, BATCH)) is not None:
-            for index, question in enumerate(questions):
-                self._ask(question)
-                if (culprit := self._culprit) is not None:
-                    self._queues.give_back(self._number, questions[index + 1 :])
-                    culprit.breaker.let_go()
-                    return
+        while self._ask_batch():
+            pass
+
+    def _ask_batch(self) -> bool:
+        """Waits for questions and asks them; False: the thread ends.
+
+        Nothing refers to them afterwards: the last password would stay in memory until the next.
+        """
+        questions = self._queues.take(self._number, BATCH)
+        if questions is None:
+            return False
+        for index, question in enumerate(questions):
+            self._ask(question)
+            if (culprit := self._culprit) is not None:
+                self._queues.give_back(self._number, questions[index + 1 :])
+                culprit.breaker.let_go()
+                return False
+        return True
 
     def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):
@@ -92,21 +103,11 @@ class SyncHookWorker:
             self._current = question
         try:
             with hook.meter.running(waited=question.waited) as turn:
-                for index, message in self._chain.turn(question, hook):
-                    turn.calls += 1
-                    self._call_one(question, hook, index, message)
+                turn.calls = self._chain.call_turn(question, hook)
         finally:
             with self._lock:
                 self._current = None
         return self._chain.end_turn(question, hook)
-
-    def _call_one(self, question: Question, hook: BoundHook, index: int, message: Message) -> None:
-        try:
-            answer = hook.function(message)
-        except BaseException as error:
-            self._chain.fail_message(question, hook, index, "raised", error)
-        else:
-            self._chain.settle_message(question, hook, index, answer)
 
 
 class Caller(Protocol):

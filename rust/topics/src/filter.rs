@@ -87,7 +87,12 @@ impl TopicFilter {
         if !self.has_wildcard {
             return filter == topic.as_str();
         }
-        if topic.is_dollar() && starts_wild(filter) {
+        if starts_wild(filter) {
+            if topic.is_dollar() {
+                return false;
+            }
+        } else if filter.as_bytes().first() != topic.as_str().as_bytes().first() {
+            // The usual case: nothing but the first byte is read.
             return false;
         }
         is_match(filter.as_bytes(), topic.as_str().as_bytes())

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mqttcore_broker::{LoginDecision, PublishDecision, Secret};
 use mqttcore_codec::ReasonCode;
+use mqttcore_session::Message;
+use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::bridge::Shared;
-use super::question::{Question, Subject};
+use super::counters::{CallResult, PyHookCounters};
+use super::messages::Messages;
+use super::question::{Question, Restart, Subject};
 use crate::answers::{AnswerClasses, ConnectAnswer, MessageAnswer, SubscribeAnswer, auth_data};
 use crate::message::PyMessage;
 use crate::plugin::{PyAsk, PyClient, PyLogin};
@@ -256,46 +260,110 @@ impl PyQuestion {
     /// The messages that a publish hook has to decide about still, with their positions.
     #[pyo3(signature = (hook, /))]
     fn messages(&self, hook: usize) -> Vec<(usize, PyMessage)> {
-        let wanted = &self.shared.wanted;
-        let (messages, hooks) = match &self.inner.subject {
-            Subject::Publish(messages) => (messages, &wanted.publishes),
-            Subject::Will(messages) => (messages, &wanted.wills),
-            _ => return Vec::new(),
-        };
-        let Some((filter, _)) = hooks.get(hook) else {
+        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
             return Vec::new();
         };
-        let messages_of_hook = messages.matching(hook, filter).into_iter();
         let login = &messages.login;
-        messages_of_hook
+        self.matching(messages, hook)
+            .into_iter()
             .map(|(index, message)| (index, PyMessage::new(login, message)))
             .collect()
+    }
+
+    /// Whether a publish hook has to decide about messages still.
+    #[pyo3(signature = (hook, /))]
+    fn has_messages(&self, hook: usize) -> bool {
+        match &self.inner.subject {
+            Subject::Publish(messages) | Subject::Will(messages) => self
+                .filter(hook)
+                .is_some_and(|filter| messages.has_matching(hook, filter)),
+            _ => false,
+        }
     }
 
     /// Gives the hook its full time for the next message. False: the question is over, or its time for all messages is
     /// up.
     fn restart(&self) -> bool {
-        self.inner.restart()
+        self.inner.restart(Instant::now()) == Restart::Begun
+    }
+
+    /// Calls a `def` hook with one message after another that it has to decide about, until `turn` seconds are over.
+    /// `fail(index, what, error)` is told what the hook raised, or that its answer is wrong. Returns how many calls there were,
+    /// whether an answer was in time, and whether messages were refused because their time was up.
+    #[pyo3(signature = (function, counters, fail, /, *, turn))]
+    fn call_each(
+        &self,
+        function: &Bound<'_, PyAny>,
+        counters: &PyHookCounters,
+        fail: &Bound<'_, PyAny>,
+        turn: f64,
+    ) -> PyResult<(u64, bool, bool)> {
+        let py = function.py();
+        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
+            return Ok((0, false, false));
+        };
+        let counters = &*counters.0;
+        let end = Instant::now() + Duration::try_from_secs_f64(turn)?;
+        let (mut calls, mut is_in_time, mut is_late) = (0, false, false);
+        for (index, message) in self.matching(messages, self.position()) {
+            let now = Instant::now();
+            if calls > 0 && now >= end {
+                break;
+            }
+            match self.inner.restart(now) {
+                Restart::Begun => {}
+                Restart::Over => break,
+                Restart::Late => {
+                    messages.refuse(index, PublishDecision::Fault);
+                    counters.count(CallResult::ShutOut);
+                    is_late = true;
+                    continue;
+                }
+            }
+            calls += 1;
+            counters.begin();
+            let answer = match function.call1((PyMessage::new(&messages.login, message),)) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    fail.call1((index, "raised", error.into_value(py)))?;
+                    continue;
+                }
+            };
+            match self.take_answer(messages, index, &answer) {
+                Ok(result) if !self.inner.is_over() => {
+                    counters.count(result);
+                    is_in_time = true;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let kind = answer.get_type().name()?;
+                    let what = format!("answered with {kind}: {}", error.value(py));
+                    fail.call1((index, what, py.None()))?;
+                }
+            }
+        }
+        Ok((calls, is_in_time, is_late))
+    }
+
+    /// Refuses all messages that a publish hook has to decide about still; returns their number.
+    #[pyo3(signature = (hook, /))]
+    fn refuse_messages(&self, hook: usize) -> usize {
+        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
+            return 0;
+        };
+        let left = self.matching(messages, hook);
+        for (index, _) in &left {
+            messages.refuse(*index, PublishDecision::Fault);
+        }
+        left.len()
     }
 
     /// Takes a publish hook's answer about one message. Raises as `answer` does; the message stays as it was then.
     #[pyo3(signature = (index, answer, /))]
     fn answer_message(&self, index: usize, answer: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
-            return Ok(());
-        };
-        match self.classes.message_answer(answer)? {
-            MessageAnswer::Pass => {}
-            MessageAnswer::Refuse(PublishDecision::Disconnect { .. }) if self.point() == "will" => {
-                let expected = "Replace, Drop, Deny or None is expected";
-                return Err(PyTypeError::new_err(expected));
-            }
-            MessageAnswer::Refuse(refusal) => messages.refuse(index, refusal),
-            MessageAnswer::Change(changes) => messages
-                .change(index, &changes)
-                .map_err(|error| PyValueError::new_err(error.to_string()))?,
+        if let Subject::Publish(messages) | Subject::Will(messages) = &self.inner.subject {
+            self.take_answer(messages, index, answer)?;
         }
-        messages.pass(index, self.position());
         Ok(())
     }
 
@@ -339,5 +407,54 @@ impl PyQuestion {
     #[pyo3(signature = (other, /))]
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl PyQuestion {
+    /// The filter of a hook for messages.
+    fn filter(&self, hook: usize) -> Option<&TopicFilter> {
+        let wanted = &self.shared.wanted;
+        let hooks = match &self.inner.subject {
+            Subject::Publish(_) => &wanted.publishes,
+            Subject::Will(_) => &wanted.wills,
+            _ => return None,
+        };
+        hooks.get(hook).map(|(filter, _)| filter)
+    }
+
+    /// The messages that a hook has to decide about still, with their positions.
+    fn matching(&self, messages: &Messages, hook: usize) -> Vec<(usize, Message)> {
+        self.filter(hook)
+            .map_or_else(Vec::new, |filter| messages.matching(hook, filter))
+    }
+
+    /// Applies the answer of a hook to a message; an answer that it must not give changes nothing.
+    fn take_answer(
+        &self,
+        messages: &Messages,
+        index: usize,
+        answer: &Bound<'_, PyAny>,
+    ) -> PyResult<CallResult> {
+        let result = match self.classes.message_answer(answer)? {
+            MessageAnswer::Pass => CallResult::Passed,
+            MessageAnswer::Refuse(PublishDecision::Disconnect { .. })
+                if matches!(self.inner.subject, Subject::Will(_)) =>
+            {
+                let expected = "Replace, Drop, Deny or None is expected";
+                return Err(PyTypeError::new_err(expected));
+            }
+            MessageAnswer::Refuse(refusal) => {
+                messages.refuse(index, refusal);
+                CallResult::Denied
+            }
+            MessageAnswer::Change(changes) => {
+                messages
+                    .change(index, &changes)
+                    .map_err(|error| PyValueError::new_err(error.to_string()))?;
+                CallResult::Allowed
+            }
+        };
+        messages.pass(index, self.position());
+        Ok(result)
     }
 }

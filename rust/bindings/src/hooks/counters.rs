@@ -16,6 +16,16 @@ const RESULTS: [&str; 6] = [
     "timed_out",
     "shut_out",
 ];
+
+/// A result: its place in [`RESULTS`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CallResult {
+    Allowed = 0,
+    Denied = 1,
+    Passed = 2,
+    ShutOut = 5,
+}
+
 /// Upper limits of the buckets of durations in microseconds; the last one has no limit.
 const LIMITS_US: [u64; 10] = [
     10,
@@ -86,6 +96,16 @@ pub(super) struct HookCounters {
 
 impl HookCounters {
     /// Ends the calls of a question, which took so long together.
+    /// Counts a call that begins.
+    pub(super) fn begin(&self) {
+        self.begun.add(1);
+    }
+
+    /// Counts what became of a call, or of a question without one.
+    pub(super) fn count(&self, result: CallResult) {
+        self.results[result as usize].add(1);
+    }
+
     fn leave(&self, spent_ns: u64, calls: u64) {
         let mut rested = 0;
         let subtract = |debt: u64| {
@@ -141,7 +161,7 @@ impl PyHookCounters {
 
     /// Records that a call begins.
     fn begin(&self) {
-        self.0.begun.add(1);
+        self.0.begin();
     }
 
     /// Records that calls of a question are running, for which it waited so many seconds; None: nobody waited.

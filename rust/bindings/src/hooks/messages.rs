@@ -24,6 +24,14 @@ struct Slot {
     refusal: Option<PublishDecision>,
 }
 
+impl Slot {
+    /// Whether a hook has to decide about the message still.
+    fn is_for(&self, hook: usize, filter: &TopicFilter) -> bool {
+        let is_open = self.refusal.is_none() && self.passed <= hook;
+        is_open && filter.matches(self.message.topic_name())
+    }
+}
+
 impl Messages {
     pub(super) fn new(batch: PublishBatch) -> Self {
         let slot = |message| Slot {
@@ -43,13 +51,16 @@ impl Messages {
     /// not decided about, with their positions.
     pub(super) fn matching(&self, hook: usize, filter: &TopicFilter) -> Vec<(usize, Message)> {
         let slots = self.lock();
-        let matching = slots.iter().enumerate().filter(|(_, slot)| {
-            let is_open = slot.refusal.is_none() && slot.passed <= hook;
-            is_open && filter.matches(slot.message.topic_name())
-        });
+        let matching = slots.iter().enumerate();
         matching
+            .filter(|(_, slot)| slot.is_for(hook, filter))
             .map(|(index, slot)| (index, slot.message.clone()))
             .collect()
+    }
+
+    /// Whether a hook has to decide about messages still.
+    pub(super) fn has_matching(&self, hook: usize, filter: &TopicFilter) -> bool {
+        self.lock().iter().any(|slot| slot.is_for(hook, filter))
     }
 
     /// Records that the hook at the position `hook` has decided about a message.

@@ -66,6 +66,16 @@ pub(super) enum QuestionReply {
     Exchange(Reply<ExchangeReply>),
 }
 
+/// Whether a hook is asked about the next message of a question.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Restart {
+    Begun,
+    /// The question was answered, or its client has left.
+    Over,
+    /// The time for all of its messages is up.
+    Late,
+}
+
 /// A question that was not answered before its deadline: the hook that ran, and its timeout.
 pub(super) struct TimedOut {
     pub(super) hook: String,
@@ -180,15 +190,17 @@ impl Question {
         }
     }
 
-    /// Gives the hook its full time for the next message; returns false if the question is over, or after
-    /// [`MESSAGES_DEADLINE`]. The deadline thread knows an earlier deadline, and reads this one then.
-    pub(super) fn restart(&self) -> bool {
+    /// Begins the timeout of the running hook again, for its next message.
+    pub(super) fn restart(&self, now: Instant) -> Restart {
         let mut state = self.lock();
-        if self.age() > MESSAGES_DEADLINE {
-            return false;
+        if !state.is_wanted() {
+            return Restart::Over;
         }
-        state.deadline = Instant::now() + state.timeout;
-        state.is_wanted()
+        if now.duration_since(self.asked_at) > MESSAGES_DEADLINE {
+            return Restart::Late;
+        }
+        state.deadline = now + state.timeout;
+        Restart::Begun
     }
 
     /// Answers a question about packets or messages with what the hooks have left of them; returns false if it is too
@@ -458,12 +470,13 @@ pub(super) mod tests {
     fn a_hook_is_not_asked_about_messages_whose_time_is_up() {
         let (mut question, _answer) = login();
         question.start("hook", HOUR);
-        assert!(question.restart());
+        let now = Instant::now();
+        assert_eq!(question.restart(now), Restart::Begun);
 
         let begun = question.asked_at.checked_sub(MESSAGES_DEADLINE).unwrap();
         Arc::get_mut(&mut question).unwrap().asked_at = begun;
 
-        assert!(!question.restart());
+        assert_eq!(question.restart(Instant::now()), Restart::Late);
         assert!(!question.is_over());
     }
 

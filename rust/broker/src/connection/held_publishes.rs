@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, ReasonCode};
-use mqttcore_session::Message;
+use mqttcore_session::{Message, PublishTopic};
+use mqttcore_topics::TopicName;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
@@ -20,7 +22,8 @@ use crate::connection::authorize::{
 use crate::connection::control;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::publish::{
-    accept, accept_batch, acknowledge, denial, deny, may_batch, may_publish, publish_rules,
+    accept, accept_batch, accept_together, acknowledge, denial, deny, may_batch, may_publish,
+    publish_rules,
 };
 use crate::routing::batch::{Incoming, MessageBatch};
 use crate::routing::publication::Publication;
@@ -35,28 +38,23 @@ const HELD_MAX: usize = 64;
 pub(crate) fn publish<'p>(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    (batch, held): (&mut MessageBatch<'p>, &mut HeldPublishes),
+    (batch, held, rules): (
+        &mut MessageBatch<'p>,
+        &mut HeldPublishes,
+        &mut TopicRules<'p>,
+    ),
     incoming: Incoming<'p>,
 ) -> Option<PendingRequest> {
+    let rule = rules.of(shard, client, &incoming.topic);
     let publication = incoming.publication(client);
-    let (permission, is_asked, is_due) = if batch.ends_with(publication.topic) {
-        (RuleAnswer::Allowed, false, false)
-    } else {
-        let permission = may_publish(shard, client, publication.topic);
-        let is_allowed = permission == RuleAnswer::Allowed;
-        let is_asked = is_allowed && shard.has_publish_hook(publication.topic);
-        let is_silent = permission == RuleAnswer::Silent;
-        let is_due = is_silent || shard.has_control_hook(publication.topic);
-        (permission, is_asked, is_due)
-    };
-    if is_asked || is_due || !held.is_empty() {
+    if rule.is_asked || rule.is_due || !held.is_empty() {
         drop(publication);
         // Earlier messages are answered first.
         accept_batch(shard, client, batch);
-        held.push(incoming.message, incoming.packet_id, is_asked);
-        return (is_due || held.is_full()).then(|| held.settle(shard, client));
+        held.push(incoming.message, incoming.packet_id, rule.is_asked);
+        return (rule.is_due || held.is_full()).then(|| held.settle(shard, client));
     }
-    if permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
+    if rule.permission == RuleAnswer::Allowed && may_batch(shard, &publication) {
         drop(publication);
         batch.push(incoming);
         if batch.is_full(client) {
@@ -66,11 +64,48 @@ pub(crate) fn publish<'p>(
     }
     // Earlier messages are answered first.
     accept_batch(shard, client, batch);
-    if permission == RuleAnswer::Denied {
+    if rule.permission == RuleAnswer::Denied {
         deny(shard, client, &publication, denial());
         return None;
     }
     accept(shard, client, publication)
+}
+
+/// What holds for the topic of the last message of a read: most clients send many messages to the same topic. The
+/// grant of the client and the plugins do not change within one read.
+#[derive(Default)]
+pub(crate) struct TopicRules<'p>(Option<(TopicName<'p>, TopicRule)>);
+
+/// What holds for a topic.
+#[derive(Clone, Copy)]
+struct TopicRule {
+    permission: RuleAnswer,
+    /// The client may publish to it, and publish hooks decide about it.
+    is_asked: bool,
+    /// Plugins are asked about its messages one by one.
+    is_due: bool,
+}
+
+impl<'p> TopicRules<'p> {
+    fn of(&mut self, shard: &Shard, client: &Client, topic: &PublishTopic<'p>) -> TopicRule {
+        let name = topic.as_name();
+        if let Some((last, rule)) = self.0
+            && last == name
+        {
+            return rule;
+        }
+        let permission = may_publish(shard, client, name);
+        let rule = TopicRule {
+            permission,
+            is_asked: permission == RuleAnswer::Allowed && shard.has_publish_hook(name),
+            is_due: permission == RuleAnswer::Silent || shard.has_control_hook(name),
+        };
+        self.0 = match topic {
+            PublishTopic::Packet(name) => Some((*name, rule)),
+            PublishTopic::Owned(_) => None,
+        };
+        rule
+    }
 }
 
 /// Messages of one read that wait, in their order.
@@ -105,31 +140,38 @@ impl HeldPublishes {
     /// Asks the publish hooks about all messages at once, then publishes or refuses them in their order.
     pub(crate) fn settle(&mut self, shard: &Rc<Shard>, client: &Rc<Client>) -> PendingRequest {
         let held = std::mem::take(&mut self.0);
-        let asked = held.iter().filter(|held| held.is_asked);
-        let asked: Vec<Message> = asked.map(|held| held.message.clone()).collect();
-        let answer = HookAnswer::ask(shard, client, asked);
+        let answer = HookAnswer::ask(shard, client, asked(&held));
         let (shard, client) = (Rc::clone(shard), Rc::clone(client));
         Box::pin(async move {
-            let mut decisions = answer.decisions(&shard, &client).await;
+            let decisions = answer.decisions(&shard, &client, || asked(&held));
+            let mut decisions = decisions.await;
+            let mut batch = DecidedBatch::default();
             for held in held {
                 let decision = held.is_asked.then(|| next(&mut decisions));
-                publish_held(&shard, &client, held, decision).await?;
+                publish_held(&shard, &client, &mut batch, (held, decision)).await?;
                 if shard.is_turn_over() {
+                    batch.route(&shard, &client);
                     tokio::task::yield_now().await;
                 }
             }
+            batch.route(&shard, &client);
             confirm(&shard, &client);
             Ok(())
         })
     }
 }
 
+/// The messages that publish hooks are asked about.
+fn asked(held: &[HeldPublish]) -> Vec<Message> {
+    let asked = held.iter().filter(|held| held.is_asked);
+    asked.map(|held| held.message.clone()).collect()
+}
+
 type Decisions = std::vec::IntoIter<PublishDecision>;
 
-/// What the publish hooks were asked, and where their answer arrives.
+/// Where the answer of the publish hooks arrives, and which hooks were asked.
 struct HookAnswer {
     hooks: Arc<dyn Hooks>,
-    messages: Vec<Message>,
     answer: oneshot::Receiver<Vec<PublishDecision>>,
 }
 
@@ -140,24 +182,26 @@ impl HookAnswer {
         if !messages.is_empty() {
             let batch = PublishBatch {
                 login: client.login(),
-                messages: messages.clone(),
+                messages,
                 limits: Arc::clone(&shard.config().limits),
             };
             hooks.publish(batch, reply);
         }
-        Self {
-            hooks,
-            messages,
-            answer,
-        }
+        Self { hooks, answer }
     }
 
-    /// The decision about each message. If a reload has replaced the hooks before they answered, the new ones are asked.
-    async fn decisions(self, shard: &Shard, client: &Client) -> Decisions {
+    /// The decision about each message. If a reload has replaced the hooks before they answered, the new ones are asked
+    /// about what `asked` returns.
+    async fn decisions(
+        self,
+        shard: &Shard,
+        client: &Client,
+        asked: impl FnOnce() -> Vec<Message>,
+    ) -> Decisions {
         let decisions = match self.answer.await {
             Ok(decisions) => decisions,
             Err(_) if Arc::ptr_eq(&self.hooks, &shard.hooks()) => Vec::new(),
-            Err(_) => ask_again(shard, client, self.messages).await,
+            Err(_) => ask_again(shard, client, asked()).await,
         };
         decisions.into_iter()
     }
@@ -184,13 +228,64 @@ fn next(decisions: &mut Decisions) -> PublishDecision {
     decisions.next().unwrap_or(PublishDecision::Fault)
 }
 
-/// Publishes or refuses one message; `decision` is that of the publish hooks if they were asked.
+/// Messages that are published as they are, in their order, and may be routed together.
+#[derive(Default)]
+struct DecidedBatch(SmallVec<[(Message, Option<PacketId>); 4]>);
+
+impl DecidedBatch {
+    /// Adds a message, or returns what has to be decided about it.
+    fn push(
+        &mut self,
+        shard: &Rc<Shard>,
+        client: &Rc<Client>,
+        (held, decision): (HeldPublish, Option<PublishDecision>),
+    ) -> Result<(), (HeldPublish, Option<PublishDecision>)> {
+        let is_published = match &decision {
+            Some(PublishDecision::Publish) => true,
+            None => !shard.has_publish_hook(held.message.topic_name()),
+            Some(_) => false,
+        };
+        // The grant may have changed meanwhile.
+        let is_permitted = || {
+            !shard.has_control_hook(held.message.topic_name())
+                && may_publish(shard, client, held.message.topic_name()) == RuleAnswer::Allowed
+                && may_batch(shard, &publication(client, &held.message, held.packet_id))
+        };
+        if !is_published || !is_permitted() {
+            return Err((held, decision));
+        }
+        self.0.push((held.message, held.packet_id));
+        if self.0.len() >= usize::from(client.batch_limit.get()) {
+            self.route(shard, client);
+        }
+        Ok(())
+    }
+
+    /// Routes and acknowledges its messages.
+    fn route(&mut self, shard: &Rc<Shard>, client: &Rc<Client>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let messages = self.0.iter();
+        let publications =
+            messages.map(|(message, packet_id)| publication(client, message, *packet_id));
+        accept_together(shard, client, &mut publications.collect());
+        self.0.clear();
+    }
+}
+
+/// Publishes or refuses one message, with those of `batch`; `decision` is that of the publish hooks if they were asked.
 async fn publish_held(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
-    held: HeldPublish,
-    mut decision: Option<PublishDecision>,
+    batch: &mut DecidedBatch,
+    decided: (HeldPublish, Option<PublishDecision>),
 ) -> Result<(), DisconnectCause> {
+    let Err((held, mut decision)) = batch.push(shard, client, decided) else {
+        return Ok(());
+    };
+    // Earlier messages are answered first.
+    batch.route(shard, client);
     let HeldPublish {
         mut message,
         packet_id,
@@ -215,7 +310,8 @@ async fn publish_held(
         }
         (is_permitted, is_decided) = (true, true);
         let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
-        decision = Some(next(&mut answer.decisions(shard, client).await));
+        let again = || vec![message.clone()];
+        decision = Some(next(&mut answer.decisions(shard, client, again).await));
     }
     if shard.has_control_hook(message.topic_name()) {
         control::answer(shard, client, &message, packet_id).await;

@@ -11,7 +11,7 @@ use std::task::{Poll, ready};
 use mqttcore_codec::{Limits, frame_len};
 use mqttcore_session::Chunk;
 
-use crate::connection::held_publishes::HeldPublishes;
+use crate::connection::held_publishes::{HeldPublishes, TopicRules};
 use crate::connection::socket::{ReadBytes, ReadEnd};
 use crate::routing::batch::MessageBatch;
 use crate::shard::SCRATCH_BYTES;
@@ -179,6 +179,7 @@ pub(super) struct ReadBatch<'a> {
     pub(super) together: MessageBatch<'a>,
     /// Publishes that wait for plugins.
     pub(super) held: HeldPublishes,
+    pub(super) rules: TopicRules<'a>,
 }
 
 impl<'a> ReadBatch<'a> {
@@ -189,6 +190,7 @@ impl<'a> ReadBatch<'a> {
             chunk: None,
             together: MessageBatch::default(),
             held: HeldPublishes::default(),
+            rules: TopicRules::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use mqttcore_codec::{PacketId, QoS, ReasonCode};
 use mqttcore_session::{Cause, Details, Message};
 use mqttcore_topics::{TopicFilter, TopicName};
+use smallvec::SmallVec;
 
 use crate::clients::client::Client;
 use crate::config::grants::RuleAnswer;
@@ -15,8 +16,9 @@ use crate::config::hooks::Action;
 use crate::connection::authorize::{Denial, PendingRequest, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;
-use crate::routing::batch::MessageBatch;
+use crate::routing::batch::{self, MessageBatch};
 use crate::routing::external::{self, NotLogged};
+use crate::routing::matching::MESSAGE_BATCH;
 use crate::routing::publication::{Publication, Retention, Unroutable, report_unroutable};
 use crate::routing::{queue_policy, retain, router};
 use crate::sessions::lifecycle::confirm;
@@ -70,6 +72,17 @@ pub(super) fn may_batch(shard: &Shard, publication: &Publication<'_>) -> bool {
 /// Routes and acknowledges the messages of a batch in order.
 pub(crate) fn accept_batch(shard: &Rc<Shard>, client: &Rc<Client>, batch: &mut MessageBatch<'_>) {
     batch.route(shard, client, |publication, routed| {
+        answer(shard, client, publication, routed);
+    });
+}
+
+/// Routes and acknowledges messages of one client in their order.
+pub(super) fn accept_together(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    publications: &mut SmallVec<[Publication<'_>; MESSAGE_BATCH]>,
+) {
+    batch::route_together(shard, client, publications, |publication, routed| {
         answer(shard, client, publication, routed);
     });
 }

@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use mqttcore_codec::PacketId;
 use mqttcore_session::{Message, PublishTopic};
-use mqttcore_topics::TopicName;
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
@@ -48,13 +47,6 @@ impl<'p> MessageBatch<'p> {
         self.messages.push(message);
     }
 
-    /// Whether the last message has this topic: then it was allowed, and no publish hook is asked about it. Nothing that
-    /// this depends on changes between two messages of a batch.
-    pub(crate) fn ends_with(&self, topic: TopicName<'_>) -> bool {
-        let last = self.messages.last();
-        last.is_some_and(|last| last.topic.as_name() == topic)
-    }
-
     /// Whether as many messages of `publisher` wait as may be routed together.
     pub(crate) fn is_full(&self, publisher: &Client) -> bool {
         self.messages.len() >= usize::from(publisher.batch_limit.get())
@@ -73,15 +65,25 @@ impl<'p> MessageBatch<'p> {
         let messages = self.messages.iter();
         let publications = messages.map(|incoming| incoming.publication(publisher));
         let mut publications: SmallVec<[_; MESSAGE_BATCH]> = publications.collect();
-        let steps_before = shard.steps();
-        router::route(shard, &mut publications, answer);
-        let targets = publications.iter().map(|each| each.routed.found).sum();
+        route_together(shard, publisher, &mut publications, answer);
         drop(publications);
         self.messages.clear();
-        let steps = shard.steps() - steps_before;
-        let limit = next_limit(publisher.batch_limit.get(), targets, steps);
-        publisher.batch_limit.set(limit);
     }
+}
+
+/// Routes messages of `publisher`, and sets how many of the next ones are routed together.
+pub(crate) fn route_together(
+    shard: &Rc<Shard>,
+    publisher: &Client,
+    publications: &mut [Publication<'_>],
+    answer: impl FnMut(&Publication<'_>, Result<usize, Unroutable>),
+) {
+    let steps_before = shard.steps();
+    router::route(shard, publications, answer);
+    let targets = publications.iter().map(|each| each.routed.found).sum();
+    let steps = shard.steps() - steps_before;
+    let limit = next_limit(publisher.batch_limit.get(), targets, steps);
+    publisher.batch_limit.set(limit);
 }
 
 /// The next limit of a publisher whose last batch had so many targets and took so many search steps: a batch cannot be

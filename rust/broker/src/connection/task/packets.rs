@@ -196,7 +196,7 @@ impl Connection {
             topic: request.into_topic(),
             message,
         };
-        let places = (&mut batch.together, &mut batch.held);
+        let places = (&mut batch.together, &mut batch.held, &mut batch.rules);
         self.pause = publish(&self.shard, &self.client, places, incoming);
     }
 }
