@@ -116,3 +116,42 @@ def test_k03_a_secret_is_in_no_repr() -> None:
     assert CANARY not in repr(login) + str(login) + format(login)
     assert CANARY not in repr(found)
     assert CANARY in str(login.password)
+
+
+def memory_of(pid: int) -> Iterator[bytes]:
+    """The memory of a process that it may write, one mapping after the other."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            addresses, rights, *_ = line.split()
+            if rights.startswith("rw"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                memory.seek(start)
+                yield memory.read(end - start)
+
+
+def test_k03_a_password_is_not_in_memory_after_its_login(guarded: ServerProcess) -> None:
+    right, wrong, client_id = CANARY.encode(), b"canary-wrong-5e91", "client-5c2e"
+    assert guarded.process is not None
+    assert guarded.config is not None
+    guarded.stop()
+    without_token = CONFIGURATION.replace(CANARY, "another")
+    guarded.config.write_text(without_token)
+    guarded.start()
+    for version in mqtt.VERSIONS:
+        for user, password in (("joe", right), ("joe", wrong), ("nobody", wrong)):
+            with Wire(guarded.port, version=version) as one:
+                one.send(mqtt.connect("c", version=version, username=user, password=password))
+                one.expect(mqtt.CONNACK)
+    with Wire(guarded.port) as one:
+        one.connect(client_id, username="joe", password=right)
+        one.ping()
+        try:
+            memory = b"".join(memory_of(guarded.process.pid))
+        except OSError as error:
+            pytest.skip(
+                f"the memory of another process cannot be read, which takes ptrace: {error}"
+            )
+
+    assert client_id.encode() in memory, "the search finds what is there"
+    assert right not in memory
+    assert wrong not in memory

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import Broker, ConfigError, PluginError, Settings, passwd
-from mqttcore._core import check_password_hash, hash_password, verify_password
+from mqttcore._core import Login, check_password_hash, hash_password, verify_password
 from mqttcore.auth import rules as auth_rules
 from mqttcore.auth.password_file import PasswordFile, read_password_file
 from mqttcore.auth.rules import UserRules, filled, grant_of
@@ -288,9 +288,9 @@ def test_an_unknown_user_costs_the_same_hash_as_a_known_one(
     """Abuse C16."""
     computed = []
 
-    def noted(stored: str, password: bytes) -> bool:
-        computed.append((stored, password))
-        return verify_password(stored, password)
+    def noted(stored: str, login: Login) -> bool:
+        computed.append((stored, login.password))
+        return verify_password(stored, login)
 
     monkeypatch.setattr("mqttcore.auth.hashing.verify_password", noted)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
-from mqttcore._core import verify_password
+from mqttcore._core import Login, verify_password
 from mqttcore.errors import OverloadedError
 from mqttcore.plugin import clock
 
@@ -127,7 +127,7 @@ def address_of(peer: str) -> str:
 
 
 async def password_matches(
-    password: bytes | None,
+    password: bytes | Login | None,
     hash: str | None,  # noqa: A002 - the word of the contract
     *,
     stand_in: str = DUMMY_HASH,
@@ -136,8 +136,8 @@ async def password_matches(
     """Whether ``password`` belongs to ``hash``.
 
     Without a hash, ``stand_in`` is computed and the answer is no, so that an unknown user costs as
-    much as a known one. No password is a wrong password, and costs as much. ``peer`` is the IP
-    address that the password came from: addresses take turns.
+    much as a known one. No password is a wrong password, and costs as much. That of a `Login` is
+    not copied. ``peer`` is the IP address that the password came from: addresses take turns.
 
     Raises:
         OverloadedError: too many wait already.
@@ -157,7 +157,7 @@ async def password_matches(
     return matches and hash is not None and bool(password)
 
 
-def verify(hook: clock.HookClock | None, password: bytes, hashed: str) -> bool:
+def verify(hook: clock.HookClock | None, password: bytes | Login, hashed: str) -> bool:
     """Computes the hash, unless the hook has been cancelled."""
     if hook is not None and not hook.restart():
         return False

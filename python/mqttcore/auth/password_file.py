@@ -53,9 +53,7 @@ class PasswordFile(RulesPlugin):
         if login.username is None:
             return None
         known = self._hashes.get(login.username)
-        matches = await password_matches(
-            login.password, known, stand_in=self._stand_in, peer=login.peer[0]
-        )
+        matches = await password_matches(login, known, stand_in=self._stand_in, peer=login.peer[0])
         if known is None:
             return None
         if not matches:

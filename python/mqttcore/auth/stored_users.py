@@ -63,7 +63,7 @@ class StoredUsers(BackendPlugin):
             # an unknown user costs as much as a known one
             self._stand_in = known or self._stand_in
             matches = await password_matches(
-                login.password, known, stand_in=self._stand_in, peer=login.peer[0]
+                login, known, stand_in=self._stand_in, peer=login.peer[0]
             )
             if user is None:
                 return None

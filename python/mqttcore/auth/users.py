@@ -66,9 +66,7 @@ class Users(Plugin):
             return None
         user = self._users.get(login.username)
         known = None if user is None else user.password_hash.reveal()
-        matches = await password_matches(
-            login.password, known, stand_in=self._stand_in, peer=login.peer[0]
-        )
+        matches = await password_matches(login, known, stand_in=self._stand_in, peer=login.peer[0])
         if user is None:
             return None
         if not matches:

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha512};
 use subtle::ConstantTimeEq as _;
 
 use crate::error::CoreError;
+use crate::plugin::PyLogin;
 
 /// Cost of new hashes (docs/decisions.md, 29): 19 MiB, two passes, one lane.
 const ARGON2_MEMORY_KIB: u32 = 19 * 1024;
@@ -80,6 +81,11 @@ impl PasswordHash {
             ("argon2id" | "7" | "6", _) => Err(HashError::Fields),
             _ => Err(HashError::UnknownFormat),
         }
+    }
+
+    /// As `verify`, detached from the interpreter. A password over 1,024 bytes is never the one.
+    fn belongs_to(&self, py: Python<'_>, password: &[u8]) -> bool {
+        password.len() <= PASSWORD_BYTES_MAX && py.detach(|| self.verify(password))
     }
 
     /// Whether `password` belongs to the hash. The time is the same for any answer.
@@ -176,7 +182,8 @@ pub(crate) fn check_password_hash(hash: &str) -> Result<(), CoreError> {
     Ok(())
 }
 
-/// Whether `password` belongs to `hash`.
+/// Whether `password` belongs to `hash`: bytes, or a `Login`, whose password is not copied to memory of Python; one
+/// without a password has a wrong one.
 ///
 /// Blocks for as long as the hash costs (Argon2id as we write it: about 0.1 s), detached, so that
 /// other Python threads go on. A password over 1,024 bytes is never the one.
@@ -185,13 +192,15 @@ pub(crate) fn check_password_hash(hash: &str) -> Result<(), CoreError> {
 pub(crate) fn verify_password(
     py: Python<'_>,
     hash: &str,
-    password: &[u8],
-) -> Result<bool, CoreError> {
-    let parsed = PasswordHash::parse(hash)?;
-    if password.len() > PASSWORD_BYTES_MAX {
-        return Ok(false);
+    password: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let parsed = PasswordHash::parse(hash).map_err(CoreError::from)?;
+    if let Ok(login) = password.cast::<PyLogin>() {
+        let secret = login.get().secret();
+        let bytes = secret.as_ref().map_or(&[][..], |secret| secret.as_bytes());
+        return Ok(parsed.belongs_to(py, bytes) && !bytes.is_empty());
     }
-    Ok(py.detach(|| parsed.verify(password)))
+    Ok(parsed.belongs_to(py, password.extract()?))
 }
 
 /// A new Argon2id hash of `password` (m = 19 MiB, t = 2, p = 1).

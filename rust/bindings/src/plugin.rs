@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use mqttcore_broker::tls::{AlternativeName, ClientCertificate};
 use mqttcore_broker::{Action, AuthorizeRequest, EventKind, Login, Peer, PluginEvent};
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
+use mqttcore_session::Secret;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes};
 
@@ -84,6 +85,13 @@ fn alternative_name(kind: &str, name: &str) -> Result<AlternativeName, CoreError
 #[pyclass(name = "Login", module = "mqttcore.plugin", frozen)]
 pub(crate) struct PyLogin(pub(crate) Arc<Login>);
 
+impl PyLogin {
+    /// The broker's own copy of the password.
+    pub(crate) fn secret(&self) -> Option<Arc<Secret>> {
+        self.0.password.clone()
+    }
+}
+
 #[pymethods]
 impl PyLogin {
     /// Makes one by hand, to try a plugin without a network.
@@ -145,7 +153,7 @@ impl PyLogin {
         self.0.username.as_deref()
     }
 
-    /// The password, if one was sent; the broker wipes its own copy after admission.
+    /// The password, if one was sent: a copy, which is not wiped. The broker wipes its own one after admission.
     #[getter]
     fn password<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.0
@@ -230,15 +238,15 @@ impl PyLogin {
     /// takes as long as for a known one.
     #[pyo3(signature = (hash, /))]
     fn password_matches<'py>(
-        &self,
+        slf: &Bound<'py, Self>,
         py: Python<'py>,
         hash: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // The hash pool serves addresses in turn.
-        let peer = [("peer", self.0.peer.host_and_port().0)].into_py_dict(py)?;
+        let peer = [("peer", slf.get().0.peer.host_and_port().0)].into_py_dict(py)?;
         py.import("mqttcore.auth.hashing")?.call_method(
             "password_matches",
-            (self.password(py), hash),
+            (slf, hash),
             Some(&peer),
         )
     }
