@@ -28,7 +28,7 @@ SEEDS ?= 4
 MIRI_TESTS ?= --lib --test threads --test histories --test heap --test bad_input
 # Tests of `make asan`: what crosses the border between Python and Rust.
 ASAN_TESTS ?= tests/abuse/test_k_python.py $(addprefix tests/unit/test_,broker.py plugins.py plugins_packets.py \
-	plugins_publish.py plugins_invalidate.py packets.py store.py directory.py topics.py stream_reader.py hashing.py)
+	plugins_publish.py plugins_invalidate.py packets.py store.py directory.py topics.py stream_reader.py hashing.py passwords.py)
 ASAN_FEATURES ?=
 # Those that the build without streams and HTTP has.
 ASAN_MQTT_TESTS := tests/unit/test_mqtt_only.py $(filter-out %/test_stream_reader.py,$(ASAN_TESTS))
