@@ -63,7 +63,7 @@ proptest! {
         message: u64,
         qos in 0..3_u8,
         flags: (bool, bool),
-        gate: Option<(u64, u16)>,
+        exactly_once: Option<(u64, u16)>,
         expires_at_ms: Option<u64>,
         source in prop::option::of("[^\\x00]{0,20}"),
         username in prop::option::of("[^\\x00]{0,20}"),
@@ -88,7 +88,7 @@ proptest! {
             qos,
             retain: flags.0,
             kept: flags.1,
-            gate,
+            exactly_once,
             expires_at_ms,
             source: source.as_deref(),
             // It is that of the source.
@@ -163,7 +163,7 @@ proptest! {
         }
         let packet_ids = packet_ids.as_packet_ids();
         prop_assert!(packet_ids.iter().eq(ids.iter().copied()));
-        same(Record::Gate { session, packet_id })?;
+        same(Record::ExactlyOnceKey { session, packet_id })?;
         same(Record::Released { session, packet_id })?;
         same(Record::Sending { session, delivery, packet_id })?;
         same(Record::Received { session, packet_id })?;

@@ -154,13 +154,13 @@ fn write_deliveries(
         targets,
         &mut recipients,
     );
-    let gate = publication.exactly_once_key(&shard.engine);
+    let exactly_once = publication.exactly_once_key(&shard.engine);
     let kept = publication.retaining.outcome == Retention::Kept;
     if recipients.is_empty() && !kept && rows.is_empty() {
-        if let Some((session, packet_id)) = gate {
-            journal.write(durability, &Record::Gate { session, packet_id });
+        if let Some((session, packet_id)) = exactly_once {
+            journal.write(durability, &Record::ExactlyOnceKey { session, packet_id });
         }
-        return gate.is_some();
+        return exactly_once.is_some();
     }
     let is_waited_for = publication.is_waited_for();
     let durability = if is_waited_for {
@@ -171,7 +171,7 @@ fn write_deliveries(
     let record = message_record(shard, first, publication.message, &recipients);
     let record = record::MessageRecord {
         kept,
-        gate,
+        exactly_once,
         ..record
     };
     write_message(journal, durability, publication, record, rows);
@@ -352,7 +352,7 @@ fn message_record<'a>(
         qos: message.qos() as u8,
         retain: message.retain(),
         kept: false,
-        gate: None,
+        exactly_once: None,
         expires_at_ms: message.expires_at().map(|at| kept_ms(shard, at)),
         source: None,
         username: None,

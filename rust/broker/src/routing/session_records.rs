@@ -40,7 +40,7 @@ pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
         subscribed(shard, client, &subscription.filter, subscription.options);
     }
     for packet_id in held.unreleased_ids().map(PacketId::get) {
-        journal.write(durability, &Record::Gate { session, packet_id });
+        journal.write(durability, &Record::ExactlyOnceKey { session, packet_id });
     }
     for packet_id in held.exactly_once_ids().map(PacketId::get) {
         journal.write(durability, &Record::Received { session, packet_id });

@@ -33,7 +33,7 @@ pub(crate) struct RestoredSession {
     away_since: Option<Instant>,
     will: Option<WillMessage>,
     subscriptions: Vec<(SubscriptionFilter, Options)>,
-    gates: BTreeSet<u16>,
+    exactly_once: BTreeSet<u16>,
     publishes: Vec<(PacketId, Waiting)>,
     releases: Vec<u16>,
     /// What waits for it: that stays in the store.
@@ -133,7 +133,7 @@ impl<'s> SessionReader<'s> {
             away_since: row.away_since_ms.map(|at_ms| self.clock.instant(at_ms)),
             will,
             subscriptions,
-            gates: row.gates,
+            exactly_once: row.exactly_once,
             publishes,
             releases: row.releases,
             waiting: kept.waiting,
@@ -186,7 +186,7 @@ impl RestoredSession {
                 options: *options,
             });
         }
-        for packet_id in self.gates.iter().copied().filter_map(PacketId::new) {
+        for packet_id in self.exactly_once.iter().copied().filter_map(PacketId::new) {
             session.restore_received(packet_id);
         }
         for (packet_id, waiting) in &self.publishes {

@@ -80,11 +80,11 @@ impl Index {
                 first,
                 recipients,
             } => self.route(*message, *first, *recipients),
-            Record::Gate { session, packet_id } => self.change(*session, |row| {
-                row.gates.insert(*packet_id);
+            Record::ExactlyOnceKey { session, packet_id } => self.change(*session, |row| {
+                row.exactly_once.insert(*packet_id);
             }),
             Record::Released { session, packet_id } => self.change(*session, |row| {
-                row.gates.remove(packet_id);
+                row.exactly_once.remove(packet_id);
             }),
             Record::Sending {
                 session,
@@ -158,9 +158,9 @@ impl Index {
         message: &MessageRecord<'_>,
         place: LogPosition,
     ) -> Result<(), StoreError> {
-        if let Some((session, packet_id)) = message.gate {
+        if let Some((session, packet_id)) = message.exactly_once {
             self.change(session, |row| {
-                row.gates.insert(packet_id);
+                row.exactly_once.insert(packet_id);
             })?;
         }
         let row = MessageRow::new(message.size(), place);

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value, in the forms of [`crate::record`] |
 //! | --- | --- | --- |
-//! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will, 3 maybe sent); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; maybe sent below: varint; gates: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
+//! | `session` | session | version: byte; flags: byte (0 user name, 1 away, 2 will, 3 maybe sent); opened: `u64` ms; expiry: `u32` s; client id: text; user name: text; away since: `u64` ms; maybe sent below: varint; exactly_once: count, packet ids; publishes: count, (packet id, delivery number: varint, delivery); releases: count, packet ids; will: flags byte, length: varint, body of a will record |
 //! | `subscription` | session | count, (filter: text, options: byte, id: varint) |
 //! | `queue` | session, a delivery number | see [`DeliveryChunk`](crate::index::chunk) |
 //! | `message` | message number over 256 | see [`MessageRow`](crate::index::messages) |
@@ -40,7 +40,7 @@ pub struct SessionRow {
     /// Session expiry interval in seconds; `u32::MAX` is for ever.
     pub expiry_s: u32,
     /// QoS 2 packet identifiers that the client has not released.
-    pub gates: BTreeSet<u16>,
+    pub exactly_once: BTreeSet<u16>,
     /// In-flight messages with their packet identifiers, in the order in which they were first sent.
     pub publishes: Vec<(u16, StoredDelivery)>,
     /// Packet identifiers whose PUBREL is open, in the order of their PUBRECs.
@@ -59,7 +59,7 @@ impl SessionRow {
         let ids = publishes.map(|(_, delivery)| delivery.subscription_ids.capacity() * 4);
         self.client_id.capacity()
             + self.username.as_ref().map_or(0, String::capacity)
-            + self.gates.len() * tree_bytes::<u16>()
+            + self.exactly_once.len() * tree_bytes::<u16>()
             + self.publishes.capacity() * size_of::<(u16, StoredDelivery)>()
             + ids.sum::<usize>()
             + self.releases.capacity() * 2
@@ -178,8 +178,8 @@ impl SessionRow {
         if self.maybe_sent_below > 0 {
             put_varint(self.maybe_sent_below, out);
         }
-        put_varint(self.gates.len() as u64, out);
-        for &id in &self.gates {
+        put_varint(self.exactly_once.len() as u64, out);
+        for &id in &self.exactly_once {
             put_u16(id, out);
         }
         put_varint(self.publishes.len() as u64, out);
@@ -224,7 +224,7 @@ impl SessionRow {
             },
             away_since_ms: if has(AWAY) { Some(from.u64()?) } else { None },
             maybe_sent_below: if has(MAYBE_SENT) { from.varint()? } else { 0 },
-            gates: packet_ids(from)?.into_iter().collect(),
+            exactly_once: packet_ids(from)?.into_iter().collect(),
             publishes: {
                 let count = from.length()?;
                 let mut publishes = Vec::with_capacity(count);

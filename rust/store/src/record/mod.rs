@@ -7,9 +7,9 @@
 //!
 //! | type | record | flags | body |
 //! | --- | --- | --- | --- |
-//! | 1 | [`MessageRecord`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 gate, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; gate: session, packet id; expiry: `u64` ms; source: text, the user name in it behind U+0000; topic: text; properties: bytes; recipients; payload: rest |
+//! | 1 | [`MessageRecord`] | 0-1 QoS, 2 RETAIN, 3 kept, 4 exactly-once key, 5 expiry, 6 source, 7 rows | rows: see [`Streamed`]; message; exactly-once key: session, packet id; expiry: `u64` ms; source: text, the user name in it behind U+0000; topic: text; properties: bytes; recipients; payload: rest |
 //! | 2 | [`Record::Route`] | | message; first delivery; recipients |
-//! | 3 | [`Record::Gate`] | | session; packet id |
+//! | 3 | [`Record::ExactlyOnceKey`] | | session; packet id |
 //! | 4 | [`Record::Released`] | | session; packet id |
 //! | 5 | [`Record::Sending`] | | session; delivery; packet id |
 //! | 6 | [`Record::Received`] | | session; packet id |
@@ -150,7 +150,7 @@ records! {
             recipients: Recipients<'a> = recipients,
         }
         /// A QoS 2 PUBLISH was accepted and only its identifier is stored.
-        3 Gate {
+        3 ExactlyOnceKey {
             /// The publisher's session.
             session: u64 = varint,
             /// The publisher's packet identifier.

@@ -18,7 +18,7 @@ pub struct MessageRecord<'a> {
     /// Whether it becomes the retained message of its topic.
     pub kept: bool,
     /// The publisher's session and QoS 2 packet identifier, if that session is durable.
-    pub gate: Option<(u64, u16)>,
+    pub exactly_once: Option<(u64, u16)>,
     /// Unix milliseconds after which its delivery must not begin.
     pub expires_at_ms: Option<u64>,
     /// The publisher of a retained message or of a row.
@@ -90,7 +90,7 @@ pub struct WillSet<'a> {
 const QOS: u8 = 0b11;
 const RETAIN: u8 = 1 << 2;
 const KEPT: u8 = 1 << 3;
-const GATE: u8 = 1 << 4;
+const EXACTLY_ONCE: u8 = 1 << 4;
 const EXPIRY: u8 = 1 << 5;
 const SOURCE: u8 = 1 << 6;
 const STREAMED: u8 = 1 << 7;
@@ -112,7 +112,7 @@ impl<'a> MessageRecord<'a> {
         self.qos & QOS
             | bit(self.retain, RETAIN)
             | bit(self.kept, KEPT)
-            | bit(self.gate.is_some(), GATE)
+            | bit(self.exactly_once.is_some(), EXACTLY_ONCE)
             | bit(self.expires_at_ms.is_some(), EXPIRY)
             | bit(self.source.is_some(), SOURCE)
             | bit(self.streamed.is_some(), STREAMED)
@@ -123,7 +123,7 @@ impl<'a> MessageRecord<'a> {
             streamed.encode(out);
         }
         put_varint(self.message, out);
-        if let Some((session, packet_id)) = self.gate {
+        if let Some((session, packet_id)) = self.exactly_once {
             put_varint(session, out);
             put_u16(packet_id, out);
         }
@@ -154,7 +154,7 @@ impl<'a> MessageRecord<'a> {
                 None
             },
             message: from.varint()?,
-            gate: if has(GATE) {
+            exactly_once: if has(EXACTLY_ONCE) {
                 Some((from.varint()?, from.u16()?))
             } else {
                 None

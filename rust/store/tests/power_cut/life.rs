@@ -122,14 +122,14 @@ pub(crate) fn sample() -> Model {
             topic: "t".into(),
             recipients: vec![(1, 1)],
             kept: true,
-            gate: None,
+            exactly_once: None,
         },
         Step::Publish {
             message: 5,
             topic: "t".into(),
             recipients: vec![(1, 1)],
             kept: false,
-            gate: None,
+            exactly_once: None,
         },
     ] {
         model.apply(&step);
@@ -394,7 +394,7 @@ impl Trial {
                 payload: self.random.draw(),
             },
             9 => Step::WillEnd { session },
-            10 => match self.pick(&row.gates.iter().copied().collect::<Vec<_>>()) {
+            10 => match self.pick(&row.exactly_once.iter().copied().collect::<Vec<_>>()) {
                 Some(packet_id) => Step::Released { session, packet_id },
                 None => Step::WillEnd { session },
             },
@@ -440,14 +440,14 @@ impl Trial {
                 }
                 // Retained ones to two topics only: others are delivered and gone.
                 let kept = self.random.below(5) == 0;
-                let gate = (self.random.below(3) == 0).then_some((session, packet_id));
+                let exactly_once = (self.random.below(3) == 0).then_some((session, packet_id));
                 let message = store.numbers(recipients.len().max(1) as u64);
                 Step::Publish {
                     message,
                     topic,
                     recipients,
                     kept,
-                    gate,
+                    exactly_once,
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(crate) enum Step {
         topic: String,
         recipients: Vec<(u64, u8)>,
         kept: bool,
-        gate: Option<(u64, u16)>,
+        exactly_once: Option<(u64, u16)>,
     },
     Route {
         message: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Session {
     pub(crate) away: Option<u64>,
     pub(crate) maybe_sent_below: u64,
     pub(crate) subscriptions: BTreeMap<String, u32>,
-    pub(crate) gates: BTreeSet<u16>,
+    pub(crate) exactly_once: BTreeSet<u16>,
     pub(crate) queue: Vec<Waiting>,
     pub(crate) publishes: Vec<(u16, Waiting)>,
     pub(crate) releases: Vec<u16>,
@@ -211,7 +211,7 @@ impl Step {
             topic,
             recipients,
             kept,
-            gate,
+            exactly_once,
         } = self
         else {
             return;
@@ -224,7 +224,7 @@ impl Step {
             message: *message,
             qos: 2,
             kept: *kept,
-            gate: *gate,
+            exactly_once: *exactly_once,
             topic,
             recipients: listed.as_recipients(),
             payload: &payload(*message),
@@ -272,11 +272,11 @@ impl Model {
                 topic,
                 recipients,
                 kept,
-                gate,
+                exactly_once,
             } => {
-                if let Some((session, packet_id)) = gate {
+                if let Some((session, packet_id)) = exactly_once {
                     self.with(session, |row| {
-                        row.gates.insert(packet_id);
+                        row.exactly_once.insert(packet_id);
                     });
                 }
                 for (number, (session, qos)) in (message..).zip(recipients) {
@@ -295,7 +295,7 @@ impl Model {
             }
             Step::Released { session, packet_id } => {
                 self.with(session, |row| {
-                    row.gates.remove(&packet_id);
+                    row.exactly_once.remove(&packet_id);
                 });
             }
             Step::Send {
@@ -372,7 +372,7 @@ impl Model {
                     .iter()
                     .map(|(f, (_, id))| (f.clone(), *id))
                     .collect(),
-                gates: row.gates.clone(),
+                exactly_once: row.exactly_once.clone(),
                 queue: Vec::new(),
                 publishes: publishes
                     .map(|(id, delivery)| (*id, waiting(delivery)))
