@@ -214,7 +214,7 @@ impl Hooks for HookBridge {
         }
     }
 
-    fn converse(
+    fn start_exchange(
         &self,
         opening: ExchangeStart,
         reply: Reply<ExchangeReply>,

@@ -10,7 +10,7 @@ use mqttcore_session::{
 };
 use mqttcore_store::Durability;
 
-use crate::admission::rejection::{RejectedClient, refuse_banned, reject_on_shard};
+use crate::admission::rejection::{RejectedClient, reject_banned, reject_on_shard};
 use crate::admission::session_share;
 use crate::clients::bans::BanTarget;
 use crate::clients::client::{Client, ClientIdentity, KnownLogin};
@@ -206,7 +206,7 @@ fn denied(
         Some(RejectedClient::new(login, to, reason).with_reason_string(text))
     };
     // Checked again: the client may have been banned since, and a plugin may have changed its user name.
-    refuse_banned(shard, login, to)
+    reject_banned(shard, login, to)
         .or_else(|| refuse_outdated(shard, login, arrival))
         .or_else(refused)
         .or_else(|| {

@@ -19,7 +19,7 @@ use crate::connection::login_limits::LimitedLogin;
 
 impl Handshake<'_> {
     /// Exchanges AUTH packets until the plugin decides [MQTT-4.12.0-2, -4].
-    pub(super) async fn converse(
+    pub(super) async fn run_exchange(
         &mut self,
         request: &mut ConnectRequest,
         login: &Arc<Login>,
@@ -136,7 +136,7 @@ impl Handshake<'_> {
             again: false,
         };
         let (reply, answer) = Reply::new();
-        Ok((self.shard.hooks().converse(opening, reply), answer))
+        Ok((self.shard.hooks().start_exchange(opening, reply), answer))
     }
 
     /// Writes a packet, after bytes that the transport still has to write.

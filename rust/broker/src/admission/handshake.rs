@@ -20,7 +20,7 @@ use crate::admission::connect_hooks::check_will;
 use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};
 use crate::admission::rejection::{
-    RejectReason, broken_connect, refuse, refuse_banned, send_last_bytes,
+    RejectReason, broken_connect, reject, reject_banned, send_last_bytes,
 };
 use crate::clients::connections::ConnectionSlot;
 use crate::clients::outbox::Outbox;
@@ -118,7 +118,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             let admission = connected.admit(opened, (&shard, &pending), policy, deadline);
             admission.await
         }
-        Err(refusal) => Err(refusal),
+        Err(rejection) => Err(rejection),
     };
     drop(pending);
     slot.end_pending();
@@ -129,10 +129,10 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         Ok((admitted, unread)) => {
             move_to_shard(&shard, (transport, slot), unread, *admitted, policy);
         }
-        Err(refusal) => {
-            let reply = refuse(&shard, peer, &policy.name, &refusal);
+        Err(rejection) => {
+            let reply = reject(&shard, peer, &policy.name, &rejection);
             // Drop it before the wait for the client: it may hold a password.
-            drop(refusal);
+            drop(rejection);
             Box::pin(send_last_bytes(&shard, transport, reply)).await;
         }
     }
@@ -199,7 +199,7 @@ impl Handshake<'_> {
         let is_certified = self.name_by_identity(&mut request)?;
         let login = Arc::new(self.login(&mut request, is_certified));
         self.trace_connect(&login);
-        if let Some(banned) = refuse_banned(self.shard, &login, request.recipient()) {
+        if let Some(banned) = reject_banned(self.shard, &login, request.recipient()) {
             return Err(banned.into());
         }
         let (began, asked_at) = (Instant::now(), self.shard.engine.invalidations.count());

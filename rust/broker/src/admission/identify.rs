@@ -165,7 +165,9 @@ impl Handshake<'_> {
         let identified = match exchange {
             None => self.ask(login, to).await,
             // Boxed, so that other handshakes do not need its space.
-            Some(exchange) => Box::pin(self.converse(request, login, exchange, &mut limited)).await,
+            Some(exchange) => {
+                Box::pin(self.run_exchange(request, login, exchange, &mut limited)).await
+            }
         };
         self.count_login(limited, login, to, identified)
     }

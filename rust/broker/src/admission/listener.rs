@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::admission::handshake::Accepted;
-use crate::admission::rejection::refuse_connection;
+use crate::admission::rejection::reject_connection;
 use crate::admission::unix::{self, SocketFile, bind_unix};
 use crate::clients::connections::{ConnectionSlot, ListenerLimit};
 use crate::config::{ListenAddress, Peer};
@@ -234,7 +234,7 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
     match connections.admit(limited, limit, &shard.config(), now) {
         Ok(slot) => Some(slot),
         Err(limit) => {
-            refuse_connection(shard, limit, peer, &name_of(shard, listener));
+            reject_connection(shard, limit, peer, &name_of(shard, listener));
             None
         }
     }

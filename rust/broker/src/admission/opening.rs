@@ -7,7 +7,7 @@ use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::admission::rejection::{RejectReason, refuse_connection};
+use crate::admission::rejection::{RejectReason, reject_connection};
 use crate::admission::{proxy, tls};
 use crate::clients::connections::ConnectionSlot;
 use crate::config::Peer;
@@ -51,7 +51,7 @@ pub(crate) async fn connected(
     if let Some(source) = proxied.source {
         let now = shard.refresh_now();
         if let Err(limit) = slot.assign(source.ip(), &shard.config(), now) {
-            refuse_connection(shard, limit, peer, &policy.name);
+            reject_connection(shard, limit, peer, &policy.name);
             return None;
         }
     }

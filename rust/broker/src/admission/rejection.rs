@@ -159,7 +159,7 @@ impl From<RejectedClient> for RejectReason {
 }
 
 /// The rejection of a banned client; `None` if it is not banned.
-pub(crate) fn refuse_banned(
+pub(crate) fn reject_banned(
     shard: &Shard,
     login: &Arc<Login>,
     to: ConnAckFormat,
@@ -172,37 +172,37 @@ pub(crate) fn refuse_banned(
 }
 
 /// Counts and logs a rejection and notifies the plugins; returns the last bytes for the client.
-pub(crate) fn refuse(
+pub(crate) fn reject(
     shard: &Rc<Shard>,
     peer: Peer,
     listener: &str,
-    refusal: &RejectReason,
+    rejection: &RejectReason,
 ) -> Vec<u8> {
     let now = shard.refresh_now();
-    if let RejectReason::Denied(denied) = refusal {
+    if let RejectReason::Denied(denied) = rejection {
         notify_denied(shard, denied);
     }
     shard.metrics().connects_refused.add(1);
-    match refusal.reason() {
+    match rejection.reason() {
         Some(reason) => shard.metrics().tallies.connects.count(reason),
         None => shard.metrics().connects_unanswered.add(1),
     }
-    if refusal.is_about_version() {
+    if rejection.is_about_version() {
         let metrics = shard.metrics();
         metrics.connects_refused_protocol_version.add(1);
     }
-    shard.log.warn(refusal.category(), now, || {
-        let why = refusal.text();
+    shard.log.warn(rejection.category(), now, || {
+        let why = rejection.text();
         let text = format!("listener {listener}: {peer} refused: {why}");
-        let subject = match refusal {
+        let subject = match rejection {
             RejectReason::Denied(denied) => LogSubject::of_login(&denied.login),
             _ => LogSubject::of_peer(peer, listener),
         };
-        LogEntry::new("refused", text, subject).with_reason(refusal.reason())
+        LogEntry::new("refused", text, subject).with_reason(rejection.reason())
     });
-    let reply = refusal.reply();
-    let text = || format!("refused: {}", refusal.text());
-    match refusal {
+    let reply = rejection.reply();
+    let text = || format!("refused: {}", rejection.text());
+    match rejection {
         RejectReason::Denied(denied) => {
             shard.trace_login(&denied.login, TraceDirection::Out, &reply);
         }
@@ -212,7 +212,7 @@ pub(crate) fn refuse(
 }
 
 /// Counts and logs a connection above a limit; it gets no reply.
-pub(crate) fn refuse_connection(shard: &Shard, limit: ConnectionLimit, peer: Peer, listener: &str) {
+pub(crate) fn reject_connection(shard: &Shard, limit: ConnectionLimit, peer: Peer, listener: &str) {
     let metrics = shard.metrics();
     metrics.connections_refused.add(1);
     let (category, why) = match limit {
@@ -333,7 +333,7 @@ pub(crate) fn reject_on_shard(
     denied: RejectedClient,
 ) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
-    let reply = refuse(shard, peer, &listener, &denied.into());
+    let reply = reject(shard, peer, &listener, &denied.into());
     let own = Rc::clone(shard);
     let task = async move {
         if let Ok(transport) = transport.unpark() {

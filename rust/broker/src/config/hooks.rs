@@ -56,7 +56,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// Starts an enhanced authentication with one of [`HookInterests::methods`]. `reply` takes the first step. The
     /// client's answers to challenges go to the returned exchange, which is dropped when the client disconnects or the
     /// exchange ends. Never called if the plugins offer no methods.
-    fn converse(
+    fn start_exchange(
         &self,
         _opening: ExchangeStart,
         reply: Reply<ExchangeReply>,

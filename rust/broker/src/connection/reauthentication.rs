@@ -74,7 +74,7 @@ impl Reauthentication {
         let asked_at = shard.engine.invalidations.count();
         Ok(Self {
             asked_at,
-            conversation: shard.hooks().converse(opening, reply),
+            conversation: shard.hooks().start_exchange(opening, reply),
             answer: Some(answer),
             username: None,
             deadline: Box::pin(sleep(shard.config().connect_deadline)),

@@ -14,7 +14,7 @@ use mqttcore_topics::{TopicFilter, TopicLimits};
 use super::{DEADLINE, start_with};
 
 type Authenticate = Box<dyn Fn(Arc<Login>, Reply<LoginDecision>) + Send + Sync>;
-type Converse = Box<dyn Fn(Said, Reply<ExchangeReply>) + Send + Sync>;
+type StartExchange = Box<dyn Fn(Said, Reply<ExchangeReply>) + Send + Sync>;
 type Authorize = Box<dyn Fn(AuthorizeRequest, Reply<AuthorizeDecision>) + Send + Sync>;
 type Publish = Box<dyn Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync>;
 type Connect = Box<dyn Fn(Arc<Login>, Reply<ConnectDecision>) + Send + Sync>;
@@ -38,7 +38,7 @@ pub struct Plugin {
     interests: HookInterests,
     authenticate: Authenticate,
     grant: Authenticate,
-    converse: Arc<Converse>,
+    start_exchange: Arc<StartExchange>,
     authorize: Authorize,
     publish: Publish,
     connect: Connect,
@@ -55,7 +55,7 @@ impl Default for Plugin {
             interests: HookInterests::default(),
             authenticate: Box::new(|_, reply| drop(reply)),
             grant: Box::new(|_, reply| drop(reply)),
-            converse: Arc::new(Box::new(|_, reply| drop(reply))),
+            start_exchange: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
             publish: Box::new(|_, reply| drop(reply)),
             connect: Box::new(|_, reply| drop(reply)),
@@ -101,7 +101,7 @@ impl Plugin {
         hook: impl Fn(Said, Reply<ExchangeReply>) + Send + Sync + 'static,
     ) -> Self {
         self.interests.methods = vec![method.into()];
-        self.converse = Arc::new(Box::new(hook));
+        self.start_exchange = Arc::new(Box::new(hook));
         self
     }
 
@@ -234,13 +234,13 @@ impl Hooks for Plugin {
         (self.grant)(login, reply);
     }
 
-    fn converse(
+    fn start_exchange(
         &self,
         opening: ExchangeStart,
         reply: Reply<ExchangeReply>,
     ) -> Box<dyn AuthExchange> {
         let mut talk = Talk {
-            hook: Arc::clone(&self.converse),
+            hook: Arc::clone(&self.start_exchange),
             opening: opening.clone(),
             step: 0,
         };
@@ -282,7 +282,7 @@ impl Hooks for Plugin {
 }
 
 struct Talk {
-    hook: Arc<Converse>,
+    hook: Arc<StartExchange>,
     opening: ExchangeStart,
     step: usize,
 }
