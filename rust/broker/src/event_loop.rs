@@ -30,7 +30,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     if shard.index == 0 {
         let sys = sys_topics::publish_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "$SYS", sys);
-        let clock = note_clock_regularly(Rc::clone(&shard));
+        let clock = write_clock_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "the clock", clock);
         let freed = give_back_memory_regularly(Rc::clone(&shard));
         spawn_critical(&shard, "giving memory back", freed);
@@ -76,13 +76,13 @@ pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
 const CLOCK_NOTED_EVERY: Duration = Duration::from_secs(60);
 
 /// Notes the clocks in the store at every interval, until the broker stops (ADR 0022).
-async fn note_clock_regularly(shard: Rc<Shard>) {
+async fn write_clock_regularly(shard: Rc<Shard>) {
     let Some(log) = shard.engine.log.clone() else {
         return;
     };
     loop {
         tokio::time::sleep(CLOCK_NOTED_EVERY).await;
-        log.note_clock();
+        log.write_clock_note();
     }
 }
 
@@ -161,7 +161,7 @@ async fn run_timers(shard: Rc<Shard>) {
         let next = shard.wheel.borrow().next_tick();
         tokio::time::sleep_until(next.into()).await;
         let now = shard.refresh_now();
-        shard.engine.last_turns.note(shard.index, now);
+        shard.engine.last_turns.record(shard.index, now);
         shard.wheel.borrow_mut().advance(now, &mut fired);
         for slot in fired.drain(..) {
             contained(&shard, "a timer", || {

@@ -81,7 +81,7 @@ mod tests {
 
         engine
             .last_turns
-            .note(0, engine.started + Duration::from_secs(1));
+            .record(0, engine.started + Duration::from_secs(1));
         assert_eq!(health(&engine, later).stuck, [1]);
     }
 

@@ -165,7 +165,7 @@ impl BrokerHandle {
     /// # Errors
     ///
     /// [`BrokerStopped`]
-    pub async fn note(&self, key: String, value: Vec<u8>) -> Result<(), BrokerStopped> {
+    pub async fn write_note(&self, key: String, value: Vec<u8>) -> Result<(), BrokerStopped> {
         self.ask(move |shard, answer| {
             journal::write_note(shard, &key, &value);
             shard.flush_mailboxes();

@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        counts::note_allocation();
+        counts::count_allocation();
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
         CHECKPOINT_PAGES.fetch_add(usize::from(layout.size() == PAGE), Ordering::Relaxed);
         // SAFETY: the caller's contract about `layout` is passed on.

@@ -48,7 +48,7 @@ impl MetricAliases {
         batch: &RecordBatch,
         needed: &mut Needed,
     ) -> Result<(), ColumnarError> {
-        self.walk(batch, |topic, known| needed.note(topic, known))
+        self.walk(batch, |topic, known| needed.add(topic, known))
     }
 
     fn walk(

@@ -149,14 +149,14 @@ impl Trial {
     fn publish(&mut self, store: &SimulatedStore) -> Result<(Ticket, u64), StoreError> {
         let mut places: Vec<usize> = (0..PLACES.len()).collect();
         places.retain(|_| self.random.below(2) == 0);
-        let level = [Durability::Os, Durability::Fsync][usize::from(self.one_in(2))];
+        let durability = [Durability::Os, Durability::Fsync][usize::from(self.one_in(2))];
         let text = self.next;
         self.next += 1;
         // A clock that is set back now and then.
         let at_us = (text * STEP_US).saturating_sub(self.random.below(3) * 5 * STEP_US);
         let rows: Vec<_> = places.iter().map(|place| PLACES[*place]).collect();
         self.book.messages.insert(text, (places, false));
-        Ok((append(store, level, text, at_us, &rows)?, text))
+        Ok((append(store, durability, text, at_us, &rows)?, text))
     }
 
     /// Somebody reads what is to be seen.

@@ -64,7 +64,7 @@ impl Drop for Temporary {
     }
 }
 
-fn append(store: &DurableStore, level: Durability, payload: &[u8]) -> Ticket {
+fn append(store: &DurableStore, durability: Durability, payload: &[u8]) -> Ticket {
     let streams = store.streams().unwrap();
     let plant = streams.find("plant").unwrap();
     let mut rows = RowRefsBuf::default();
@@ -82,7 +82,7 @@ fn append(store: &DurableStore, level: Durability, payload: &[u8]) -> Ticket {
         ..MessageRecord::default()
     }));
     store
-        .append(&mut batch, level, SpacePolicy::Ordinary)
+        .append(&mut batch, durability, SpacePolicy::Ordinary)
         .unwrap()
 }
 

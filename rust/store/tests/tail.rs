@@ -21,11 +21,11 @@ fn open(disk: &Disk) -> Result<SimulatedStore, StoreError> {
 }
 
 /// Writes a note as a group of its own.
-fn note(store: &SimulatedStore, key: &str, value: &[u8], level: Durability) {
+fn note(store: &SimulatedStore, key: &str, value: &[u8], durability: Durability) {
     let mut batch = Batch::default();
     batch.push(&Record::Note { key, value });
     store
-        .append(&mut batch, level, SpacePolicy::Ordinary)
+        .append(&mut batch, durability, SpacePolicy::Ordinary)
         .unwrap();
     store.step().unwrap();
 }

@@ -370,8 +370,8 @@ impl Heard {
 }
 
 impl LogObserver for Heard {
-    fn kept(&self, level: Durability, number: u64) {
-        self.hear(Word::Kept(level, number));
+    fn kept(&self, durability: Durability, number: u64) {
+        self.hear(Word::Kept(durability, number));
     }
 
     fn refused(&self, tickets: &[Ticket]) {

@@ -77,13 +77,13 @@ impl Pending {
     }
 
     /// Adds `bytes` of its transport and its buffer.
-    fn note_bytes(&self, bytes: usize) {
+    fn count_bytes(&self, bytes: usize) {
         let before = self.bytes.replace(PENDING_BYTES + bytes);
         let pending = &self.shard.memory().pending;
         pending.sub(before as u64);
         pending.add(self.bytes.get() as u64);
         self.shard
-            .note_growth(self.bytes.get().saturating_sub(before));
+            .count_growth(self.bytes.get().saturating_sub(before));
     }
 }
 
@@ -107,7 +107,7 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
         return;
     };
     if policy.tls.is_some() {
-        pending.note_bytes(TLS_BYTES);
+        pending.count_bytes(TLS_BYTES);
     }
     let connecting = connected(&shard, stream, peer, policy, &mut slot, deadline);
     let Some((mut connected, opened)) = connecting.await else {
@@ -304,7 +304,7 @@ impl Handshake<'_> {
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
         let bytes = self.transport.heap_bytes() + self.buffer.capacity();
-        self.pending.note_bytes(bytes);
+        self.pending.count_bytes(bytes);
         Ok(())
     }
 

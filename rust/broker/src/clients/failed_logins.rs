@@ -121,7 +121,7 @@ impl FailedLogins {
     /// Records that a client from `source` has logged in or disconnected.
     pub(crate) fn succeed(&self, source: LoginSource, now: Instant) {
         if let Some(pair) = source.pair() {
-            self.failures().known.note(pair, now);
+            self.failures().known.remember(pair, now);
         }
     }
 

@@ -32,7 +32,7 @@ impl KnownLogins {
     }
 
     /// Records that the user logs in from the address, or disconnects.
-    pub(super) fn note(&mut self, pair: Pair, now: Instant) {
+    pub(super) fn remember(&mut self, pair: Pair, now: Instant) {
         if self.0.is_full_for(&pair) {
             keep_few_of_each_user(&mut self.0);
             // Also if that made room: many new pairs fit then, so that both walks over the table are seldom.
@@ -98,7 +98,7 @@ mod tests {
                 user,
             );
             walks += usize::from(known.0.is_full_for(&pair));
-            known.note(pair, now);
+            known.remember(pair, now);
         }
 
         assert_eq!(walks, 1);

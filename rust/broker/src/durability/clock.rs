@@ -119,7 +119,7 @@ impl KeptClock {
     }
 
     /// Puts what both clocks say into `batch`, for the next life.
-    pub(crate) fn note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
+    pub(crate) fn write_note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
         let noted = ClockRecord {
             kept: self.unix_ms(now),
             system: unix_ms(system),

@@ -40,15 +40,15 @@ impl DurableLog {
         let until_ms = until.map_or(FOR_EVER, |until| self.clock.unix_ms(until));
         let mut value = until_ms.to_le_bytes().to_vec();
         value.extend_from_slice(reason.as_bytes());
-        self.note_ban(&key_of(target), &value);
+        self.write_ban_note(&key_of(target), &value);
     }
 
     /// Writes that a ban is over.
     pub(crate) fn forget_ban(&self, target: &BanTarget) {
-        self.note_ban(&key_of(target), &[]);
+        self.write_ban_note(&key_of(target), &[]);
     }
 
-    fn note_ban(&self, key: &str, value: &[u8]) {
+    fn write_ban_note(&self, key: &str, value: &[u8]) {
         if key.len() > usize::from(u16::MAX) {
             // No client can have so long a name.
             return;

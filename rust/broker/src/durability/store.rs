@@ -90,7 +90,7 @@ impl DurableLog {
         }
         let clocks = (clock, config.system_time);
         let log = Self::over((store, share), &recovery, clocks, doubt);
-        log.note_clock();
+        log.write_clock_note();
         log.read_pages()
             .map_err(io_error("start the thread of", "pages".into()))?;
         Ok(log)
@@ -295,20 +295,20 @@ impl DurableLog {
     }
 
     /// Notes for the next broker what the clocks say, where the disk has room for it.
-    pub(crate) fn note_clock(&self) {
+    pub(crate) fn write_clock_note(&self) {
         if self.failure().is_some() || self.store.pressure() > Pressure::None {
             return;
         }
         let mut batch = Batch::default();
         let system = (self.system_time)();
-        self.clock.note(system, Instant::now(), &mut batch);
+        self.clock.write_note(system, Instant::now(), &mut batch);
         self.append(&mut batch, Durability::Memory);
     }
 
     /// Makes everything safe that was handed over, and ends.
     pub(crate) fn close(&self) {
         self.lock_pages().take();
-        self.note_clock();
+        self.write_clock_note();
         // `ShardNotifier::stopped` has reported a failure.
         let _ = self.store.close();
     }

@@ -16,7 +16,7 @@ const LOW: usize = 70;
 /// Looks at the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     client.weigh(shard);
-    let holds_much = memory::note_held(shard, client);
+    let holds_much = memory::count_held(shard, client);
     let is_kept = client.number(&shard.engine).is_some();
     let durable = &shard.engine.durable;
     let session = client.session.borrow();

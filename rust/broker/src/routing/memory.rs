@@ -8,7 +8,7 @@ use crate::runtime::memory::MemoryLevel;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::shard::Shard;
 
-/// Bytes that may wait in memory for a client that is here, whatever the level.
+/// Bytes that may wait in memory for a client that is here, whatever the durability.
 const HELD_ANYWAY: usize = 16 * 1024;
 
 /// What is refused, or done more slowly, for lack of memory.
@@ -131,7 +131,7 @@ pub(crate) fn drops(shard: &Shard, client: &Client) -> bool {
 }
 
 /// Notes whether `client` holds much memory, for publishers of all shards; returns it.
-pub(crate) fn note_held(shard: &Shard, client: &Client) -> bool {
+pub(crate) fn count_held(shard: &Shard, client: &Client) -> bool {
     let holds_much = client.session.borrow().held_bytes() > HELD_ANYWAY;
     let (online, slot) = (&shard.engine.availability, client.handle.slot());
     let mut availability = online.availability(shard.index, slot);

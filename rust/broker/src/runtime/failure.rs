@@ -31,7 +31,7 @@ pub(crate) struct FailureCell {
 
 impl FailureCell {
     /// Records `failure`; returns false if there was one before.
-    pub(crate) fn note(&self, failure: BrokerFailure) -> bool {
+    pub(crate) fn record(&self, failure: BrokerFailure) -> bool {
         let mut first = self.lock();
         let is_first = first.is_none();
         first.get_or_insert(failure);

@@ -19,7 +19,7 @@ impl LastTurns {
     }
 
     /// Records a turn of `shard`.
-    pub(crate) fn note(&self, shard: usize, now: Instant) {
+    pub(crate) fn record(&self, shard: usize, now: Instant) {
         // ORDERING: one writer; readers need only a recent value.
         self.turns[shard].store(self.millis(now), Ordering::Relaxed);
     }
@@ -27,7 +27,7 @@ impl LastTurns {
     /// Time since the last turn of each shard.
     pub(crate) fn ages(&self, now: Instant) -> Vec<Duration> {
         let now = self.millis(now);
-        // ORDERING: as in `note`.
+        // ORDERING: as in `record`.
         let turned = self.turns.iter().map(|turn| turn.load(Ordering::Relaxed));
         turned
             .map(|turn| Duration::from_millis(now.saturating_sub(turn)))
@@ -50,7 +50,7 @@ mod tests {
         let after = |seconds| start + Duration::from_secs(seconds);
         let turns = LastTurns::new(start, 2);
 
-        turns.note(1, after(7));
+        turns.record(1, after(7));
 
         assert_eq!(turns.ages(after(9)), [9, 2].map(Duration::from_secs));
         assert_eq!(turns.ages(after(6)), [6, 0].map(Duration::from_secs));

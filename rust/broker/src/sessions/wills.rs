@@ -24,7 +24,7 @@ pub(crate) fn publish_or_queue(shard: &Rc<Shard>, client: &Rc<Client>, message: 
     }
     shard.due_wills.borrow_mut().push(will);
     shard.memory().sessions.add(WAITING_BYTES as u64);
-    shard.note_growth(WAITING_BYTES);
+    shard.count_growth(WAITING_BYTES);
     shard.metrics().wills_delayed.add(1);
     shard.log.warn(LogCategory::DelayedWill, now, || {
         let per_second = shard.config().wills_per_second;

@@ -313,7 +313,7 @@ impl EngineState {
         {
             self.report(panicked.clone());
         }
-        if self.failing.note(failure) {
+        if self.failing.record(failure) {
             self.stopping.store(true, Ordering::Release);
             self.wake_all();
         }

@@ -20,7 +20,7 @@ impl Shard {
     }
 
     /// Counts `bytes` that are about to be held; once they are many, the sum is compared with the budget.
-    pub(crate) fn note_growth(&self, bytes: usize) {
+    pub(crate) fn count_growth(&self, bytes: usize) {
         let grown = self.grown.get() + bytes;
         if grown < self.engine.memory.step() {
             return self.grown.set(grown);
@@ -39,7 +39,7 @@ impl Shard {
 
     /// Copies bytes that came over `link` to a chunk, which its account counts.
     pub(crate) fn new_chunk(&self, link: &Link, bytes: &[u8]) -> Chunk {
-        self.note_growth(bytes.len());
+        self.count_growth(bytes.len());
         Chunk::new(bytes, Some(self.account_of(link)))
     }
 
@@ -69,7 +69,7 @@ impl Client {
         let sessions = &shard.memory().sessions;
         if bytes > before {
             sessions.add(u64::from(bytes - before));
-            shard.note_growth((bytes - before) as usize);
+            shard.count_growth((bytes - before) as usize);
         } else if bytes < before {
             sessions.sub(u64::from(before - bytes));
         }

@@ -25,7 +25,7 @@ thread_local! {
 }
 
 /// Counts an allocation, unless it is the test's own.
-pub(crate) fn note_allocation() {
+pub(crate) fn count_allocation() {
     if !IS_TEST.try_with(Cell::get).unwrap_or(true) {
         BROKER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     }

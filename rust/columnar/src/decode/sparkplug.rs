@@ -113,7 +113,7 @@ pub(crate) struct Needed(BTreeMap<String, Option<Arc<Metrics>>>);
 
 impl Needed {
     /// Records the next row; `known` are the aliases of the rows before it.
-    pub(crate) fn note(&mut self, topic: &str, known: &MetricAliases) {
+    pub(crate) fn add(&mut self, topic: &str, known: &MetricAliases) {
         let Some(address) = Address::of(topic) else {
             return;
         };

@@ -138,7 +138,7 @@ impl SimulatedStore {
         let sealed = streams.seal(&SealRequest::Everything, &mut |batch| inner.commit(batch));
         match sealed {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
-            done => inner.note(done),
+            done => inner.remember_failure(done),
         }
     }
 
@@ -156,7 +156,7 @@ impl SimulatedStore {
         };
         match streams.maintain(now_us, &mut |batch| inner.commit(batch)) {
             Err(StoreError::NoSpace) => Err(StoreError::NoSpace),
-            done => inner.note(done),
+            done => inner.remember_failure(done),
         }
     }
 
@@ -179,7 +179,7 @@ impl SimulatedStore {
         let mut inner = self.lock();
         inner.check()?;
         let begun = inner.begin_checkpoint();
-        inner.note(begun)
+        inner.remember_failure(begun)
     }
 
     /// Writes the checkpoint that was begun; nothing if none was.
@@ -191,7 +191,7 @@ impl SimulatedStore {
         let mut inner = self.lock();
         inner.check()?;
         let ended = inner.end_checkpoint();
-        inner.note(ended)
+        inner.remember_failure(ended)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -210,10 +210,10 @@ impl Inner {
     fn step(&mut self) -> Result<bool, StoreError> {
         self.check()?;
         let stepped = self.try_step();
-        self.note(stepped)
+        self.remember_failure(stepped)
     }
 
-    fn note<T>(&mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn remember_failure<T>(&mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done {
             self.stopped = Some(error.clone());
             if let Some(observer) = &self.observer {

@@ -122,7 +122,7 @@ impl Store for SimulatedStore {
         let mut inner = self.lock();
         inner.check()?;
         let done = inner.checkpoint();
-        inner.note(done)
+        inner.remember_failure(done)
     }
 
     fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {

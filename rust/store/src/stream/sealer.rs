@@ -163,8 +163,8 @@ impl Running {
     }
 
     fn commit(&self, batch: &mut Batch) -> Result<(), StoreError> {
-        let (level, space) = (Durability::Fsync, SpacePolicy::Essential);
-        let ticket = self.shared.append(batch, level, space)?;
+        let (durability, space) = (Durability::Fsync, SpacePolicy::Essential);
+        let ticket = self.shared.append(batch, durability, space)?;
         self.shared.wait(ticket)
     }
 }

@@ -250,20 +250,20 @@ impl Trial {
                 step.record(&mut batch);
             }
             self.batches.push(steps);
-            let level = [
+            let durability = [
                 Durability::Memory,
                 Durability::Os,
                 Durability::Fsync,
                 Durability::Fsync,
             ];
-            let level = level[usize::try_from(self.random.below(4)).unwrap()];
+            let durability = durability[usize::try_from(self.random.below(4)).unwrap()];
             // Who has to know whether it was refused asks for more than nothing.
-            let level = if is_small {
-                level.max(Durability::Os)
+            let durability = if is_small {
+                durability.max(Durability::Os)
             } else {
-                level
+                durability
             };
-            tickets.push(store.append(&mut batch, level, SpacePolicy::Ordinary)?);
+            tickets.push(store.append(&mut batch, durability, SpacePolicy::Ordinary)?);
             let ticket = tickets[tickets.len() - 1];
             if is_small {
                 // What is refused has left no trace: what comes next builds on what was before.

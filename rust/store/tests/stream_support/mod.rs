@@ -112,11 +112,11 @@ impl Log {
     }
 
     /// Hands a message over that is a row in each of `places`.
-    pub fn append(&self, level: Durability, text: u64, places: &[(&str, u16)]) -> Ticket {
+    pub fn append(&self, durability: Durability, text: u64, places: &[(&str, u16)]) -> Ticket {
         let at_us = self.now_us();
         self.published.fetch_add(1, Ordering::Relaxed);
         self.clock.set(at_us + 1_000_000);
-        append(&self.store, level, text, at_us, places).unwrap()
+        append(&self.store, durability, text, at_us, places).unwrap()
     }
 
     /// A message for each place, each safe when this returns.
@@ -137,12 +137,18 @@ impl Log {
 /// Hands a message over that is a row in each of `places`.
 pub fn append(
     store: &SimulatedStore,
-    level: Durability,
+    durability: Durability,
     text: u64,
     at_us: u64,
     places: &[(&str, u16)],
 ) -> Result<Ticket, StoreError> {
-    append_row(store, level, ("plant/1", &payload(text)), at_us, places)
+    append_row(
+        store,
+        durability,
+        ("plant/1", &payload(text)),
+        at_us,
+        places,
+    )
 }
 
 /// Hands a message over that is a row of the first partition of `plant`.
@@ -164,7 +170,7 @@ pub fn append_message(store: &SimulatedStore, topic: &str, payload: &[u8]) -> Ti
 
 fn append_row(
     store: &SimulatedStore,
-    level: Durability,
+    durability: Durability,
     (topic, payload): (&str, &[u8]),
     at_us: u64,
     places: &[(&str, u16)],
@@ -187,7 +193,7 @@ fn append_row(
         payload,
         ..MessageRecord::default()
     }));
-    store.append(&mut batch, level, SpacePolicy::Ordinary)
+    store.append(&mut batch, durability, SpacePolicy::Ordinary)
 }
 
 pub fn payload(text: u64) -> Vec<u8> {

@@ -204,7 +204,7 @@ impl Sink {
             replacing,
             has_owner: true,
         };
-        publish::note(self, query.as_str(), &last).await?;
+        publish::write_note(self, query.as_str(), &last).await?;
         self.queries().insert(query.as_str().to_owned(), last);
         publish::finish(self, query.as_str()).await?;
         Ok(true)

@@ -25,7 +25,11 @@ const PIECE_BYTES: usize = 1 << 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Writes `last` of a query to the log; returns once it is safe.
-pub(super) async fn note(sink: &Sink, query: &str, last: &LastCommit) -> Result<(), SinkError> {
+pub(super) async fn write_note(
+    sink: &Sink,
+    query: &str,
+    last: &LastCommit,
+) -> Result<(), SinkError> {
     write(sink, query, value(last)).await
 }
 
@@ -35,7 +39,7 @@ pub(super) async fn forget(sink: &Sink, query: &str) -> Result<(), SinkError> {
 }
 
 async fn write(sink: &Sink, query: &str, value: Vec<u8>) -> Result<(), SinkError> {
-    Ok(sink.broker.note(key(query), value).await?)
+    Ok(sink.broker.write_note(key(query), value).await?)
 }
 
 /// Publishes the remaining rows of the last batch of `query`, then removes its stages.
@@ -59,7 +63,7 @@ pub(super) async fn finish(sink: &Sink, query: &str) -> Result<(), SinkError> {
     }
     last.stages.clear();
     // The log has this record after all published messages: once it is safe, they are safe too.
-    note(sink, query, &last).await?;
+    write_note(sink, query, &last).await?;
     sink.queries().insert(query.to_owned(), last);
     // Files that stay because a backup copies them are removed later.
     let mut removed = Ok(());

@@ -57,13 +57,13 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Audit<'_> {
-    fn note(&mut self, what: impl AsRef<str>) {
+    fn describe(&mut self, what: impl AsRef<str>) {
         let _ = write!(self.shape, "{} ", what.as_ref());
     }
 
     /// Adds what is below a node to the counts.
     fn node(&mut self, fields: Fields<'_>) -> Result<(), String> {
-        self.note("{");
+        self.describe("{");
         self.map(fields[KIDS], KeyKind::Level, 0, 0)?;
         if !fields[PLUS].is_empty() {
             ensure(key_of(fields[PLUS], KeyKind::Level) == b"+", "I4", || {
@@ -72,10 +72,10 @@ impl Audit<'_> {
             self.item(fields[PLUS], 0)?;
         }
         for field in [HASH, HERE] {
-            self.note("|");
+            self.describe("|");
             self.payload(fields[field], false)?;
         }
-        self.note("}");
+        self.describe("}");
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Audit<'_> {
         ensure(slots.len() > 1 || slots[0].is_hamt(), "I3", || {
             "one slot, no HAMT".into()
         })?;
-        self.note(format!("hamt:{bitmap:x}"));
+        self.describe(format!("hamt:{bitmap:x}"));
         let digits = (0..64).filter(|digit| bitmap & (1 << digit) != 0);
         for (digit, slot) in digits.zip(slots) {
             ensure(!slot.is_empty(), "I1", || "an empty slot".into())?;
@@ -147,7 +147,7 @@ impl Audit<'_> {
             "I4",
             || "a list out of order".into(),
         )?;
-        self.note("list");
+        self.describe("list");
         for item in list.words() {
             ensure(item_hash(*item, keys, self.hasher) == hash, "I4", || {
                 "in a list".into()
@@ -161,14 +161,14 @@ impl Audit<'_> {
         match item.view() {
             View::Leaf(leaf) => {
                 ensure(leaf.tag() == tag, "I4", || text(leaf.text()))?;
-                self.note(format!("leaf:{}", text(leaf.text())));
+                self.describe(format!("leaf:{}", text(leaf.text())));
                 ensure(!leaf.word(0).is_empty(), "I1", || text(leaf.text()))?;
                 self.handle(leaf)?;
                 self.payload(leaf.word(0), false)
             }
             View::Entry(entry) => {
                 ensure(entry.tag() == tag, "I4", || text(entry.text()))?;
-                self.note(format!("entry:{}", text(entry.text())));
+                self.describe(format!("entry:{}", text(entry.text())));
                 let before = self.counts.filters;
                 let fields = fields_of(entry);
                 let mut present = fields.iter().filter(|word| !word.is_empty());
@@ -237,7 +237,7 @@ impl Audit<'_> {
                 let hash = item_hash(groups, KeyKind::Whole, self.hasher);
                 Self::place(groups, hash, path, shift)?;
                 ensure(leaf.tag() == tag(hash), "I4", || text(leaf.text()))?;
-                self.note(format!("group:{}", text(leaf.text())));
+                self.describe(format!("group:{}", text(leaf.text())));
                 self.payload(leaf.word(0), true)
             }
             View::Hamt(branches) => {
@@ -273,13 +273,13 @@ impl Audit<'_> {
         ensure(all.len() == set::len(set), "I5", || {
             "a set miscounts".into()
         })?;
-        self.note(format!("{all:?}"));
+        self.describe(format!("{all:?}"));
         Ok(())
     }
 
     /// Checks that the available ones of a group are members of it, or have left.
     fn available(&mut self, group: SharedGroup<'_>) -> Result<(), String> {
-        self.note("available");
+        self.describe("available");
         self.set(group.available)?;
         set::Iter::new(group.available).try_for_each(|one| {
             let is_member = set::of(group.members, one.subscriber()) == Some(one);
@@ -296,7 +296,7 @@ impl Audit<'_> {
         if group.ring.is_empty() {
             return Ok(());
         }
-        self.note("ring");
+        self.describe("ring");
         self.set(group.ring)?;
         let seats: BTreeSet<_> = set::Iter::new(group.ring)
             .map(|seat| seat.seated().0)
@@ -318,14 +318,14 @@ impl Audit<'_> {
     fn set_shape(&mut self, set: Word<'_>) -> Result<(), String> {
         match set.view() {
             View::Array(array) => {
-                self.note("array");
+                self.describe("array");
                 let len = array.words().len();
                 ensure((2..=set::ARRAY_LEN).contains(&len), "I5", || {
                     format!("array of {len}")
                 })
             }
             View::Branch(branch) => {
-                self.note(format!("branch:{:x}", branch.tag()));
+                self.describe(format!("branch:{:x}", branch.tag()));
                 ensure(set::len(set) > set::ARRAY_LEN, "I5", || {
                     "a small branch".into()
                 })?;
