@@ -1282,7 +1282,7 @@ class Publisher:
         """
 
     def publish(self, ipc: bytes, /) -> None:
-        """Take the rows of an Arrow IPC stream; they go out as the window has room.
+        """Take the rows of an Arrow IPC stream; they are sent as the send quota allows.
 
         Raise `UndeliveredError` for the first row that cannot be sent, or that this server does
         not take; none of its batch goes out then.

@@ -38,7 +38,7 @@ impl PyPublisher {
             client_id,
             username,
             password,
-            window: window.map(at_most_all),
+            in_flight_max: window.map(at_most_all),
             ..ConnectOptions::default()
         };
         let publisher = Publisher::new(&login, name, first_row)?;
@@ -115,7 +115,7 @@ impl PyPublisher {
     }
 }
 
-/// Limits a window to the number of packet identifiers.
+/// Limits the messages in flight to the number of packet identifiers.
 fn at_most_all(window: u64) -> NonZeroU16 {
     let window = u16::try_from(window).unwrap_or(u16::MAX);
     NonZeroU16::new(window).unwrap_or(NonZeroU16::MIN)

@@ -19,7 +19,7 @@ use crate::{ColumnError, PublisherFailure};
 /// number.
 pub const ID: &str = "mqttcore-id";
 
-/// Fields of CONNECT, and the window.
+/// Fields of CONNECT, and how many messages may be in flight.
 #[derive(Clone, Copy)]
 pub struct ConnectOptions<'a> {
     /// The protocol version.
@@ -33,7 +33,7 @@ pub struct ConnectOptions<'a> {
     /// Maximum number of messages in flight; the server may allow less. The default is 1000, and 20 before MQTT 5.0:
     /// such a server cannot announce a Receive Maximum, most clients use 20, and Mosquitto 2.0 does not deliver
     /// messages beyond that.
-    pub window: Option<NonZeroU16>,
+    pub in_flight_max: Option<NonZeroU16>,
     /// Keep Alive in seconds; 0 disables it.
     pub keep_alive_s: u16,
 }
@@ -46,7 +46,7 @@ impl Default for ConnectOptions<'_> {
             client_id: "",
             username: None,
             password: None,
-            window: None,
+            in_flight_max: None,
             keep_alive_s: 60,
         }
     }
@@ -82,8 +82,8 @@ pub struct Publisher {
     encoder: Encoder,
     in_flight: RowsInFlight,
     phase: Phase,
-    /// The configured window; the server may allow less.
-    window_size: u16,
+    /// The configured number of messages in flight; the server may allow less.
+    in_flight_max: u16,
     keep_alive_s: u16,
     /// Batches with unsent rows.
     batches: VecDeque<MessageColumns>,
@@ -115,7 +115,7 @@ impl Publisher {
         name: &str,
         first_row: u64,
     ) -> Result<Self, PublisherFailure> {
-        let window = match login.version {
+        let default = match login.version {
             ProtocolVersion::V5 => 1000,
             _ => 20,
         };
@@ -123,7 +123,7 @@ impl Publisher {
             encoder: Encoder::new(login.version, name),
             in_flight: RowsInFlight::new(0),
             phase: Phase::Connecting,
-            window_size: login.window.map_or(window, u16::from),
+            in_flight_max: login.in_flight_max.map_or(default, u16::from),
             keep_alive_s: login.keep_alive_s,
             batches: VecDeque::new(),
             sent: 0,
@@ -133,8 +133,8 @@ impl Publisher {
         })
     }
 
-    /// Queues the rows of a batch; they are sent as the window allows. All rows are validated before the first one is
-    /// sent, but against the server's limits only after its CONNACK.
+    /// Queues the rows of a batch; they are sent as the send quota allows. All rows are validated before the first one
+    /// is sent, but against the server's limits only after its CONNACK.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Sends the next row of the first batch; returns false if the window is full.
+    /// Sends the next row of the first batch; returns false if the send quota is used up.
     fn send_row(
         &mut self,
         columns: &MessageColumns,
@@ -239,7 +239,7 @@ impl Publisher {
             (Phase::Connecting, Packet::ConnAck(connack)) => {
                 self.encoder.server = ServerCapabilities::of(connack)?;
                 let most = self.encoder.server.receive_maximum;
-                self.in_flight = RowsInFlight::new(self.window_size.min(most));
+                self.in_flight = RowsInFlight::new(self.in_flight_max.min(most));
                 self.phase = Phase::Connected;
                 Ok(())
             }

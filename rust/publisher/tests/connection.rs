@@ -133,8 +133,8 @@ fn nothing_but_connect_goes_out_before_the_server_answers() {
 
 #[test]
 fn receive_maximum_narrows_the_window() {
-    for (window, receive_maximum, room) in [(9, 3, 3), (3, 9, 3)] {
-        let mut publisher = connected(window, &[33, 0, receive_maximum]);
+    for (in_flight_max, receive_maximum, room) in [(9, 3, 3), (3, 9, 3)] {
+        let mut publisher = connected(in_flight_max, &[33, 0, receive_maximum]);
         publisher.publish(&rows(&[1; 12])).unwrap();
 
         sent(&mut publisher).unwrap();

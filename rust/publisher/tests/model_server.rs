@@ -105,11 +105,11 @@ proptest! {
     #[test]
     fn every_row_arrives_once_in_its_order_and_within_the_window(
         batches in prop::collection::vec(prop::collection::vec(0_i64..3, 0..12), 1..5),
-        window in 1_u16..8,
+        in_flight_max in 1_u16..8,
         receive_maximum in 1_u8..8,
         turns in prop::collection::vec((0_usize..90, prop::option::of(any::<usize>())), 0..80),
     ) {
-        let mut publisher = connected(window, &[33, 0, receive_maximum]);
+        let mut publisher = connected(in_flight_max, &[33, 0, receive_maximum]);
         let (mut server, mut there, mut back) = (Server::default(), VecDeque::new(), VecDeque::new());
         for batch in &batches {
             publisher.publish(&rows(batch)).unwrap();
@@ -128,7 +128,7 @@ proptest! {
             (place.to_string().into_bytes(), u8::try_from(*qos.max(&1)).unwrap(), format!("q/3/1/{row}"))
         }).collect();
         prop_assert_eq!(&server.received, &expected);
-        prop_assert!(server.most_in_flight <= usize::from(window.min(receive_maximum.into())));
+        prop_assert!(server.most_in_flight <= usize::from(in_flight_max.min(receive_maximum.into())));
         prop_assert_eq!((publisher.in_flight(), publisher.has_rows()), (0, false));
     }
 

@@ -40,7 +40,7 @@ pub enum QueueCause {
     /// The client is not connected.
     Offline,
     /// The send quota is used up: too many messages, or bytes of them, are not acknowledged.
-    Window,
+    SendQuota,
     /// Earlier messages are queued.
     Earlier,
 }
@@ -98,7 +98,7 @@ impl Session {
             return self.decide_queue(outgoing, room, QueueCause::Earlier);
         }
         if !self.has_room(outgoing.message.len()) {
-            return self.decide_queue(outgoing, room, QueueCause::Window);
+            return self.decide_queue(outgoing, room, QueueCause::SendQuota);
         }
         DeliveryDecision::SendInFlight
     }

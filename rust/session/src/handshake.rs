@@ -353,7 +353,7 @@ fn link(request: &ConnectRequest, terms: &Terms) -> ConnectionState {
         problem_information: request.request_problem_information,
         is_bridge: request.is_bridge,
         mount_point: request.mount_point.clone(),
-        window: request
+        send_quota: request
             .receive_maximum
             .min(terms.limits.inflight_max)
             .max(1),

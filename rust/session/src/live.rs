@@ -49,7 +49,7 @@ pub(crate) struct ConnectionState {
     /// The prefix of the client's topics.
     pub(crate) mount_point: Option<MountPoint>,
     /// Maximum number of QoS 1 and 2 messages in flight to the client.
-    pub(crate) window: u16,
+    pub(crate) send_quota: u16,
     /// Stray acknowledgements so far.
     pub(crate) strays: u16,
     pub(crate) keep_alive_s: u16,
@@ -84,7 +84,7 @@ impl ConnectionState {
         problem_information: true,
         is_bridge: false,
         mount_point: None,
-        window: 0,
+        send_quota: 0,
         strays: 0,
         keep_alive_s: 0,
         open_publishes: 0,

@@ -238,7 +238,7 @@ impl Session {
 
     fn in_flight_limits(&self) -> InFlightLimits {
         InFlightLimits {
-            messages: self.live.link.window,
+            messages: self.live.link.send_quota,
             bytes: self.limits.max_inflight_bytes,
         }
     }
@@ -252,7 +252,7 @@ impl Session {
         let live = &mut *self.live;
         let packet_id = live.in_flight.take_id(&mut live.packet_ids);
         // INVARIANT: fewer than 65,535 messages are in flight, so an identifier is free.
-        let packet_id = packet_id.expect("the window has room");
+        let packet_id = packet_id.expect("the send quota has room");
         let token = self.record_sending(packet_id, &outgoing);
         self.live.in_flight.push(outgoing, packet_id, token);
     }

@@ -63,7 +63,7 @@ fn a_message_beyond_the_window_is_queued_and_so_is_the_one_behind_it() {
     wire.deliver(&message, ONCE);
     let third = foresee(&wire, &message);
 
-    assert_eq!(second, queued(QueueCause::Window));
+    assert_eq!(second, queued(QueueCause::SendQuota));
     assert_eq!(third, queued(QueueCause::Earlier));
 }
 
@@ -423,7 +423,7 @@ fn random_histories_reach_every_decision() {
         "QueueFull",
         "SendAtMostOnce",
         "SendInFlight",
-        "Window false",
+        "SendQuota false",
     ];
     assert_eq!(seen, all);
 }

@@ -252,7 +252,7 @@ fn a_3_x_client_may_open_every_id_and_costs_one_bit_each() {
     assert!(grown < 10_000, "{grown} bytes");
 }
 
-/// Two subscriptions, and messages in both directions, at every QoS, more than the window takes.
+/// Two subscriptions, and messages in both directions, at every QoS, more than the send quota allows.
 fn work(wire: &mut Wire) {
     wire.ok(b"\x82\x0b\x00\x01\x00\x00\x01u\x01\x00\x01v\x01");
     wire.receive();

@@ -147,7 +147,7 @@ fn waiting_messages_let_go_of_their_chunks() {
     assert_eq!(
         chunk.holders(),
         33,
-        "32 in the window; what waits is cut out"
+        "32 in flight; queued messages are cut out"
     );
     wire.session.release_chunks();
 

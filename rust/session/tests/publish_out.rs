@@ -137,7 +137,7 @@ fn a_session_is_full_when_a_message_would_wait() {
     let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
     assert!(!wire.session.is_full());
     wire.deliver(&message("t", b"!", ONCE), ONCE);
-    assert!(wire.session.is_full(), "the window");
+    assert!(wire.session.is_full(), "the send quota");
     wire.receive();
     wire.ok(b"\x40\x02\x00\x01");
     assert!(!wire.session.is_full());
@@ -259,7 +259,7 @@ fn mqtt_4_9_0_1_pubcomp_or_an_error_pubrec_gives_quota_back() {
     );
 }
 
-/// [MQTT-4.9.0-3] Everything else flows while the window is full.
+/// [MQTT-4.9.0-3] Everything else flows while the send quota is used up.
 #[test]
 fn mqtt_3_3_4_10_a_full_window_delays_nothing_else() {
     let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
@@ -987,7 +987,7 @@ fn resumed_payloads(wire: &mut Wire) -> Vec<u8> {
 }
 
 /// MQTT 5.0 section 1.5.5: behind its fixed header a packet has 268,435,455 bytes at most. What a
-/// receiver gets beside the message counts, and its slot in the window stays free.
+/// receiver gets beside the message counts, and it uses no send quota.
 #[test]
 fn a_message_that_is_too_large_with_what_comes_beside_it_is_dropped() {
     let mut wire = Wire::connected(CONNECT_5);

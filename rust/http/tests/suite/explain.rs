@@ -170,7 +170,7 @@ fn a_message_waits_for_the_window_and_then_behind_others() {
     slow.subscribe("t", ONCE);
     let mut writer = v5("writer").connect(&served);
     let question = json!({"from": "writer", "topic": "t", "qos": 1});
-    let in_order = ["delivered", "waiting:window", "waiting:earlier"];
+    let in_order = ["delivered", "waiting:quota", "waiting:earlier"];
 
     for verdict in in_order {
         assert_eq!(verdict_for(&mut owner, "slow", &question).0, verdict);
@@ -632,7 +632,7 @@ fn what_is_foreseen_happens() {
         "dropped:queue-full",
         "waiting:earlier",
         "waiting:offline",
-        "waiting:window",
+        "waiting:quota",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }

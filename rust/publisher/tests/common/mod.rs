@@ -51,10 +51,10 @@ pub fn connecting(login: &ConnectOptions<'_>) -> Publisher {
 }
 
 /// A publisher that the server let in with these properties of MQTT 5.0.
-pub fn connected(window: u16, properties: &[u8]) -> Publisher {
+pub fn connected(in_flight_max: u16, properties: &[u8]) -> Publisher {
     let login = ConnectOptions {
         client_id: "c",
-        window: NonZeroU16::new(window),
+        in_flight_max: NonZeroU16::new(in_flight_max),
         ..ConnectOptions::default()
     };
     let mut publisher = connecting(&login);

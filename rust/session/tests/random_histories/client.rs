@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// A packet comes in; the server's window is checked as the client sees it.
+    /// A packet comes in; the server's Receive Maximum is checked as the client sees it.
     pub(crate) fn read(&mut self, bytes: Vec<u8>) {
         if let Packet::Publish(publish) = read(&bytes) {
             let packet_id = publish.delivery.packet_id().unwrap();
@@ -126,7 +126,7 @@ impl Client {
             .find(|open| open.packet_id == packet_id)
     }
 
-    /// Sends what is open and not sent on this connection, within the server's window.
+    /// Sends what is open and not sent on this connection, within the server's Receive Maximum.
     pub(crate) fn send_publishes(&mut self, answers: &mut Vec<Vec<u8>>, receive_maximum: u16) {
         let mut quota = usize::from(receive_maximum);
         for open in &mut self.open {

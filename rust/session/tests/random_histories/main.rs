@@ -2,7 +2,7 @@
 //! at any point, the broker dies at any point, and promises are confirmed late.
 //!
 //! What must hold: QoS 1 arrives at least once and QoS 2 exactly once, both ways; first
-//! deliveries keep their order; nothing leaves before its promise is confirmed; the windows are
+//! deliveries keep their order; nothing leaves before its token is confirmed; the send quotas are
 //! kept; no identifier is on two open messages; DUP tells the truth.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

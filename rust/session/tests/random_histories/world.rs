@@ -152,7 +152,7 @@ impl World {
                 || self.session.queued() == 0
                 || self.session.in_flight() >= self.client.receive_maximum
                 || !self.has_room_for_bytes(self.unreceived()),
-            "what waits although the window has room is stuck"
+            "queued messages stay although the send quota has room"
         );
     }
 

@@ -128,7 +128,7 @@ fn of_decision(decision: DeliveryDecision) -> (Verdict, Option<String>) {
         DeliveryDecision::Queue { cause, evicted } => {
             let verdict = match cause {
                 QueueCause::Offline => Verdict::WaitingOffline,
-                QueueCause::Window => Verdict::WaitingWindow,
+                QueueCause::SendQuota => Verdict::WaitingQuota,
                 QueueCause::Earlier => Verdict::WaitingEarlier,
             };
             (verdict, dropped(evicted))

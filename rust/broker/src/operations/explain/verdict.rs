@@ -37,7 +37,7 @@ pub enum Verdict {
     /// The message is sent to the receiver at once.
     Delivered,
     /// It is queued until the client acknowledges earlier messages.
-    WaitingWindow,
+    WaitingQuota,
     /// It is queued behind earlier messages.
     WaitingEarlier,
     /// It is queued until the client connects.
@@ -85,7 +85,7 @@ impl Verdict {
         Self::RefusedKafka,
         Self::WaitingQueueRoom,
         Self::Delivered,
-        Self::WaitingWindow,
+        Self::WaitingQuota,
         Self::WaitingEarlier,
         Self::WaitingOffline,
         Self::DroppedQueueFull,
@@ -120,7 +120,7 @@ impl Verdict {
             Self::RefusedKafka => "refused:kafka",
             Self::WaitingQueueRoom => "waiting:queue-room",
             Self::Delivered => "delivered",
-            Self::WaitingWindow => "waiting:window",
+            Self::WaitingQuota => "waiting:quota",
             Self::WaitingEarlier => "waiting:earlier",
             Self::WaitingOffline => "waiting:offline",
             Self::DroppedQueueFull => "dropped:queue-full",
