@@ -53,18 +53,18 @@ fn no_row_is_lost_doubled_or_changed() {
     let cycles = from_environment("MQTTCORE_CYCLES", 60);
     let seed = from_environment("MQTTCORE_SEED", 1);
 
-    let (mut lives, mut rows, mut trials) = (0, 0, 0);
-    while lives < cycles {
+    let (mut runs, mut rows, mut trials) = (0, 0, 0);
+    while runs < cycles {
         let mut trial = Trial::new(seed.wrapping_mul(1_000_003).wrapping_add(trials));
-        for _ in 0..6.min(cycles - lives) {
+        for _ in 0..6.min(cycles - runs) {
             trial.live();
-            lives += 1;
+            runs += 1;
         }
         rows += trial.check();
         trials += 1;
     }
 
-    println!("{lives} lives of streams: {rows} rows, 0 lost, 0 doubled, 0 changed");
+    println!("{runs} runs of streams: {rows} rows, 0 lost, 0 doubled, 0 changed");
 }
 
 impl Trial {

@@ -16,7 +16,7 @@ const BELIEVED: Duration = Duration::from_secs(3_600);
 /// A step backwards up to this is not worth a warning: clocks are set by seconds.
 const SLACK_MS: u64 = 60_000;
 
-/// Kept time in this life of the broker.
+/// Kept time in this run of the broker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct KeptClock {
     began: Instant,
@@ -110,7 +110,7 @@ impl KeptClock {
     }
 
     /// A moment in unix milliseconds on the monotonic clock; one that this clock does not reach
-    /// back to is the beginning of this life.
+    /// back to is the beginning of this run.
     pub(crate) fn instant(self, at_ms: u64) -> Instant {
         let ahead = Duration::from_millis(at_ms.saturating_sub(self.began_ms));
         let behind = Duration::from_millis(self.began_ms.saturating_sub(at_ms));
@@ -118,7 +118,7 @@ impl KeptClock {
         at.checked_add(ahead).unwrap_or(at)
     }
 
-    /// Puts what both clocks say into `batch`, for the next life.
+    /// Puts what both clocks say into `batch`, for the next run.
     pub(crate) fn write_note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
         let noted = ClockRecord {
             kept: self.unix_ms(now),

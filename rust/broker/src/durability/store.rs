@@ -217,7 +217,7 @@ impl DurableLog {
         self.store.numbers(count)
     }
 
-    /// The seed of the hashes by which the shared groups of this folder are dealt, in every life of the broker; `fresh`
+    /// The seed of the hashes by which the shared groups of this folder are dealt, in every run of the broker; `fresh`
     /// if there is none yet.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub(crate) struct SessionReader<'s> {
     store: &'s dyn Store,
     clock: KeptClock,
     now: Instant,
-    /// The first number that this life gives.
+    /// The first number that this run gives.
     first_number: u64,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,

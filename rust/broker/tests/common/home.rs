@@ -27,19 +27,19 @@ impl Home {
         &self.0
     }
 
-    pub fn life(&self, number: u32) -> PathBuf {
+    pub fn folder(&self, number: u32) -> PathBuf {
         self.0.join(number.to_string())
     }
 
-    /// Life `number` as the place of data.
+    /// Run `number` as the place of data.
     pub fn data(&self, number: u32) -> Data {
         Data {
-            folder: self.life(number),
+            folder: self.folder(number),
             durability: Durability::Os,
         }
     }
 
-    /// A broker over life `number` of the folder.
+    /// A broker over run `number` of the folder.
     pub fn start(&self, number: u32) -> Broker {
         self.start_with(number, config())
     }
@@ -50,22 +50,22 @@ impl Home {
             .data
             .as_ref()
             .map_or(Durability::Os, |data| data.durability);
-        let folder = self.life(number);
+        let folder = self.folder(number);
         start(Config {
             data: Some(Data { folder, durability }),
             ..config
         })
     }
 
-    /// What life `number` has kept by now is where the next one begins.
+    /// What run `number` has kept by now is where the next one begins.
     pub fn crash(&self, broker: Broker, number: u32) -> Broker {
         self.crash_with(broker, number, config())
     }
 
-    /// The same, and the next life has this configuration.
+    /// The same, and the next run has this configuration.
     pub fn crash_with(&self, broker: Broker, number: u32, config: Config) -> Broker {
         settle(&broker);
-        copy(&self.life(number), &self.life(number + 1));
+        copy(&self.folder(number), &self.folder(number + 1));
         drop(broker);
         self.start_with(number + 1, config)
     }

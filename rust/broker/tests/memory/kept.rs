@@ -13,7 +13,7 @@ use crate::{CHECKPOINT_PAGES, Heap, PAGE};
 fn held_with(sessions: u64, expected: impl Fn(usize) -> bool) {
     let alone = Heap::alone();
     let home = Home::new();
-    many::fill(&home.life(0), sessions, |_| {});
+    many::fill(&home.folder(0), sessions, |_| {});
     let heap = Heap::count(&alone);
 
     let broker = start(Config {

@@ -160,7 +160,7 @@ fn level_memory_pays_nothing_for_a_store_that_is_there() {
     let home = Home::new();
 
     for durability in [Durability::Memory, Durability::Fsync] {
-        let folder = home.life(durability as u32);
+        let folder = home.folder(durability as u32);
         let broker = started(Some(Data { folder, durability }));
         let is_said =
             |says: Says| matches!(says, Says::Broker) == (durability == Durability::Memory);

@@ -96,7 +96,7 @@ fn the_next_ban_removes_those_that_have_ended_from_the_store() {
         .expect("banned");
 
     drop(broker);
-    assert_eq!(noted(&home.life(0)), ["ban/c/in force"]);
+    assert_eq!(noted(&home.folder(0)), ["ban/c/in force"]);
 }
 
 fn in_half_an_hour() -> SystemTime {

@@ -303,8 +303,8 @@ fn a_retained_message_that_expired_leaves_the_store_at_the_next_start() {
 }
 
 /// The topics that a store without a broker has retained messages of.
-fn retained_topics(home: &Home, life: u32) -> Vec<String> {
-    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.life(life)).expect("a folder"));
+fn retained_topics(home: &Home, run: u32) -> Vec<String> {
+    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.folder(run)).expect("a folder"));
     let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
     let mut topics = Vec::new();
     let visited = store.retained(&mut |topic, _| topics.push(topic.to_owned()));

@@ -208,7 +208,7 @@ fn f08_a_will_that_waits_for_its_delay_is_dropped_with_the_rights_of_its_client(
     let kept = || {
         let mut config = config();
         config.data = Some(Data {
-            folder: home.life(0),
+            folder: home.folder(0),
             durability: Durability::Os,
         });
         config

@@ -1,4 +1,4 @@
-//! The system's clock is wrong in one life of the broker, and right in the next (ADR 0022).
+//! The system's clock is wrong in one run of the broker, and right in the next (ADR 0022).
 
 use std::time::{Duration, SystemTime};
 

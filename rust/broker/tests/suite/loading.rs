@@ -41,7 +41,7 @@ fn take(client: &mut Client, text: &str) {
 #[test]
 fn a_client_gets_its_session_and_what_waits_before_all_are_read() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
 
         let (mut client, is_resumed) = hello(sessions - 1).connect_or_resume(&broker);
@@ -59,7 +59,7 @@ fn a_client_gets_its_session_and_what_waits_before_all_are_read() {
 #[test]
 fn what_is_published_meanwhile_reaches_sessions_that_are_not_read_yet() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
         let reached: Vec<u64> = (0..20)
             .map(|step| sessions - step * (sessions / 20))
@@ -90,7 +90,7 @@ fn what_is_published_meanwhile_reaches_sessions_that_are_not_read_yet() {
 #[test]
 fn a_will_that_is_due_waits_for_all_who_may_hear_it() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |batch| {
+        fill(&home.folder(0), sessions, |batch| {
             let (hears, died) = (sessions + 2, sessions + 1);
             opened(died, "died", batch);
             batch.push(&Record::WillSet(WillSet {
@@ -127,7 +127,7 @@ fn a_will_that_is_due_waits_for_all_who_may_hear_it() {
 #[test]
 fn of_two_with_the_same_identifier_the_second_one_stays() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
 
         let mut first = hello(sessions).connect(&broker);
@@ -144,7 +144,7 @@ fn of_two_with_the_same_identifier_the_second_one_stays() {
 #[test]
 fn a_clean_start_ends_a_session_that_was_not_read_yet() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
 
         let mut client = v5(&name(sessions)).clean_start().dial(&broker);
@@ -162,16 +162,16 @@ fn a_clean_start_ends_a_session_that_was_not_read_yet() {
 #[test]
 fn a_broker_that_dies_while_it_reads_loses_nothing() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
         let mut client = hello(sessions - 1).connect(&broker);
         take(&mut client, "waited");
         client.ping();
         let was_loading = is_loading(&broker);
 
-        copy(&home.life(0), &home.life(1));
+        copy(&home.folder(0), &home.folder(1));
         drop(broker);
-        fs::remove_dir_all(home.life(0)).unwrap();
+        fs::remove_dir_all(home.folder(0)).unwrap();
         let second = home.start(1);
 
         for number in [1, sessions / 2, sessions] {
@@ -187,7 +187,7 @@ fn a_broker_that_dies_while_it_reads_loses_nothing() {
 #[test]
 fn a_broker_that_is_stopped_while_it_reads_ends_in_order() {
     while_loading(|sessions, home| {
-        fill(&home.life(0), sessions, |_| {});
+        fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
         let mut client = hello(1).will("will", "farewell").connect(&broker);
         let was_loading = is_loading(&broker);

@@ -155,7 +155,7 @@ fn a_grant_says_how_its_client_is_kept() {
     let home = Home::new();
     let data = |number: u32, durability| Config {
         data: Some(Data {
-            folder: home.life(number),
+            folder: home.folder(number),
             durability,
         }),
         ..config()

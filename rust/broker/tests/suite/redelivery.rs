@@ -20,7 +20,7 @@ fn reader() -> Hello {
 /// A folder whose broker died with the reader connected, before the log had the sending of "sent" and "exact".
 fn died_in_the_middle() -> Home {
     let home = Home::new();
-    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.life(0)).expect("a folder"));
+    let files: Arc<dyn Files> = Arc::new(Folder::open(&home.folder(0)).expect("a folder"));
     let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");
     let mut batch = Batch::default();
     opened(1, "reader", &mut batch);

@@ -155,7 +155,7 @@ fn nothing_is_lost_or_doubled_while_a_reader_comes_and_goes() {
     const ROUNDS: usize = 8;
     let home = Home::new();
     let data = Data {
-        folder: home.life(0),
+        folder: home.folder(0),
         durability: Durability::Fsync,
     };
     let broker = Arc::new(home.start_with(

@@ -285,7 +285,7 @@ fn bad_bodies_have_the_right_status_and_harm_nobody() {
         assert_eq!(bystander.take_message().text(), "x");
     }
     let long = format!("/clients?q={}", "x".repeat(20 << 10));
-    let mut http = crate::client::Http::unix(&home.life(0).join("http"));
+    let mut http = crate::client::Http::unix(&home.folder(0).join("http"));
     http.send(&format!("GET /api/v1{long} HTTP/1.1\r\nHost: t\r\n\r\n"));
     assert!([414, 431].contains(&http.response().expect("a response").status));
     assert_eq!(owner.get("/version").status, 200);

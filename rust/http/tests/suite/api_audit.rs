@@ -9,7 +9,7 @@ use crate::common::{Home, eventually, v5};
 
 /// The lines of the audit log.
 fn audit(home: &Home) -> Vec<Value> {
-    let Ok(files) = fs::read_dir(home.life(0).join("audit")) else {
+    let Ok(files) = fs::read_dir(home.folder(0).join("audit")) else {
         return Vec::new();
     };
     let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
@@ -207,7 +207,7 @@ fn a_change_is_made_even_if_the_audit_log_cannot_be_written() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut owner = Caller::owner(&home);
-    let folder = home.life(0).join("audit");
+    let folder = home.folder(0).join("audit");
     fs::write(&folder, "in its place").expect("written");
     let ban = |id: &str| format!(r#"{{"kind": "client_id", "value": "{id}"}}"#);
 
@@ -285,7 +285,7 @@ fn damage_in_the_audit_log_is_shown_and_hides_no_entry() {
     let home = Home::new();
     let _served = setup(&home).start();
     let mut owner = Caller::owner(&home);
-    let folder = home.life(0).join("audit");
+    let folder = home.folder(0).join("audit");
     key(&mut owner, "first", &["view"]);
     let [file] = &*fs::read_dir(&folder).expect("a folder").collect::<Vec<_>>() else {
         panic!("one file");

@@ -91,13 +91,13 @@ pub(crate) struct Answer {
 }
 
 impl Caller {
-    /// Over the Unix socket of `life` 0.
+    /// Over the Unix socket of run 0.
     pub(crate) fn owner(home: &Home) -> Self {
         Self::at(home, 0)
     }
 
-    pub(crate) fn at(home: &Home, life: u32) -> Self {
-        let http = Http::unix(&home.life(life).join("http"));
+    pub(crate) fn at(home: &Home, run: u32) -> Self {
+        let http = Http::unix(&home.folder(run).join("http"));
         Self { http, secret: None }
     }
 

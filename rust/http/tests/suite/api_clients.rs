@@ -88,7 +88,7 @@ fn a_client_is_described() {
 #[test]
 fn pages_have_each_session_once_whoever_comes_and_goes() {
     let home = Home::new();
-    many::fill(&home.life(0), 3_000, |_| {});
+    many::fill(&home.folder(0), 3_000, |_| {});
     let mut setup = setup(&home);
     setup.config.shards = 2;
     let served = setup.start();
@@ -159,7 +159,7 @@ fn what_waits_for_a_client_is_listed_with_payloads_for_those_who_may_see_them() 
 #[test]
 fn a_list_of_many_clients_is_read_while_messages_are_delivered() {
     let home = Home::new();
-    many::fill(&home.life(0), 20_000, |_| {});
+    many::fill(&home.folder(0), 20_000, |_| {});
     let served = setup(&home).start();
     let mut owner = Caller::owner(&home);
     owner.until_loaded();
@@ -272,7 +272,7 @@ fn a_request_that_a_shard_does_not_answer_is_to_be_sent_again_and_metrics_are_th
 
     busy.is_problem(503, "250 ms");
     assert_eq!(busy.response.header("retry-after"), Some("1"));
-    let metrics = Http::unix(&home.life(0).join("http")).get("/metrics");
+    let metrics = Http::unix(&home.folder(0).join("http")).get("/metrics");
     assert_eq!(metrics.status, 200);
     drop(block);
 }

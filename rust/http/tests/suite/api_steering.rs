@@ -101,7 +101,7 @@ fn a_paused_listener_refuses_newcomers_and_keeps_its_clients() {
     owner.until_loaded();
     let mut client = v5("c").connect(&served);
     let ready = || {
-        let mut http = Http::unix(&home.life(0).join("http"));
+        let mut http = Http::unix(&home.folder(0).join("http"));
         http.get("/readyz").status
     };
     assert_eq!(ready(), 200);
@@ -134,7 +134,7 @@ fn a_paused_listener_refuses_newcomers_and_keeps_its_clients() {
 fn figures_are_streamed_and_a_stop_ends_the_stream() {
     let home = Home::new();
     let served = setup(&home).start();
-    let mut http = Http::unix(&home.life(0).join("http"));
+    let mut http = Http::unix(&home.folder(0).join("http"));
     http.send("GET /api/v1/events?kinds=stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
 
     let first = http.until("\n\n\r\n");
@@ -165,7 +165,7 @@ fn what_happens_is_streamed_to_those_who_want_it() {
         .get("/events?kinds=logs")
         .is_problem(400, "did you mean");
     let open = |kinds: &str| {
-        let mut http = Http::unix(&home.life(0).join("http"));
+        let mut http = Http::unix(&home.folder(0).join("http"));
         http.send(&format!(
             "GET /api/v1/events?kinds={kinds} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         ));

@@ -50,7 +50,7 @@ impl Served {
     }
 
     fn socket(&self) -> PathBuf {
-        self.home.life(0).join("streams/endpoint.sock")
+        self.home.folder(0).join("streams/endpoint.sock")
     }
 
     fn unix(&self) -> Http {
@@ -127,7 +127,7 @@ fn a_broker_without_streams_has_no_endpoint() {
     let home = Home::new();
     let broker = Setup::new(&home, Vec::new()).start();
 
-    assert!(!home.life(0).join("streams/endpoint.sock").exists());
+    assert!(!home.folder(0).join("streams/endpoint.sock").exists());
     assert_eq!(broker.endpoint.address(), None);
 }
 
@@ -231,7 +231,7 @@ fn what_a_query_tells_is_in_sys_topics() {
     let broker = setup.start();
     let mut watcher = v5("watcher").connect(&broker);
     watcher.subscribe("$SYS/spark/#", QoS::AtMostOnce);
-    let mut http = Http::unix(&home.life(0).join("streams/endpoint.sock"));
+    let mut http = Http::unix(&home.folder(0).join("streams/endpoint.sock"));
 
     for name in ["a%2Fb", "%2B", &"x".repeat(129)] {
         let refused = http.request("PUT", &format!("/v1/spark/{name}"), "{}");
@@ -423,7 +423,7 @@ impl Served {
 fn a_file_of_rows_is_served_whole_and_in_parts() {
     let served = Served::new();
     let name = served.sealed_file();
-    let on_disk = fs::read(served.home.life(0).join("streams/plant/data").join(&name));
+    let on_disk = fs::read(served.home.folder(0).join("streams/plant/data").join(&name));
     let on_disk = on_disk.expect("a file");
     let mut http = served.unix();
     let target = format!("/v1/streams/plant/files/{name}");

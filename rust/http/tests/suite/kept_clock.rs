@@ -1,4 +1,4 @@
-//! Retention while the system's clock is wrong in one life of the broker, and right in the next (ADR 0022).
+//! Retention while the system's clock is wrong in one run of the broker, and right in the next (ADR 0022).
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -26,22 +26,22 @@ fn with_stream(home: &Home, system_time: fn() -> SystemTime) -> Setup {
 }
 
 /// One more row of the stream, in a file of its own.
-fn seal_a_row(home: &Home, life: u32, broker: &Broker) {
+fn seal_a_row(home: &Home, run: u32, broker: &Broker) {
     let mut writer = v5("writer").connect(broker);
     writer.publish("plant/1", "a row", QoS::AtLeastOnce);
     assert!(matches!(writer.receive(), Received::PubAck(..)));
-    let status = ask(home, life, "/v1/streams/plant/seal", "");
+    let status = ask(home, run, "/v1/streams/plant/seal", "");
     assert!((200..300).contains(&status), "{status}");
 }
 
-fn ask(home: &Home, life: u32, target: &str, body: &str) -> u16 {
-    let socket = home.life(life).join("streams/endpoint.sock");
+fn ask(home: &Home, run: u32, target: &str, body: &str) -> u16 {
+    let socket = home.folder(run).join("streams/endpoint.sock");
     Http::unix(&socket).request("POST", target, body).status
 }
 
 /// The numbers under `key` in a file of the stream, in their order.
-fn numbers(home: &Home, life: u32, file: &str, key: &str) -> Vec<u64> {
-    let text = fs::read_to_string(home.life(life).join("streams/plant").join(file));
+fn numbers(home: &Home, run: u32, file: &str, key: &str) -> Vec<u64> {
+    let text = fs::read_to_string(home.folder(run).join("streams/plant").join(file));
     let text = text.expect("a file of the stream");
     let key = format!(r#""{key}":"#);
     let values = text.split(&key).skip(1).map(|behind| {

@@ -102,7 +102,7 @@ fn a_connection_with_the_token_or_of_the_unix_socket_stays_open() {
     let served = start(&home, Some(TOKEN), MetricsAccess::Open);
 
     let mut with_token = tcp(&served);
-    let mut unix = Http::unix(&home.life(0).join("http"));
+    let mut unix = Http::unix(&home.folder(0).join("http"));
     for path in ["/livez", "/metrics", "/v1/streams", "/livez"] {
         let answer = ask_with_token(&mut with_token, path);
         assert_eq!(answer.header("connection"), None, "{path}");
@@ -188,7 +188,7 @@ fn metrics_that_are_off_are_off_for_the_token_too() {
 fn the_data_folder_has_a_socket_for_all_of_it() {
     let home = Home::new();
     let without_streams = start(&home, None, MetricsAccess::Off);
-    let socket = home.life(0).join("http");
+    let socket = home.folder(0).join("http");
 
     let mut http = Http::unix(&socket);
     assert_eq!(http.get("/livez").status, 200);

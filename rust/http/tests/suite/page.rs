@@ -165,7 +165,7 @@ fn pages_of_others_are_refused_over_a_forwarded_socket() {
     let home = Home::new();
     let _served = start(&home, true);
     let ask = |headers: &str| {
-        let mut http = Http::unix(&home.life(0).join("http"));
+        let mut http = Http::unix(&home.folder(0).join("http"));
         http.send(&format!("GET /api/v1/version HTTP/1.1\r\n{headers}\r\n"));
         http.response().expect("a response").status
     };
@@ -194,7 +194,7 @@ fn pages_of_others_are_refused_over_a_forwarded_socket() {
 fn the_page_says_how_its_user_logs_in() {
     let home = Home::new();
     let _served = start(&home, true);
-    let mut owner = Http::unix(&home.life(0).join("http"));
+    let mut owner = Http::unix(&home.folder(0).join("http"));
     assert!(owner.get("/").text().contains("data-login=\"known\""));
 
     let mut caller = Caller::owner(&home);

@@ -18,7 +18,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// A broker with `streams`, over life 0 of `home`.
+    /// A broker with `streams`, over run 0 of `home`.
     pub(crate) fn new(home: &Home, streams: Vec<Stream>) -> Self {
         let config = Config {
             data: Some(home.data(0)),
@@ -55,13 +55,13 @@ impl Setup {
         Ok(Served { broker, endpoint })
     }
 
-    /// As [`start`](Self::start), over what life 0 of `home` has kept by now, in which `served` dies.
+    /// As [`start`](Self::start), over what run 0 of `home` has kept by now, in which `served` dies.
     pub(crate) fn start_after_crash(mut self, home: &Home, served: Served) -> Served {
         settle(&served.broker);
-        copy(&home.life(0), &home.life(1));
+        copy(&home.folder(0), &home.folder(1));
         drop(served);
         if let Some(data) = &mut self.config.data {
-            data.folder = home.life(1);
+            data.folder = home.folder(1);
         }
         self.start()
     }

@@ -171,7 +171,7 @@ fn a_key_that_reads_rows_cannot_move_the_holds_of_others() {
         .connect(&served)
         .publish_acknowledged("plant/1", "x");
     let secret = reader(&mut Caller::owner(&home), &["plant"]);
-    let mut owner = Http::unix(&home.life(0).join("http"));
+    let mut owner = Http::unix(&home.folder(0).join("http"));
     eventually("the row is seen", || {
         let found = owner.get("/v1/streams/plant");
         found.text().contains(r#""end":1"#)

@@ -27,17 +27,17 @@ fn plant(home: &Home) -> Setup {
     with_streams(home, vec![stream("plant", "plant/#")])
 }
 
-fn ask(home: &Home, life: u32, method: &str, target: &str) -> Response {
-    let socket = home.life(life).join("streams/endpoint.sock");
+fn ask(home: &Home, run: u32, method: &str, target: &str) -> Response {
+    let socket = home.folder(run).join("streams/endpoint.sock");
     Http::unix(&socket).request(method, target, "")
 }
 
 /// The rows `from..to` as soon as they are seen, which is a little after they are acknowledged.
-fn rows_of(home: &Home, life: u32, stream: &str, from: u64, to: u64) -> Vec<RecordBatch> {
+fn rows_of(home: &Home, run: u32, stream: &str, from: u64, to: u64) -> Vec<RecordBatch> {
     let target = format!("/v1/streams/{stream}/rows?partition=0&from={from}&to={to}");
     let mut response = Response::default();
     eventually("rows are seen", || {
-        response = ask(home, life, "GET", &target);
+        response = ask(home, run, "GET", &target);
         response.status != 416
     });
     assert_eq!(
@@ -57,10 +57,10 @@ fn rows_of(home: &Home, life: u32, stream: &str, from: u64, to: u64) -> Vec<Reco
 }
 
 /// Waits until a stream of one partition ends there, and not behind it.
-fn ends_at(home: &Home, life: u32, stream: &str, end: u64) {
+fn ends_at(home: &Home, run: u32, stream: &str, end: u64) {
     let mut last = String::new();
     eventually("rows are seen", || {
-        let response = ask(home, life, "GET", &format!("/v1/streams/{stream}"));
+        let response = ask(home, run, "GET", &format!("/v1/streams/{stream}"));
         response.text().clone_into(&mut last);
         last.contains(&format!(r#""end":{end}"#))
     });
@@ -373,7 +373,7 @@ fn sealed_rows_are_in_files_and_the_tail_goes_on() {
     assert_eq!(refused.status, 409);
     assert!(refused.text().contains(r#""code":"sealed""#));
     assert_eq!(payloads(&rows_of(&home, 0, "plant", 3, 4)), ["3"]);
-    let files = std::fs::read_dir(home.life(0).join("streams/plant/data")).expect("a folder");
+    let files = std::fs::read_dir(home.folder(0).join("streams/plant/data")).expect("a folder");
     assert_eq!(files.count(), 1);
 }
 
@@ -385,7 +385,7 @@ fn holds_are_placed_moved_and_ended() {
         .connect(&broker)
         .publish_acknowledged("plant/1", "x");
     ends_at(&home, 0, "plant", 1);
-    let socket = home.life(0).join("streams/endpoint.sock");
+    let socket = home.folder(0).join("streams/endpoint.sock");
     let mut http = Http::unix(&socket);
     let holds = "/v1/streams/plant/holds";
 

@@ -261,7 +261,7 @@ fn a_stream_has_each_packet_and_says_what_is_missing_and_that_it_ends() {
     let mut client = v5("one").connect(&served);
     (0..20).for_each(|_| client.ping());
 
-    let mut stream = Http::unix(&home.life(0).join("http"));
+    let mut stream = Http::unix(&home.folder(0).join("http"));
     stream.send(&format!(
         "GET /api/v1{path}/live?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
@@ -295,7 +295,7 @@ fn a_reader_that_does_not_read_slows_nobody_down_and_misses_packets() {
     let mut owner = Caller::owner(&home);
     let body = json!({"packets": 100, "payload": "all", "where": {"client_id": "one"}});
     let path = trace(&mut owner, &body);
-    let mut stream = Http::unix(&home.life(0).join("http"));
+    let mut stream = Http::unix(&home.folder(0).join("http"));
     stream.send(&format!(
         "GET /api/v1{path}/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
@@ -399,7 +399,7 @@ fn starts_and_ends_are_in_the_audit_log() {
     let path = trace(&mut owner, &body);
     owner.ask("DELETE", &path, "");
 
-    let folder = home.life(0).join("audit");
+    let folder = home.folder(0).join("audit");
     let files = std::fs::read_dir(folder).expect("a folder").flatten();
     let text: String = files
         .filter_map(|file| std::fs::read_to_string(file.path()).ok())

@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails with it")]
 #![allow(clippy::print_stdout, reason = "the line is what the run is for")]
 
-mod life;
 mod model;
+mod trial;
 
 use std::env;
 
-use life::{Trial, Verdict};
+use trial::{Trial, Verdict};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().unwrap())
@@ -40,7 +40,7 @@ fn nothing_that_was_promised_is_lost() {
 /// The oracle is no better than what it finds: a store that forgets, doubles and swaps is caught.
 #[test]
 fn the_oracle_finds_what_is_wrong() {
-    let right = life::sample();
+    let right = trial::sample();
     let mut lost = right.clone();
     lost.sessions.get_mut(&1).unwrap().queue.remove(0);
     let mut doubled = right.clone();
@@ -53,7 +53,7 @@ fn the_oracle_finds_what_is_wrong() {
     odd.retained.insert("never".into(), 1);
 
     let verdicts = [&right, &lost, &doubled, &swapped, &forgotten, &odd]
-        .map(|found| life::compare(&right, found));
+        .map(|found| trial::compare(&right, found));
 
     let counts = verdicts.map(|v| {
         (

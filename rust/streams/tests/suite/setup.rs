@@ -21,7 +21,7 @@ impl Setup {
         Self { config, kafka }
     }
 
-    /// The same with data in life `number` of `home`.
+    /// The same with data in run `number` of `home`.
     pub(crate) fn over(mut self, home: &Home, number: u32) -> Self {
         self.config.data = Some(home.data(number));
         self
@@ -48,10 +48,10 @@ impl Setup {
         Broker::start_with(self.config, &hooks, extensions)
     }
 
-    /// What life 0 of `home` has kept by now, in which `broker` dies, is where the next one begins.
+    /// What run 0 of `home` has kept by now, in which `broker` dies, is where the next one begins.
     pub(crate) fn start_after_crash(self, home: &Home, broker: Broker) -> Broker {
         settle(&broker);
-        copy(&home.life(0), &home.life(1));
+        copy(&home.folder(0), &home.folder(1));
         drop(broker);
         self.over(home, 1).start()
     }

@@ -99,9 +99,9 @@ fn what_was_written_is_read_back_in_order() {
 #[test]
 fn a_log_goes_on_behind_what_it_has() {
     let disk = small_log();
-    for life in 0..20 {
+    for run in 0..20 {
         let (mut writer, ..) = reopen(&disk, &known(1_024)).unwrap();
-        write(&mut writer, &[7 + life]).unwrap();
+        write(&mut writer, &[7 + run]).unwrap();
     }
 
     let (writer, _, numbers) = reopen(&disk, &known(1_024)).unwrap();

@@ -14,7 +14,7 @@ struct Acknowledged {
     safe: usize,
 }
 
-/// One life: writes groups of random sizes until the power goes or the disk fails.
+/// One run: writes groups of random sizes until the power goes or the disk fails.
 fn live(
     disk: &Disk,
     random: &mut Random,
@@ -44,7 +44,7 @@ fn live(
 
 /// What is read back must be a whole number of groups, at least the `safe` ones.
 fn check(disk: &Disk, acknowledged: &Acknowledged, seed: u64) {
-    // Opening must stand a power cut too: read what the next life will see.
+    // Opening must stand a power cut too: read what the next run will see.
     let (_, _, numbers) = reopen(disk, &known(2_048)).unwrap_or_else(|error| {
         panic!("seed {seed}: {error}");
     });
@@ -114,7 +114,7 @@ fn failed_writes_and_syncs_lose_nothing_that_was_safe() {
     }
 }
 
-/// A sync that failed forgets its pages; what the next life reads is in the cache only.
+/// A sync that failed forgets its pages; what the next run reads is in the cache only.
 #[test]
 fn what_is_read_back_after_a_failed_sync_is_made_safe_before_it_is_believed() {
     let disk = Disk::new(3, Faults::default());

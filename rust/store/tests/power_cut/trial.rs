@@ -145,7 +145,7 @@ pub(crate) struct Trial {
     batches: Vec<Vec<Step>>,
     /// The first so many are promised.
     promised: usize,
-    /// The disk has an end in this life.
+    /// The disk has an end in this run.
     is_small: bool,
     /// What happened, for who has to find out why.
     pub(crate) story: Vec<String>,
@@ -153,7 +153,7 @@ pub(crate) struct Trial {
     surprises: u64,
 }
 
-/// How a life ended.
+/// How a run ended.
 enum End {
     /// What was written is there.
     Kill,
@@ -190,7 +190,7 @@ impl Trial {
             self.disk.cut_after(calls);
             let lived = self.live(&end);
             self.story
-                .push(format!("life of {} batches: {lived:?}", self.batches.len()));
+                .push(format!("run of {} batches: {lived:?}", self.batches.len()));
             self.disk = match end {
                 End::Kill => self.disk.after_kill(),
                 End::Cut => self.disk.after_power_cut(),
