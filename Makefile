@@ -15,7 +15,7 @@ ARGS ?=
 SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_CLIENTS ?= 2000
-# Lives in `make crash`, `make powercut` and `make powercut-process`, and which ones.
+# Runs of a broker in `make crash`, `make powercut` and `make powercut-process`, and which ones.
 CYCLES ?= 1000
 SEED ?= 1
 
@@ -270,7 +270,7 @@ mutants-python: build .make/dev .make/mutmut
 spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
-powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses power, a hundredth of them whole brokers (SEED=1)
+powercut: build .make/dev ## CYCLES=1000 runs of the store on a disk that loses power, a hundredth of them whole brokers (SEED=1)
 	@$(MAKE) powercut-process CYCLES=$$((($(CYCLES) + 99) / 100))
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
 		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
@@ -279,7 +279,7 @@ powercut: build .make/dev ## CYCLES=1000 lives of the store on a disk that loses
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
 		cargo test --quiet -p mqttcore-store --features columnar --test power_cut_streams $(CARGO_ARGS) -- --nocapture >.make/powercut.log 2>&1 \
 		|| { cat .make/powercut.log; exit 1; }
-	@grep ' lives of streams: ' .make/powercut.log
+	@grep ' runs of streams: ' .make/powercut.log
 
 powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
 	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)
