@@ -285,7 +285,7 @@ def test_d17_each_connection_counts_anew(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_d18_a_client_that_never_acknowledges_gets_no_more_than_its_window(
+def test_d18_a_client_that_never_acknowledges_gets_no_more_than_its_receive_maximum(
     client: Open, topic: str, qos: int
 ) -> None:
     one, sender = client(props={"receive_maximum": 1}), client()
@@ -299,7 +299,7 @@ def test_d18_a_client_that_never_acknowledges_gets_no_more_than_its_window(
     one.ping()
 
 
-def test_d18_a_client_that_allows_everything_gets_the_brokers_window(
+def test_d18_a_client_that_allows_everything_gets_the_brokers_limit_in_flight(
     client: Open, topic: str
 ) -> None:
     one, sender = client(props={"receive_maximum": 65_535}), client()

@@ -199,7 +199,7 @@ def test_f16_a_session_that_goes_on_has_the_subscriptions_of_today(
     again.ping()
 
 
-def test_f16_what_waits_is_checked_against_the_rights_of_today(
+def test_f16_queued_messages_are_checked_against_the_present_rights(
     doorman: Doorman, enter: Open, version: int
 ) -> None:
     name = unique("c")
@@ -216,7 +216,7 @@ def test_f16_what_waits_is_checked_against_the_rights_of_today(
     again.ping()
 
 
-def test_f16_a_new_deny_rule_counts_for_what_waits(
+def test_f16_a_new_deny_rule_counts_for_queued_messages(
     doorman: Doorman, enter: Open, version: int
 ) -> None:
     name = unique("c")

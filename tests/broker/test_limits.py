@@ -55,7 +55,7 @@ def test_no_more_bytes_are_under_way_than_the_limit_says(
     assert mqtt.payloads([first, second, alone, last]) == payloads
 
 
-def test_pubrec_alone_does_not_open_the_window(client: Open, topic: str) -> None:
+def test_pubrec_alone_does_not_free_receive_maximum(client: Open, topic: str) -> None:
     receiver, sender = client(props={"receive_maximum": 1}), client()
     receiver.subscribe((topic, 2))
     for number in (1, 2):
@@ -70,7 +70,7 @@ def test_pubrec_alone_does_not_open_the_window(client: Open, topic: str) -> None
     assert receiver.receive_publish().payload == b"2"
 
 
-def test_qos_0_passes_a_full_window(client: Open, topic: str) -> None:
+def test_qos_0_passes_a_used_up_receive_maximum(client: Open, topic: str) -> None:
     receiver, sender = client(props={"receive_maximum": 1}), client()
     receiver.subscribe((topic, 1))
     sender.publish(topic, b"1", qos=1)
@@ -82,7 +82,7 @@ def test_qos_0_passes_a_full_window(client: Open, topic: str) -> None:
     assert receiver.expect(mqtt.PUBLISH).payload == b"0"
 
 
-def test_3_x_clients_have_the_brokers_own_window(client: Open, topic: str) -> None:
+def test_3_x_clients_have_the_brokers_own_receive_maximum(client: Open, topic: str) -> None:
     receiver, sender = client(version=4), client(version=4)
     receiver.subscribe((topic, 1))
 
@@ -98,7 +98,7 @@ def test_3_x_clients_have_the_brokers_own_window(client: Open, topic: str) -> No
     assert numbers == list(range(1, 41))
 
 
-def test_the_brokers_window_may_be_filled_and_reused(
+def test_the_brokers_receive_maximum_may_be_used_up_and_reused(
     start_broker: Callable[..., Broker], client: Open, topic: str
 ) -> None:
     port = start_broker(receive_maximum=3).port
@@ -130,7 +130,7 @@ def test_a_client_is_spared_what_is_too_large_for_it(client: Open, topic: str, q
     receiver.ping()
 
 
-def test_what_was_too_large_does_not_fill_the_window(client: Open, topic: str) -> None:
+def test_a_packet_that_was_too_large_uses_no_receive_maximum(client: Open, topic: str) -> None:
     receiver = client(props={"maximum_packet_size": 200, "receive_maximum": 1})
     receiver.subscribe((topic, 1))
     sender = client()

@@ -37,7 +37,7 @@ def test_a_rate_is_sent_on_schedule(run: Run, broker: RunningBroker, qos: int) -
     assert found["latency"]["p50_ms"] <= found["latency"]["max_ms"]
 
 
-def test_without_a_rate_the_window_limits_it_and_the_text_says_so(
+def test_without_a_rate_the_messages_in_flight_limit_it_and_the_text_says_so(
     run: Run, broker: RunningBroker
 ) -> None:
     done = run("bench", "-p", broker.port, "--seconds", "0.1", "--window", 2, "-V", "311")

@@ -131,7 +131,7 @@ def test_a_qos_2_message_that_comes_twice_is_printed_once(run: Run) -> None:
     assert done.out == "2\n0e\n"
 
 
-def test_the_window_is_that_of_the_broker(run: Run) -> None:
+def test_the_send_quota_is_that_of_the_broker(run: Run) -> None:
     def hold(line: socket.socket) -> None:
         packets(line, 1)
         line.sendall(bytes.fromhex("20 06 00 00 03 21 00 02"))
@@ -314,7 +314,7 @@ def test_an_interrupted_client_disconnects(run: Run, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "65536"])
-def test_a_window_has_room_for_a_message(run: Run, count: str) -> None:
+def test_the_send_quota_allows_a_message(run: Run, count: str) -> None:
     done = run("pub", "-M", count, "-t", "a", "-m", "x", "-p", 1)
 
     assert done.status == 2

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.crash.process import NotUpError, ServerProcess
-from tests.crash.test_promise import arrive, leave_subscribed
+from tests.crash.test_acknowledged import arrive, leave_subscribed
 
 CHECKPOINT = "checkpoint.redb"
 HEADER = 64

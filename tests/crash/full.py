@@ -20,7 +20,7 @@ from tests import wire as mqtt
 from tests.crash.process import ServerProcess
 from tests.crash.run import Outcome
 from tests.crash.small_disk import SmallDisk
-from tests.crash.test_promise import arrive
+from tests.crash.test_acknowledged import arrive
 from tests.soak.ledger import Ledger, Message
 from tests.wire import Wire
 

@@ -1,6 +1,6 @@
 """The run: processes of a broker, each killed; clients that publish, leave and come back; the end.
 
-What must hold is what the broker promises: a message of QoS 1 or 2 that it acknowledged arrives,
+The guarantee of the broker must hold: a message of QoS 1 or 2 that it acknowledged arrives,
 at QoS 2 once; first arrivals of one publisher at one quality keep their order; a session that
 CONNACK confirmed is there after the crash, with its subscriptions; a retained message that was
 acknowledged is there, or a later one; a repeat at QoS 1 has DUP.

@@ -13,7 +13,9 @@ SMALL = [kind for kind in KINDS if kind.base is young]
 
 
 @pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
-def test_damage_is_mended_or_told_and_nothing_else_is_lost(kind: Kind, tmp_path: Path) -> None:
+def test_damage_is_repaired_or_reported_and_nothing_else_is_lost(
+    kind: Kind, tmp_path: Path
+) -> None:
     [row] = run(tmp_path, [kind])
 
     assert row.faults == ()

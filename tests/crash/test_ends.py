@@ -13,7 +13,7 @@ import pytest
 
 from tests import wire as mqtt
 from tests.crash.power import PoweredLife
-from tests.crash.test_promise import arrive, leave_subscribed, messages, waiting
+from tests.crash.test_acknowledged import arrive, leave_subscribed, messages, waiting
 from tests.wire import Will, Wire
 
 SLOW_US = 300_000

@@ -15,7 +15,7 @@ from tests.crash.platter import SECTOR, SIZE, WRITE, Body, Entry
 from tests.crash.power import PoweredLife
 from tests.crash.process import NotUpError
 from tests.crash.run import Crash, Outcome, Plan
-from tests.crash.test_promise import arrive, leave_subscribed, messages
+from tests.crash.test_acknowledged import arrive, leave_subscribed, messages
 from tests.wire import Wire, WireError
 
 SMALL = Plan(cycles=3, pairs=4, messages_per_s=500, life_s=(0.1, 0.4))
@@ -90,7 +90,7 @@ def test_a_disk_that_forgets_some_of_what_it_synced_is_refused(tmp_path: Path) -
         lie(PoweredLife(tmp_path / "disk"))
 
 
-def test_a_promise_of_the_system_ends_with_the_power(tmp_path: Path) -> None:
+def test_the_durability_os_ends_with_the_power(tmp_path: Path) -> None:
     config = tmp_path / "os.toml"
     config.write_text('durability = "os"\n[[listeners]]\nanonymous = true\n')
 
@@ -143,7 +143,7 @@ def test_what_a_failed_sync_left_in_the_cache_is_written_anew(server: PoweredLif
         writer.send(mqtt.publish("t", b"unsure", qos=1, packet_id=1))
         assert server.wait() == STORE_FAILED
 
-    # The next broker reads it back out of the cache, and promises it anew.
+    # The next broker reads it back out of the cache, and acknowledges it again.
     server.start()
     server.is_cut = server.forgets_all = True
     server.crash()

@@ -9,7 +9,7 @@ import pytest
 
 from tests import wire as mqtt
 from tests.crash.process import ServerProcess
-from tests.crash.test_levels import arrive, living, subscribe, waiting_for
+from tests.crash.test_durability_by_topic import arrive, living, subscribe, waiting_for
 from tests.wire import Wire
 
 LAX, STRICT = range(2)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.process import NotUpError, ServerProcess
-from tests.crash.test_promise import arrive, leave_subscribed
+from tests.crash.test_acknowledged import arrive, leave_subscribed
 from tests.unit.test_store import crc32c
 from tests.wire import Wire
 
@@ -208,7 +208,7 @@ def test_a_damaged_folder_is_refused_with_a_report(server: ServerProcess, damage
         server.start()
 
 
-def test_a_damaged_folder_is_mended_and_the_rest_is_there(
+def test_a_damaged_folder_is_repaired_and_the_rest_is_there(
     server: ServerProcess, damaged: Path
 ) -> None:
     done = tool("repair", damaged, "--accept-loss")

@@ -269,7 +269,9 @@ def test_paho_asks_for_no_local_and_retain_handling(paho_client: Make, topic: st
     assert one.next().payload == b""
 
 
-def test_paho_sends_a_large_window(paho_client: Make, topic: str, version: int) -> None:
+def test_paho_sends_with_many_messages_in_flight(
+    paho_client: Make, topic: str, version: int
+) -> None:
     receiver, sender = paho_client(version), paho_client(version)
     receiver.subscribe(topic, 2)
 

@@ -248,7 +248,7 @@ class World:
     def _has_room_for_retained(self, who: str, filters: list[str]) -> bool:
         """Whether all that is retained can come at once.
 
-        Otherwise it waits, its order is nobody's promise, and what is retained meanwhile comes both
+        Otherwise it waits, its order is not guaranteed, and what is retained meanwhile comes both
         live and as retained: the broker documents that a message may come twice then.
         """
         topics = self.reference.retained

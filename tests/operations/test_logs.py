@@ -83,7 +83,7 @@ def test_logfmt_lines_are_single_lines_that_can_be_read_back(tmp_path: pathlib.P
     )
 
 
-def test_pretty_lines_have_the_address_and_the_reason_in_words_and_code(
+def test_pretty_lines_have_the_address_and_the_reason_as_text_and_code(
     tmp_path: pathlib.Path,
 ) -> None:
     found = "\n".join(lines_of("pretty", tmp_path))

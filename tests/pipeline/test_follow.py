@@ -124,7 +124,7 @@ def test_a_stream_that_cannot_be_followed_is_told_once_and_holds_up_no_other(
     assert len(lines) == 3
 
 
-def test_an_index_that_is_mended_is_taken_in(tmp_path: pathlib.Path) -> None:
+def test_a_repaired_index_is_taken_in(tmp_path: pathlib.Path) -> None:
     plant = StreamFolder(root=tmp_path / "streams" / "plant").create()
     path = plant.seal(rows([{"payload": b"x"}] * 4))
     (entry,) = plant.index()[0]

@@ -44,7 +44,7 @@ SOUND = Books(
 )
 
 
-def test_books_in_order_are_good() -> None:
+def test_correct_counts_pass() -> None:
     found = verdict(SOUND)
 
     assert found.is_good, found
@@ -68,7 +68,9 @@ def test_books_in_order_are_good() -> None:
         ({"gold": [{**SOUND.gold[0], "measured": 3}]}, 0, 0, 1),
     ],
 )
-def test_books_notice(changes: dict[str, Any], lost: int, doubled: int, wrong: int) -> None:
+def test_wrong_counts_are_reported(
+    changes: dict[str, Any], lost: int, doubled: int, wrong: int
+) -> None:
     found = verdict(dataclasses.replace(SOUND, **changes))
 
     assert (found.lost, found.duplicates, found.wrong_windows) == (lost, doubled, wrong)

@@ -33,7 +33,7 @@ def books(*sequences: int, qos: int) -> Ledger:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_books_in_order_are_without_fault(qos: int) -> None:
+def test_correct_counts_have_no_fault(qos: int) -> None:
     assert books(0, 1, 2, qos=qos).faults() == []
 
 
@@ -108,7 +108,7 @@ class Losing(Ledger):
     """Forgets one message of each flow."""
 
     def arrive(self, message: Message, *, dup: bool | None = None) -> None:
-        """Drops the third of a quality that promises more."""
+        """Drops the third of a QoS that guarantees more."""
         if not message.qos or message.sequence != 2:
             super().arrive(message, dup=dup)
 

@@ -170,7 +170,7 @@ def test_a_first_batch_of_an_earlier_version_is_understood() -> None:
     assert parse_position(json.dumps(first)) == AtOffsets({0: 10, 1: 4}, EPOCH)
 
 
-def test_progress_has_the_lag_of_each_stream_in_the_words_of_kafka() -> None:
+def test_progress_has_the_lag_of_each_stream_under_the_names_of_kafka() -> None:
     end = SourceOffset(epoch=EPOCH, starts=(0, 0), ends=(3, 4), stream="plant").to_dict()
     latest = SourceOffset(epoch=EPOCH, ends=(10, 5), stream="plant").to_dict()
     sources = [
@@ -237,7 +237,7 @@ def test_rule_2_offsets_never_go_back() -> None:
     assert lag_rows((10, 5), (8, 6)) == 1
 
 
-def test_rule_4_offsets_of_another_life_are_refused() -> None:
+def test_rule_4_offsets_of_another_epoch_are_refused() -> None:
     offset = SourceOffset(epoch="8c2e:3", ends=(1,))
 
     offset.check_epoch("8c2e:3", "plant")

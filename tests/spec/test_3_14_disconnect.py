@@ -98,7 +98,7 @@ def test_a_code_that_disconnect_does_not_have_is_a_protocol_error(client: Open, 
 @pytest.mark.parametrize(
     "code", [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99]
 )
-def test_every_code_of_a_clients_disconnect_is_a_goodbye(client: Open, code: int) -> None:
+def test_every_code_of_a_clients_disconnect_ends_the_connection(client: Open, code: int) -> None:
     one = client()
 
     one.send(b"\xe0\x01", bytes([code]))
@@ -236,7 +236,7 @@ def test_behind_its_disconnect_the_broker_sends_nothing_and_closes(
 
 @pytest.mark.spec("3.1.1", "MQTT-3.14.4-1")
 @pytest.mark.spec("5.0", "MQTT-3.14.4-2")
-def test_the_broker_closes_when_a_client_that_said_goodbye_does_not(client: Open) -> None:
+def test_the_broker_closes_when_a_client_does_not_after_its_disconnect(client: Open) -> None:
     one = client()
 
     one.send(b"\xe0\x00")

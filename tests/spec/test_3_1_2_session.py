@@ -92,7 +92,7 @@ def test_later_messages_for_a_kept_session_outlive_several_connections(
 @pytest.mark.spec("5.0", "MQTT-3.1.2-4")
 @pytest.mark.spec("5.0", "MQTT-3.1.4-4")
 @pytest.mark.spec("5.0", "MQTT-3.2.2-2")
-def test_a_clean_start_drops_subscriptions_and_what_waits(
+def test_a_clean_start_drops_subscriptions_and_queued_messages(
     client: Open, wire: Open, topic: str, name: str
 ) -> None:
     away, sender = client(name, keep=True), client()

@@ -274,7 +274,7 @@ def test_the_order_holds_at_the_granted_qos_too(client: Open, topic: str, grante
 @pytest.mark.spec("3.1.1", "MQTT-4.6.0-6")
 @pytest.mark.spec("5.0", "MQTT-4.6.0-5")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_window_of_one_keeps_the_order(
+def test_a_receive_maximum_of_one_keeps_the_order(
     client: Open, start_broker: Callable[..., Broker], topic: str, qos: int
 ) -> None:
     port = start_broker(inflight_max=1).port

@@ -311,7 +311,7 @@ LEAVING_BADLY: dict[str, Callable[[Wire], None]] = {
 @pytest.mark.beyond
 @pytest.mark.parametrize("leave", LEAVING_BADLY.values(), ids=LEAVING_BADLY.keys())
 @pytest.mark.parametrize("keep", [True, False])
-def test_who_leaves_without_a_word_leaves_its_will(
+def test_a_client_that_leaves_without_disconnect_leaves_its_will(
     client: Open, topic: str, leave: Callable[[Wire], None], *, keep: bool
 ) -> None:
     watcher = client()

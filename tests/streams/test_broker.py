@@ -166,7 +166,7 @@ print(sorted(found & {{"pyarrow", "pandas", "numpy", "pyspark"}}))
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_what_a_query_tells_is_published_and_bad_reports_are_refused(broker: Broker) -> None:
+def test_reports_of_a_query_are_published_and_bad_reports_are_refused(broker: Broker) -> None:
     with StreamClient(broker.settings.data) as client, Wire(broker.port) as watcher:
         watcher.send(mqtt.connect("watcher", clean=True))
         watcher.expect(mqtt.CONNACK)

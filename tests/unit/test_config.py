@@ -582,7 +582,7 @@ def test_a_rule_of_topics_that_says_nothing_is_refused(write: Write) -> None:
     ]
 
 
-def test_a_durability_is_one_of_three_words_on_a_filter(write: Write) -> None:
+def test_a_durability_is_one_of_three_values_on_a_filter(write: Write) -> None:
     path = write("""\
         durability = "sync"
 

@@ -378,7 +378,7 @@ def leaves(login: Login) -> None:
     raise SystemExit
 
 
-def test_the_log_separates_the_words_of_a_refusal(
+def test_the_log_separates_the_text_of_a_refusal(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = start(deciding(Decider, Deny("bad_credentials", "wrong signature")))

@@ -160,7 +160,7 @@ def test_empty_data_is_left_out(start: Start) -> None:
     assert asked.property("authentication_data") is None
 
 
-def test_a_challenge_may_have_words(start: Start) -> None:
+def test_a_challenge_may_have_a_reason_string(start: Start) -> None:
     async def lead(talk: Exchange) -> Deny:
         await talk.challenge(b"?", text="the code on the box")
         return Deny("bad_credentials", "not that one")

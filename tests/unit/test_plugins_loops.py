@@ -175,7 +175,7 @@ def test_a_loop_that_is_held_is_stuck_until_its_hook_comes_back(
     assert not thread.is_stuck()
 
 
-def test_a_lane_that_is_retired_ends_its_thread_and_takes_no_more(
+def test_a_retired_worker_ends_its_thread_and_takes_no_more(
     thread: LoopThread, queues: Lanes
 ) -> None:
     worker = begun(thread, queues)

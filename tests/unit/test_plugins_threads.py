@@ -549,7 +549,7 @@ def test_a_grant_says_what_is_wrong_with_it(fields: dict[str, Any], why: str) ->
 
 
 @pytest.mark.parametrize("fields", [{"durability": "os"}, {"queue_policy": "refuse"}])
-def test_a_grant_takes_the_words_that_it_knows(fields: dict[str, Any]) -> None:
+def test_a_grant_takes_the_values_that_it_knows(fields: dict[str, Any]) -> None:
     (name,) = fields
     assert getattr(Grant(**fields), name) == fields[name]
 

@@ -199,7 +199,7 @@ def test_a_copy_goes_into_an_empty_folder_only(
     assert "not empty" in capsys.readouterr().err
 
 
-def test_damage_is_named_with_its_place_and_mended_on_request_only(
+def test_damage_is_named_with_its_place_and_repaired_on_request_only(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(folder)

@@ -221,7 +221,7 @@ def test_few_rows_come_over_the_connection_that_is_kept(tcp: str, script: Script
         (400, "bad_request", EndpointError),
     ],
 )
-def test_a_refusal_is_raised_with_its_words(
+def test_a_refusal_is_raised_with_its_text(
     tcp: str, script: Script, status: int, code: str, kind: type[EndpointError]
 ) -> None:
     script.status, script.body = status, json.dumps({"error": "why", "code": code}).encode()
@@ -253,7 +253,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew(tcp: str, script: S
     assert script.connections == 2
 
 
-def test_nobody_there_is_said_as_that(tmp_path: pathlib.Path) -> None:
+def test_an_endpoint_that_is_not_there_is_unreachable(tmp_path: pathlib.Path) -> None:
     with (
         StreamClient(tmp_path) as client,
         pytest.raises(EndpointUnreachableError, match=str(tmp_path)),

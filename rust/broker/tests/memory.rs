@@ -153,7 +153,7 @@ fn block(broker: &Broker, topic: &str) {
 
 /// Decision 18
 #[test]
-fn a_slow_client_does_not_hold_the_chunks_of_what_waits_for_it() {
+fn a_slow_client_does_not_hold_the_chunks_of_its_queued_messages() {
     const MESSAGES: usize = 1_000;
     let alone = Heap::alone();
     let broker = start(one_shard());
@@ -196,7 +196,7 @@ fn a_client_that_does_not_acknowledge_does_not_hold_the_chunks_of_what_it_was_se
 }
 
 #[test]
-fn a_client_that_is_away_does_not_hold_the_chunks_of_what_waits_for_it() {
+fn an_offline_client_does_not_hold_the_chunks_of_its_queued_messages() {
     const MESSAGES: u16 = 200;
     let alone = Heap::alone();
     let broker = start(one_shard());
@@ -237,15 +237,15 @@ fn a_retained_message_does_not_hold_its_chunk() {
 
 /// Abuse H01: the backlog is the bound, however much is published.
 #[test]
-fn a_deaf_client_costs_its_backlog_and_no_more() {
+fn a_stalled_client_costs_its_backlog_and_no_more() {
     const BACKLOG: usize = MIB;
     let alone = Heap::alone();
     let broker = start(Config {
         shards: 1,
         ..config_with_limits(|limits| limits.qos0_backlog_bytes = BACKLOG)
     });
-    let mut deaf = v3("deaf").small_buffer().connect(&broker);
-    deaf.subscribe("flood", QoS::AtMostOnce);
+    let mut stalled = v3("stalled").small_buffer().connect(&broker);
+    stalled.subscribe("flood", QoS::AtMostOnce);
     let mut publisher = v3("publisher").connect(&broker);
     let heap = Heap::count(&alone);
 
@@ -263,16 +263,16 @@ fn a_deaf_client_costs_its_backlog_and_no_more() {
 
 /// A hundred of them hold one copy of what they all wait for.
 #[test]
-fn many_deaf_clients_share_what_waits_for_them() {
+fn many_stalled_clients_share_their_queued_messages() {
     const CLIENTS: usize = 20;
     let alone = Heap::alone();
     let broker = start(Config {
         shards: 1,
         ..config_with_limits(|limits| limits.qos0_backlog_bytes = 2 * MIB)
     });
-    let deaf: Vec<Client> = (0..CLIENTS)
+    let stalled: Vec<Client> = (0..CLIENTS)
         .map(|index| {
-            let hello = v3(&format!("deaf-{index}")).small_buffer();
+            let hello = v3(&format!("stalled-{index}")).small_buffer();
             let mut client = hello.connect(&broker);
             client.subscribe("flood", QoS::AtMostOnce);
             client
@@ -290,7 +290,7 @@ fn many_deaf_clients_share_what_waits_for_them() {
         broker.stats().dropped_qos0_backlog >= CLIENTS as u64
     });
     assert!(heap.grown() < 16 * MIB, "{} KiB", heap.grown() / KIB);
-    drop(deaf);
+    drop(stalled);
 }
 
 /// Abuse D22: the payload is there once.
@@ -345,13 +345,13 @@ fn subscriptions_made_again_during_a_replay_are_not_piled_up() {
         publisher.publish_retained(&format!("kept/{number}"), [0; 2_000], QoS::AtMostOnce);
     }
     publisher.ping();
-    let mut deaf = v3("deaf").small_buffer().connect(&broker);
-    deaf.send_subscribe(&["kept/+"], QoS::AtMostOnce);
+    let mut stalled = v3("stalled").small_buffer().connect(&broker);
+    stalled.send_subscribe(&["kept/+"], QoS::AtMostOnce);
     eventually("its replay has begun", || broker.stats().messages_sent > 0);
     let heap = Heap::count(&alone);
 
     for _ in 0..PACKETS {
-        deaf.send_subscribe(&["kept/+"; 100], QoS::AtMostOnce);
+        stalled.send_subscribe(&["kept/+"; 100], QoS::AtMostOnce);
     }
 
     eventually("all of them are read", || {

@@ -104,7 +104,7 @@ fn a_login_that_cannot_be_sent_is_refused() {
 }
 
 #[test]
-fn rows_go_out_with_their_names_as_the_window_has_room() {
+fn rows_are_sent_with_their_names_as_the_send_quota_allows() {
     let mut publisher = connected(2, &[]);
     publisher.publish(&rows(&[1, 1, 1])).unwrap();
 
@@ -132,7 +132,7 @@ fn nothing_but_connect_goes_out_before_the_server_answers() {
 }
 
 #[test]
-fn receive_maximum_narrows_the_window() {
+fn receive_maximum_limits_the_messages_in_flight() {
     for (in_flight_max, receive_maximum, room) in [(9, 3, 3), (3, 9, 3)] {
         let mut publisher = connected(in_flight_max, &[33, 0, receive_maximum]);
         publisher.publish(&rows(&[1; 12])).unwrap();

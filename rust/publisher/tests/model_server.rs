@@ -103,7 +103,7 @@ fn turn(
 
 proptest! {
     #[test]
-    fn every_row_arrives_once_in_its_order_and_within_the_window(
+    fn every_row_arrives_once_in_its_order_and_within_receive_maximum(
         batches in prop::collection::vec(prop::collection::vec(0_i64..3, 0..12), 1..5),
         in_flight_max in 1_u16..8,
         receive_maximum in 1_u8..8,

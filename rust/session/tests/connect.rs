@@ -255,7 +255,7 @@ fn mqtt_3_1_2_24_a_connack_is_measured_before_it_is_needed() {
     }
 }
 
-/// Its promises do not wait for the store.
+/// Its acknowledgements do not wait for the store.
 #[test]
 fn the_connack_of_a_durable_session_is_measured_at_once() {
     let wire = Wire::with(generous());

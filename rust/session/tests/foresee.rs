@@ -50,7 +50,7 @@ fn a_message_for_an_offline_client_is_queued_above_qos_0() {
 }
 
 #[test]
-fn a_message_beyond_the_window_is_queued_and_so_is_the_one_behind_it() {
+fn a_message_beyond_the_send_quota_is_queued_and_so_is_the_one_behind_it() {
     let mut wire = Wire::with(ServerLimits {
         inflight_max: 1,
         ..ServerLimits::default()

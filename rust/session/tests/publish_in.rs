@@ -118,7 +118,7 @@ fn a_repeat_on_the_next_connection_is_no_new_message() {
     assert_eq!(wire.receive(), [PUBREC]);
 }
 
-/// The engine had not accepted it: nothing was promised, so the repeat is the message.
+/// The engine had not accepted it: nothing was acknowledged, so the repeat is the message.
 #[test]
 fn a_publish_that_was_never_accepted_is_new_on_the_next_connection() {
     let mut wire = Wire::connected(CONNECT_5_KEPT);

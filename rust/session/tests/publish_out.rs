@@ -155,7 +155,7 @@ fn a_queue_has_room_until_its_limit() {
     let mut wire = away(2, QueuePolicy::DropNewest);
 
     assert!(wire.session.has_queue_room());
-    deliver_letters(&mut wire, b"ab");
+    deliver_messages(&mut wire, b"ab");
 
     assert!(!wire.session.has_queue_room());
 }
@@ -261,7 +261,7 @@ fn mqtt_4_9_0_1_pubcomp_or_an_error_pubrec_gives_quota_back() {
 
 /// [MQTT-4.9.0-3] Everything else flows while the send quota is used up.
 #[test]
-fn mqtt_3_3_4_10_a_full_window_delays_nothing_else() {
+fn mqtt_3_3_4_10_a_used_up_send_quota_delays_nothing_else() {
     let mut wire = Wire::connected(&connect_5(2, b"\x21\x00\x01"));
     for _ in 0..2 {
         wire.deliver(&message("t", b"!", ONCE), ONCE);
@@ -278,7 +278,7 @@ fn mqtt_3_3_4_10_a_full_window_delays_nothing_else() {
 }
 
 #[test]
-fn the_servers_own_window_holds_for_a_greedy_client() {
+fn the_limit_of_the_server_holds_for_a_client_with_a_large_receive_maximum() {
     let mut wire = Wire::connected(CONNECT_5);
 
     for _ in 0..40 {
@@ -519,7 +519,7 @@ fn queued_messages_that_the_client_may_not_read_any_more_are_dropped() {
 fn a_full_queue_drops_the_newest() {
     let mut wire = away(2, QueuePolicy::DropNewest);
 
-    let outcomes = deliver_letters(&mut wire, b"abc");
+    let outcomes = deliver_messages(&mut wire, b"abc");
 
     assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
     assert_eq!(resumed_payloads(&mut wire), b"ab");
@@ -529,7 +529,7 @@ fn a_full_queue_drops_the_newest() {
 fn a_full_queue_drops_the_oldest_if_told_so() {
     let mut wire = away(2, QueuePolicy::DropOldest);
 
-    deliver_letters(&mut wire, b"abc");
+    deliver_messages(&mut wire, b"abc");
 
     let events = wire.events();
     let [
@@ -552,7 +552,7 @@ fn a_full_queue_disconnects_a_connected_client_if_told_so() {
     let mut wire = away(1, QueuePolicy::Disconnect);
     wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
 
-    let outcomes = deliver_letters(&mut wire, b"abc");
+    let outcomes = deliver_messages(&mut wire, b"abc");
 
     assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
     assert!(matches!(wire.events()[..], [SessionEvent::Overflowed]));
@@ -569,7 +569,7 @@ fn a_full_queue_disconnects_nobody_who_is_away_and_nobody_without_that_policy() 
             wire.resume(&connect_5(0, b"\x11\x00\x00\x00\x64\x21\x00\x01"));
         }
 
-        let outcomes = deliver_letters(&mut wire, b"abc");
+        let outcomes = deliver_messages(&mut wire, b"abc");
 
         assert_eq!(outcomes[2], Delivered::Dropped(DropReason::QueueFull));
         assert!(wire.events().is_empty(), "{policy:?}");
@@ -971,7 +971,7 @@ fn away(queue_messages: usize, queue_policy: QueuePolicy) -> Wire {
     wire
 }
 
-fn deliver_letters(wire: &mut Wire, letters: &[u8]) -> Vec<Delivered> {
+fn deliver_messages(wire: &mut Wire, letters: &[u8]) -> Vec<Delivered> {
     letters
         .iter()
         .map(|letter| wire.deliver(&message("t", &[*letter], ONCE), ONCE))

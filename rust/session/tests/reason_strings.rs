@@ -154,7 +154,7 @@ fn mqtt_3_2_2_19_a_refusal_loses_its_details_when_it_is_too_large() {
 }
 
 #[test]
-fn mqtt_3_1_2_29_who_did_not_ask_gets_codes_alone() {
+fn mqtt_3_1_2_29_a_client_that_did_not_ask_gets_codes_alone() {
     let to = ConnAckFormat {
         version: ProtocolVersion::V5,
         maximum_packet_size: u32::MAX,
@@ -195,7 +195,7 @@ fn a_3_x_client_gets_the_acknowledgement_that_its_version_has() {
 
 /// [MQTT-4.3.3-9], [MQTT-4.9.0-1] Words change nothing about what a code means.
 #[test]
-fn mqtt_4_3_3_9_a_refusal_with_words_frees_the_identifier_and_the_quota() {
+fn mqtt_4_3_3_9_a_refusal_with_a_reason_string_frees_the_identifier_and_the_quota() {
     let mut wire = Wire::connected(CONNECT_5);
     refuse(&mut wire, b"\x34\x06\x00\x01t\x00\x07\x00");
     wire.receive();

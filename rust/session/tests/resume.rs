@@ -210,7 +210,7 @@ fn a_session_may_come_back_with_another_version() {
 
 /// Memory is given back only if nothing is open.
 #[test]
-fn what_is_open_outlives_a_look_at_the_events_of_an_absent_client() {
+fn open_exchanges_outlive_a_poll_of_the_events_of_an_absent_client() {
     let mut received = Wire::connected(CONNECT_5_KEPT);
     received.ok(b"\x34\x07\x00\x01t\x00\x03\x00!");
     received.receive();

@@ -518,7 +518,7 @@ fn what_the_store_does_not_have_keeps_the_limits_of_memory() {
 
 /// The publisher was told that these are kept: whoever asked for them to be refused beyond the limit did so before.
 #[test]
-fn what_its_publisher_was_promised_is_queued_beyond_the_limits() {
+fn an_acknowledged_message_is_queued_beyond_the_limits() {
     let mut wire = Wire::with(limits());
     wire.durable = true;
     wire.connect(CONNECT_5_KEPT);
@@ -536,11 +536,11 @@ fn what_its_publisher_was_promised_is_queued_beyond_the_limits() {
         assert_eq!(deliver(key, QueueRoom::Limits), Delivered::Queued);
     }
 
-    let promised = [13, 14].map(|key| deliver(key, QueueRoom::Any));
+    let acknowledged = [13, 14].map(|key| deliver(key, QueueRoom::Any));
     let other = deliver(15, QueueRoom::Limits);
     let unstored: Vec<_> = (0..13).map(|_| deliver(0, QueueRoom::Any)).collect();
 
-    assert_eq!(promised, [Delivered::Queued; 2]);
+    assert_eq!(acknowledged, [Delivered::Queued; 2]);
     assert_eq!(other, Delivered::Dropped(DropReason::QueueFull));
     assert_eq!(unstored[12], Delivered::Dropped(DropReason::QueueFull));
 }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_begins_where_the_last_life_was_and_goes_on_with_the_monotonic_clock() {
+    fn a_round_begins_where_the_last_run_was_and_continues_with_the_monotonic_clock() {
         let (system, now) = (UNIX_EPOCH + Duration::from_secs(900), Instant::now());
 
         let time = Time::begin(system, now);

@@ -606,7 +606,7 @@ fn try_publish(store: &dyn Store, session: u64) -> Result<u64, StoreError> {
 }
 
 #[test]
-fn memory_keeps_nothing_and_promises_it_at_once() {
+fn memory_stores_nothing_and_acknowledges_at_once() {
     let store = MemoryStore::default();
 
     append(&store, &[Record::Ended { session: 1 }]);

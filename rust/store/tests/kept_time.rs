@@ -66,7 +66,7 @@ fn a_step_of_the_systems_clock_neither_removes_files_nor_keeps_them() {
 }
 
 #[test]
-fn a_file_is_as_old_in_the_next_life() {
+fn a_file_is_as_old_in_the_next_run() {
     let disk = disk();
     let log = open(&disk);
     let begin_us = log.now_us();

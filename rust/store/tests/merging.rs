@@ -155,7 +155,7 @@ fn the_index_costs_no_more_when_there_are_many_files() {
 }
 
 #[test]
-fn files_of_the_log_of_the_index_are_known_in_the_next_life() {
+fn files_of_the_log_of_the_index_are_known_in_the_next_run() {
     let disk = disk();
     let log = Log::open(&disk, &unmerged()).unwrap();
     let begin_us = log.now_us();

@@ -617,7 +617,7 @@ fn a_copy_has_the_files_that_notes_tell_of() {
 
 /// Rule 4: damage in the log takes the rows in it and no others.
 #[test]
-fn rule_4_a_log_that_was_mended_keeps_what_can_be_read_and_begins_an_epoch() {
+fn rule_4_a_repaired_log_keeps_the_readable_rows_and_begins_an_epoch() {
     let (disk, rows) = half_sealed();
     let options = options(&[definition("plant", 1)]);
     let epoch = Log::open(&disk.after_kill(), &options)

@@ -76,7 +76,7 @@ fn up_to_a_sector() -> Vec<u8> {
 /// safe fails, and the next opening sees zeros. Then a group is written that ends where the torn one
 /// did, and the power goes: behind it the other one would fit.
 #[test]
-fn what_was_torn_does_not_come_back_when_its_wiping_was_never_safe() {
+fn a_torn_group_does_not_come_back_when_its_wiping_was_never_safe() {
     let value = up_to_a_sector();
     for seed in 0..32 {
         let disk = unfinished(seed, &value);

@@ -114,7 +114,7 @@ fn only_one_process_has_the_folder() {
 }
 
 #[test]
-fn lower_levels_do_not_sync() {
+fn lower_durabilities_do_not_sync() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();
@@ -299,7 +299,7 @@ fn little_is_a_tenth_of_a_small_disk() {
 
 /// Who waits for room hears that there is some, after it is there.
 #[test]
-fn who_waits_for_the_line_to_shorten_is_told() {
+fn a_thread_that_waits_for_room_in_the_log_queue_is_woken() {
     let files: Arc<dyn Files> = Arc::new(Disk::new(1, Faults::default()));
     let options = WalOptions {
         queue_bytes: 1,
@@ -333,7 +333,7 @@ fn full_after_a_segment() -> Faults {
 }
 
 #[test]
-fn closing_keeps_what_waits() {
+fn closing_keeps_queued_batches() {
     let disk = Disk::new(1, Faults::default());
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     let (wal, _) = Wal::open(&files, &OPTIONS, &mut |_| Ok(())).unwrap();

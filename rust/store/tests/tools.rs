@@ -232,7 +232,7 @@ fn damage_without_a_checkpoint_costs_what_is_damaged() {
 }
 
 #[test]
-fn a_whole_store_is_not_mended() {
+fn an_intact_store_is_not_repaired() {
     let (disk, ..) = filled();
 
     let repair = tools::repair(&files(&disk), &OPTIONS).unwrap();

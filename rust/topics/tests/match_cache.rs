@@ -165,7 +165,7 @@ fn a_cached_result_is_that_of_the_directory_through_every_change() {
 }
 
 #[test]
-fn who_left_gets_nothing_from_a_cached_result() {
+fn a_removed_subscriber_gets_nothing_from_a_cached_result() {
     let directory = Directory::new(1, Strategy::RoundRobin);
     let mut cache = warm(&directory);
     let (stays, leaves) = (directory.join(1), directory.join(2));

@@ -115,7 +115,7 @@ fn a_round_robin_serves_each_member_in_turn() {
 }
 
 #[test]
-fn who_only_asks_takes_no_turn_and_is_not_stuck_to() {
+fn a_question_takes_no_turn_and_does_not_bind_the_member() {
     for strategy in [Strategy::RoundRobin, Strategy::Sticky] {
         let group = group(strategy, 2);
         let first = group.publish("t", None, 0);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_wakes_its_taker_and_hands_back_what_waits() {
+    fn a_closed_queue_wakes_its_taker_and_returns_its_entries() {
         let inbox = BoundedQueue::new(9, Overflow::Refuse);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| inbox.take(9));

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_survives_the_release_of_its_chunk() {
+    fn queued_bytes_survive_the_release_of_their_chunk() {
         let chunk = chunk("abcdefghij");
         let mut outbox = Outbox::default();
         outbox.push_shared(&chunk, 0..3);

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_mended_is_told_and_nothing_else() {
+    fn only_repairs_are_logged() {
         let torn = mqttcore_store::TornTail {
             file: "1.log".into(),
             offset: 640,

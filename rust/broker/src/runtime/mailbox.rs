@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_come_out_in_the_order_they_went_in() {
+    fn messages_come_out_in_the_order_they_went_in() {
         let (mailbox, waker) = (Mailbox::default(), Notify::new());
         mailbox.send(&mut vec![1, 2], &waker);
         mailbox.send(&mut vec![3], &waker);

@@ -89,7 +89,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
         let waiting = session.queued() + session.in_flight();
         (session.subscriptions().len(), waiting)
     };
-    book_waiting(shard, client, waiting);
+    count_queued(shard, client, waiting);
     let will = client.session.borrow_mut().end(shard.now());
     shard.engine.directory.leave(client.subscriber);
     // Clean up as many subscriptions as this client leaves, its own or older ones: so the number of leftover
@@ -109,7 +109,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
 }
 
 /// What waits for a session that ends reaches nobody: a counter and a line in the log.
-fn book_waiting(shard: &Shard, client: &Client, waiting: usize) {
+fn count_queued(shard: &Shard, client: &Client, waiting: usize) {
     if waiting == 0 {
         return;
     }

@@ -93,7 +93,7 @@ fn retained_messages_are_counted() {
 }
 
 #[test]
-fn messages_in_flight_are_counted_once_for_all_who_get_them() {
+fn messages_in_flight_are_counted_once_for_all_receivers() {
     let alone = Heap::alone();
     let broker = start(deep());
     assert_counted(&alone, &broker, || {
@@ -139,7 +139,7 @@ fn backlogs_of_clients_that_do_not_read_are_counted() {
     assert_counted(&alone, &broker, || {
         let mut clients: Vec<Client> = (0..4)
             .map(|index| {
-                let hello = v3(&format!("deaf-{index}")).small_buffer();
+                let hello = v3(&format!("stalled-{index}")).small_buffer();
                 let mut client = hello.connect(&broker);
                 client.subscribe(&format!("t/{index}/#"), QoS::AtMostOnce);
                 client

@@ -37,7 +37,7 @@ fn subscriptions_of_those_who_left_do_not_pile_up() {
 }
 
 #[test]
-fn what_a_resume_drops_is_booked_at_once() {
+fn messages_that_a_resume_drops_are_counted_at_once() {
     let broker = start(config());
     let mut away = v5("away").keeping_session_s(60).connect(&broker);
     away.subscribe("t", QoS::AtLeastOnce);
@@ -229,7 +229,7 @@ fn updates_do_not_grow_the_retained_store_beyond_its_bytes() {
 
 /// Abuse F14
 #[test]
-fn what_waits_for_a_session_that_ends_is_booked() {
+fn queued_messages_of_a_session_that_ends_are_counted() {
     let broker = start(config());
     let mut away = v5("away").keeping_session_s(1).connect(&broker);
     away.subscribe("t", QoS::AtLeastOnce);

@@ -384,7 +384,7 @@ fn retained_frame(round: usize, topic: usize, payload: usize) -> Vec<u8> {
 
 /// A publisher that is not acknowledged has nothing else that would wake it.
 #[test]
-fn who_waited_for_the_disk_goes_on() {
+fn clients_that_waited_for_the_disk_continue() {
     const MIB: usize = 1 << 20;
     let home = Home::new();
     let roomy = config_with_limits(|limits: &mut ServerLimits| {

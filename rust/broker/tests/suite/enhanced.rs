@@ -724,7 +724,7 @@ fn a_client_that_leaves_while_it_authenticates_again_abandons_its_question() {
 
 /// A reload may take a method away.
 #[test]
-fn a_method_that_is_gone_disconnects_who_authenticates_again() {
+fn a_method_that_is_gone_disconnects_a_client_that_authenticates_again() {
     let broker = start_with(single(), guarded(everything));
     let mut client = let_in(&broker, &hello());
     let hooks: std::sync::Arc<dyn mqttcore_broker::Hooks> = std::sync::Arc::new(Plugin::default());

@@ -268,7 +268,7 @@ fn a_reason_that_no_disconnect_can_give_disconnects_all_the_same() {
 }
 
 #[test]
-fn a_clients_life_is_told_in_order() {
+fn the_events_of_a_client_come_in_order() {
     let (sender, events) = channel();
     let kinds = [
         EventKind::SessionCreated,

@@ -48,7 +48,7 @@ fn echo(broker: &Broker) -> Client {
 }
 
 /// Sends `bytes` in two parts; the second leaves when the broker has read all of the first.
-fn send_torn(client: &mut Client, broker: &Broker, bytes: &[u8], at: usize) {
+fn send_split(client: &mut Client, broker: &Broker, bytes: &[u8], at: usize) {
     let before = broker.stats().bytes_received;
     let (first, second) = bytes.split_at(at);
     client.send_bytes(first);
@@ -88,7 +88,7 @@ fn a_conversation_of_single_bytes_is_understood() {
 }
 
 #[test]
-fn frames_torn_around_the_end_of_a_full_read_arrive_whole() {
+fn frames_split_around_the_end_of_a_full_read_arrive_whole() {
     let broker = start(config());
     let mut client = echo(&broker);
 
@@ -98,7 +98,7 @@ fn frames_torn_around_the_end_of_a_full_read_arrive_whole() {
         for number in 0..6 {
             bytes.extend(frame(number.to_string().as_bytes()));
         }
-        send_torn(&mut client, &broker, &bytes, cut);
+        send_split(&mut client, &broker, &bytes, cut);
 
         assert_eq!(client.message().payload.len(), SCRATCH_BYTES - 23);
         expect_numbers(&mut client, 0..6);
@@ -122,7 +122,7 @@ fn a_frame_that_is_about_one_read_long_arrives_whole() {
 }
 
 #[test]
-fn a_large_frame_torn_anywhere_arrives_whole() {
+fn a_large_frame_split_anywhere_arrives_whole() {
     const LEN: usize = 150_000;
     let broker = start(config());
     let mut client = echo(&broker);
@@ -138,7 +138,7 @@ fn a_large_frame_torn_anywhere_arrives_whole() {
     let ends = [LEN - 1, LEN, LEN + 1, LEN + 2];
 
     for cut in edges.into_iter().chain(reads).chain(ends) {
-        send_torn(&mut client, &broker, &bytes, cut);
+        send_split(&mut client, &broker, &bytes, cut);
 
         assert_eq!(client.message().payload.len(), LEN - 7, "cut at {cut}");
         expect_numbers(&mut client, 0..1);
@@ -147,7 +147,7 @@ fn a_large_frame_torn_anywhere_arrives_whole() {
 
 /// Behind a torn frame of more than 4 KiB the broker reads no further than its end.
 #[test]
-fn what_follows_a_large_torn_frame_is_not_lost() {
+fn bytes_behind_a_large_split_frame_are_not_lost() {
     let broker = start(config());
     let mut client = echo(&broker);
     let mut bytes = frame_of(20_000);
@@ -155,14 +155,14 @@ fn what_follows_a_large_torn_frame_is_not_lost() {
         bytes.extend(frame(number.to_string().as_bytes()));
     }
 
-    send_torn(&mut client, &broker, &bytes, 10_000);
+    send_split(&mut client, &broker, &bytes, 10_000);
 
     assert_eq!(client.message().payload.len(), 20_000 - 7);
     expect_numbers(&mut client, 0..5_000);
 }
 
 #[test]
-fn frames_of_random_sizes_torn_at_random_places_arrive_whole() {
+fn frames_of_random_sizes_split_at_random_places_arrive_whole() {
     let broker = start(deep_queues());
     let mut client = echo(&broker);
     let mut dice = Dice::new(11);

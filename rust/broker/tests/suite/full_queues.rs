@@ -421,7 +421,7 @@ fn no_message_that_was_acknowledged_is_dropped_whatever_comes_at_once() {
     assert_eq!(take_numbers(&mut away, accepted).len(), accepted);
 }
 
-/// Without a folder no acknowledgement promises that a message is kept.
+/// Without a folder no acknowledgement means that a message is stored.
 #[test]
 fn what_the_store_does_not_keep_is_dropped_as_ever() {
     let in_memory = Config {

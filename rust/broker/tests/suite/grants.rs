@@ -363,7 +363,7 @@ fn a_reload_with_a_rule_that_is_no_filter_changes_nothing() {
 
 /// The listener is still there; what it gives is not.
 #[test]
-fn a_reload_without_a_listener_closes_its_door_and_harms_nobody() {
+fn a_reload_without_a_listener_closes_it_and_no_connection() {
     let broker = start(config());
     let mut old = v5("old").connect(&broker);
     let mut none = config();

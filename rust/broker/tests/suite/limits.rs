@@ -32,7 +32,7 @@ fn silent(broker: &Broker) -> Client {
 
 /// Abuse C13
 #[test]
-fn who_sends_nothing_is_closed_at_the_connect_deadline() {
+fn a_connection_that_sends_nothing_is_closed_at_the_connect_deadline() {
     let broker = impatient();
     let start = Instant::now();
     let mut client = v5("").open(broker.addresses()[0]);

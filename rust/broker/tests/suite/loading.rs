@@ -39,7 +39,7 @@ fn take(client: &mut Client, text: &str) {
 }
 
 #[test]
-fn a_client_gets_its_session_and_what_waits_before_all_are_read() {
+fn a_client_gets_its_session_and_queued_messages_before_all_are_read() {
     while_loading(|sessions, home| {
         fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);
@@ -88,7 +88,7 @@ fn what_is_published_meanwhile_reaches_sessions_that_are_not_read_yet() {
 
 /// The oldest session is back at once, the newest one is the one that hears the will.
 #[test]
-fn a_will_that_is_due_waits_for_all_who_may_hear_it() {
+fn a_will_that_is_due_waits_until_all_subscribers_are_loaded() {
     while_loading(|sessions, home| {
         fill(&home.folder(0), sessions, |batch| {
             let (hears, died) = (sessions + 2, sessions + 1);

@@ -464,7 +464,7 @@ fn a_reload_changes_the_budget() {
 
 /// Nobody knows the address of a client that was not here since the start.
 #[test]
-fn drops_for_clients_of_an_earlier_life_are_logged_without_an_address() {
+fn drops_for_clients_of_an_earlier_run_are_logged_without_an_address() {
     let home = Home::new();
     let config = || Config {
         memory_bytes: BUDGET,

@@ -34,7 +34,7 @@ fn closed() -> Broker {
 }
 
 #[test]
-fn the_plugins_words_reach_puback_pubrec_and_suback() {
+fn reason_strings_of_plugins_are_in_puback_pubrec_and_suback() {
     let broker = refusing("after hours");
     let mut client = v5("one").username("user").connect(&broker);
 
@@ -59,7 +59,7 @@ fn the_plugins_words_reach_puback_pubrec_and_suback() {
 }
 
 #[test]
-fn the_plugins_words_reach_connack() {
+fn reason_strings_of_plugins_are_in_connack() {
     let plugin = Plugin::default().authenticate(|_, reply| {
         reply.send(LoginDecision::Deny {
             reason: ReasonCode::BANNED,
@@ -75,7 +75,7 @@ fn the_plugins_words_reach_connack() {
 }
 
 #[test]
-fn the_plugins_words_reach_disconnect() {
+fn reason_strings_of_plugins_are_in_disconnect() {
     let plugin = Plugin::default()
         .authenticate(|_, reply| {
             reply.send(allow(Grant::default()));
@@ -98,7 +98,7 @@ fn the_plugins_words_reach_disconnect() {
 }
 
 #[test]
-fn the_brokers_own_refusals_have_words_too() {
+fn refusals_of_the_broker_itself_have_reason_strings() {
     let broker = closed();
     let mut client = v5("one").username("user").connect(&broker);
 
@@ -127,7 +127,7 @@ fn successes_say_nothing() {
 
 /// [MQTT-3.1.2-29]
 #[test]
-fn mqtt_3_1_2_29_who_does_not_ask_is_told_nothing() {
+fn mqtt_3_1_2_29_a_client_that_does_not_ask_gets_no_reason_string() {
     let broker = refusing("after hours");
     let mut client = v5("one")
         .username("user")
@@ -143,7 +143,7 @@ fn mqtt_3_1_2_29_who_does_not_ask_is_told_nothing() {
 
 /// [MQTT-3.4.2-2], [MQTT-3.9.2-1] The code comes all the same.
 #[test]
-fn mqtt_3_4_2_2_words_that_do_not_fit_are_left_out() {
+fn mqtt_3_4_2_2_a_reason_string_that_does_not_fit_is_left_out() {
     let broker = refusing(&"why ".repeat(100));
     let mut client = v5("one")
         .username("user")
@@ -160,7 +160,7 @@ fn mqtt_3_4_2_2_words_that_do_not_fit_are_left_out() {
 
 /// [MQTT-3.2.2-19] The refusal of a CONNECT obeys the limit that it names.
 #[test]
-fn mqtt_3_2_2_19_a_refusal_without_room_for_words_has_none() {
+fn mqtt_3_2_2_19_a_refusal_without_room_for_a_reason_string_has_none() {
     let broker = start(config());
     let mut client = v5("one")
         .method("m", "")
@@ -182,7 +182,7 @@ fn mqtt_3_2_2_19_a_refusal_without_room_for_words_has_none() {
 }
 
 #[test]
-fn a_violation_is_told_in_words() {
+fn a_violation_has_a_reason_string() {
     let broker = start(config());
     let mut client = v5("one").connect(&broker);
 
@@ -195,7 +195,7 @@ fn a_violation_is_told_in_words() {
 }
 
 #[test]
-fn a_takeover_is_told_in_words() {
+fn a_takeover_has_a_reason_string() {
     let broker = start(config());
     let mut first = v5("one").connect(&broker);
 
@@ -211,7 +211,7 @@ fn a_takeover_is_told_in_words() {
 }
 
 #[test]
-fn a_filter_too_many_is_told_in_words() {
+fn a_filter_too_many_has_a_reason_string() {
     let limits = ServerLimits {
         subscriptions: 1,
         ..ServerLimits::default()

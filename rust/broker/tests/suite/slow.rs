@@ -21,8 +21,8 @@ fn with_backlog() -> Config {
 }
 
 /// Subscribed to `flood`, with a receive buffer that is full soon; it reads nothing from now on.
-fn deaf(broker: &Broker, qos: QoS) -> Client {
-    let mut client = v5("deaf").small_buffer().connect(broker);
+fn stalled(broker: &Broker, qos: QoS) -> Client {
+    let mut client = v5("stalled").small_buffer().connect(broker);
     client.subscribe("flood", qos);
     client
 }
@@ -52,9 +52,9 @@ impl Echo {
 
 /// Abuse H01
 #[test]
-fn qos_0_messages_beyond_the_backlog_of_a_deaf_client_are_dropped_and_counted() {
+fn qos_0_messages_beyond_the_backlog_of_a_stalled_client_are_dropped_and_counted() {
     let broker = start(with_backlog());
-    let mut deaf = deaf(&broker, QoS::AtMostOnce);
+    let mut stalled = stalled(&broker, QoS::AtMostOnce);
     let mut echo = Echo::new(&broker);
 
     echo.flood(10_000);
@@ -69,7 +69,7 @@ fn qos_0_messages_beyond_the_backlog_of_a_deaf_client_are_dropped_and_counted() 
     let mut publisher = v3("publisher").connect(&broker);
     let mut got = 0;
     loop {
-        let message = deaf.message();
+        let message = stalled.message();
         if message.payload.is_empty() {
             break;
         }
@@ -83,9 +83,9 @@ fn qos_0_messages_beyond_the_backlog_of_a_deaf_client_are_dropped_and_counted() 
 }
 
 #[test]
-fn a_deaf_client_costs_a_bystander_no_message() {
+fn a_stalled_client_costs_other_clients_no_message() {
     let broker = start(with_backlog());
-    let _deaf = deaf(&broker, QoS::AtMostOnce);
+    let _stalled = stalled(&broker, QoS::AtMostOnce);
 
     // Each flood is heard to its last message by the one who sends it.
     Echo::new(&broker).flood(10_000);
@@ -94,13 +94,13 @@ fn a_deaf_client_costs_a_bystander_no_message() {
 }
 
 #[test]
-fn qos_1_messages_beyond_window_and_queue_are_dropped_and_counted() {
+fn qos_1_messages_beyond_send_quota_and_queue_are_dropped_and_counted() {
     const WINDOW: usize = 32;
     const QUEUE: usize = 100;
     let broker = start(config_with_limits(|limits| {
         limits.queue_messages = QUEUE;
     }));
-    let mut deaf = deaf(&broker, QoS::AtLeastOnce);
+    let mut stalled = stalled(&broker, QoS::AtLeastOnce);
     let mut publisher = v3("publisher").connect(&broker);
 
     publisher.publish_numbers("flood", QoS::AtLeastOnce, 1_000);
@@ -109,13 +109,13 @@ fn qos_1_messages_beyond_window_and_queue_are_dropped_and_counted() {
         broker.stats().dropped_queue_full == (1_000 - WINDOW - QUEUE) as u64
     });
     let client = &broker.clients()[..];
-    let client = client.iter().find(|client| &*client.client_id == "deaf");
+    let client = client.iter().find(|client| &*client.client_id == "stalled");
     let (in_flight, queued) = client.map_or((0, 0), |client| (client.in_flight, client.queued));
     assert_eq!((in_flight, queued), (WINDOW, QUEUE));
     for number in 0..WINDOW + QUEUE {
-        assert_eq!(deaf.take_message().number(), number);
+        assert_eq!(stalled.take_message().number(), number);
     }
-    deaf.ping();
+    stalled.ping();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
     let (sender, lines) = channel();
     let plugin = Plugin::default().log_lines(move |line| drop(sender.send(line)));
     let broker = start_with(stalling_after(STALL), plugin);
-    let mut deaf = deaf(&broker, QoS::AtMostOnce);
+    let mut stalled = stalled(&broker, QoS::AtMostOnce);
 
     let start = Instant::now();
     block(&broker);
@@ -195,8 +195,8 @@ fn a_client_that_takes_no_byte_until_the_stall_deadline_is_disconnected() {
     assert!(start.elapsed() >= STALL);
     eventually("its session ends", || broker.stats().sessions == 0);
     assert_eq!(broker.stats().stalled, 1);
-    assert!(deaf.is_closed_within(DEADLINE));
-    let is_of_it = |line: &String| line.contains("deaf") && line.contains(" disconnected: ");
+    assert!(stalled.is_closed_within(DEADLINE));
+    let is_of_it = |line: &String| line.contains("stalled") && line.contains(" disconnected: ");
     let line = lines.try_iter().filter(is_of_it).last();
     let text = " disconnected: 0x97 Quota exceeded: the client does not read what the broker sends";
     assert!(line.is_some_and(|line| line.ends_with(text)));
@@ -209,7 +209,7 @@ fn a_client_that_takes_some_bytes_before_each_stall_deadline_stays() {
     let broker = start(stalling_after(Duration::from_secs(4)));
     let mut slow = v5("slow").receive_buffer(64 * 1024).connect(&broker);
     slow.subscribe("flood", QoS::AtMostOnce);
-    let mut deaf = deaf(&broker, QoS::AtMostOnce);
+    let mut stalled = stalled(&broker, QoS::AtMostOnce);
     let mut bystander = v5("bystander").connect(&broker);
     block(&broker);
 
@@ -221,14 +221,14 @@ fn a_client_that_takes_some_bytes_before_each_stall_deadline_stays() {
     for _ in 0..8 {
         assert_eq!(slow.message().payload.len(), 1_000_000);
     }
-    assert!(deaf.is_closed_within(DEADLINE));
+    assert!(stalled.is_closed_within(DEADLINE));
     assert_eq!(broker.stats().stalled, 1);
 }
 
 #[test]
 fn a_client_that_has_nothing_to_take_is_not_stalled() {
     let broker = start(stalling_after(Duration::from_millis(300)));
-    let mut idle = deaf(&broker, QoS::AtMostOnce);
+    let mut idle = stalled(&broker, QoS::AtMostOnce);
 
     idle.hears_nothing_for(Duration::from_millis(900));
 
@@ -239,7 +239,7 @@ fn a_client_that_has_nothing_to_take_is_not_stalled() {
 #[test]
 fn a_session_that_is_kept_survives_the_stall() {
     let broker = start(stalling_after(Duration::from_millis(300)));
-    let hello = v5("deaf").keeping_session_s(60);
+    let hello = v5("stalled").keeping_session_s(60);
     let mut client = hello.clone().small_buffer().connect(&broker);
     client.subscribe("flood", QoS::AtMostOnce);
     client.subscribe("kept", QoS::AtLeastOnce);
@@ -286,7 +286,7 @@ fn team() -> Broker {
 
 /// Abuse E17: a member of a shared group that acknowledges nothing gets what it may have in flight, and no more.
 #[test]
-fn a_member_of_a_shared_group_whose_window_is_full_is_passed_over() {
+fn a_member_of_a_shared_group_without_send_quota_is_passed_over() {
     const WINDOW: usize = 2;
     let broker = team();
     let mut stuck = v5("stuck").receive_maximum(2).connect(&broker);
@@ -340,12 +340,12 @@ fn when_every_member_of_a_shared_group_is_full_its_messages_wait() {
 }
 
 #[test]
-fn a_publisher_does_not_wait_for_a_deaf_subscriber() {
+fn a_publisher_does_not_wait_for_a_stalled_subscriber() {
     let broker = start(Config {
         shards: 1,
         ..with_backlog()
     });
-    let _deaf = deaf(&broker, QoS::AtLeastOnce);
+    let _stalled = stalled(&broker, QoS::AtLeastOnce);
     let mut publisher = v5("publisher").connect(&broker);
 
     for _ in 0..2_000 {

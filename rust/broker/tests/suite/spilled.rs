@@ -72,7 +72,7 @@ fn a_long_queue_comes_back_in_pages_after_a_restart_and_what_comes_meanwhile_beh
 
 /// As when it was in memory: what waits is on its way before anything that the client asks for.
 #[test]
-fn what_waits_comes_before_the_first_answer() {
+fn queued_messages_come_before_the_first_answer() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let home = Home::new();
         let first = home.start(0);
@@ -119,7 +119,7 @@ fn a_queue_that_was_let_go_of_is_counted_exactly_and_comes_back_whole() {
 }
 
 #[test]
-fn who_drops_the_oldest_message_does_so_after_a_restart() {
+fn the_policy_drop_oldest_holds_after_a_restart() {
     let home = Home::new();
     let oldest = || {
         hasty(config_with_limits(|limits: &mut ServerLimits| {

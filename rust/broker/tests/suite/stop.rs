@@ -57,7 +57,7 @@ fn every_v5_client_is_told_that_the_broker_stops() {
 }
 
 #[test]
-fn a_3_1_1_client_is_closed_without_a_word() {
+fn a_3_1_1_client_is_closed_without_a_disconnect() {
     let broker = start(config());
     let mut client = v3("one").connect(&broker);
 
@@ -67,7 +67,7 @@ fn a_3_1_1_client_is_closed_without_a_word() {
 }
 
 #[test]
-fn what_was_acknowledged_before_the_stop_is_delivered_before_the_goodbye() {
+fn acknowledged_messages_are_delivered_before_the_disconnect_of_a_stop() {
     let broker = start(config());
     let mut subscriber = v5("subscriber").connect(&broker);
     subscriber.subscribe("a", QoS::AtMostOnce);
@@ -87,7 +87,7 @@ fn what_was_acknowledged_before_the_stop_is_delivered_before_the_goodbye() {
 }
 
 #[test]
-fn every_will_reaches_all_who_are_still_there_whatever_their_shard() {
+fn every_will_reaches_all_connected_subscribers_whatever_their_shard() {
     const MORTALS: usize = 4;
     let broker = start(Config {
         shards: 4,
@@ -139,8 +139,8 @@ fn a_client_that_reads_nothing_does_not_hold_up_the_stop() {
     let broker = start(config_with_limits(|limits| {
         limits.qos0_backlog_bytes = 16 << 20;
     }));
-    let mut deaf = v5("deaf").small_buffer().connect(&broker);
-    deaf.subscribe("flood", QoS::AtMostOnce);
+    let mut stalled = v5("stalled").small_buffer().connect(&broker);
+    stalled.subscribe("flood", QoS::AtMostOnce);
     let mut publisher = v5("publisher").connect(&broker);
     for _ in 0..12 {
         publisher.publish("flood", vec![0; 1_000_000], QoS::AtMostOnce);

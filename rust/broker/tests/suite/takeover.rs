@@ -27,7 +27,7 @@ fn mqtt_3_1_4_3_the_old_v5_client_hears_that_its_session_is_taken_over() {
 }
 
 #[test]
-fn the_old_3_1_1_client_is_closed_without_a_word() {
+fn the_old_3_1_1_client_is_closed_without_a_disconnect() {
     let broker = start(config());
     let mut old = v3("one").connect(&broker);
 

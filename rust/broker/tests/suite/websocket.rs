@@ -116,7 +116,7 @@ fn a_ping_before_connect_is_answered() {
 /// The request, CONNECT and half of a frame's header come in one segment, and the session lives on
 /// any shard: nothing of it is lost on the way there.
 #[test]
-fn a_torn_header_moves_to_the_clients_shard() {
+fn a_partial_header_moves_to_the_clients_shard() {
     let broker = start(websocket_config());
 
     for number in 0..16 {
@@ -135,7 +135,7 @@ fn a_torn_header_moves_to_the_clients_shard() {
 }
 
 #[test]
-fn many_packets_of_every_size_pass_both_ways_however_they_are_torn() {
+fn many_packets_of_every_size_pass_both_ways_however_they_are_split() {
     let broker = start(with_websocket(deep_queues()));
     let mut socket = connected(&broker);
     socket.send_frame(BINARY, SUBSCRIBE);

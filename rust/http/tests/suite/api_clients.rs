@@ -125,7 +125,7 @@ fn pages_have_each_session_once_whoever_comes_and_goes() {
 }
 
 #[test]
-fn what_waits_for_a_client_is_listed_with_payloads_for_those_who_may_see_them() {
+fn queued_messages_of_a_client_are_listed_with_payloads_for_keys_with_that_scope() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut owner = Caller::owner(&home);

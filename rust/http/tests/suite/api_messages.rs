@@ -246,7 +246,7 @@ fn a_ban_over_the_limit_is_refused_until_another_is_lifted() {
 }
 
 #[test]
-fn the_overview_counts_and_says_what_is_promised() {
+fn the_overview_has_figures_and_the_guarantees() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut owner = Caller::owner(&home);

@@ -166,7 +166,7 @@ fn tcp_is_for_those_who_bring_the_token() {
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
+fn a_wrong_request_is_refused_with_a_code_and_a_text() {
     let served = Served::new();
     let mut http = served.unix();
 
@@ -224,7 +224,7 @@ fn what_is_asked_for_wrongly_is_refused_with_a_word_and_a_sentence() {
 }
 
 #[test]
-fn what_a_query_tells_is_in_sys_topics() {
+fn the_report_of_a_query_is_in_sys_topics() {
     let home = Home::new();
     let mut setup = plant(&home);
     setup.config.sys_interval = Some(Duration::from_millis(50));
@@ -297,7 +297,7 @@ fn slow_peers_are_sent_away() {
 }
 
 #[test]
-fn one_door_takes_so_many_and_the_other_stays_open() {
+fn one_socket_takes_a_limited_number_and_the_other_stays_open() {
     let served = Served::with_limits(HttpLimits {
         connections: 2,
         ..HttpLimits::default()

@@ -162,7 +162,7 @@ fn a_question_that_is_not_valid_is_refused() {
 }
 
 #[test]
-fn a_message_waits_for_the_window_and_then_behind_others() {
+fn a_message_waits_for_send_quota_and_then_behind_others() {
     let home = Home::new();
     let served = setup(&home).start();
     let mut owner = Caller::owner(&home);

@@ -253,7 +253,7 @@ fn a_will_becomes_a_row_of_its_client() {
 
 /// Whatever the durability: the level decides when the publisher hears, not whether there is a row.
 #[test]
-fn rows_are_kept_at_every_promise() {
+fn rows_are_kept_with_every_durability() {
     for durability in [Durability::Memory, Durability::Os, Durability::Fsync] {
         let home = Home::new();
         let mut setup = plant(&home);

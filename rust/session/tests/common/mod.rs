@@ -47,7 +47,7 @@ pub struct Wire {
     pub now: Instant,
     pub limits: Arc<ServerLimits>,
     pub version: ProtocolVersion,
-    /// Accept publishes and confirm promises as they come.
+    /// Accept publishes and confirm tokens as they come.
     pub obliging: bool,
     pub durable: bool,
 }

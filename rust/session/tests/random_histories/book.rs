@@ -8,7 +8,7 @@ use mqttcore_session::{AckToken, Delivery, ExchangeRecord, ServerLimits, Session
 
 use crate::common::{message, start};
 
-/// One line of the log, and the promise that waits for it.
+/// One line of the log, and the token that waits for it.
 struct Line {
     token: Option<AckToken>,
     entry: Entry,
@@ -51,7 +51,7 @@ impl Book {
         self.lines.push(Line { token, entry });
     }
 
-    /// Loses what is behind the last line that a confirmed promise waited for, but for a part that
+    /// Loses what is behind the last line that a confirmed token waited for, but for a part that
     /// `luck` decides; tokens begin anew.
     pub(crate) fn crash(&mut self, confirmed: AckToken, luck: u8) {
         let is_safe = |line: &Line| line.token.is_some_and(|token| token <= confirmed);

@@ -1,5 +1,5 @@
 //! A session against a reference client, over random histories in which the connection is cut
-//! at any point, the broker dies at any point, and promises are confirmed late.
+//! at any point, the broker dies at any point, and tokens are confirmed late.
 //!
 //! What must hold: QoS 1 arrives at least once and QoS 2 exactly once, both ways; first
 //! deliveries keep their order; nothing leaves before its token is confirmed; the send quotas are
@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Work(u8),
     /// The engine, if it is slow, accepts the publish that it holds.
     Accept,
-    /// The disk has caught up with this many promises.
+    /// The disk has caught up with this many tokens.
     Confirm(u8),
     /// The connection is cut, and what is under way is lost.
     Cut,

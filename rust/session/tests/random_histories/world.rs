@@ -34,7 +34,7 @@ pub(crate) struct World {
     taken: BTreeMap<QoS, Vec<u16>>,
     /// What a store keeps of a durable session.
     book: Book,
-    /// Promises, in their order, that the disk has not caught up with.
+    /// Tokens, in their order, that the disk has not caught up with.
     waiting: VecDeque<AckToken>,
     confirmed: AckToken,
     /// What each kind of packet must wait for.
@@ -168,7 +168,7 @@ impl World {
         limit == 0 || messages == 0 || (messages + 1) * MESSAGE_BYTES <= limit
     }
 
-    /// Nothing leaves before its promise, no identifier is used twice, DUP is right.
+    /// Nothing leaves before its token is confirmed, no identifier is used twice, DUP is right.
     fn check_leaving(&mut self, bytes: &[u8]) {
         assert!(self.connack <= self.confirmed, "before CONNACK");
         match read(bytes) {
@@ -199,12 +199,12 @@ impl World {
         let is_open = gate.is_none_or(|token| *token <= self.confirmed);
         assert!(
             is_open,
-            "{packet_type:?} {packet_id} left before its promise"
+            "{packet_type:?} {packet_id} left before its token was confirmed"
         );
         if self.durable && packet_type != PacketType::PubAck {
             assert!(
                 gate.is_some(),
-                "{packet_type:?} {packet_id} was never promised"
+                "{packet_type:?} {packet_id} was never recorded"
             );
         }
     }
@@ -358,7 +358,7 @@ impl World {
         self.under_way = published.chain(released).collect();
         self.waiting.clear();
         self.confirmed = AckToken::default();
-        // What was promised before and is in the log is safe; the rest is promised again.
+        // Tokens of before whose record is in the log are safe; the others are issued again.
         self.gates
             .values_mut()
             .for_each(|token| *token = AckToken::default());

@@ -1,4 +1,4 @@
-//! A random workload on a disk that loses power, dies, fails and fills up: what was promised is
+//! A random workload on a disk that loses power, dies, fails and fills up: acknowledged batches are
 //! there, nothing is there twice, nothing has changed places, and nothing is unexplained.
 //!
 //! `MQTTCORE_CYCLES` and `MQTTCORE_SEED` choose how many and which; see `make powercut`.
@@ -17,7 +17,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn nothing_that_was_promised_is_lost() {
+fn no_acknowledged_batch_is_lost() {
     let cycles = from_environment("MQTTCORE_CYCLES", 300);
     let seed = from_environment("MQTTCORE_SEED", 1);
 

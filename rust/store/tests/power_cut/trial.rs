@@ -143,8 +143,8 @@ pub(crate) struct Trial {
     disk: Disk,
     /// Batches that are or may be there, in order.
     batches: Vec<Vec<Step>>,
-    /// The first so many are promised.
-    promised: usize,
+    /// Number of acknowledged batches.
+    acknowledged: usize,
     /// The disk has an end in this run.
     is_small: bool,
     /// What happened, for who has to find out why.
@@ -169,7 +169,7 @@ impl Trial {
             random,
             disk,
             batches: Vec::new(),
-            promised: 0,
+            acknowledged: 0,
             is_small: false,
             story: Vec::new(),
             surprises: 0,
@@ -230,7 +230,7 @@ impl Trial {
             End::Cut => ticket.durability == Durability::Fsync && store.is_kept(*ticket),
         };
         if let Some(last) = tickets.iter().rposition(kept) {
-            self.promised = base + last + 1;
+            self.acknowledged = base + last + 1;
         }
         outcome
     }
@@ -462,7 +462,7 @@ impl Trial {
         model
     }
 
-    /// Opens the store and compares it with what was promised.
+    /// Opens the store and compares it with the acknowledged batches.
     fn judge(&mut self) -> Verdict {
         let files: Arc<dyn Files> = Arc::new(self.disk.clone());
         let mut verdict = Verdict {
@@ -486,14 +486,14 @@ impl Trial {
             .and_then(|row| row.subscriptions.get(COUNTER));
         let count = counter.map_or(0, |&count| count as usize);
         self.story.push(format!(
-            "{count} batches are there, {} promised",
-            self.promised
+            "{count} batches are there, {} acknowledged",
+            self.acknowledged
         ));
-        verdict.lost += self.promised.saturating_sub(count) as u64;
+        verdict.lost += self.acknowledged.saturating_sub(count) as u64;
         verdict.unexplained += wrong.len() as u64 + u64::from(next <= found.highest_number());
         self.batches.truncate(count);
-        // What has been read back is promised from now on.
-        self.promised = self.batches.len();
+        // What has been read back is acknowledged from now on.
+        self.acknowledged = self.batches.len();
         verdict.add(&compare(&self.model(count.min(self.batches.len())), &found));
         verdict
     }

@@ -202,7 +202,7 @@ fn mqtt_4_6_0_2_acknowledgements_leave_in_order_whatever_kafka_takes_first() {
 }
 
 #[test]
-fn who_publishes_elsewhere_does_not_wait_for_kafka() {
+fn a_publisher_to_other_topics_does_not_wait_for_kafka() {
     let (kafka, broker) = begin();
     let mut publisher = v5("publisher").connect(&broker);
     let mut other = v5("other").connect(&broker);
@@ -266,7 +266,7 @@ fn a_loss_that_belongs_to_an_old_connection_does_not_end_the_new_one() {
 }
 
 #[test]
-fn acknowledgements_that_wait_for_kafka_leave_before_the_goodbye() {
+fn acknowledgements_that_wait_for_kafka_leave_before_the_disconnect() {
     let (kafka, broker) = begin();
     let hello = v5("publisher").keeping_session_s(60);
     let mut old = hello.connect(&broker);

@@ -230,7 +230,7 @@ fn a_broker_that_stops_sends_what_it_has_first() {
 }
 
 #[test]
-fn a_promise_says_what_kafka_does_not() {
+fn the_guarantee_names_what_kafka_does_not_have() {
     let mock = mock();
 
     let broker = begin(&mock);

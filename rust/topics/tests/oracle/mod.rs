@@ -66,7 +66,7 @@ impl Receivers {
         }
     }
 
-    /// Forgets the orders that are nobody's promise.
+    /// Forgets the orders that nothing guarantees.
     pub(crate) fn sorted(mut self) -> Self {
         self.plain.sort();
         self.groups.iter_mut().for_each(|group| group.sort());

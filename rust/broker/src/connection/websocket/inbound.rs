@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_come_out_whole_however_they_are_torn() {
+    fn frames_of_every_length_come_out_whole_however_they_are_split() {
         let lengths = [0, 1, 3, 4, 8, 125, 126, 127, 1_000, 65_535, 65_536, 70_001];
         let payload = |len: usize| (0..=255).cycle().take(len).collect::<Vec<u8>>();
         let bytes: Vec<u8> = lengths

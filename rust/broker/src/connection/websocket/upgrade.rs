@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_head_is_found_however_it_was_torn() {
+    fn the_end_of_the_head_is_found_however_it_is_split() {
         let head = b"GET / HTTP/1.1\r\n\r\nrest";
 
         for seen in 0..=18 {

@@ -11,7 +11,7 @@ import pytest
 
 from tests import wire as mqtt
 from tests.crash.process import ServerProcess
-from tests.crash.test_promise import HOUR, waiting
+from tests.crash.test_acknowledged import HOUR, waiting
 from tests.wire import Wire
 
 BASE, OS, MEMORY = range(3)
@@ -62,7 +62,7 @@ def living(folder: Path, text: str) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A broker that promises ``fsync``, with the listeners and the topics above."""
+    """A broker with the durability ``fsync``, with the listeners and the topics above."""
     with living(tmp_path, LISTENERS) as server:
         yield server
 
@@ -154,7 +154,7 @@ def test_a_grant_says_how_its_client_is_kept(server: ServerProcess) -> None:
     wire.close()
 
 
-def test_the_banner_and_sys_say_what_is_promised(server: ServerProcess) -> None:
+def test_the_banner_and_sys_name_the_durability(server: ServerProcess) -> None:
     assert server.durability == (
         "fsync; os at os; memory at memory; memory on lost/#; fsync on kept/#"
     )
@@ -169,7 +169,7 @@ def test_the_banner_and_sys_say_what_is_promised(server: ServerProcess) -> None:
         assert wire.receive_publish().payload.isdigit()
 
 
-def test_a_broker_may_promise_memory_but_for_some_topics(tmp_path: Path) -> None:
+def test_durability_may_be_memory_but_for_some_topics(tmp_path: Path) -> None:
     text = """
         durability = "memory"
 

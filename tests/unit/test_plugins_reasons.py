@@ -100,7 +100,7 @@ def test_a_login_that_is_refused_is_told_why(broker: Broker) -> None:
     assert (answer.reason, answer.property("reason_string")) == (BANNED, "until Monday")
 
 
-def test_words_of_a_refused_login_are_one_line_in_the_log(
+def test_the_reason_string_of_a_refused_login_is_one_line_in_the_log(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A plugin may repeat what its client said."""
@@ -114,7 +114,7 @@ def test_words_of_a_refused_login_are_one_line_in_the_log(
     assert not any("\n" in line for line in lines)
 
 
-def test_words_of_a_disconnect_are_one_line_in_the_log(
+def test_the_reason_string_of_a_disconnect_is_one_line_in_the_log(
     broker: Broker,
     porter: Porter,
     client: Callable[..., Wire],
@@ -142,7 +142,7 @@ def test_user_properties_of_a_login_reach_connack(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("props", [{"request_problem_information": 0}, {"maximum_packet_size": 18}])
-def test_who_takes_no_words_gets_the_code_alone(
+def test_a_client_that_takes_no_reason_strings_gets_the_code_alone(
     client: Callable[..., Wire], props: dict[str, int]
 ) -> None:
     wire = client(**props)
@@ -152,7 +152,7 @@ def test_who_takes_no_words_gets_the_code_alone(
     wire.expect_bytes(bytes.fromhex("40 03 00 07 87"))
 
 
-def test_older_versions_have_no_words(broker: Broker) -> None:
+def test_older_versions_have_no_reason_strings(broker: Broker) -> None:
     with Wire(broker.port, version=4) as wire:
         wire.connect("c", username="ann")
         wire.send(publish("a", qos=1, packet_id=7, version=4))

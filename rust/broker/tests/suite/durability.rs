@@ -115,7 +115,7 @@ fn a_retained_message_of_memory_ends_the_one_that_was_kept() {
 }
 
 #[test]
-fn what_lives_in_memory_is_delivered_like_everything_else() {
+fn messages_in_memory_are_delivered_like_all_others() {
     let home = Home::new();
     let broker = home.start_with(0, leveled());
     subscribed(&broker, "reader", BASE).vanish();
@@ -246,7 +246,7 @@ fn an_identifier_of_qos_2_outlives_a_message_that_does_not() {
     }
 }
 
-/// What was promised to a session stays so, by whatever door its client comes back.
+/// A session keeps its durability, whatever listener its client reconnects at.
 #[test]
 fn a_kept_session_does_not_sink_to_memory() {
     let home = Home::new();
@@ -275,7 +275,7 @@ fn a_kept_session_does_not_sink_to_memory() {
 
 /// Each publish waits for what its own topic asks for, and their acknowledgements keep their order.
 #[test]
-fn acknowledgements_of_all_levels_come_in_the_order_of_their_publishes() {
+fn acknowledgements_of_each_durability_come_in_the_order_of_their_publishes() {
     let home = Home::new();
     let broker = home.start_with(0, leveled());
     subscribed(&broker, "reader", BASE).vanish();
@@ -300,7 +300,7 @@ fn acknowledgements_of_all_levels_come_in_the_order_of_their_publishes() {
 
 /// The third book: what is dropped has a counter and an event, and below the limit nothing is.
 #[test]
-fn what_is_dropped_is_counted_and_told_and_below_the_limits_nothing_is() {
+fn dropped_messages_are_counted_and_logged_and_below_the_limits_none_are() {
     let home = Home::new();
     let (sender, events) = channel();
     let sender = Mutex::new(sender);
@@ -343,7 +343,7 @@ fn what_is_dropped_is_counted_and_told_and_below_the_limits_nothing_is() {
 }
 
 #[test]
-fn a_queue_that_is_nearly_full_is_told_of_once_and_counted() {
+fn a_queue_that_is_nearly_full_is_logged_once_and_counted() {
     let home = Home::new();
     let (sender, lines) = channel();
     let sender = Mutex::new(sender);
@@ -426,7 +426,7 @@ fn the_figures_of_the_store_are_those_of_its_work() {
 }
 
 #[test]
-fn the_levels_in_force_are_told() {
+fn sys_topics_have_the_durability_in_force() {
     let home = Home::new();
     let broker = home.start_with(0, leveled());
 

@@ -1,4 +1,4 @@
-//! Nothing leaves before what it promises is safe (docs/decisions.md, 2).
+//! No acknowledgement is sent before its token is confirmed (docs/decisions.md, 2).
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -78,7 +78,7 @@ fn puback_and_pubrec_wait_for_their_tokens_in_order() {
 
 /// For DISCONNECT, which goes behind them; before CONNACK nothing is sent [MQTT-3.2.0-1].
 #[test]
-fn what_waits_for_a_promise_is_taken_out_once_connack_has_left() {
+fn held_acknowledgements_are_taken_out_once_connack_has_left() {
     let mut wire = waiting();
     let connack = wire.session.last_token();
     assert!(!wire.session.is_confirmed(connack));
@@ -95,7 +95,7 @@ fn what_waits_for_a_promise_is_taken_out_once_connack_has_left() {
 }
 
 #[test]
-fn what_promises_nothing_overtakes_what_waits() {
+fn a_packet_without_token_overtakes_held_acknowledgements() {
     let mut wire = durable();
     wire.ok(b"\x32\x06\x00\x01t\x00\x01!");
     let token = accept(&mut wire, 1, QoS::AtLeastOnce);
@@ -134,7 +134,7 @@ fn pubcomp_of_a_durable_session_waits_for_the_release() {
 
     wire.ok(b"\x62\x02\x00\x02");
 
-    let token = promised(&mut wire, ExchangeRecord::Released { packet_id: id(2) });
+    let token = recorded(&mut wire, ExchangeRecord::Released { packet_id: id(2) });
     assert!(wire.receive().is_empty());
     wire.session.confirm(token);
     assert_eq!(wire.receive(), [b"\x70\x02\x00\x02"]);
@@ -176,13 +176,13 @@ fn mqtt_4_3_3_6_qos_2_to_a_durable_session_waits_twice() {
         qos: EXACTLY,
         key: 77,
     };
-    let token = promised(&mut wire, sending);
+    let token = recorded(&mut wire, sending);
     assert!(wire.receive().is_empty());
     wire.session.confirm(token);
     assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
 
     wire.ok(b"\x50\x02\x00\x01");
-    let token = promised(
+    let token = recorded(
         &mut wire,
         ExchangeRecord::Received {
             packet_id: id(1),
@@ -322,14 +322,14 @@ fn no_qos_1_message_leaves_before_the_drop_of_an_earlier_one_is_safe() {
 
 /// The store has nothing of the first, and a client that is away gets nothing before the second is recorded.
 #[test]
-fn a_drop_that_no_later_message_waits_for_promises_nothing() {
+fn a_drop_that_no_later_message_waits_for_needs_no_token() {
     let mut wire = durable_with(ServerLimits {
         inflight_max: 1,
         queue_messages: 0,
         queue_disk_messages: 0,
         ..ServerLimits::default()
     });
-    let mut is_promised = |is_here: bool, key| {
+    let mut needs_token = |is_here: bool, key| {
         wire.deliver(&message("t", b"!", QoS::AtLeastOnce), EXACTLY);
         if !is_here {
             wire.lose();
@@ -345,9 +345,9 @@ fn a_drop_that_no_later_message_waits_for_promises_nothing() {
         wire.session.last_token() != before
     };
 
-    assert!(!is_promised(true, 0));
-    assert!(is_promised(true, 77));
-    assert!(!is_promised(false, 77));
+    assert!(!needs_token(true, 0));
+    assert!(needs_token(true, 77));
+    assert!(!needs_token(false, 77));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn of_qos_2_that_the_store_does_not_have_the_identifier_is_recorded() {
         qos: EXACTLY,
         key: 0,
     };
-    let token = promised(&mut wire, sending);
+    let token = recorded(&mut wire, sending);
     assert!(wire.receive().is_empty());
     wire.session.confirm(token);
     assert_eq!(wire.receive(), [b"\x34\x06\x00\x01t\x00\x01!"]);
@@ -472,7 +472,7 @@ fn accept(wire: &mut Wire, packet_id: u16, qos: QoS) -> AckToken {
         .accept_publish(id(packet_id), qos, ReasonCode::SUCCESS)
 }
 
-fn promised(wire: &mut Wire, expected: ExchangeRecord) -> AckToken {
+fn recorded(wire: &mut Wire, expected: ExchangeRecord) -> AckToken {
     let events = wire.events();
     let [
         SessionEvent::Record {
@@ -481,7 +481,7 @@ fn promised(wire: &mut Wire, expected: ExchangeRecord) -> AckToken {
         },
     ] = &events[..]
     else {
-        panic!("one promise, not {events:?}")
+        panic!("one record with a token, not {events:?}")
     };
     assert_eq!(*record, expected);
     *token

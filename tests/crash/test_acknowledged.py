@@ -80,7 +80,7 @@ def messages(wire: Wire) -> list[tuple[str, bytes, int]]:
 
 
 def settle(server: ServerProcess) -> None:
-    """Waits until all that was done so far is safe: what is promised later is written later."""
+    """Waits until all that was done so far is safe: later acknowledgements are written later."""
     arrive(server, "later").close()
 
 
@@ -455,7 +455,7 @@ def test_a_folder_that_cannot_be_made_is_named(server: ServerProcess) -> None:
         second.start()
 
 
-def test_many_lives_in_a_row_keep_everything(server: ServerProcess) -> None:
+def test_many_runs_in_a_row_keep_everything(server: ServerProcess) -> None:
     leave_subscribed(server, ("t", 2))
     for number in range(5):
         with arrive(server, "writer") as writer:
