@@ -100,7 +100,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     yield "`$SYS/broker/version`", "name and version of the broker"
     yield "`$SYS/broker/durability`", "the configured durability of messages (docs/durability.md)"
     figures = source("rust/broker/src/durability/store.rs")
-    figures = figures[figures.index("fn figures(") : figures.index("fn note_clock(")]
+    figures = figures[figures.index("fn figures(") : figures.index("fn write_clock_note(")]
     for name in re.findall(r"\(\s*\"([a-z0-9_]+)\",", figures):
         yield f"`$SYS/broker/store/{name}`", "figure of the store"
     for name in re.findall(r"\"(streams/[^\"]+)\"", source("rust/streams/src/row_streams.rs")):
