@@ -97,7 +97,7 @@ impl NumberedDirectory {
 
     /// Frees what was replaced and waits for nobody any more.
     pub fn collect_garbage(&self) {
-        // A commit of nothing pins, and a pin now and then moves the epoch on and frees what waits.
+        // A commit of nothing pins, and a pin now and then moves the epoch on and frees what its grace period held.
         let Some(&client) = self.ids.first() else {
             return;
         };

@@ -45,7 +45,7 @@ def arrive(
     return wire
 
 
-END = "the end of what waits/"
+END = "the end of the queue/"
 
 
 def waiting(wire: Wire) -> list[Packet]:

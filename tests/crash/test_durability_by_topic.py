@@ -85,7 +85,7 @@ def subscribe(server: ServerProcess, listener: int, name: str, wish: str | None 
 
 
 def waiting_for(server: ServerProcess, listener: int, name: str) -> list[bytes]:
-    """What waits for a client that was kept."""
+    """Queued messages of a stored session."""
     wire, is_resumed = arrive(server, listener, name)
     assert is_resumed
     with wire:

@@ -33,7 +33,7 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
 
 
 def staged(folder: pathlib.Path) -> list[str]:
-    """What waits for a commit."""
+    """Rows that wait for a commit."""
     return [path.name for path in (folder / "sink").iterdir()]
 
 

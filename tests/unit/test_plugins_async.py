@@ -87,7 +87,7 @@ class Queues:
         return self.read
 
     def take_async(self, number: int, limit: int) -> list[Asked]:
-        """What waits, up to ``limit``."""
+        """Queued questions, at most ``limit``."""
         assert number == 0
         with contextlib.suppress(BlockingIOError):
             os.read(self.read, 64)

@@ -38,7 +38,7 @@ class Lanes:
         return self.read
 
     def take_async(self, number: int, limit: int) -> list[object]:
-        """What waits."""
+        """Queued questions."""
         assert number == 0
         self.limits.append(limit)
         taken, self.questions = self.questions, []

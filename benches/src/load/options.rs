@@ -240,7 +240,7 @@ impl Options {
             return Err("fanout has one publisher".into());
         }
         if self.row == Row::Queue && self.qos == 0 {
-            return Err("what waits for subscribers is of --qos 1 or 2".into());
+            return Err("queued messages need --qos 1 or 2".into());
         }
         if self.row == Row::Turns && (self.disk.is_none() || self.turns == 0) {
             return Err("turns needs --disk, and --turns above 0".into());

@@ -54,7 +54,7 @@ impl Stream {
             // INVARIANT: it is a DNS name.
             let host = ServerName::try_from(HOST).expect("a host name");
             let mut tls = ClientConnection::new(Arc::clone(config), host)?;
-            // The windows of the load bound what waits.
+            // The load limits the messages in flight, and so the queued ones.
             tls.set_buffer_limit(None);
             Ok(Box::new(tls))
         });

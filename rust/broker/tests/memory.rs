@@ -168,7 +168,7 @@ fn a_slow_client_does_not_hold_the_chunks_of_its_queued_messages() {
         send_diluted(&mut publisher, PublishQoS::AtMostOnce);
     }
 
-    // 60 MiB went by; what waits for the slow client is 10 KiB.
+    // 60 MiB went by; the queue of the slow client is 10 KiB.
     assert_eq!(broker.stats().dropped_qos0_backlog, 0);
     assert!(heap.grown() < 2 * MIB, "{} KiB", heap.grown() / KIB);
 }

@@ -387,7 +387,7 @@ fn a_queue_without_messages_in_the_store_is_opened_for_nothing() {
     assert_eq!(allocated, 0);
 }
 
-/// Only that some of what waits may have been sent takes memory.
+/// Of the queued messages only the mark that some may have been sent takes memory.
 #[test]
 fn a_queue_that_is_spilled_again_remembers_a_crash_as_long_as_that_concerns_it() {
     let at = |key| Delivery {

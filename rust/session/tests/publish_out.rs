@@ -1,4 +1,4 @@
-//! PUBLISH to the client: sections 3.3, 4.3, 4.6, 4.9, and what waits for it.
+//! PUBLISH to the client: sections 3.3, 4.3, 4.6, 4.9, and its queued messages.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -610,7 +610,7 @@ fn the_qos_0_backlog_is_bounded() {
     assert_eq!(wire.deliver(&large, ONCE), Delivered::Sent);
 }
 
-/// What waits counts, to the byte; a client for which nothing waits takes a message of any size.
+/// Queued bytes count exactly; an empty queue takes a message of any size.
 #[test]
 fn the_qos_0_backlog_has_room_for_as_many_bytes_as_its_limit_says() {
     let message = message("t", &[0; 300], QoS::AtMostOnce);

@@ -615,7 +615,7 @@ fn memory_stores_nothing_and_acknowledges_at_once() {
     assert_ne!(store.numbers(1), store.numbers(1));
 }
 
-/// A store whose disk of 16 MiB is nearly full of what waits for a session.
+/// A store whose disk of 16 MiB is nearly full of queued messages of a session.
 fn nearly_full() -> (Arc<dyn Files>, DurableStore, u64) {
     let capacity = Faults {
         capacity_bytes: 16 << 20,

@@ -143,7 +143,7 @@ type Contents = BTreeMap<String, Vec<u8>>;
 /// All that a store has to say.
 #[derive(Debug, Default, PartialEq)]
 struct State {
-    /// By client identifier: filters, and what waits, by topic.
+    /// By client identifier: filters, and queued messages by topic.
     sessions: BTreeMap<String, (Vec<String>, Contents)>,
     retained: Contents,
     /// Bytes of the records of all messages that are there.

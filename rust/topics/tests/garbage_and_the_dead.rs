@@ -1,4 +1,4 @@
-//! What waits for readers, and what is left of subscribers that left.
+//! Memory that waits for readers, and the remains of removed subscribers.
 
 mod oracle;
 

@@ -49,7 +49,7 @@ pub(crate) struct ExternalQueue {
     pub(crate) own_lost: Cell<u64>,
     /// Records behind `settled`, in their order; `None` is settled.
     pending: RefCell<VecDeque<Option<Pending>>>,
-    /// What waits until all up to a number are settled, in the order that it came.
+    /// Continuations that wait until all records up to a number are settled, oldest first.
     waiting: RefCell<BTreeMap<(u64, u64), KafkaContinuation>>,
     serial: Cell<u64>,
     /// Connections that are not read until there is room.

@@ -167,7 +167,7 @@ fn match_all(
     let cache = &mut shard.results.borrow_mut();
     let (directory, random) = (&shard.engine.directory, shard.random());
     let publisher = |publication: &Publication<'_>| Some(publication.publisher?.subscriber);
-    let kept = match publications {
+    let cached = match publications {
         [one] => {
             let publisher = publisher(one);
             let visitor = &mut collector;
@@ -188,7 +188,7 @@ fn match_all(
         given_up,
         ..
     } = collector;
-    shard.metrics().matches_cached.add(kept);
+    shard.metrics().matches_cached.add(cached);
     shard.count_steps(steps);
     (starts, given_up)
 }

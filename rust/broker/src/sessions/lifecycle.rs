@@ -108,7 +108,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     wills::write_session_end(shard, client);
 }
 
-/// What waits for a session that ends reaches nobody: a counter and a line in the log.
+/// Counts and logs the queued messages of a session that ends: they are dropped.
 fn count_queued(shard: &Shard, client: &Client, waiting: usize) {
     if waiting == 0 {
         return;

@@ -36,9 +36,9 @@ pub(crate) struct RestoredSession {
     exactly_once: BTreeSet<u16>,
     publishes: Vec<(PacketId, Waiting)>,
     releases: Vec<u16>,
-    /// What waits for it: that stays in the store.
+    /// Its queued messages: they stay in the store.
     waiting: stored::QueueSummary,
-    /// What waits for it with a lower number may have been sent.
+    /// Queued messages with a lower number may have been sent.
     maybe_sent_below: u64,
 }
 

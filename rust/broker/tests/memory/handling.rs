@@ -34,7 +34,7 @@ fn publishes_that_wait_for_a_plugin_are_copied_once() {
     assert!(each < 2 * KIB, "{each} bytes a publish");
 }
 
-/// What waits is judged by the deny rules alone where no subscription was lost.
+/// If no subscription was lost, only deny rules apply to queued messages.
 #[test]
 fn a_resume_with_deny_rules_costs_the_same_however_many_subscriptions_there_are() {
     let _alone = Heap::alone();

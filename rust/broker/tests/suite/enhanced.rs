@@ -651,7 +651,7 @@ fn a_new_allowance_counts_at_once() {
     assert!(begun.elapsed() >= Duration::from_millis(500));
 }
 
-/// The wait for the old allowance ends with it: what waits is read nevertheless, and costs what it costs.
+/// The wait for the old allowance ends with it: unread packets are read nevertheless, and use the rate limit.
 #[test]
 fn a_client_that_was_held_back_is_read_on_after_it_authenticated_again() {
     let (broker, turns) = talking();
@@ -688,7 +688,7 @@ fn a_client_that_was_held_back_is_read_on_after_it_authenticated_again() {
     client.ping();
 }
 
-/// What waits in a session is for the user that it belongs to.
+/// Queued messages of a session are for the user that it belongs to.
 #[test]
 fn nobody_becomes_somebody_else() {
     let other = |said: &Said| LoginDecision::Allow {

@@ -70,7 +70,7 @@ fn a_long_queue_comes_back_in_pages_after_a_restart_and_what_comes_meanwhile_beh
     eventually("nothing waits", || queued(&second, "reader") == 0);
 }
 
-/// As when it was in memory: what waits is on its way before anything that the client asks for.
+/// As when it was in memory: queued messages are sent before the reply to any request of the client.
 #[test]
 fn queued_messages_come_before_the_first_answer() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {

@@ -46,8 +46,8 @@ pub use snapshot::Snapshot;
 /// Most subscriptions that one commit of a cleaning removes.
 const CLEANING_BATCH: usize = 256;
 
-/// Changes that are over from one try of a writer to end an epoch to its next: what waits for its grace period is memory
-/// that the next commits write to again, and a nearer cache holds so much of it. Pins alone try each 128th time.
+/// Changes from one try of a writer to end an epoch to its next. The next commits write again to the memory that waits
+/// for its grace period, and a nearer cache holds so much of it. Pins alone try each 128th time.
 const CHANGES_AN_EPOCH: u64 = 32;
 
 /// Retired bytes above which writers help to reclaim ...

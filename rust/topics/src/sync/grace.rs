@@ -105,7 +105,7 @@ impl<T> From<*const T> for Atomic<T> {
     }
 }
 
-/// Who is pinned, and what waits for whom.
+/// Pins, and the memory that waits for each of them.
 struct Pins {
     next: u64,
     pinned: BTreeSet<u64>,
