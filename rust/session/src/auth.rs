@@ -184,26 +184,20 @@ impl Session {
     /// If the client did not ask for problem information, the details are left out [MQTT-3.1.2-29].
     pub fn auth_continue(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
-        let running = self
-            .live
-            .authentication
-            .as_deref_mut()
-            .filter(|running| running.turn == NextSender::Server);
-        if let Some(control) = running.map(|running| running.continue_with(data, details)) {
-            self.live.controls.push_back(control);
-        }
+        self.reply_auth(|running| running.continue_with(data, details));
     }
 
     /// Completes a re-authentication with success; does nothing if none is open. To reject it, disconnect
     /// with [`reauthentication_refusal`] [MQTT-4.12.1-2].
     pub fn auth_succeed(&mut self, data: Option<&[u8]>, details: Details) {
         let details = self.allowed(details);
-        let running = self
-            .live
-            .authentication
-            .as_deref_mut()
-            .filter(|running| running.turn == NextSender::Server);
-        if let Some(control) = running.map(|running| running.succeed(data, details)) {
+        self.reply_auth(|running| running.succeed(data, details));
+    }
+
+    fn reply_auth(&mut self, reply: impl FnOnce(&mut Authentication) -> Control) {
+        let running = self.live.authentication.as_deref_mut();
+        if let Some(running) = running.filter(|running| running.turn == NextSender::Server) {
+            let control = reply(running);
             self.live.controls.push_back(control);
         }
     }

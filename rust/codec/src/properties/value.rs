@@ -1,6 +1,6 @@
 //! Encodings of property values.
 
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::{NonZero, NonZeroU32};
 
 use crate::property_id::PropertyId;
 use crate::wire::{PacketReader, PacketWriter};
@@ -69,84 +69,59 @@ impl ValueEncoding<'_> for ZeroOrOne {
     }
 }
 
-/// Two bytes, big-endian.
-pub(super) struct TwoBytes;
+/// The encodings of a big-endian integer: any value, and any but 0.
+macro_rules! integers {
+    ($($any:ident $non_zero:ident $integer:ident;)*) => {$(
+        pub(super) struct $any;
 
-impl ValueEncoding<'_> for TwoBytes {
-    type Value = u16;
+        impl ValueEncoding<'_> for $any {
+            type Value = $integer;
 
-    #[inline]
-    fn read(reader: &mut PacketReader<'_>, _: PropertyId) -> Result<u16, DecodeError> {
-        reader.u16()
-    }
+            #[inline]
+            fn read(reader: &mut PacketReader<'_>, _: PropertyId) -> Result<$integer, DecodeError> {
+                reader.$integer()
+            }
 
-    #[inline]
-    fn write(value: u16, writer: &mut PacketWriter<'_>, _: PropertyId) -> Result<(), EncodeError> {
-        writer.u16(value);
-        Ok(())
-    }
+            #[inline]
+            fn write(
+                value: $integer,
+                writer: &mut PacketWriter<'_>,
+                _: PropertyId,
+            ) -> Result<(), EncodeError> {
+                writer.$integer(value);
+                Ok(())
+            }
+        }
+
+        pub(super) struct $non_zero;
+
+        impl ValueEncoding<'_> for $non_zero {
+            type Value = NonZero<$integer>;
+
+            #[inline]
+            fn read(
+                reader: &mut PacketReader<'_>,
+                id: PropertyId,
+            ) -> Result<Self::Value, DecodeError> {
+                NonZero::new(reader.$integer()?).ok_or(DecodeError::ZeroProperty(id))
+            }
+
+            #[inline]
+            fn write(
+                value: Self::Value,
+                writer: &mut PacketWriter<'_>,
+                _: PropertyId,
+            ) -> Result<(), EncodeError> {
+                writer.$integer(value.get());
+                Ok(())
+            }
+        }
+    )*};
 }
 
-/// Two bytes that are not 0.
-pub(super) struct NonZeroTwoBytes;
-
-impl ValueEncoding<'_> for NonZeroTwoBytes {
-    type Value = NonZeroU16;
-
-    #[inline]
-    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<NonZeroU16, DecodeError> {
-        NonZeroU16::new(reader.u16()?).ok_or(DecodeError::ZeroProperty(id))
-    }
-
-    #[inline]
-    fn write(
-        value: NonZeroU16,
-        writer: &mut PacketWriter<'_>,
-        _: PropertyId,
-    ) -> Result<(), EncodeError> {
-        writer.u16(value.get());
-        Ok(())
-    }
-}
-
-/// Four bytes, big-endian.
-pub(super) struct FourBytes;
-
-impl ValueEncoding<'_> for FourBytes {
-    type Value = u32;
-
-    #[inline]
-    fn read(reader: &mut PacketReader<'_>, _: PropertyId) -> Result<u32, DecodeError> {
-        reader.u32()
-    }
-
-    #[inline]
-    fn write(value: u32, writer: &mut PacketWriter<'_>, _: PropertyId) -> Result<(), EncodeError> {
-        writer.u32(value);
-        Ok(())
-    }
-}
-
-/// Four bytes that are not 0.
-pub(super) struct NonZeroFourBytes;
-
-impl ValueEncoding<'_> for NonZeroFourBytes {
-    type Value = NonZeroU32;
-
-    #[inline]
-    fn read(reader: &mut PacketReader<'_>, id: PropertyId) -> Result<NonZeroU32, DecodeError> {
-        NonZeroU32::new(reader.u32()?).ok_or(DecodeError::ZeroProperty(id))
-    }
-
-    #[inline]
-    fn write(
-        value: NonZeroU32,
-        writer: &mut PacketWriter<'_>,
-        _: PropertyId,
-    ) -> Result<(), EncodeError> {
-        writer.u32(value.get());
-        Ok(())
-    }
+integers! {
+    TwoBytes NonZeroTwoBytes u16;
+    FourBytes NonZeroFourBytes u32;
 }
 
 /// A Variable Byte Integer that is not 0.

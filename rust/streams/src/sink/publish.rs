@@ -1,18 +1,15 @@
 //! Publishes the messages of committed stages.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use arrow_ipc::reader::StreamReader;
-use mqttcore_publisher::MessageColumns;
 use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::TopicLimits;
 use tokio::sync::mpsc;
 
 use super::held_bytes::HeldBytes;
 use super::message::message;
+use super::stage::{for_each_batch, unreadable};
 use super::{LastCommit, NOTE, Sink, SinkError, filter, remove, replace};
 
 /// Maximum number of messages in one chunk.
@@ -108,39 +105,35 @@ fn read_all(
     files: &[PathBuf],
     mut skipped: u64,
     pieces: &mpsc::Sender<Vec<Message>>,
-    mut held: HeldBytes,
+    held: HeldBytes,
 ) -> Result<(), SinkError> {
-    let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
     let limits = ServerLimits {
         topic: TopicLimits::AS_IT_CAME,
         maximum_packet_size: u32::MAX,
         ..ServerLimits::default()
     };
     let (mut piece, mut bytes) = (Vec::new(), 0);
-    for file in files {
-        let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
-        for batch in reader.map_err(|error| wrong(error.to_string()))? {
-            let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            held.set_batch(&batch);
-            let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
-            let rows = columns.rows();
-            let first = usize::try_from(skipped).map_or(rows, |skipped| skipped.min(rows));
-            skipped -= first as u64;
-            for row in first..rows {
-                let message = message(&columns, row, &limits, Instant::now()).map_err(wrong)?;
-                bytes += message.heap_bytes();
-                piece.push(message);
-                if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {
-                    bytes = 0;
-                    if pieces.blocking_send(std::mem::take(&mut piece)).is_err() {
-                        return Ok(());
-                    }
+    let mut is_wanted = true;
+    for_each_batch(files, held, |columns| {
+        let rows = columns.rows();
+        let first = usize::try_from(skipped).map_or(rows, |skipped| skipped.min(rows));
+        skipped -= first as u64;
+        for row in first..rows {
+            let message = message(columns, row, &limits, Instant::now()).map_err(unreadable)?;
+            bytes += message.heap_bytes();
+            piece.push(message);
+            if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {
+                bytes = 0;
+                is_wanted = pieces.blocking_send(std::mem::take(&mut piece)).is_ok();
+                if !is_wanted {
+                    break;
                 }
             }
         }
-    }
-    if !piece.is_empty() {
-        // As above.
+        Ok(is_wanted)
+    })?;
+    if is_wanted && !piece.is_empty() {
+        // The receiver may be gone.
         let _ = pieces.blocking_send(piece);
     }
     Ok(())

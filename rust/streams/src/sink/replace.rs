@@ -1,15 +1,12 @@
 //! Replaces all retained messages of a topic filter by those of a batch.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
-use arrow_ipc::reader::StreamReader;
-use mqttcore_publisher::MessageColumns;
 use mqttcore_topics::TopicFilter;
 
 use super::held_bytes::HeldBytes;
+use super::stage::for_each_batch;
 use super::{Sink, SinkError};
 
 /// Clears the retained messages that match `filter`, except for those that rows of `files` set. Idempotent.
@@ -25,17 +22,11 @@ pub(super) async fn clear(
 }
 
 /// The topics of all rows that set a retained message.
-fn retained_in(files: &[PathBuf], mut held: HeldBytes) -> Result<HashSet<String>, SinkError> {
-    let wrong = |error: String| SinkError::Rows(format!("a stage cannot be read: {error}"));
+fn retained_in(files: &[PathBuf], held: HeldBytes) -> Result<HashSet<String>, SinkError> {
     let mut topics = HashSet::new();
-    for file in files {
-        let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
-        for batch in reader.map_err(|error| wrong(error.to_string()))? {
-            let batch = batch.map_err(|error| wrong(error.to_string()))?;
-            held.set_batch(&batch);
-            let columns = MessageColumns::of(&batch).map_err(|error| wrong(error.to_string()))?;
-            topics.extend(columns.retained_topics().map(str::to_owned));
-        }
-    }
+    for_each_batch(files, held, |columns| {
+        topics.extend(columns.retained_topics().map(str::to_owned));
+        Ok(true)
+    })?;
     Ok(topics)
 }

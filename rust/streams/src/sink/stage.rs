@@ -1,13 +1,14 @@
-//! Writes rows into a stage: each row is checked, and the stage counts only when all rows are on disk.
+//! Stages: files of rows. Each row is checked when it is written, and a stage counts only when all rows are on disk.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_buffer::Buffer;
-use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::reader::{StreamDecoder, StreamReader};
 use mqttcore_publisher::MessageColumns;
 
 use super::held_bytes::HeldBytes;
@@ -114,4 +115,27 @@ impl Drop for Staging {
         // A finished stage has its final name; files that stay are removed later.
         let _ = remove(&self.temporary);
     }
+}
+
+/// Reads the batches of `files` one after the other, until `visit` returns false.
+pub(super) fn for_each_batch(
+    files: &[PathBuf],
+    mut held: HeldBytes,
+    mut visit: impl FnMut(&MessageColumns) -> Result<bool, SinkError>,
+) -> Result<(), SinkError> {
+    for file in files {
+        let reader = StreamReader::try_new(BufReader::new(File::open(file)?), None);
+        for batch in reader.map_err(unreadable)? {
+            let batch = batch.map_err(unreadable)?;
+            held.set_batch(&batch);
+            if !visit(&MessageColumns::of(&batch).map_err(unreadable)?)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn unreadable(error: impl Display) -> SinkError {
+    SinkError::Rows(format!("a stage cannot be read: {error}"))
 }
