@@ -181,7 +181,7 @@ def test_a_released_identifier_stands_for_a_new_message(server: ServerProcess, e
 
 
 @ENDS
-def test_what_was_under_way_is_sent_again_under_its_identifier(
+def test_messages_in_flight_are_sent_again_under_their_identifiers(
     server: ServerProcess, end: End
 ) -> None:
     with arrive(server, "reader") as reader:

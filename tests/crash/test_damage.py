@@ -21,7 +21,7 @@ def test_damage_is_repaired_or_reported_and_nothing_else_is_lost(
     assert row.faults == ()
 
 
-def test_a_broker_that_may_lose_something_mends_its_folder_and_starts(tmp_path: Path) -> None:
+def test_a_broker_that_may_lose_something_repairs_its_folder_and_starts(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     young(folder)
     segments(folder)[0].unlink()

@@ -55,7 +55,9 @@ def test_a_session_that_a_connack_ended_does_not_come_back(
     arrive(server, "reader", present=False).close()
 
 
-def test_what_a_disconnect_ended_is_over_when_the_connection_ends(server: PoweredLife) -> None:
+def test_a_session_that_a_disconnect_ended_is_gone_when_the_connection_ends(
+    server: PoweredLife,
+) -> None:
     leave_subscribed(server, ("wills", 1))
     mortal = arrive(server, "mortal", will=WILL)
     leaver = arrive(server, "leaver")

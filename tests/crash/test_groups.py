@@ -74,7 +74,7 @@ def take_all(member: Wire) -> list[int]:
     return found
 
 
-def test_what_moves_between_members_is_neither_lost_nor_doubled_by_a_crash(
+def test_messages_that_move_between_members_are_neither_lost_nor_doubled_by_a_crash(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     dice = random.Random(7)  # noqa: S311 -- a seed that can be repeated

@@ -63,7 +63,7 @@ def fill(server: ServerProcess) -> list[bytes]:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_acknowledged_under_refuse_is_kept_and_the_rest_is_refused(
+def test_acknowledged_messages_under_refuse_are_kept_and_the_others_are_refused(
     server: ServerProcess, qos: int
 ) -> None:
     subscribe(server, LAX, "reader")

@@ -89,7 +89,7 @@ def test_a_running_broker_is_copied_with_its_history(plant: Plant, tmp_path: Pat
     assert plant.client.stream("plant").epoch == epoch
 
 
-def test_what_was_staged_can_be_committed_to_the_copy(plant: Plant, tmp_path: Path) -> None:
+def test_staged_rows_can_be_committed_to_the_copy(plant: Plant, tmp_path: Path) -> None:
     assert plant.client.stage("query", 0, "one", ipc(numbers(0, 300))) == 300
     with copy_of(plant, tmp_path / "copy") as made:
         assert made.ends() == [0]

@@ -7,12 +7,12 @@ mod budget;
 mod common;
 #[path = "memory/counts.rs"]
 mod counts;
+#[path = "memory/durability.rs"]
+mod durability;
 #[path = "memory/handling.rs"]
 mod handling;
 #[path = "memory/kept.rs"]
 mod kept;
-#[path = "memory/level.rs"]
-mod level;
 #[path = "common/tls.rs"]
 mod tls_client;
 

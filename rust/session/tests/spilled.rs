@@ -492,7 +492,7 @@ fn a_full_disk_queue_drops_the_newest() {
 
 /// QoS 0 and the level `memory` take no part in the room on the disk, nor the disk in theirs.
 #[test]
-fn what_the_store_does_not_have_keeps_the_limits_of_memory() {
+fn messages_that_the_store_does_not_have_keep_the_limits_of_memory() {
     let mut wire = Wire::with(ServerLimits {
         queue_messages: 3,
         ..ServerLimits::default()

@@ -254,7 +254,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn each_kind_of_damage_is_told_and_costs_what_it_must() {
+fn each_kind_of_damage_is_reported_and_costs_what_it_must() {
     for case in CASES {
         let name = case.name;
         let disk = store(case.checkpointed);
@@ -339,7 +339,7 @@ fn no_bit_of_the_checkpoint_costs_anything_while_the_log_is_complete() {
 }
 
 #[test]
-fn what_is_given_up_is_told_by_session_and_topic() {
+fn the_report_names_lost_messages_by_session_and_topic() {
     let disk = store(0);
     flip(&disk, "00000000000000000004.log", 2_000);
 

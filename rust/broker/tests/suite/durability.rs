@@ -21,7 +21,7 @@ const BASE: usize = 0;
 const MEMORY: usize = 1;
 
 /// The broker says `os`; its second listener, and topics below `lost`, say `memory`; topics below `kept` say `fsync`.
-fn leveled() -> Config {
+fn several_durabilities() -> Config {
     let mut config = config();
     config.listeners.push(Listener {
         durability: Some(Durability::Memory),
@@ -60,20 +60,20 @@ fn waiting(broker: &Broker, client: &mut Client) -> Vec<String> {
 #[test]
 fn a_listener_says_how_sessions_are_kept() {
     let home = Home::new();
-    let first = home.start_with(0, leveled());
+    let first = home.start_with(0, several_durabilities());
     subscribed(&first, "base", BASE).vanish();
     subscribed(&first, "memory", MEMORY).vanish();
 
-    let second = home.crash_with(first, 0, leveled());
+    let second = home.crash_with(first, 0, several_durabilities());
 
     assert!(resuming("base").connect_at(&second, BASE).1);
     assert!(!resuming("memory").connect_at(&second, MEMORY).1);
 }
 
 #[test]
-fn a_publish_has_the_level_of_its_topic_and_else_of_its_client() {
+fn a_publish_has_the_durability_of_its_topic_and_else_of_its_client() {
     let home = Home::new();
-    let first = home.start_with(0, leveled());
+    let first = home.start_with(0, several_durabilities());
     subscribed(&first, "reader", BASE).vanish();
     let (mut base, _) = v5("base").connect_at(&first, BASE);
     let (mut memory, _) = v5("memory").connect_at(&first, MEMORY);
@@ -83,7 +83,7 @@ fn a_publish_has_the_level_of_its_topic_and_else_of_its_client() {
         }
     }
 
-    let second = home.crash_with(first, 0, leveled());
+    let second = home.crash_with(first, 0, several_durabilities());
 
     let (mut reader, _) = resuming("reader").connect_at(&second, BASE);
     let texts = waiting(&second, &mut reader);
@@ -94,7 +94,7 @@ fn a_publish_has_the_level_of_its_topic_and_else_of_its_client() {
 #[test]
 fn a_retained_message_of_memory_ends_the_one_that_was_kept() {
     let home = Home::new();
-    let first = home.start_with(0, leveled());
+    let first = home.start_with(0, several_durabilities());
     let (mut base, _) = v5("base").connect_at(&first, BASE);
     let (mut memory, _) = v5("memory").connect_at(&first, MEMORY);
     for topic in ["replaced", "cleared", "stays"] {
@@ -106,7 +106,7 @@ fn a_retained_message_of_memory_ends_the_one_that_was_kept() {
     memory.publish_retained("other", "new", QoS::AtLeastOnce);
     (0..3).for_each(|_| drop(memory.receive()));
 
-    let second = home.crash_with(first, 0, leveled());
+    let second = home.crash_with(first, 0, several_durabilities());
 
     let (mut reader, _) = v5("reader").connect_at(&second, BASE);
     reader.subscribe("#", QoS::AtMostOnce);
@@ -117,7 +117,7 @@ fn a_retained_message_of_memory_ends_the_one_that_was_kept() {
 #[test]
 fn messages_in_memory_are_delivered_like_all_others() {
     let home = Home::new();
-    let broker = home.start_with(0, leveled());
+    let broker = home.start_with(0, several_durabilities());
     subscribed(&broker, "reader", BASE).vanish();
     let mut writer = v5("writer").connect(&broker);
     for (topic, qos) in [
@@ -181,7 +181,7 @@ fn a_grant_says_how_its_client_is_kept() {
 #[test]
 fn a_session_may_rise_from_memory() {
     let home = Home::new();
-    let first = home.start_with(0, leveled());
+    let first = home.start_with(0, several_durabilities());
     let mut reader = subscribed(&first, "riser", MEMORY);
     let mut writer = v5("writer").connect(&first);
     writer.publish_acknowledged("lost/1", "gone");
@@ -194,7 +194,7 @@ fn a_session_may_rise_from_memory() {
     reader.vanish();
     writer.publish_acknowledged("kept/1", "here");
 
-    let second = home.crash_with(first, 0, leveled());
+    let second = home.crash_with(first, 0, several_durabilities());
 
     let (mut reader, is_resumed) = resuming("riser").connect_at(&second, BASE);
     assert!(is_resumed);
@@ -214,7 +214,7 @@ fn a_session_may_rise_from_memory() {
 fn an_identifier_of_qos_2_outlives_a_message_that_does_not() {
     for rises in [false, true] {
         let home = Home::new();
-        let first = home.start_with(0, leveled());
+        let first = home.start_with(0, several_durabilities());
         let mut reader = subscribed(&first, "reader", if rises { MEMORY } else { BASE });
         let mut writer = v5("writer").connect(&first);
         writer.publish("lost/1", "gone", QoS::ExactlyOnce);
@@ -225,7 +225,7 @@ fn an_identifier_of_qos_2_outlives_a_message_that_does_not() {
             resuming("reader").connect_at(&first, BASE).0.vanish();
         }
 
-        let second = home.crash_with(first, 0, leveled());
+        let second = home.crash_with(first, 0, several_durabilities());
 
         let (mut reader, is_resumed) = resuming("reader").connect_at(&second, BASE);
         assert!(is_resumed);
@@ -250,7 +250,7 @@ fn an_identifier_of_qos_2_outlives_a_message_that_does_not() {
 #[test]
 fn a_kept_session_does_not_sink_to_memory() {
     let home = Home::new();
-    let first = home.start_with(0, leveled());
+    let first = home.start_with(0, several_durabilities());
     subscribed(&first, "reader", BASE).vanish();
     v5("writer")
         .connect(&first)
@@ -266,7 +266,7 @@ fn a_kept_session_does_not_sink_to_memory() {
         readers.all(|one| !one.connected)
     });
 
-    let second = home.crash_with(first, 0, leveled());
+    let second = home.crash_with(first, 0, several_durabilities());
 
     let (mut reader, is_resumed) = resuming("reader").connect_at(&second, BASE);
     assert!(is_resumed);
@@ -277,7 +277,7 @@ fn a_kept_session_does_not_sink_to_memory() {
 #[test]
 fn acknowledgements_of_each_durability_come_in_the_order_of_their_publishes() {
     let home = Home::new();
-    let broker = home.start_with(0, leveled());
+    let broker = home.start_with(0, several_durabilities());
     subscribed(&broker, "reader", BASE).vanish();
     let mut writer = v5("writer").connect(&broker);
     let topics = ["kept/1", "lost/1", "other", "kept/2", "other", "lost/2"];
@@ -428,7 +428,7 @@ fn the_figures_of_the_store_are_those_of_its_work() {
 #[test]
 fn sys_topics_have_the_durability_in_force() {
     let home = Home::new();
-    let broker = home.start_with(0, leveled());
+    let broker = home.start_with(0, several_durabilities());
 
     let told = "os; memory at test; memory on lost/#; fsync on kept/#";
     assert_eq!(broker.guarantees(), told);

@@ -180,7 +180,7 @@ fn a_publisher_whose_session_was_recovered_has_the_member_that_its_client_identi
 }
 
 #[test]
-fn a_will_of_a_client_of_level_memory_leaves_nothing_in_the_store() {
+fn a_will_of_a_client_of_durability_memory_leaves_nothing_in_the_store() {
     let home = Home::new();
     let config = || {
         let mut config = config_with_limits(|_| ());
@@ -407,7 +407,7 @@ fn upgrading() -> Config {
 
 /// The record says at which QoS a message is delivered, whatever a later broker is configured to.
 #[test]
-fn what_was_published_at_qos_0_and_upgraded_outlives_a_crash() {
+fn messages_that_were_upgraded_from_qos_0_survive_a_crash() {
     let home = Home::new();
     let first = home.start_with(0, upgrading());
     subscribed(&first, "reader", "#", QoS::ExactlyOnce).disconnect();

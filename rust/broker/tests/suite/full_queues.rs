@@ -292,7 +292,7 @@ fn a_publisher_of_3_1_1_whose_own_queue_is_full_does_not_wait_for_itself() {
 }
 
 #[test]
-fn what_is_embedded_is_told_by_an_error_and_nobody_gets_the_message() {
+fn an_embedded_publish_raises_an_error_and_no_subscriber_gets_the_message() {
     let home = Home::new();
     let broker = home.start_with(0, small(FullQueuePolicy::Refuse));
     let away = subscribed(&broker, "away", "t");

@@ -120,7 +120,7 @@ fn published(broker: &Broker, id: &str) -> Client {
 }
 
 #[test]
-fn what_is_due_leaves_before_the_broker_disconnects_a_client_or_another_takes_over() {
+fn acknowledgements_are_sent_before_the_broker_disconnects_a_client_or_another_takes_over() {
     let home = Home::new();
     let broker = slow(&home);
 
@@ -141,7 +141,7 @@ fn what_is_due_leaves_before_the_broker_disconnects_a_client_or_another_takes_ov
 }
 
 #[test]
-fn what_is_due_leaves_before_the_broker_stops() {
+fn acknowledgements_are_sent_before_the_broker_stops() {
     let home = Home::new();
     let broker = slow(&home);
     let mut client = published(&broker, "last");
@@ -216,7 +216,7 @@ fn a_websocket_client_that_breaks_its_frames_is_acknowledged_what_was_accepted()
 
 /// PUBLISHes that do not fit are left out as a whole.
 #[test]
-fn disconnect_reaches_a_client_for_which_more_waits_than_still_leaves() {
+fn disconnect_reaches_a_client_with_more_queued_bytes_than_are_still_sent() {
     const PAYLOAD: usize = 60_000;
     let broker = start(config_with_limits(|limits| {
         limits.qos0_backlog_bytes = 1 << 30;

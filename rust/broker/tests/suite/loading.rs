@@ -57,7 +57,7 @@ fn a_client_gets_its_session_and_queued_messages_before_all_are_read() {
 }
 
 #[test]
-fn what_is_published_meanwhile_reaches_sessions_that_are_not_read_yet() {
+fn messages_published_meanwhile_reach_sessions_that_are_not_read_yet() {
     while_loading(|sessions, home| {
         fill(&home.folder(0), sessions, |_| {});
         let broker = home.start(0);

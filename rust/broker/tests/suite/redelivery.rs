@@ -86,7 +86,8 @@ fn mqtt_3_3_1_1_a_qos_1_message_that_may_have_been_sent_before_a_crash_has_dup()
 
 /// What came between the crashes waited for a client that was away: it was never sent.
 #[test]
-fn mqtt_3_3_1_1_what_may_have_been_sent_has_dup_after_a_second_crash_and_later_messages_do_not() {
+fn mqtt_3_3_1_1_messages_that_may_have_been_sent_have_dup_after_a_second_crash_and_later_ones_do_not()
+ {
     let home = died_in_the_middle();
     let first = home.start(0);
     publish(&first, "between");
@@ -106,7 +107,7 @@ fn mqtt_3_3_1_1_what_may_have_been_sent_has_dup_after_a_second_crash_and_later_m
 }
 
 #[test]
-fn what_waited_when_the_connection_ended_in_order_has_no_dup_after_a_crash_or_a_stop() {
+fn messages_queued_at_an_orderly_end_have_no_dup_after_a_crash_or_a_stop() {
     for (is_online, is_stopped) in [(false, false), (true, true)] {
         let home = Home::new();
         let first = home.start(0);

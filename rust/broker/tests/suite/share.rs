@@ -103,7 +103,7 @@ fn a_publisher_of_3_1_1_waits_until_there_is_room_for_all_sessions() {
 }
 
 #[test]
-fn what_would_wait_while_all_queues_together_are_full_is_dropped_and_counted() {
+fn messages_are_dropped_and_counted_while_all_queues_together_are_full() {
     let home = Home::new();
     let broker = home.start_with(0, small(FullQueuePolicy::Drop));
     let mut here = subscribed(&broker, "here");

@@ -215,7 +215,7 @@ fn a_publisher_to_other_topics_does_not_wait_for_kafka() {
 }
 
 #[test]
-fn what_kafka_does_not_take_is_not_acknowledged_and_its_publisher_is_told() {
+fn records_that_kafka_does_not_take_are_not_acknowledged_and_disconnect_their_publisher() {
     let (kafka, setup) = with_kafka();
     let (sender, events) = channel();
     let sender = Mutex::new(sender);

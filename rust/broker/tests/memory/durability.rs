@@ -1,4 +1,4 @@
-//! What level `memory` pays for a store that is there for others: nothing. No allocation more than without one, no
+//! What durability `memory` costs beside a store that others use: nothing. No allocation more than without one, no
 //! record, no byte of the log, no sync, and its thread sleeps on.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::{ALLOCATIONS, Heap};
 /// Messages of each QoS.
 const ROUNDS: usize = 500;
 
-/// One shard, and a second listener; who names itself has the level `memory`.
+/// One shard, and a second listener; who names itself has the durability `memory`.
 fn started(data: Option<Data>) -> Broker {
     let mut config = Config {
         shards: 1,
@@ -151,7 +151,7 @@ fn work_so_far(broker: &Broker) -> [u64; 3] {
 }
 
 #[test]
-fn level_memory_pays_nothing_for_a_store_that_is_there() {
+fn durability_memory_costs_nothing_beside_a_store() {
     let _alone = Heap::alone();
     let all = [Says::Broker, Says::Listener, Says::Topic, Says::Grant];
     let bare = started(None);
