@@ -15,7 +15,8 @@ use mqttcore_tls::ClientCertificate;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::arrival::{AdmittedConnection, ConnAckFields, bind_when_checked, resumes};
+use crate::admission::admitted::{AdmittedConnection, ConnAckFields, resumes};
+use crate::admission::arrival::bind_when_checked;
 use crate::admission::connect_hooks::check_will;
 use crate::admission::identify::Identified;
 use crate::admission::opening::{Connected, Opened, connected};

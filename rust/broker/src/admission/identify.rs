@@ -9,7 +9,7 @@ use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Authentication, ConnAckFormat, ConnectRequest};
 use tokio::sync::oneshot;
 
-use crate::admission::arrival::ConnAckFields;
+use crate::admission::admitted::ConnAckFields;
 use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::config::PeerIdentity;

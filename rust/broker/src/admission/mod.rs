@@ -1,7 +1,9 @@
 //! Admission, from an accepted socket to a session: listeners, CONNECT, authentication, takeover, rejection.
 
+pub(crate) mod admitted;
 pub(crate) mod arrival;
 mod connect_hooks;
+mod denial;
 mod exchange;
 pub(crate) mod handshake;
 pub(crate) mod identify;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
 
-use crate::admission::arrival::{AdmittedConnection, resumes};
+use crate::admission::admitted::{AdmittedConnection, resumes};
 use crate::admission::rejection::RejectedClient;
 use crate::clients::client::Client;
 use crate::clients::shares::{Owner, Share};

@@ -1,0 +1,160 @@
+//! Why an authenticated client is denied its session: bans, invalidated rights, limits, takeover, memory.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mqttcore_codec::ReasonCode;
+use mqttcore_session::{ConnAckFormat, ConnectRequest};
+use mqttcore_store::Durability;
+
+use crate::admission::admitted::{AdmittedConnection, terms};
+use crate::admission::rejection::{RejectedClient, reject_banned};
+use crate::admission::session_share;
+use crate::clients::bans::BanTarget;
+use crate::clients::client::Client;
+use crate::config::grants::Takeover;
+use crate::config::hooks::Login;
+use crate::routing::memory::{self, Shortage};
+use crate::runtime::log::{Escaped, LogCategory};
+use crate::shard::Shard;
+
+/// Checks whether an authenticated client is rejected; returns the rejection.
+pub(super) fn denied(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    arrival: &AdmittedConnection,
+) -> Option<RejectedClient> {
+    let (login, to) = (&arrival.login, arrival.request.recipient());
+    let refused = || {
+        let (reason, text) = session_denied(shard, existing, arrival)?;
+        Some(RejectedClient::new(login, to, reason).with_reason_string(text))
+    };
+    // Checked again: the client may have been banned since, and a plugin may have changed its user name.
+    reject_banned(shard, login, to)
+        .or_else(|| refuse_outdated(shard, login, arrival))
+        .or_else(refused)
+        .or_else(|| {
+            let expiry_s = terms(shard, arrival, false).session_expiry_s(&arrival.request);
+            session_share::refuse_above_share(shard, existing, arrival, expiry_s)
+        })
+        // Rejected clients do not count: they may be strangers that know the client identifier.
+        .or_else(|| ban_if_flapping(shard, login, to))
+}
+
+/// Rejects a client whose rights were invalidated after its login was decided: it tries again.
+fn refuse_outdated(
+    shard: &Shard,
+    login: &Arc<Login>,
+    arrival: &AdmittedConnection,
+) -> Option<RejectedClient> {
+    let (asked_at, username) = (arrival.asked_at, login.username.as_deref());
+    let invalidations = &shard.engine.invalidations;
+    let is_outdated = invalidations.outdate(asked_at, &login.client_id, username);
+    is_outdated.then(|| {
+        let to = arrival.request.recipient();
+        RejectedClient::new(login, to, ReasonCode::SERVER_BUSY)
+            .with_reason_string("permissions changed: connect again")
+    })
+}
+
+/// Counts a connection of the client; if it connects too often, bans its identifier and returns the rejection.
+fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<RejectedClient> {
+    let (config, now) = (shard.config(), shard.now());
+    if !config.address_limits.apply_to(login.peer.ip()) {
+        return None;
+    }
+    let key = shard.engine.key_of(&login.client_id);
+    let mut flapping = shard.flapping.borrow_mut();
+    if !flapping.is_flapping(key, config.flapping, now) {
+        return None;
+    }
+    let target = BanTarget::ClientId(login.client_id.as_ref().into());
+    let reason = format!(
+        "more than {} connections a minute",
+        config.flapping.connects_per_minute
+    );
+    let bans = &shard.engine.bans;
+    bans.add_automatic(target, reason, config.flapping.ban, now);
+    shard.metrics().flapping_bans.add(1);
+    shard.log.warn(LogCategory::Flapping, now, || {
+        let (id, peer, seconds) = (Escaped(&login.client_id), login.peer, config.flapping.ban.as_secs());
+        format!("client {id} at {peer} connects too often: its client identifier is banned for {seconds} s")
+    });
+    Some(RejectedClient::new(login, to, ReasonCode::BANNED))
+}
+
+/// Reason code and reason string of a denied session.
+type SessionDenial = (ReasonCode, &'static str);
+
+/// The reason why an authenticated client is denied this session; `None` if it is not.
+fn session_denied(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    arrival: &AdmittedConnection,
+) -> Option<SessionDenial> {
+    if shard.engine.is_stopping() {
+        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
+    }
+    let request = &arrival.request;
+    let terms = terms(shard, arrival, existing.is_some());
+    if !request.takes_connack(shard.now(), &terms) {
+        return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
+    }
+    if let Some(shortage) = lacks_memory(shard, existing.is_none(), request) {
+        let login = &arrival.login;
+        memory::report(shard, shortage, &login.client_id, login.peer);
+        return Some((ReasonCode::QUOTA_EXCEEDED, shortage.text()));
+    }
+    match existing {
+        None => new_session_denied(shard, arrival),
+        Some(old) => takeover_denied(old, arrival),
+    }
+}
+
+/// The reason why a new session is denied: disk or limit of sessions.
+fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
+    let is_to_be_kept =
+        arrival.durability > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
+    if is_to_be_kept && shard.is_short_of_room() {
+        return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+    }
+    let metrics = shard.engine.metrics.iter();
+    let held: u64 = metrics.map(|metrics| metrics.sessions.value()).sum();
+    let sessions = held + shard.engine.loading.remaining().unwrap_or(0);
+    let full = sessions >= shard.config().sessions as u64;
+    // The new session is refused; existing ones are never evicted (abuse F12).
+    full.then_some((
+        ReasonCode::QUOTA_EXCEEDED,
+        "the limit of sessions is reached",
+    ))
+}
+
+/// The reason why the client may not take over the session of `old`.
+pub(super) fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Option<SessionDenial> {
+    let same_user = old.is_user(arrival.login.username.as_deref());
+    let allowed = match arrival.access.grant.session.takeover {
+        Takeover::Anyone => true,
+        Takeover::SameUser => same_user,
+        Takeover::Never => same_user && !old.is_online(),
+    };
+    (!allowed).then_some((
+        ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+        "another client uses this client identifier",
+    ))
+}
+
+/// What the memory budget has no room for: a new kept session, or a large will (abuse F11).
+fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option<Shortage> {
+    let will = request.will.as_ref();
+    let shortage = if is_new && request.session_expiry_interval_s > 0 {
+        Shortage::Session
+    } else if will.is_some_and(|will| will.message.heap_bytes() > SMALL_WILL_BYTES) {
+        Shortage::Will
+    } else {
+        return None;
+    };
+    memory::is_full(shard).then_some(shortage)
+}
+
+/// Wills up to this size are accepted while memory is short.
+const SMALL_WILL_BYTES: usize = 1024;
