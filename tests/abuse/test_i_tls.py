@@ -158,7 +158,7 @@ def test_i04_a_list_of_corrupt_content_keeps_the_old_configuration(
     assert not refused(broker.port, files.context())
 
 
-def test_i05_a_broken_pair_leaves_the_old_one_in_force_and_is_told(
+def test_i05_a_broken_pair_leaves_the_old_one_in_force_and_is_reported(
     start_broker: Start, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = Files.make(tmp_path / "own")

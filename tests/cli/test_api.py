@@ -71,7 +71,7 @@ def test_an_export_goes_on_if_a_message_has_gone(run: Run) -> None:
     assert (done.status, json.loads(done.out)) == (0, message)
 
 
-def test_an_export_that_is_not_utf_8_is_told(run: Run, tmp_path: pathlib.Path) -> None:
+def test_an_export_that_is_not_utf_8_is_reported(run: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "export").write_bytes(b"\xff\n")
 
     done = run("retained", "import", "--url", "http://127.0.0.1:1", tmp_path / "export")

@@ -263,7 +263,7 @@ def test_a_refusal_says_why(
     assert why in done.error
 
 
-def test_a_broker_that_is_not_there_is_told(
+def test_a_broker_that_is_not_there_is_reported(
     run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MQTTCORE__DATA", raising=False)

@@ -151,7 +151,7 @@ def test_the_send_quota_is_that_of_the_broker(run: Run) -> None:
     assert done.status == 0
 
 
-def test_what_is_not_mqtt_is_told(run: Run) -> None:
+def test_what_is_not_mqtt_is_reported(run: Run) -> None:
     def answer(line: socket.socket) -> None:
         line.recv(4_096)
         line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -151,7 +151,7 @@ def test_a_message_of_qos_0_is_sent_although_connections_are_lost_again_and_agai
     assert client.sent == [message, message]
 
 
-def test_a_refused_message_is_told(run: Run, start_broker: Callable[..., Broker]) -> None:
+def test_a_refused_message_is_reported(run: Run, start_broker: Callable[..., Broker]) -> None:
     listener = Listener(address="127.0.0.1:0", anonymous=Access(publish=("allowed",)))
     broker = start_broker(listeners=(listener,))
 
@@ -162,7 +162,7 @@ def test_a_refused_message_is_told(run: Run, start_broker: Callable[..., Broker]
     assert "refused 1 of 1 messages: 1 with 0x87 Not authorized" in done.error
 
 
-def test_a_refused_connection_is_told(run: Run, start_broker: Callable[..., Broker]) -> None:
+def test_a_refused_connection_is_reported(run: Run, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(listeners=(Listener(address="127.0.0.1:0"),))
 
     done = run("pub", "-p", broker.port, "-t", "a", "-m", "x")
@@ -171,7 +171,7 @@ def test_a_refused_connection_is_told(run: Run, start_broker: Callable[..., Brok
     assert f"localhost:{broker.port} refused the connection: 0x87 Not authorized" in done.error
 
 
-def test_a_broker_that_is_not_there_is_told(run: Run, fresh_broker: Broker) -> None:
+def test_a_broker_that_is_not_there_is_reported(run: Run, fresh_broker: Broker) -> None:
     port = fresh_broker.port
     fresh_broker.stop()
 
@@ -232,7 +232,7 @@ def test_tls_with_a_trusted_certificate(run: Run, tls_port: int, certificates: F
     assert run("pub", "-L", f"mqtts://127.0.0.1:{tls_port}/a", "-m", "x", *ca).status == 0
 
 
-def test_a_certificate_that_is_not_trusted_is_told(run: Run, tls_port: int) -> None:
+def test_a_certificate_that_is_not_trusted_is_reported(run: Run, tls_port: int) -> None:
     done = run("pub", "-p", tls_port, "-t", "a", "-m", "x", "--tls-use-os-certs")
 
     assert done.status == 3

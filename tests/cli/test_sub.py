@@ -124,7 +124,7 @@ def test_a_session_keeps_its_messages(
     assert (ended.status, again.out) == (27, "")
 
 
-def test_a_refused_subscription_is_told(run: Run, start_broker: Callable[..., Broker]) -> None:
+def test_a_refused_subscription_is_reported(run: Run, start_broker: Callable[..., Broker]) -> None:
     listener = Listener(address="127.0.0.1:0", anonymous=Access(subscribe=("a",)))
     broker = start_broker(listeners=(listener,))
 

@@ -66,7 +66,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     "url", ["http://me:secret@h/t", "mqtt://me:secret@h:99999/t", "mqtt://me:secret@[::1/t"]
 )
 @pytest.mark.parametrize("command", ["pub", "sub"])
-def test_a_wrong_url_is_told_without_its_password(run: Run, command: str, url: str) -> None:
+def test_a_wrong_url_is_reported_without_its_password(run: Run, command: str, url: str) -> None:
     done = run(command, "-L", url)
 
     assert done.status == 2
@@ -75,7 +75,7 @@ def test_a_wrong_url_is_told_without_its_password(run: Run, command: str, url: s
 
 
 @pytest.mark.parametrize("url", ["ftp://me:secret@h", "http://me:secret@h:99999", "http://[::1"])
-def test_a_wrong_address_of_the_api_is_told_without_its_password(run: Run, url: str) -> None:
+def test_a_wrong_address_of_the_api_is_reported_without_its_password(run: Run, url: str) -> None:
     done = run("clients", "--url", url)
 
     assert done.status == 2
@@ -84,7 +84,7 @@ def test_a_wrong_address_of_the_api_is_told_without_its_password(run: Run, url: 
 
 
 @pytest.mark.parametrize("raw", [b"mq_secret\nsecond\n", b"mq_secret\xff", b"mq_secret more", b""])
-def test_a_file_without_one_key_is_told_without_its_text(
+def test_a_file_without_one_key_is_reported_without_its_text(
     run: Run, tmp_path: pathlib.Path, raw: bytes
 ) -> None:
     (tmp_path / "key").write_bytes(raw)

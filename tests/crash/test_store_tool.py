@@ -223,7 +223,7 @@ def test_a_damaged_folder_is_repaired_and_the_rest_is_there(
     assert found == [b"payload %d" % number for number in range(10) if number != 4]
 
 
-def test_a_store_is_told_and_dumped(server: ServerProcess) -> None:
+def test_a_store_is_reported_and_dumped(server: ServerProcess) -> None:
     leave_subscribed(server, ("t", 1))
     with arrive(server, "writer") as wire:
         wire.publish("t", b"secret", qos=1)

@@ -214,7 +214,7 @@ def test_changes_are_shown_to_people_and_programs(
         assert capsys.readouterr().out == ""
 
 
-def test_a_folder_without_log_is_told(
+def test_a_folder_without_log_is_reported(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert audit.main(["verify", str(tmp_path)]) == 1

@@ -63,7 +63,7 @@ def test_a_broker_knows_a_key_that_was_added(
             assert connection.getresponse().status == 200
 
 
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     file: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert made(file, "a", "--scope", "view") == 0

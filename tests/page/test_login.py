@@ -29,7 +29,7 @@ def test_a_key_admits_until_the_log_out(site: Site, visit: Visit) -> None:
     assert site.broker.http_address is not None
 
 
-def test_a_wrong_key_is_told_and_one_without_view_too(visit: Visit) -> None:
+def test_a_wrong_key_is_reported_and_one_without_view_too(visit: Visit) -> None:
     visit.page.goto(visit.site.address)
     visit.page.get_by_role("button", name="Use a key").click()
     for key, word in (("mq_wrong", "no valid key"), ("mq_publisher", "lacks the scope")):

@@ -193,7 +193,7 @@ def test_a_change_of_the_configuration_is_loaded(site: Site, page: Page) -> None
     expect(page.get_by_role("cell", name="limits.receive_maximum")).to_be_visible()
 
 
-def test_who_changed_what_is_told(site: Site, page: Page) -> None:
+def test_who_changed_what_is_reported(site: Site, page: Page) -> None:
     site.broker.ban(client_id="<b>floods</b>", reason="too many")
     page.goto(f"{site.address}/#/clients")
     site.broker.unban(client_id="nobody")
@@ -230,7 +230,7 @@ def test_keys_move_between_screens(page: Page) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_broker_that_stops_is_told(site: Site, page: Page, visit: Visit) -> None:
+def test_a_broker_that_stops_is_reported(site: Site, page: Page, visit: Visit) -> None:
     expect(page.locator(".state")).to_contain_text("up")
 
     site.broker.stop()

@@ -101,7 +101,7 @@ def test_a_process_that_does_not_end_is_killed(
     assert "delta: not up to date within 0.01 s; the next start continues" in caplog.text
 
 
-def test_a_stream_that_cannot_be_followed_is_told_once_and_holds_up_no_other(
+def test_a_stream_that_cannot_be_followed_is_reported_once_and_holds_up_no_other(
     tmp_path: pathlib.Path,
 ) -> None:
     plant = StreamFolder(root=tmp_path / "streams" / "plant").create()

@@ -141,7 +141,9 @@ def test_a_broker_that_is_away_is_waited_for_by_the_task(
     assert patience.waits == []
 
 
-def test_rows_that_are_lost_are_told_by_the_task(endpoint: FakeEndpoint, open_reader: Open) -> None:
+def test_rows_that_are_lost_are_reported_by_the_task(
+    endpoint: FakeEndpoint, open_reader: Open
+) -> None:
     reader = open_reader()
     reader.latestOffset(reader.initialOffset())
     endpoint.earliest[1] = 3

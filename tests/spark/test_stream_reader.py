@@ -152,7 +152,7 @@ def test_rule_4_a_checkpoint_of_another_epoch_is_refused(
         open_reader().partitions(first, end)
 
 
-def test_a_stream_that_gets_no_new_rows_is_told_once(
+def test_a_stream_that_gets_no_new_rows_is_reported_once(
     endpoint: FakeEndpoint, open_reader: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="mqttcore")

@@ -264,7 +264,7 @@ def test_disconnect_is_answered_by_an_orderly_close(
 
 
 @pytest.mark.beyond
-def test_a_violation_is_told_in_frames_too(framed: Callable[..., WebSocketWire]) -> None:
+def test_a_violation_is_reported_in_frames_too(framed: Callable[..., WebSocketWire]) -> None:
     one = framed()
 
     one.send(b"\xc1\x00")

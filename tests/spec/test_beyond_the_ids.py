@@ -360,7 +360,7 @@ def test_a_will_is_published_when_an_administrator_disconnects_its_client(
 
 
 @pytest.mark.beyond
-def test_the_end_of_the_broker_is_told_and_publishes_wills(
+def test_the_end_of_the_broker_is_reported_and_publishes_wills(
     start_broker: Start, client: Open, topic: str
 ) -> None:
     running = start_broker(bystander=False)

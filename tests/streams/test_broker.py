@@ -282,7 +282,7 @@ def test_records_of_avro_become_typed_columns(tmp_path: pathlib.Path) -> None:
     assert pa.Table.from_batches(map(pa.record_batch, rows)).to_pydict() == expected
 
 
-def test_a_stream_that_is_renamed_is_told_at_the_start(
+def test_a_stream_that_is_renamed_is_reported_at_the_start(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="mqttcore")

@@ -28,7 +28,7 @@ def test_a_test_belongs_to_the_row_in_its_name(tmp_path: Path) -> None:
     assert rows.named_after_rows(tmp_path) == {"K01": ["tests/abuse/test_x.py::test_k01_a"]}
 
 
-def test_each_disagreement_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_disagreement_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     listed, page = tmp_path / "rows.toml", tmp_path / "abuse.md"
     listed.write_text('[A02]\ntests = ["rust/codec/tests/none.rs::x"]\n[A09]\nawaits = "x"\n')
     page.write_text("| A01 | x |\n| A02 | x |\n")
@@ -54,7 +54,7 @@ def test_a_function_of_cargo_passes_where_each_of_its_name_does() -> None:
     assert abuse.passed_by_cargo(output) == {"one"}
 
 
-def test_a_run_is_told_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_reported_by_row(capsys: pytest.CaptureFixture[str]) -> None:
     code = abuse.report([HELD, WAITING, IN_RUST], set(HELD.tests))
 
     assert code == 1

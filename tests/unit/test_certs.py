@@ -42,7 +42,7 @@ def test_keys_are_for_their_owner_and_files_are_not_overwritten(
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
-def test_a_host_that_is_none_is_told(
+def test_a_host_that_is_none_is_reported(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert certs.main(["dev", str(tmp_path / "new"), "--host", "bädly named"]) == 1
@@ -50,7 +50,7 @@ def test_a_host_that_is_none_is_told(
     assert not (tmp_path / "new").exists()
 
 
-def test_keys_that_contradict_each_other_are_told_with_their_places(
+def test_keys_that_contradict_each_other_are_reported_with_their_places(
     tmp_path: pathlib.Path,
 ) -> None:
     from mqttcore.errors import ConfigError

@@ -197,7 +197,7 @@ def test_the_kernel_is_asked_about_the_clock(
     assert doctor.is_synchronized() is is_kept
 
 
-def test_a_folder_that_may_not_be_entered_is_told_with_advice(
+def test_a_folder_that_may_not_be_entered_is_reported_with_advice(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(path: os.PathLike[str]) -> None:

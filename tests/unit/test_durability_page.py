@@ -61,7 +61,12 @@ def test_every_row_of_the_page_says_which_test_holds_it() -> None:
 def test_every_paragraph_of_the_page_says_which_test_holds_it() -> None:
     blocks = [block.strip() for block in PAGE.split("\n\n")]
     prose = [block for block in blocks if block and block[0] not in "#|"]
-    introductions = ("What an acknowledgement", "*Kept* on", "The durability in force", "Not covered")
+    introductions = (
+        "What an acknowledgement",
+        "*Kept* on",
+        "The durability in force",
+        "Not covered",
+    )
 
     left = [block for block in prose if not block.startswith(introductions)]
 

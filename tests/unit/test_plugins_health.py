@@ -65,7 +65,7 @@ def test_a_degraded_plugin_says_why_until_it_works_again(kind: type[Checked]) ->
     told_by(plugin, lambda told: [line.partition(": ")[2] for line in told] == ["no database"])
 
 
-def test_any_text_is_told_and_the_timer_goes_on() -> None:
+def test_any_text_is_reported_and_the_timer_goes_on() -> None:
     plugin = Checked()
     plugin.answer = Degraded("no file a\udcff")
 

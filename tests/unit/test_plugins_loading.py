@@ -76,13 +76,13 @@ def test_an_installed_package_may_offer_a_plugin_by_a_name(
         find_class("house")
 
 
-def test_a_fault_without_a_text_is_told_by_its_type() -> None:
+def test_a_fault_without_a_text_is_reported_by_its_type() -> None:
     assert error_text(OSError("no database")) == "OSError: no database"
     assert error_text(TimeoutError()) == "TimeoutError"
 
 
 @pytest.mark.parametrize("name", ["mqttcore.auth.password_file", "mqttcore.auth.scram"])
-def test_a_name_that_was_probably_meant_is_told(name: str) -> None:
+def test_a_name_that_was_probably_meant_is_reported(name: str) -> None:
     assert hint(name[:-1]) == f'did you mean "{name}"?'
 
 

@@ -118,7 +118,7 @@ def test_other_tools_read_the_files_as_they_are(folder: StreamFolder) -> None:
     assert pq.read_schema(path) == table.schema
 
 
-def test_the_footer_is_told(folder: StreamFolder) -> None:
+def test_the_footer_is_reported(folder: StreamFolder) -> None:
     path = folder.seal(rows(messages(5), base=100))
 
     assert read_stream_file_meta(path) == {

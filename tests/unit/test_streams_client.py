@@ -233,7 +233,7 @@ def test_a_refusal_is_raised_with_its_text(
         assert (type(error), error.status, error.code) == (kind, status, code)
 
 
-def test_an_answer_of_somebody_else_is_told_as_such(tcp: str, script: Script) -> None:
+def test_an_answer_of_somebody_else_is_reported_as_such(tcp: str, script: Script) -> None:
     script.status, script.body = 502, b"<html>"
 
     with (

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_told_what_to_do_about_each_failed_check() {
+    fn an_operator_is_reported_what_to_do_about_each_failed_check() {
         let mut health = well();
         health.stuck = vec![0];
         health.has_failed = true;

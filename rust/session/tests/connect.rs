@@ -177,7 +177,7 @@ fn without_a_cap_the_clients_keep_alive_holds() {
 }
 
 #[test]
-fn a_session_expiry_above_the_cap_is_lowered_and_told() {
+fn a_session_expiry_above_the_limit_is_lowered_and_sent_in_connack() {
     let limits = ServerLimits {
         session_expiry_max_s: 10,
         ..generous()

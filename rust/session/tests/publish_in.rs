@@ -196,7 +196,7 @@ fn a_refused_3_x_publish_is_acknowledged_as_ever() {
 }
 
 #[test]
-fn mqtt_3_4_2_1_a_v5_client_is_told_that_nobody_listens() {
+fn mqtt_3_4_2_1_a_v5_client_gets_the_reason_no_matching_subscribers() {
     let mut wire = Wire::connected(CONNECT_5);
     wire.obliging = false;
     wire.ok(QOS_1);

@@ -359,7 +359,7 @@ fn the_report_names_lost_messages_by_session_and_topic() {
 
 /// Without its beginning a session is not there, and its messages have nobody to go to.
 #[test]
-fn messages_of_a_session_whose_beginning_is_lost_are_told() {
+fn messages_of_a_session_whose_beginning_is_lost_are_reported() {
     let disk = store(0);
     flip(&disk, FIRST, 90);
 

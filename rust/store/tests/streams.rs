@@ -799,7 +799,7 @@ fn payloads_of_protocol_buffers_become_typed_columns() {
 
 /// What a change of the configuration leaves behind is said at the start.
 #[test]
-fn a_stream_that_is_renamed_and_one_with_other_filters_are_told() {
+fn a_stream_that_is_renamed_and_one_with_other_filters_are_reported() {
     let disk = Disk::new(1, Faults::default());
     let log = Log::open(
         &disk,

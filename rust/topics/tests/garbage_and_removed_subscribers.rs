@@ -111,7 +111,7 @@ fn a_writer_does_not_wait_for_a_pin_of_its_own() {
 }
 
 #[test]
-fn a_commit_drops_the_dead_from_the_set_that_it_copies() {
+fn a_commit_drops_removed_subscribers_from_the_set_that_it_copies() {
     // The dead are numbered 0 to 149, in one array with the living or in the first of several.
     for living in [1, 3, 100, 200, 400] {
         let directory = Directory::new(2, Strategy::RoundRobin);
@@ -191,7 +191,7 @@ fn each_filter_comes_and_goes_strictly_in_turn() {
 }
 
 #[test]
-fn a_sweep_is_due_when_many_are_dead_and_they_are_many_of_all() {
+fn cleaning_is_due_when_many_subscribers_are_removed_and_they_are_many_of_all() {
     let directory = Directory::new(4, Strategy::RoundRobin);
     let filters: Vec<_> = (0..2_000)
         .map(|number| filter(&format!("f/{number}")))

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_about_one_question_is_told_and_the_next_one_still_ends_in_time() {
+    fn a_panic_about_one_question_is_reported_and_the_next_one_still_ends_in_time() {
         let (sender, told) = channel();
         let late = |_, _| panic!("on purpose");
         let watch = DeadlineWatch::start(

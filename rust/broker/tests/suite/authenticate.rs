@@ -126,7 +126,7 @@ fn a_denied_3_1_1_client_gets_the_return_code_that_comes_nearest() {
 }
 
 #[test]
-fn a_reason_that_no_connack_can_give_is_told_as_unspecified() {
+fn a_reason_that_no_connack_can_give_is_reported_as_unspecified() {
     let broker = denying(ReasonCode::PACKET_IDENTIFIER_NOT_FOUND);
 
     assert_eq!(v5("one").username("user").refused(&broker), 0x80);

@@ -171,7 +171,7 @@ fn a_fault_of_ours_drops_a_qos_0_publish_and_fails_a_filter_of_a_3_1_1_client() 
 
 /// A denial is one, whatever its code says.
 #[test]
-fn a_denial_with_a_code_of_success_is_told_as_an_error() {
+fn a_denial_with_a_code_of_success_is_reported_as_an_error() {
     let broker = answering(AuthorizeDecision::deny(ReasonCode::SUCCESS));
     let mut client = v5("one").connect(&broker);
 

@@ -188,7 +188,7 @@ fn mqtt_3_1_2_30_another_packet_in_the_exchange_is_a_protocol_error() {
 }
 
 #[test]
-fn a_malformed_packet_in_the_exchange_is_told_as_such() {
+fn a_malformed_packet_in_the_exchange_is_reported_as_such() {
     let broker = start_with(single(), guarded(everything));
     let mut client = hello().dial(&broker);
     client.receive();

@@ -308,7 +308,7 @@ fn the_events_of_a_client_come_in_order() {
 }
 
 #[test]
-fn a_refused_login_is_told() {
+fn a_refused_login_is_reported() {
     let (sender, events) = channel();
     let plugin = Plugin::default().events(&[EventKind::AuthFailed], move |event| {
         let _ = sender.send((event.client_id, event.reason));

@@ -424,7 +424,7 @@ fn a_reload_takes_new_certificates_and_disconnects_nobody() {
 }
 
 #[test]
-fn a_broken_pair_changes_nothing_and_is_told() {
+fn a_broken_pair_changes_nothing_and_is_reported() {
     let (files, other) = (Files::new("c"), Files::new("c"));
     let mixed = TlsSettings::new(&files.made.server, &other.made.server_key);
     let missing = TlsSettings::new(files.path("nowhere.pem"), &files.made.server_key);
