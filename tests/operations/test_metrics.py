@@ -369,7 +369,7 @@ UNMOVED: dict[str, str] = {
     "process_resident_memory_bytes": "moves when the system likes",
     "mqttcore_stalled": "takes a long time: rust/broker/tests/suite/slow.rs",
     "mqttcore_shared_handed_on": "a race of shards: rust/broker/tests/suite/groups.rs",
-    "mqttcore_directory_waits": "a race of threads: rust/topics/tests/garbage_and_removed_subscribers.rs",
+    "mqttcore_directory_waits": "a race of threads: rust/topics/tests/reclamation.rs",
     "mqttcore_retained_withheld": "a reload: rust/broker/tests/suite/retain_source.rs",
     "mqttcore_memory_limited": "little memory: rust/broker/tests/suite/memory_budget.rs",
     "mqttcore_wills_delayed": "1,000 lost clients: rust/broker/tests/suite/wills.rs",
