@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn control_and_non_characters_are_told_apart_from_the_rest() {
+    fn control_and_non_characters_are_found_among_others() {
         for text in [
             "\u{1}",
             "a\u{7f}",

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_reported_what_to_do_about_each_failed_check() {
+    fn each_failed_check_says_what_to_do() {
         let mut health = well();
         health.stuck = vec![0];
         health.has_failed = true;

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_fell_silent_is_reported_of_once_more_and_makes_room() {
+    fn a_query_that_fell_silent_is_reported_once_more_and_makes_room() {
         let (reports, now) = (QueryReports::default(), Instant::now());
         for number in 0..QUERIES {
             report(&reports, &number.to_string(), now).expect("taken");

@@ -282,7 +282,7 @@ fn a_plain_and_a_shared_match_of_one_client_are_two_deliveries() {
 }
 
 #[test]
-fn groups_are_reported_apart_by_name_and_by_filter() {
+fn groups_are_distinct_by_name_and_by_filter() {
     let group = group(Strategy::RoundRobin, 2);
     for text in ["$share/h/t/#", "$share/g/t", "$share/g/+"] {
         subscribe(&group.directory, group.ids[0], text);
