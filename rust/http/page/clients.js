@@ -49,8 +49,15 @@ const Choice = ({ label, name, values, query, set }) =>
   html`<select aria-label=${label} value=${query[name] ?? ''} onChange=${(event) => set(name, event.currentTarget.value)}>
     ${values.map(([value, title]) => html`<option key=${value} value=${value}>${title}</option>`)}</select>`;
 
-const Text = ({ label, name, query, set }) =>
-  html`<input type="search" placeholder=${label} aria-label=${label} value=${query[name] ?? ''} onChange=${(event) => set(name, event.currentTarget.value.trim())} />`;
+/** A text filter. Only a change of the filter sets the text: a list that is drawn again must not undo what is typed. */
+function Text({ label, name, query, set }) {
+  const input = useRef();
+  const value = query[name] ?? '';
+  useEffect(() => {
+    input.current.value = value;
+  }, [value]);
+  return html`<input ref=${input} type="search" placeholder=${label} aria-label=${label} onChange=${(event) => set(name, event.currentTarget.value.trim())} />`;
+}
 
 function Filters({ query }) {
   const set = (name, value) => {
