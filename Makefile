@@ -257,7 +257,7 @@ mutants-rust: .make/tools
 	@PROPTEST_CASES=16 PROPTEST_MAX_SHRINK_ITERS=0 nice cargo mutants --shard $(SHARD) --output .make/mutants-rust \
 		--profile mutants --baseline skip --timeout 120 --package mqttcore-codec --package mqttcore-session -- --tests
 	@nice cargo mutants --shard $(SHARD) --output .make/mutants-grants --profile mutants --baseline skip --timeout 120 \
-		--package mqttcore-broker --file rust/broker/src/config/grants.rs -- --lib grants::
+		--package mqttcore-broker --file rust/broker/src/config/permissions.rs -- --lib permissions::
 
 # Mutmut names modules right only where their folder is called `src`, so it works in a copy.
 mutants-python: build .make/dev .make/mutmut

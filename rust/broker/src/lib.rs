@@ -61,8 +61,7 @@ pub use clients::traces::{
 };
 pub use config::durability::TopicDurability;
 pub use config::grants::{
-    Access, AccessRule, Grant, GrantError, GrantLimits, OrderedRule, OrderedRules, Permissions,
-    RuleAnswer, SessionPolicy, Takeover, check_grant_rule,
+    Access, AccessRule, Grant, GrantLimits, OrderedRule, OrderedRules, SessionPolicy, Takeover,
 };
 pub use config::hooks::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, EventKind,
@@ -73,6 +72,7 @@ pub use config::measures::{Histogram, HookCalls, Tally};
 pub use config::packet_hooks::{
     ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
 };
+pub use config::permissions::{GrantError, Permissions, RuleAnswer, check_grant_rule};
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,

@@ -10,8 +10,8 @@ use mqttcore_tls::TlsError;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::admission::listener::BoundSocket;
-use crate::config::grants::GrantError;
 use crate::config::listener_policy::{InvalidListener, ListenerError};
+use crate::config::permissions::GrantError;
 use crate::config::{Config, ListenAddress, Listener};
 use crate::durability::events::StoreEvents;
 use crate::durability::outcomes::{OutcomeEvents, RecordOutcomes};

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::bridge::Shared;
-use super::counters::{CallResult, PyHookCounters};
+use super::counters::{CallResult, HookCounters, PyHookCounters};
 use super::messages::Messages;
 use super::question::{Question, Restart, Subject};
 use crate::answers::{AnswerClasses, ConnectAnswer, MessageAnswer, SubscribeAnswer, auth_data};
@@ -298,7 +298,6 @@ impl PyQuestion {
         fail: &Bound<'_, PyAny>,
         turn: f64,
     ) -> PyResult<(u64, bool, bool)> {
-        let py = function.py();
         let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
             return Ok((0, false, false));
         };
@@ -322,25 +321,7 @@ impl PyQuestion {
             }
             calls += 1;
             counters.begin();
-            let answer = match function.call1((PyMessage::new(&messages.login, message),)) {
-                Ok(answer) => answer,
-                Err(error) => {
-                    fail.call1((index, "raised", error.into_value(py)))?;
-                    continue;
-                }
-            };
-            match self.take_answer(messages, index, &answer) {
-                Ok(result) if !self.inner.is_over() => {
-                    counters.count(result);
-                    is_in_time = true;
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let kind = answer.get_type().name()?;
-                    let what = format!("answered with {kind}: {}", error.value(py));
-                    fail.call1((index, what, py.None()))?;
-                }
-            }
+            is_in_time |= self.call_one(function, counters, fail, messages, (index, message))?;
         }
         Ok((calls, is_in_time, is_late))
     }
@@ -411,6 +392,38 @@ impl PyQuestion {
 }
 
 impl PyQuestion {
+    /// Calls a `def` hook with one message; returns whether it gave a right answer in time.
+    fn call_one(
+        &self,
+        function: &Bound<'_, PyAny>,
+        counters: &HookCounters,
+        fail: &Bound<'_, PyAny>,
+        messages: &Messages,
+        (index, message): (usize, Message),
+    ) -> PyResult<bool> {
+        let py = function.py();
+        let answer = match function.call1((PyMessage::new(&messages.login, message),)) {
+            Ok(answer) => answer,
+            Err(error) => {
+                fail.call1((index, "raised", error.into_value(py)))?;
+                return Ok(false);
+            }
+        };
+        match self.take_answer(messages, index, &answer) {
+            Ok(_) if self.inner.is_over() => Ok(false),
+            Ok(result) => {
+                counters.count(result);
+                Ok(true)
+            }
+            Err(error) => {
+                let kind = answer.get_type().name()?;
+                let what = format!("answered with {kind}: {}", error.value(py));
+                fail.call1((index, what, py.None()))?;
+                Ok(false)
+            }
+        }
+    }
+
     /// The filter of a hook for messages.
     fn filter(&self, hook: usize) -> Option<&TopicFilter> {
         let wanted = &self.shared.wanted;

@@ -12,6 +12,7 @@ mod log_line;
 mod messages;
 mod packets;
 mod question;
+mod question_reply;
 mod queue;
 mod watch;
 

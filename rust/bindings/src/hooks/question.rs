@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
     AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest, ExchangeReply,
-    ExchangeStart, Login, LoginDecision, PublishDecision, Reply, Secret, SubscribeDecision,
+    ExchangeStart, Login, LoginDecision, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
 
 use super::messages::Messages;
 use super::packets::{Connecting, Subscriptions};
+use super::question_reply::QuestionReply;
 
 /// Maximum time of a question in a queue. If a hook hangs for its default timeout of 5 s, another worker still asks the
 /// questions behind it, within the 10 s that a client has to connect.
@@ -53,17 +54,6 @@ impl Subject {
             Self::Exchange(opening) => &opening.login,
         }
     }
-}
-
-/// The reply that the engine waits for.
-pub(super) enum QuestionReply {
-    LoginDecision(Reply<LoginDecision>),
-    AuthorizeDecision(Reply<AuthorizeDecision>),
-    PublishDecisions(Reply<Vec<PublishDecision>>),
-    ConnectDecision(Reply<ConnectDecision>),
-    SubscribeDecisions(Reply<Vec<SubscribeDecision>>),
-    Control(Reply<Vec<u8>>),
-    Exchange(Reply<ExchangeReply>),
 }
 
 /// Whether a hook is asked about the next message of a question.
@@ -336,24 +326,6 @@ impl Question {
     }
 }
 
-impl QuestionReply {
-    fn is_exchange(&self) -> bool {
-        matches!(self, Self::Exchange(_))
-    }
-
-    fn is_abandoned(&self) -> bool {
-        match self {
-            Self::LoginDecision(reply) => reply.is_abandoned(),
-            Self::AuthorizeDecision(reply) => reply.is_abandoned(),
-            Self::PublishDecisions(reply) => reply.is_abandoned(),
-            Self::ConnectDecision(reply) => reply.is_abandoned(),
-            Self::SubscribeDecisions(reply) => reply.is_abandoned(),
-            Self::Control(reply) => reply.is_abandoned(),
-            Self::Exchange(reply) => reply.is_abandoned(),
-        }
-    }
-}
-
 impl State {
     /// Resets the state to "queued", with no current hook.
     fn queue(&mut self) {
@@ -365,37 +337,9 @@ impl State {
 
     fn refuse(&mut self, login_reason: ReasonCode) -> bool {
         self.is_listening = false;
-        let deny = |reason| LoginDecision::Deny { reason, text: None };
-        match self.answer.take() {
-            Some(QuestionReply::LoginDecision(reply)) => reply.send(deny(login_reason)),
-            // Dropping the reply refuses: the engine selects the reason code for each protocol version.
-            Some(QuestionReply::AuthorizeDecision(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::PublishDecisions(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::SubscribeDecisions(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::Control(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::ConnectDecision(reply))
-                if login_reason == ReasonCode::SERVER_BUSY =>
-            {
-                reply.send(ConnectDecision::Deny {
-                    reason: login_reason,
-                    text: None,
-                })
-            }
-            // After a reload the engine asks the new plugins.
-            Some(QuestionReply::ConnectDecision(reply)) => !reply.is_abandoned(),
-            Some(QuestionReply::Exchange(reply)) => {
-                // Unlike a CONNECT, clients do not retry an exchange by themselves.
-                let verdict = deny(match login_reason {
-                    ReasonCode::SERVER_UNAVAILABLE => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
-                    reason => reason,
-                });
-                reply.send(ExchangeReply::End {
-                    verdict,
-                    data: None,
-                })
-            }
-            None => false,
-        }
+        self.answer
+            .take()
+            .is_some_and(|reply| reply.refuse(login_reason))
     }
 
     fn is_wanted(&self) -> bool {

@@ -7,8 +7,9 @@ use mqttcore_session::{Authentication, ConnectRequest, Details, Secret, ServerLi
 use mqttcore_store::Durability;
 
 use crate::clients::connections::ConnectionSlot;
-use crate::config::grants::{CompiledGrant, Grant, GrantLimits};
+use crate::config::grants::{Grant, GrantLimits};
 use crate::config::hooks::Login;
+use crate::config::permissions::CompiledGrant;
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::connection::transport::DetachedTransport;
 use crate::shard::Shard;

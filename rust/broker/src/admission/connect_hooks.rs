@@ -8,9 +8,9 @@ use mqttcore_session::{ConnAckFormat, ConnectRequest, Message};
 use crate::admission::handshake::Handshake;
 use crate::admission::identify::unanswered;
 use crate::admission::rejection::{RejectReason, RejectedClient};
-use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Hooks, Login, PublishBatch, PublishDecision, Reply, refusing};
 use crate::config::packet_hooks::{ConnectChanges, ConnectDecision};
+use crate::config::permissions::{CompiledGrant, RuleAnswer};
 use crate::shard::Shard;
 
 impl Handshake<'_> {

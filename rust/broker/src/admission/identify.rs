@@ -13,8 +13,9 @@ use crate::admission::admitted::ConnAckFields;
 use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::config::PeerIdentity;
-use crate::config::grants::{CompiledGrant, ListenerCaps};
+use crate::config::grants::ListenerCaps;
 use crate::config::hooks::{Login, LoginDecision, Reply, refusing};
+use crate::config::permissions::CompiledGrant;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::proxy_header::InvalidProxyHeader;
 

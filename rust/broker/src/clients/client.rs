@@ -11,8 +11,8 @@ use mqttcore_topics::{SubscriberId, TopicFilter};
 use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
 use crate::clients::link::Link;
-use crate::config::grants::CompiledGrant;
 use crate::config::hooks::{Action, LogSubject, Login};
+use crate::config::permissions::CompiledGrant;
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::runtime::log::{Escaped, LogEntry};
 
@@ -231,7 +231,7 @@ impl Client {
         handle: Handle,
         id: &str,
     ) -> Self {
-        let access = CompiledGrant::of(crate::config::grants::Permissions::default());
+        let access = CompiledGrant::of(crate::config::permissions::Permissions::default());
         let identity = ClientIdentity {
             who: KnownLogin::Kept(None),
             access: Arc::new(access),

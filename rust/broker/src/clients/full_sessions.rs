@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mqttcore_topics::{MountPoint, TopicName};
 use tokio::sync::Notify;
 
-use crate::config::grants::CompiledGrant;
+use crate::config::permissions::CompiledGrant;
 
 /// Entries by handle. A session without waiting publishers that may receive everything has no entry.
 #[derive(Default)]

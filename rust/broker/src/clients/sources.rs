@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mqttcore_topics::TopicName;
 
-use crate::config::grants::{CompiledGrant, RuleAnswer};
+use crate::config::permissions::{CompiledGrant, RuleAnswer};
 
 /// Below this number of publishers, none are removed.
 const FEW: usize = 1024;

@@ -7,7 +7,8 @@ use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
-use crate::config::grants::{CompiledGrant, GrantError, ListenerCaps};
+use crate::config::grants::ListenerCaps;
+use crate::config::permissions::{CompiledGrant, GrantError};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, Peer, PeerIdentity, ProxySource, WebSocketRules};
 

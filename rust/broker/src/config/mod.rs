@@ -12,6 +12,7 @@ pub(crate) mod listener_policy;
 pub(crate) mod measures;
 pub(crate) mod network;
 pub(crate) mod packet_hooks;
+pub(crate) mod permissions;
 mod proxy_source;
 pub(crate) mod queue_policy;
 mod settings;

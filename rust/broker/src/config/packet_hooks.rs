@@ -6,8 +6,8 @@ use std::time::Duration;
 use mqttcore_codec::{QoS, ReasonCode, RetainHandling};
 use mqttcore_session::SubscribeEntry;
 
-use crate::config::grants::CompiledGrant;
 use crate::config::hooks::Login;
+use crate::config::permissions::CompiledGrant;
 
 /// What plugins change for one connection. Limits can be lowered only.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -117,7 +117,7 @@ pub enum SubscribeDecision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::grants::Permissions;
+    use crate::config::permissions::Permissions;
 
     #[test]
     fn the_lowest_limits_of_all_plugins_hold_and_the_last_keep_alive() {

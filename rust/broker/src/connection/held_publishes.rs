@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
-use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, Hooks, PublishBatch, PublishDecision, Reply, refusing};
+use crate::config::permissions::RuleAnswer;
 use crate::connection::authorize::{
     AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, UNANSWERED, ask, end_if_unanswered,
 };

@@ -11,8 +11,8 @@ use mqttcore_topics::{TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::clients::client::Client;
-use crate::config::grants::RuleAnswer;
 use crate::config::hooks::Action;
+use crate::config::permissions::RuleAnswer;
 use crate::connection::authorize::{Denial, PendingRequest, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::full_queue;

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use crate::clients::client::Client;
 use crate::clients::invalidations::RENEWALS;
-use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, EventKind, Login, LoginDecision, Reply, refusing};
+use crate::config::permissions::{CompiledGrant, RuleAnswer};
 use crate::connection::authorize::{
     AuthorizeArgs, AuthorizeResult, Denial, UNANSWERED, report_denied, try_ask,
 };

@@ -11,8 +11,8 @@ use mqttcore_topics::{SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
 use crate::clients::link::Link;
-use crate::config::grants::CompiledGrant;
 use crate::config::hooks::{Action, AuthorizeDecision, Login, refusing};
+use crate::config::permissions::CompiledGrant;
 use crate::connection::authorize::{Denial, UNANSWERED, ask_plugins};
 use crate::connection::renewal::{about, allowed_by_plugins, end_subscription, until_answered};
 use crate::shard::Shard;

@@ -10,8 +10,8 @@ use mqttcore_topics::{Change, ShareName, TopicFilter};
 
 use crate::clients::client::Client;
 use crate::clients::retained::Replay;
-use crate::config::grants::RuleAnswer;
 use crate::config::hooks::{Action, EventKind};
+use crate::config::permissions::RuleAnswer;
 use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::{renewal, subscribe_hooks};

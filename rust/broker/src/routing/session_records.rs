@@ -10,7 +10,7 @@ use mqttcore_store::record::{Away, PacketIdRunsBuf, Record, SessionOpened, WillS
 use mqttcore_topics::{Options, SubscriptionFilter};
 
 use crate::clients::client::{Client, KeptWill};
-use crate::config::grants::{CompiledGrant, RuleAnswer};
+use crate::config::permissions::{CompiledGrant, RuleAnswer};
 use crate::routing::records::{kept, kept_ms};
 use crate::shard::Shard;
 

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::clients::client::{Client, ClientIdentity, KeptWill, KnownLogin};
 use crate::clients::retained::RetainedMessage;
-use crate::config::grants::{CompiledGrant, Permissions};
+use crate::config::permissions::{CompiledGrant, Permissions};
 use crate::durability::clock::KeptClock;
 use crate::durability::page::{Waiting, message_of};
 use crate::durability::store::DurableLog;

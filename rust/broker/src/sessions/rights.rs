@@ -8,8 +8,8 @@ use mqttcore_session::Message;
 use mqttcore_topics::{Change, MountPoint, SubscriptionFilter, TopicFilter};
 
 use crate::clients::client::Client;
-use crate::config::grants::{CompiledGrant, RuleAnswer};
 use crate::config::hooks::{Action, Login};
+use crate::config::permissions::{CompiledGrant, RuleAnswer};
 use crate::routing::session_records;
 use crate::sessions::lifecycle::handle_events;
 use crate::shard::Shard;

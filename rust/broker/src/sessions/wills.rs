@@ -6,7 +6,7 @@ use mqttcore_session::Message;
 
 use crate::clients::client::{Client, KeptWill};
 use crate::clients::due_wills::{BURST, DueWill, DueWills, WAITING_BYTES, WaitingMax};
-use crate::config::grants::RuleAnswer;
+use crate::config::permissions::RuleAnswer;
 use crate::routing::publication::Publication;
 use crate::routing::{retain, router, session_records};
 use crate::runtime::log::LogCategory;

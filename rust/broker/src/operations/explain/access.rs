@@ -6,7 +6,7 @@ use super::error::ExplainError;
 use super::step::{ExplainedStep, verdict_of};
 use super::verdict::Verdict;
 use crate::clients::client::Client;
-use crate::config::grants::{DecidingRule, RuleAnswer};
+use crate::config::permissions::{DecidingRule, RuleAnswer};
 use crate::connection::publish::may_publish;
 use crate::connection::subscribe::may_subscribe;
 use crate::service::BrokerHandle;
