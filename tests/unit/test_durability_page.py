@@ -62,7 +62,7 @@ def test_every_paragraph_of_the_page_says_which_test_holds_it() -> None:
     blocks = [block.strip() for block in PAGE.split("\n\n")]
     prose = [block for block in blocks if block and block[0] not in "#|"]
     introductions = (
-        "What an acknowledgement",
+        "The meaning of each",
         "*Kept* on",
         "The durability in force",
         "Not covered",
