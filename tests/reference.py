@@ -7,6 +7,7 @@ differs from the code.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ INTRODUCTION = """# Reference
 Generated from the code by `python -m tests.reference`; `make check` fails if the two differ.
 
 [Configuration](#configuration) · [Counters](#counters) · [$SYS topics](#sys-topics) ·
-[Metrics](#metrics) · [HTTP routes](#http-routes) · [Spark options](#spark-options)
+[Metrics](#metrics) · [HTTP routes](#http-routes) · [Spark options](#spark-options) ·
+[Pipelines](#pipelines)
 """
 
 
@@ -49,12 +51,12 @@ def configuration() -> Iterator[tuple[str, ...]]:
         r"\s*(?:#\s(?P<meaning>.*))?$"
     )
     for text in source("examples/mqttcore.toml").splitlines():
-        if header := re.match(r"^(?:# )?(\[+[\w.]+\]+)$", text):
+        if header := re.match(r"^(?:# )?(\[+[\w.]+\]+)(?:\s+#.*)?$", text):
             place = header[1]
         elif found := line.match(text):
-            value = found["value"]
-            default = f"`{value}`" if value and not found["out"] else ""
-            meaning = found["meaning"] or f"for example `{value}`"
+            value, meaning = found["value"], found["meaning"] or f"for example `{found['value']}`"
+            is_example = found["out"] and re.search("[Dd]efault|[Rr]equired|for example", meaning)
+            default = f"`{value}`" if value and not is_example else ""
             key = f"`{found['key']}`"
             if key != previous:
                 yield place or "top level", key, default, meaning
@@ -137,10 +139,39 @@ def metrics() -> Iterator[tuple[str, ...]]:
 
 
 def options(path: str) -> str:
-    """The table in a module's docstring."""
+    """The table in a module's docstring, and the paragraph after it."""
     docstring = ast.get_docstring(ast.parse(source(path))) or ""
-    lines = [line for line in docstring.splitlines() if line.startswith("|")]
-    return "\n".join(lines).replace("``", "`")
+    rows, _, rest = docstring[docstring.index("|") :].partition("\n\n")
+    return f"{rows}\n\n{rest.partition(chr(10) * 2)[0]}".replace("``", "`")
+
+
+def pipelines() -> Iterator[tuple[str, ...]]:
+    """Each key of the file of a pipeline: table, key, default, meaning."""
+    tree = ast.parse(source("python/mqttcore/pipeline/config.py"))
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    places = {
+        "Pipeline": "top level",
+        "Source": "[source]",
+        "Bronze": "[bronze]",
+        "Silver": "[silver]",
+        "Gold": "[[gold]]",
+        "Alert": "[[alerts]]",
+        "Spark": "[spark]",
+    }
+    for name, place in places.items():
+        for field, text in itertools.pairwise(classes[name].body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                default = "required" if field.value is None else toml(field.value)
+                meaning = " ".join(ast.literal_eval(text.value).split()).replace("``", "`")
+                yield place, f"`{ast.unparse(field.target)}`", default, meaning
+
+
+def toml(value: ast.expr) -> str:
+    """A default as a file has it; nothing for None."""
+    text = ast.unparse(value.args[0] if isinstance(value, ast.Call) else value)
+    words = {"True": "true", "False": "false", "()": "[]"}
+    text = words.get(text, text).replace("'", '"')
+    return "" if text == "None" else f"`{text}`"
 
 
 def page() -> str:
@@ -156,6 +187,8 @@ def page() -> str:
         + options("python/mqttcore/spark/options.py")
         + "\n\nFor writing:\n\n"
         + options("python/mqttcore/spark/sink_options.py"),
+        "Pipelines": "Keys of the file of `mqttcore pipeline`, as `examples/factory/pipeline.toml`."
+        "\n\n" + table(("table", "key", "default", "meaning"), pipelines()),
     }
     parts = [f"## {title}\n\n{text}\n" for title, text in sections.items()]
     return "\n".join([INTRODUCTION, *parts])

@@ -164,21 +164,25 @@ Sql = Annotated[str, Parsed(check_text, "a Spark SQL expression")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The stream that the pipeline reads: one of ``path`` and ``endpoint`` says where it is."""
+    """The stream that the pipeline reads. It needs ``path`` or ``endpoint``."""
 
     stream: str
+    """Name of the stream."""
     path: Path | None = None
-    """The broker's data folder."""
+    """The broker's data folder, relative to this file."""
     endpoint: str | None = None
-    """The broker's HTTP endpoint."""
+    """Instead of ``path``: the broker's HTTP address, ``https://host:port``."""
     token_file: Path | None = None
     """A file with the broker's token, or the secret of a key with the scope ``rows``; alerts need
     ``publish``, too."""
     ca: Path | None = None
-    """A file with the CAs that an ``https`` endpoint is trusted by; None: those of the system."""
+    """For ``https``: a file with the trusted CAs. Default: those of the system."""
     topic: Filter = "#"
+    """Topic filter of the messages to read."""
     starting: Literal["earliest", "latest"] = "earliest"
+    """Where a new pipeline begins: with the oldest rows, or with new ones."""
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
+    """Maximum rows of a batch."""
 
     def place(self) -> dict[str, str]:
         """Which stream of which broker, as options of ``format("mqttcore")``.
@@ -234,9 +238,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bronze:
-    """The messages as they came, a folder a day."""
+    """The raw messages, partitioned by day."""
 
     keep: bool = True
+    """Writes the table ``bronze``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,25 +249,26 @@ class Silver:
     """Decoded and valid messages, each once; the others go to the table ``quarantine``."""
 
     schema: Sql
-    """Columns of the payload, as Spark writes them: ``machine STRING, at TIMESTAMP``."""
+    """Columns of the payload, in Spark's DDL: ``machine STRING, at TIMESTAMP``."""
     decode: Format = "json"
+    """Payload format: json, cbor, msgpack, text, protobuf, avro, sparkplug, auto."""
     descriptor: Path | None = None
-    """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
+    """For ``protobuf``: a file with a FileDescriptorSet, made by ``protoc``."""
     message: str | None = None
-    """For ``protobuf``: the full name of the message that payloads are."""
+    """For ``protobuf``: the full name of the message type."""
     schemas: Path | None = None
     """For ``avro``: a folder with a file ``<number>.avsc`` for each schema of the registry."""
     event_time: Name = "timestamp"
-    """The column that windows and the watermark go by; the broker's time unless said otherwise."""
+    """Time column of windows and of the watermark. Default: the broker's time of the message."""
     watermark: Duration = "1 minute"
-    """How late a message may come: later ones go to quarantine, if there are gold tables or columns
-    in ``dedupe``. Windows close when messages come that are so much newer than their end."""
+    """How late a message may be. Later ones go to quarantine, if there are gold tables or columns
+    in ``dedupe``. A window closes when a message is newer than its end by this time."""
     valid: tuple[Sql, ...] = ()
-    """Conditions; a message that fails one, or has nothing to say to it, goes to quarantine."""
+    """Conditions. A message for which one of them is false or null goes to quarantine."""
     dedupe: tuple[Name, ...] = ()
-    """Columns that make two messages the same one, within the watermark at least: a batch keeps one
-    message of a key. Columns without the event time have to be unique, not a counter that begins
-    again."""
+    """Columns that identify a message: of messages with equal values, within the watermark at
+    least, one is kept. Without the event time, the values must be unique for ever: no counter
+    that starts again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,11 +276,15 @@ class Gold:
     """Windows over the valid messages."""
 
     name: Name
+    """Name of the table."""
     window: Duration
+    """Length of the windows: ``1 minute``."""
     columns: tuple[Sql, ...]
     """Aggregates with their names: ``avg(temperature) AS mean``."""
     slide: Duration | None = None
+    """Time from one window to the next. Default: ``window``."""
     group_by: tuple[Name, ...] = ()
+    """Columns of silver; each window has a row for each of their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,32 +292,36 @@ class Alert:
     """Rows of a table that are published as messages."""
 
     name: Name
+    """Name of the alert."""
     table: Name
     """``silver`` or the name of a gold table."""
     when: Sql
+    """Condition of the rows to publish."""
     topic: Sql
-    """An expression: a constant stands in quotes, ``'alerts/hot'``."""
+    """Topic, as an expression: a constant stands in quotes, ``'alerts/hot'``."""
     payload: Sql | None = None
-    """An expression; the whole row as JSON unless said otherwise."""
+    """Payload, as an expression. Default: the whole row as JSON."""
     qos: Annotated[int, Range(0, 2)] = 1
+    """QoS of the messages."""
     retain: bool = False
+    """Publishes retained messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """The Spark that runs a pipeline; on this machine unless said otherwise."""
+    """The Spark that runs a pipeline."""
 
     master: Master = "local[*,4]"
-    """A task that fails is tried again: with ``local[*]`` it would end the query."""
+    """Spark master. ``local[*,4]`` repeats a failed task; ``local[*]`` would end the query."""
     remote: Remote | None = None
-    """Refused: a Spark Connect server runs the function of a batch on its own machine, without the
-    lock, the supervisor and the progress of the pipeline."""
+    """Refused. A Spark Connect server would run the function of a batch on its own machine, without
+    the lock, the supervisor and the progress of the pipeline."""
     memory: Memory = "1g"
-    """Of the driver."""
+    """Memory of the driver."""
     packages: tuple[Sql, ...] = ()
-    """Jars that Spark fetches, as ``group:name:version``."""
+    """Jars that Spark downloads, as ``group:name:version``."""
     conf: tuple[Setting, ...] = ()
-    """Any other settings; a later one of the same name counts."""
+    """Other settings, as ``spark.executor.memory=4g``; the last one of a name wins."""
 
     def settings(self) -> dict[str, str]:
         """Everything but master and memory, by the names of Spark."""
@@ -318,20 +332,25 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Everything about a pipeline. Defaults are those of a file that does not say."""
+    """The whole configuration of a pipeline, with its defaults."""
 
     name: Name
+    """Name of the pipeline, in its progress reports and checkpoints."""
     source: Source
     silver: Silver
     tables: Place | Path = Path("tables")
-    """A folder, or a URI of an object store; executors reach it, too."""
+    """Folder of the tables, relative to this file, or URI of an object store. Executors need access
+    to it, too."""
     checkpoints: Place | Path | None = None
-    """``_checkpoints`` in the folder of the tables unless said otherwise. In an object store, Spark
-    needs the jar of that store for it."""
+    """Folder or URI of the checkpoint. Default: ``_checkpoints`` in ``tables``. For an object
+    store, Spark needs its jar."""
     storage: tuple[Option, ...] = ()
-    """Options of the object store. The environment, of executors too, has the others."""
+    """Options of the object store, as ``AWS_ENDPOINT_URL=https://host``. Others, such as secrets,
+    come from the environment, on executors too."""
     format: Literal["delta", "parquet"] = "delta"
+    """Format of the tables."""
     trigger: Trigger = "2 seconds"
+    """Time between batches, or ``available_now``."""
     spark: Spark = Spark()
     bronze: Bronze = Bronze()
     gold: tuple[Gold, ...] = ()

@@ -2,46 +2,45 @@
 
 | option | default | meaning |
 | --- | --- | --- |
-| ``path`` | | the folder of a broker's data, or of one stream of it; also ``load(path)`` |
-| ``endpoint`` | socket in ``path`` | ``http(s)://host:port`` or ``unix:/path``; with ``stream`` |
+| ``path`` | | the broker's data folder, or the folder of one stream; also ``load(path)`` |
+| ``endpoint`` | socket in ``path`` | ``http(s)://host:port`` or ``unix:/path``; needs ``stream`` |
 | ``token`` | | the broker's token, or the secret of a key with the scope ``rows`` |
-| ``ca`` | the system's | of an ``https`` endpoint: file with the CAs to trust, or its PEM text |
-| ``files`` | ``auto`` | sealed files by ``folder``, by ``endpoint``, or as a machine can |
-| ``stream`` | that of ``path`` | which stream of the broker |
-| ``topic`` | every topic | an MQTT topic filter; ``#`` leaves out those that begin with ``$`` |
-| ``startingOffsets`` | batch: ``earliest``, stream: ``latest`` | or JSON, as below |
-| ``startingTimestamp`` | | instead: the first rows at or after a time |
-| ``endingOffsets`` | batch: ``latest`` | or JSON: the first rows that are not read |
-| ``endingTimestamp`` | | instead: rows before a time; a stream has neither of both |
-| ``maxRowsPerTrigger`` | | of a stream: rows a batch at most; needs Spark 4.2, as the next two |
-| ``maxBytesPerTrigger`` | | the same in bytes of sealed files, about: ``64m``, ``1g`` |
-| ``minRowsPerTrigger`` | | of a stream: fewer wait for more, but not in an AvailableNow run |
-| ``maxOffsetsPerTrigger`` | | ``maxRowsPerTrigger`` by the name of Spark's Kafka source |
-| ``minOffsetsPerTrigger`` | | likewise ``minRowsPerTrigger`` |
-| ``maxTriggerDelay`` | ``15m`` | they wait no longer than this: ``500ms``, ``10s``, ``2h`` |
-| ``minPartitions`` | | tasks at least; of itself one for 250,000 rows, up to the cores here |
-| ``maxRowsPerTask`` | ``4_000_000`` | rows of a task at most, however many tasks that makes |
-| ``columns`` | all | names with commas between them; others are not read |
-| ``decode`` | ``none`` | how payloads are read for ``payloadSchema``: a word of `DECODERS` |
-| ``payloadSchema`` | | names and types, as in ``temperature DOUBLE, unit STRING`` |
+| ``ca`` | the system's | for ``https``: file with the trusted CAs, or its PEM text |
+| ``files`` | ``auto`` | sealed files: from ``folder``, from ``endpoint``, or (``auto``) either |
+| ``stream`` | that of ``path`` | name of the stream |
+| ``topic`` | all rows | MQTT topic filter; ``#`` excludes topics that begin with ``$`` |
+| ``startingOffsets`` | batch: ``earliest``, stream: ``latest`` | first rows; or JSON, see below |
+| ``startingTimestamp`` | | instead: begin with the first rows at or after this time |
+| ``endingOffsets`` | batch: ``latest`` | only a batch: offsets after the last rows; or JSON |
+| ``endingTimestamp`` | | instead, only a batch: rows before this time |
+| ``maxRowsPerTrigger`` | | a stream's maximum rows per batch; needs Spark 4.2, as the next two |
+| ``maxBytesPerTrigger`` | | maximum bytes of sealed files per batch, estimated: ``64m``, ``1g`` |
+| ``minRowsPerTrigger`` | | a batch waits for so many rows, except with AvailableNow |
+| ``maxOffsetsPerTrigger`` | | other name of ``maxRowsPerTrigger``, as in Spark's Kafka source |
+| ``minOffsetsPerTrigger`` | | other name of ``minRowsPerTrigger`` |
+| ``maxTriggerDelay`` | ``15m`` | longest wait for ``minRowsPerTrigger``: ``500ms``, ``10s`` |
+| ``minPartitions`` | one for 250,000 rows, up to the cores | minimum number of tasks |
+| ``maxRowsPerTask`` | ``4_000_000`` | maximum rows of a task; beyond it there are more tasks |
+| ``columns`` | all | columns to read, separated by commas |
+| ``decode`` | ``none`` | payload format for ``payloadSchema``: one of `DECODERS` |
+| ``payloadSchema`` | | columns of the payload: ``temperature DOUBLE, unit STRING`` |
 | ``descriptorFile`` | | for ``protobuf``: a FileDescriptorSet of ``protoc`` |
 | ``messageName`` | | for ``protobuf``: the full name of the message in it |
 | ``schemasFolder`` | | for ``avro``: a folder with ``<number>.avsc`` for each schema |
-| ``onError`` | ``null`` | what does not fit: null and ``_corrupt``, or ``drop``, or ``fail`` |
-| ``failOnDataLoss`` | ``true`` | ``false`` skips what retention took, and warns: at most once |
-| ``consumer`` | | of a stream: the broker keeps what this name has not read, for ``hold_max`` |
-| ``pushFilters`` | Spark's setting | of a batch: ``false`` leaves all filters to Spark |
+| ``onError`` | ``null`` | bad payload: ``null`` values and ``_corrupt``, ``drop`` it, or ``fail`` |
+| ``failOnDataLoss`` | ``true`` | ``false``: skip, with a warning, rows that retention has removed |
+| ``consumer`` | | name of a stream query: the broker keeps its unread rows, for ``hold_max`` |
+| ``pushFilters`` | Spark's setting | ``false``: Spark evaluates all filters of a batch |
 
-Offsets are ``{"0": 17, "1": "earliest"}`` with each partition named, or what a query reports as its
-end. Times are ISO 8601, in UTC without a zone, or milliseconds since 1970. A query begins where the
-options say when it is new; later it goes on where its checkpoint says.
+Offsets as JSON: ``{"0": 17, "1": "earliest"}`` with each partition, or the end offsets that a query
+reports. Times: ISO 8601, in UTC without a zone, or milliseconds since 1970. These options decide
+where a new query begins; later it continues from its checkpoint.
 
-A micro-batch takes tens of milliseconds at best. What must be quicker is for a client that
-subscribes at the broker, or for a stream with ``log = "kafka"``: of all sources, Spark's Real-time
-Mode takes Kafka alone.
+A micro-batch takes tens of milliseconds at least. For a faster reaction, subscribe at the broker,
+or use a stream with ``log = "kafka"`` and Spark's Real-time Mode, which reads only Kafka.
 
-Spark hands options over with lower-cased names and text values. Every option that cannot be used,
-a misspelt name included, raises `StreamOptionError` with the name as it stands here. This module
+Spark passes options with lower-cased names and text values. Every option that cannot be used,
+misspelt names included, raises `StreamOptionError` with the name as it stands here. This module
 needs neither Spark nor Arrow.
 """
 

@@ -2,31 +2,30 @@
 
 | option | default | meaning |
 | --- | --- | --- |
-| ``path`` or ``endpoint`` | | an mqttcore broker: the folder of its data, or its HTTP address |
+| ``path`` or ``endpoint`` | | an mqttcore broker: its data folder, or its HTTP address |
 | ``token`` | | the broker's token, or the secret of a key with the scope ``publish`` |
 | ``broker`` | | any other broker: ``mqtt://host:port`` or ``mqtts://host:port`` |
-| ``username``, ``password`` | | for ``broker`` |
-| ``ca`` | the system's | file with the CAs that ``mqtts`` or an ``https`` endpoint trusts |
-| ``protocol`` | ``5`` | for ``broker``: ``5`` or ``3.1.1`` |
-| ``clientId`` | ``mqttcore`` | how client identifiers begin at ``broker`` |
-| ``window`` | ``1000``, ``20`` for 3.1.1 | messages that ``broker`` has not acknowledged, a task |
-| ``timeout`` | ``30s`` | for ``broker``: neither an acknowledgement comes, nor a byte is taken |
-| ``topic`` | column ``topic`` | where all rows go |
-| ``qos``, ``retain`` | columns, else 1, false | of all rows |
-| ``prefix`` | | ``mode("overwrite")``: retained messages below it that are not rows are cleared |
-| ``txnAppId``, ``txnVersion`` | random, 0 | a batch of the same name and number is published once |
-| ``stream`` | found | the stream that the query reads: rows that it takes in are refused |
-| ``allowLoop`` | ``false`` | do not refuse them |
+| ``username``, ``password`` | | login at ``broker`` |
+| ``ca`` | the system's | for ``mqtts`` and ``https``: file with the trusted CAs |
+| ``protocol`` | ``5`` | MQTT version at ``broker``: ``5`` or ``3.1.1`` |
+| ``clientId`` | ``mqttcore`` | beginning of the client identifiers at ``broker`` |
+| ``window`` | ``1000``, ``20`` for 3.1.1 | messages in flight to ``broker``, for each task |
+| ``timeout`` | ``30s`` | how long ``broker`` may send no acknowledgement and accept no byte |
+| ``topic`` | column ``topic`` | topic of all rows |
+| ``qos``, ``retain`` | columns, else 1, false | QoS and RETAIN of all rows |
+| ``prefix`` | | with ``mode("overwrite")``: clears other retained messages below it |
+| ``txnAppId``, ``txnVersion`` | random, 0 | a batch with a known name and number is skipped |
+| ``stream`` | found | stream that the query reads; rows for its topics are rejected |
+| ``allowLoop`` | ``false`` | ``true``: such rows are published |
 
-Columns: ``topic``, ``payload`` (binary or text; null is empty), ``qos``, ``retain``,
+Columns: ``topic``, ``payload`` (binary or text; null is empty), and optionally ``qos``, ``retain``,
 ``content_type``, ``response_topic``, ``correlation_data``, ``expiry`` (seconds) and
-``user_properties`` (an array of structs of key and value, or a map); all but the first two may be
-missing.
+``user_properties`` (an array of structs of key and value, or a map).
 
-A ``broker`` gets each message at least once. So one whose column ``qos`` has 0, which no broker
-acknowledges, is published at QoS 1. With ``protocol = 5`` each has the user property
-``mqttcore-id``, query/batch/partition/row, by which a consumer tells a repeat; ``3.1.1`` has no
-place for it, nor for the columns from ``content_type`` on, which it refuses.
+A ``broker`` gets each message at least once: rows with QoS 0, which no broker acknowledges, are
+published at QoS 1. With ``protocol = 5`` each message has the user property ``mqttcore-id``
+(query/batch/partition/row), by which consumers recognise repeats. ``3.1.1`` has no user properties,
+and rejects rows with values in the columns from ``content_type`` on.
 """
 
 from __future__ import annotations
