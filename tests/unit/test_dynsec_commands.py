@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mqttcore.auth.dynsec_commands import COMMANDS, PASSWORDS_MAX, run
+from mqttcore.auth.dynsec_arguments import PASSWORDS_MAX
+from mqttcore.auth.dynsec_commands import COMMANDS, run
 from mqttcore.auth.dynsec_file import state_of, text_of
 from mqttcore.auth.dynsec_state import AclType, State
 
