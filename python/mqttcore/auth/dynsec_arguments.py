@@ -4,15 +4,19 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import TypeVar, cast, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast, get_args
 
 from mqttcore.auth.dynsec_file import INTEGER_MAX, Json, topic_fault
 from mqttcore.auth.dynsec_state import (
     PRIORITY,
     Acl,
     AclType,
+    Client,
+    Group,
     Password,
     Priorities,
+    Role,
     State,
     Texts,
     acls_in_order,
@@ -28,6 +32,32 @@ SALT_BYTES = 12
 
 class CommandError(Exception):
     """Why a command is refused, in Mosquitto's words where it has some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[T]):
+    """The clients, groups or roles of a state."""
+
+    name: str
+    """The field of `State`; commands call a list of such names so, too."""
+    key: str
+    """The member of a command that has the name of one."""
+    word: str
+    """What errors call one."""
+
+    def of(self, state: State) -> Mapping[str, T]:
+        """All of them, by name."""
+        return cast(Mapping[str, T], getattr(state, self.name))
+
+    def put(self, state: State, name: str, row: T) -> State:
+        """The state with one of them, new or changed."""
+        field: dict[str, Any] = {self.name: {**self.of(state), name: row}}  # its type: see `of`
+        return replace(state, **field)
+
+
+CLIENTS: Table[Client] = Table("clients", "username", "Client")
+GROUPS: Table[Group] = Table("groups", "groupname", "Group")
+ROLES: Table[Role] = Table("roles", "rolename", "Role")
 
 
 class Hashing:
@@ -83,11 +113,18 @@ class Arguments:
             raise CommandError(f"Invalid/missing {key}")
         return found
 
-    def known(self, key: str, known: Mapping[str, object], what: str) -> str:
-        """A name of something that there is."""
-        name = self.name(key)
-        if name not in known:
-            raise CommandError(f"{what} not found")
+    def known(self, table: Table[T], state: State) -> str:
+        """The name of one that is in the table."""
+        name = self.name(table.key)
+        if name not in table.of(state):
+            raise CommandError(f"{table.word} not found")
+        return name
+
+    def new(self, table: Table[T], state: State) -> str:
+        """A name that is not in the table."""
+        name = self.name(table.key)
+        if name in table.of(state):
+            raise CommandError(f"{table.word} already exists")
         return name
 
     def priority(self, default: int) -> int:
@@ -122,19 +159,17 @@ class Arguments:
                 raise CommandError(error or f"Invalid/missing {key}")
             yield Arguments(found, self._hashing)
 
-    def priorities(self, key: str, name: str, known: Mapping[str, object], what: str) -> Priorities:
-        """Names of things that there are, each with a priority."""
-        error = f"'{key}' not an array or missing/invalid {name}"
+    def priorities(self, table: Table[T], state: State, default: Priorities) -> Priorities:
+        """Names that are in the table, each with a priority."""
+        if table.name not in self:
+            return default
+        error = f"'{table.name}' not an array or missing/invalid {table.key}"
         found = {}
-        for fields in self.objects(key, error):
-            if not fields.take(name, str, error):
+        for fields in self.objects(table.name, error):
+            if not fields.take(table.key, str, error):
                 raise CommandError(error)
-            found[fields.known(name, known, what)] = fields.priority(PRIORITY)
+            found[fields.known(table, state)] = fields.priority(PRIORITY)
         return found
-
-    def roles(self, state: State) -> Priorities:
-        """Roles of a client or group."""
-        return self.priorities("roles", "rolename", state.roles, "Role")
 
     def acl(self) -> Acl:
         """One ACL."""

@@ -3,9 +3,18 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast, get_args
+from functools import partial
+from typing import Any, TypeVar, cast, get_args
 
-from mqttcore.auth.dynsec_arguments import Arguments, CommandError, Hashing
+from mqttcore.auth.dynsec_arguments import (
+    CLIENTS,
+    GROUPS,
+    ROLES,
+    Arguments,
+    CommandError,
+    Hashing,
+    Table,
+)
 from mqttcore.auth.dynsec_file import Json, acl_json, is_utf8, priorities_json, texts_json
 from mqttcore.auth.dynsec_state import (
     PRIORITY,
@@ -13,6 +22,7 @@ from mqttcore.auth.dynsec_state import (
     Client,
     DefaultType,
     Group,
+    Priorities,
     Role,
     State,
     Texts,
@@ -20,6 +30,7 @@ from mqttcore.auth.dynsec_state import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R", Client, Group)
 
 NO_COMMAND = "Unknown command"
 
@@ -125,30 +136,26 @@ def one(state: State, found: object, hashing: Hashing) -> tuple[Json, State]:
 
 def create_client(state: State, args: Arguments) -> State:
     """Makes a client."""
-    name = args.name("username")
-    if name in state.clients:
-        raise CommandError("Client already exists")
+    name = args.new(CLIENTS, state)
     client = changed_client(state, args, Client())
-    return in_groups(with_client(state, name, client), args, name)
+    return in_groups(CLIENTS.put(state, name, client), args, name)
 
 
 def modify_client(state: State, args: Arguments) -> State:
     """Changes what the command names."""
-    name = args.known("username", state.clients, "Client")
+    name = args.known(CLIENTS, state)
     client = changed_client(state, args, state.clients[name])
-    return in_groups(with_client(state, name, client), args, name)
+    return in_groups(CLIENTS.put(state, name, client), args, name)
 
 
 def changed_client(state: State, args: Arguments, client: Client) -> Client:
     """A client with what the command names."""
     client_id = args.text("clientid", client.client_id)
-    texts = args.texts(client.texts)
-    roles = args.roles(state) if "roles" in args else client.roles
     return replace(
         client,
-        texts=texts,
+        texts=args.texts(client.texts),
         client_id=client_id or None,
-        roles=roles,
+        roles=args.priorities(ROLES, state, client.roles),
         password=args.password() or client.password,
     )
 
@@ -157,95 +164,43 @@ def in_groups(state: State, args: Arguments, name: str) -> State:
     """The state in which a client is in the groups that the command names, and in no others."""
     if "groups" not in args:
         return state
-    wanted = args.priorities("groups", "groupname", state.groups, "Group")
-    groups = {
-        group: replace(found, clients=without(found.clients, name) | {name: wanted[group]})
-        if group in wanted
-        else replace(found, clients=without(found.clients, name))
-        for group, found in state.groups.items()
-    }
+    wanted = args.priorities(GROUPS, state, {})
+    groups = without_member(state.groups, "clients", name)
+    for group, priority in wanted.items():
+        groups[group] = replace(groups[group], clients={**groups[group].clients, name: priority})
     return replace(state, groups=groups)
 
 
 def delete_client(state: State, args: Arguments) -> State:
     """Removes a client."""
-    name = args.known("username", state.clients, "Client")
-    groups = {
-        group: replace(found, clients=without(found.clients, name))
-        for group, found in state.groups.items()
-    }
+    name = args.known(CLIENTS, state)
+    groups = without_member(state.groups, "clients", name)
     return replace(state, clients=without(state.clients, name), groups=groups)
 
 
 def set_client_password(state: State, args: Arguments) -> State:
     """Changes a password."""
-    name = args.name("username")
+    args.name("username")
     if args.take("password", str) is None:
         raise CommandError("Invalid/missing password")
-    if name not in state.clients:
-        raise CommandError("Client not found")
+    name = args.known(CLIENTS, state)
     password = args.password()
     if password is None:
         raise CommandError("Empty password is not allowed")
-    return with_client(state, name, replace(state.clients[name], password=password))
+    return CLIENTS.put(state, name, replace(state.clients[name], password=password))
 
 
 def set_client_id(state: State, args: Arguments) -> State:
     """Changes the client identifier that a client has to have."""
-    name = args.known("username", state.clients, "Client")
+    name = args.known(CLIENTS, state)
     client_id = args.text("clientid", "") or None
-    return with_client(state, name, replace(state.clients[name], client_id=client_id))
-
-
-def enable_client(state: State, args: Arguments) -> State:
-    """Lets a client log in again."""
-    return disabled(state, args, is_disabled=False)
-
-
-def disable_client(state: State, args: Arguments) -> State:
-    """Lets a client not log in."""
-    return disabled(state, args, is_disabled=True)
+    return CLIENTS.put(state, name, replace(state.clients[name], client_id=client_id))
 
 
 def disabled(state: State, args: Arguments, *, is_disabled: bool) -> State:
     """A state in which a client may log in, or may not."""
-    name = args.known("username", state.clients, "Client")
-    return with_client(state, name, replace(state.clients[name], is_disabled=is_disabled))
-
-
-def add_client_role(state: State, args: Arguments) -> State:
-    """Gives a client a role."""
-    args.name("username")
-    args.name("rolename")
-    name = args.known("username", state.clients, "Client")
-    role = args.known("rolename", state.roles, "Role")
-    client = state.clients[name]
-    if role in client.roles:
-        raise CommandError("Client is already in this role")
-    roles = {**client.roles, role: args.priority(PRIORITY)}
-    return with_client(state, name, replace(client, roles=roles))
-
-
-def remove_client_role(state: State, args: Arguments) -> State:
-    """Takes a role from a client."""
-    args.name("username")
-    args.name("rolename")
-    name = args.known("username", state.clients, "Client")
-    role = args.known("rolename", state.roles, "Role")
-    client = state.clients[name]
-    return with_client(state, name, replace(client, roles=without(client.roles, role)))
-
-
-def get_client(state: State, args: Arguments) -> Json:
-    """Shows a client."""
-    return {"client": client_view(state, args.known("username", state.clients, "Client"))}
-
-
-def list_clients(state: State, args: Arguments) -> Json:
-    """Lists clients."""
-    names = args.page(state.clients)
-    shown = [client_view(state, name) for name in names] if is_verbose(args) else names
-    return {"totalCount": len(state.clients), "clients": shown}
+    name = args.known(CLIENTS, state)
+    return CLIENTS.put(state, name, replace(state.clients[name], is_disabled=is_disabled))
 
 
 def client_view(state: State, name: str) -> Json:
@@ -267,91 +222,30 @@ def client_view(state: State, name: str) -> Json:
 
 def create_group(state: State, args: Arguments) -> State:
     """Makes a group."""
-    name = args.name("groupname")
-    if name in state.groups:
-        raise CommandError("Group already exists")
-    return with_group(state, name, changed_group(state, args, Group()))
+    name = args.new(GROUPS, state)
+    return GROUPS.put(state, name, changed_group(state, args, Group()))
 
 
 def modify_group(state: State, args: Arguments) -> State:
     """Changes what the command names."""
-    name = args.known("groupname", state.groups, "Group")
-    return with_group(state, name, changed_group(state, args, state.groups[name]))
+    name = args.known(GROUPS, state)
+    return GROUPS.put(state, name, changed_group(state, args, state.groups[name]))
 
 
 def changed_group(state: State, args: Arguments, group: Group) -> Group:
     """A group with what the command names."""
-    texts = args.texts(group.texts)
-    roles = args.roles(state) if "roles" in args else group.roles
-    clients = group.clients
-    if "clients" in args:
-        clients = args.priorities("clients", "username", state.clients, "Client")
-    return Group(texts=texts, roles=roles, clients=clients)
+    return Group(
+        texts=args.texts(group.texts),
+        roles=args.priorities(ROLES, state, group.roles),
+        clients=args.priorities(CLIENTS, state, group.clients),
+    )
 
 
 def delete_group(state: State, args: Arguments) -> State:
     """Removes a group."""
-    name = args.known("groupname", state.groups, "Group")
+    name = args.known(GROUPS, state)
     anonymous = None if state.anonymous_group == name else state.anonymous_group
     return replace(state, groups=without(state.groups, name), anonymous_group=anonymous)
-
-
-def add_group_client(state: State, args: Arguments) -> State:
-    """Puts a client into a group."""
-    args.name("username")
-    args.name("groupname")
-    client = args.known("username", state.clients, "Client")
-    name = args.known("groupname", state.groups, "Group")
-    group = state.groups[name]
-    if client in group.clients:
-        raise CommandError("Client is already in this group")
-    clients = {**group.clients, client: args.priority(PRIORITY)}
-    return with_group(state, name, replace(group, clients=clients))
-
-
-def remove_group_client(state: State, args: Arguments) -> State:
-    """Takes a client out of a group."""
-    args.name("username")
-    args.name("groupname")
-    client = args.known("username", state.clients, "Client")
-    name = args.known("groupname", state.groups, "Group")
-    group = state.groups[name]
-    return with_group(state, name, replace(group, clients=without(group.clients, client)))
-
-
-def add_group_role(state: State, args: Arguments) -> State:
-    """Gives a group a role."""
-    args.name("groupname")
-    args.name("rolename")
-    name = args.known("groupname", state.groups, "Group")
-    role = args.known("rolename", state.roles, "Role")
-    group = state.groups[name]
-    if role in group.roles:
-        raise CommandError("Group is already in this role")
-    roles = {**group.roles, role: args.priority(PRIORITY)}
-    return with_group(state, name, replace(group, roles=roles))
-
-
-def remove_group_role(state: State, args: Arguments) -> State:
-    """Takes a role from a group."""
-    args.name("groupname")
-    args.name("rolename")
-    name = args.known("groupname", state.groups, "Group")
-    role = args.known("rolename", state.roles, "Role")
-    group = state.groups[name]
-    return with_group(state, name, replace(group, roles=without(group.roles, role)))
-
-
-def get_group(state: State, args: Arguments) -> Json:
-    """Shows a group."""
-    return {"group": group_view(state, args.known("groupname", state.groups, "Group"))}
-
-
-def list_groups(state: State, args: Arguments) -> Json:
-    """Lists groups."""
-    names = args.page(state.groups)
-    shown = [group_view(state, name) for name in names] if is_verbose(args) else names
-    return {"totalCount": len(state.groups), "groups": shown}
 
 
 def group_view(state: State, name: str) -> Json:
@@ -385,10 +279,8 @@ def get_anonymous_group(state: State, _: Arguments) -> Json:
 
 def create_role(state: State, args: Arguments) -> State:
     """Makes a role."""
-    name = args.name("rolename")
-    if name in state.roles:
-        raise CommandError("Role already exists")
-    return with_role(state, name, Role(texts=args.texts(Texts()), acls=args.acls()))
+    name = args.new(ROLES, state)
+    return ROLES.put(state, name, Role(texts=args.texts(Texts()), acls=args.acls()))
 
 
 def modify_role(state: State, args: Arguments) -> State:
@@ -398,38 +290,32 @@ def modify_role(state: State, args: Arguments) -> State:
         raise CommandError("Role does not exist")
     role = state.roles[name]
     acls = args.acls() if "acls" in args else role.acls
-    return with_role(state, name, Role(texts=args.texts(role.texts), acls=acls))
+    return ROLES.put(state, name, Role(texts=args.texts(role.texts), acls=acls))
 
 
 def delete_role(state: State, args: Arguments) -> State:
     """Removes a role from wherever it is."""
-    name = args.known("rolename", state.roles, "Role")
+    name = args.known(ROLES, state)
     return replace(
         state,
         roles=without(state.roles, name),
-        clients={
-            key: replace(client, roles=without(client.roles, name))
-            for key, client in state.clients.items()
-        },
-        groups={
-            key: replace(group, roles=without(group.roles, name))
-            for key, group in state.groups.items()
-        },
+        clients=without_member(state.clients, "roles", name),
+        groups=without_member(state.groups, "roles", name),
     )
 
 
 def add_role_acl(state: State, args: Arguments) -> State:
     """Adds an ACL to a role."""
-    name = args.known("rolename", state.roles, "Role")
+    name = args.known(ROLES, state)
     acl, role = args.acl(), state.roles[name]
     if any((one.kind, one.topic) == (acl.kind, acl.topic) for one in role.acls):
         raise CommandError("ACL with this topic already exists")
-    return with_role(state, name, replace(role, acls=acls_in_order([*role.acls, acl])))
+    return ROLES.put(state, name, replace(role, acls=acls_in_order([*role.acls, acl])))
 
 
 def remove_role_acl(state: State, args: Arguments) -> State:
     """Removes an ACL from a role."""
-    name = args.known("rolename", state.roles, "Role")
+    name = args.known(ROLES, state)
     kind, role = args.name("acltype"), state.roles[name]
     if kind not in get_args(AclType):
         raise CommandError("Unknown acltype")
@@ -437,19 +323,7 @@ def remove_role_acl(state: State, args: Arguments) -> State:
     left = tuple(acl for acl in role.acls if (acl.kind, acl.topic) != (kind, topic))
     if len(left) == len(role.acls):
         raise CommandError("ACL not found")
-    return with_role(state, name, replace(role, acls=left))
-
-
-def get_role(state: State, args: Arguments) -> Json:
-    """Shows a role."""
-    return {"role": role_view(state, args.known("rolename", state.roles, "Role"))}
-
-
-def list_roles(state: State, args: Arguments) -> Json:
-    """Lists roles."""
-    names = args.page(state.roles)
-    shown = [role_view(state, name) for name in names] if is_verbose(args) else names
-    return {"totalCount": len(state.roles), "roles": shown}
+    return ROLES.put(state, name, replace(role, acls=left))
 
 
 def role_view(state: State, name: str) -> Json:
@@ -459,9 +333,74 @@ def role_view(state: State, name: str) -> Json:
     return {"rolename": name, **texts_json(role.texts), "acls": acls}
 
 
-def is_verbose(args: Arguments) -> bool:
-    """Whether a list should have more than names."""
-    return args.flag("verbose")
+# --- roles of clients and groups, clients of groups
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Roles of clients or groups, or clients of groups."""
+
+    member: Table[Any]  # of whatever type: only its names are read
+    place: Table[Any]
+    """What a member is in."""
+    owner: Table[Any]
+    """Member or place: each of its rows lists names of the other one."""
+
+    def add(self, state: State, args: Arguments) -> State:
+        """Puts a member into a place."""
+        return self._change(state, args, is_added=True)
+
+    def remove(self, state: State, args: Arguments) -> State:
+        """Takes a member out of a place, if it is in it."""
+        return self._change(state, args, is_added=False)
+
+    def _change(self, state: State, args: Arguments, *, is_added: bool) -> State:
+        both = (self.member, self.place)
+        for table in both:
+            args.name(table.key)
+        names = {table: args.known(table, state) for table in both}
+        listed = self.place if self.owner is self.member else self.member
+        owner, name = self.owner.of(state)[names[self.owner]], names[listed]
+        before = getattr(owner, listed.name)
+        if not is_added:
+            after = without(before, name)
+        elif name in before:
+            raise CommandError(f"{self.member.word} is already in this {self.place.word.lower()}")
+        else:
+            after = {**before, name: args.priority(PRIORITY)}
+        return self.owner.put(state, names[self.owner], with_members(owner, listed.name, after))
+
+
+CLIENT_ROLES = Membership(CLIENTS, ROLES, owner=CLIENTS)
+GROUP_ROLES = Membership(GROUPS, ROLES, owner=GROUPS)
+GROUP_CLIENTS = Membership(CLIENTS, GROUPS, owner=GROUPS)
+
+
+# --- what there is
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How the clients, groups or roles are shown."""
+
+    table: Table[Any]  # of whatever type: `show` reads it
+    show: Callable[[State, str], Json]
+
+    def get(self, state: State, args: Arguments) -> Json:
+        """Shows one."""
+        return {self.table.word.lower(): self.show(state, args.known(self.table, state))}
+
+    def list(self, state: State, args: Arguments) -> Json:
+        """Lists names; all of each one, if the command wants that."""
+        found = self.table.of(state)
+        names = args.page(found)
+        shown = [self.show(state, name) for name in names] if args.flag("verbose") else names
+        return {"totalCount": len(found), self.table.name: shown}
+
+
+CLIENT_VIEW = View(CLIENTS, client_view)
+GROUP_VIEW = View(GROUPS, group_view)
+ROLE_VIEW = View(ROLES, role_view)
 
 
 # --- defaults
@@ -497,27 +436,23 @@ def get_default_acl_access(state: State, _: Arguments) -> Json:
     return {"acls": [{"acltype": kind, "allow": state.defaults[kind]} for kind in kinds]}
 
 
-# --- states with one thing changed
-
-
 def without(found: Mapping[str, T], name: str) -> dict[str, T]:
     """All but one."""
     return {key: value for key, value in found.items() if key != name}
 
 
-def with_client(state: State, name: str, client: Client) -> State:
-    """The state with a client, new or changed."""
-    return replace(state, clients={**state.clients, name: client})
+def without_member(rows: Mapping[str, R], field: str, name: str) -> dict[str, R]:
+    """Clients or groups without a name in this list of each one."""
+    return {
+        key: with_members(row, field, without(getattr(row, field), name))
+        for key, row in rows.items()
+    }
 
 
-def with_group(state: State, name: str, group: Group) -> State:
-    """The state with a group, new or changed."""
-    return replace(state, groups={**state.groups, name: group})
-
-
-def with_role(state: State, name: str, role: Role) -> State:
-    """The state with a role, new or changed."""
-    return replace(state, roles={**state.roles, name: role})
+def with_members(row: R, field: str, members: Priorities) -> R:
+    """A client or group with another list of names."""
+    fields: dict[str, Any] = {field: members}  # mypy compares it with the types of all fields
+    return replace(row, **fields)
 
 
 Command = Callable[[State, Arguments], State | Json]
@@ -531,21 +466,21 @@ COMMANDS: Mapping[str, tuple[str, Command]] = {
             ("deleteClient", delete_client),
             ("setClientPassword", set_client_password),
             ("setClientId", set_client_id),
-            ("enableClient", enable_client),
-            ("disableClient", disable_client),
-            ("addClientRole", add_client_role),
-            ("removeClientRole", remove_client_role),
-            ("getClient", get_client),
-            ("listClients", list_clients),
+            ("enableClient", partial(disabled, is_disabled=False)),
+            ("disableClient", partial(disabled, is_disabled=True)),
+            ("addClientRole", CLIENT_ROLES.add),
+            ("removeClientRole", CLIENT_ROLES.remove),
+            ("getClient", CLIENT_VIEW.get),
+            ("listClients", CLIENT_VIEW.list),
             ("createGroup", create_group),
             ("modifyGroup", modify_group),
             ("deleteGroup", delete_group),
-            ("addGroupClient", add_group_client),
-            ("removeGroupClient", remove_group_client),
-            ("addGroupRole", add_group_role),
-            ("removeGroupRole", remove_group_role),
-            ("getGroup", get_group),
-            ("listGroups", list_groups),
+            ("addGroupClient", GROUP_CLIENTS.add),
+            ("removeGroupClient", GROUP_CLIENTS.remove),
+            ("addGroupRole", GROUP_ROLES.add),
+            ("removeGroupRole", GROUP_ROLES.remove),
+            ("getGroup", GROUP_VIEW.get),
+            ("listGroups", GROUP_VIEW.list),
             ("setAnonymousGroup", set_anonymous_group),
             ("getAnonymousGroup", get_anonymous_group),
             ("createRole", create_role),
@@ -553,8 +488,8 @@ COMMANDS: Mapping[str, tuple[str, Command]] = {
             ("deleteRole", delete_role),
             ("addRoleACL", add_role_acl),
             ("removeRoleACL", remove_role_acl),
-            ("getRole", get_role),
-            ("listRoles", list_roles),
+            ("getRole", ROLE_VIEW.get),
+            ("listRoles", ROLE_VIEW.list),
             ("setDefaultACLAccess", set_default_acl_access),
             ("getDefaultACLAccess", get_default_acl_access),
         ),
