@@ -104,8 +104,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore ban",
-        description="Bans of a running broker: of that on a data folder, by its control socket, or"
-        " by the HTTP API.",
+        description="Bans clients of a running broker, over the control socket in its data folder,"
+        " or over the HTTP API.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, action, words in (
@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
             type=pathlib.Path,
             nargs="?",
             metavar="DIR",
-            help="data folder of the broker; without: the HTTP API of --url or --data",
+            help="data folder of the broker (default: use the HTTP API of --url or --data)",
         )
         command.set_defaults(action=action)
         if action == "bans":
@@ -129,9 +129,11 @@ def parser() -> argparse.ArgumentParser:
         for option, (value, meaning) in TARGETS.items():
             target.add_argument(option, metavar=value, help=meaning)
         if action == "ban":
-            command.add_argument("--reason", default="", help="for operators; clients are not told")
             command.add_argument(
-                "--seconds", type=float, help="how long it lasts; without it, until it is lifted"
+                "--reason", default="", help="reason, for operators; clients do not get it"
+            )
+            command.add_argument(
+                "--seconds", type=float, help="duration of the ban (default: until it is lifted)"
             )
     return made
 

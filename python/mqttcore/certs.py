@@ -54,11 +54,13 @@ HOSTS = ["localhost", "127.0.0.1", "::1"]
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="mqttcore certs", description="Certificates for trying.")
+    made = argparse.ArgumentParser(
+        prog="mqttcore certs", description="Makes certificates for tests of TLS."
+    )
     tools = made.add_subparsers(dest="tool", required=True, metavar="dev")
     dev = tools.add_parser(
         "dev",
-        help="writes a CA, a certificate of a server and one of a client, and a configuration",
+        help="write a CA, a server and a client certificate, and a configuration",
     )
     dev.add_argument(
         "folder",
@@ -66,13 +68,13 @@ def parser() -> argparse.ArgumentParser:
         type=pathlib.Path,
         default=pathlib.Path("certs"),
         metavar="FOLDER",
-        help="folder of the files; without: certs",
+        help="folder of the files (default: certs)",
     )
     dev.add_argument(
         "--host",
         action="append",
         metavar="NAME",
-        help="host name or IP address of the server; may be repeated; without: this machine's own",
+        help="host name or address of the server; may be repeated (default: those of this machine)",
     )
     dev.add_argument("--json", action="store_true", help="print the names of the files as JSON")
     dev.add_argument("--client", default="client", metavar="NAME", help="common name of the client")

@@ -187,11 +187,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="data folder of the broker, on this machine",
     )
-    where.add_argument("--url", help="address of its [http], as http://127.0.0.1:8090")
+    where.add_argument("--url", help="address of the HTTP endpoint, as http://127.0.0.1:8090")
     made.add_argument(
         "--ready",
         action="store_true",
-        help="ask whether clients should come: all sessions are loaded, the disk has space",
+        help="ask whether the broker is ready for clients: sessions are loaded, the disk has space",
     )
     made.add_argument("--json", action="store_true", help="print the answer of the broker")
     made.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")

@@ -49,19 +49,24 @@ def parser() -> argparse.ArgumentParser:
         " Asks for the password, or reads it from standard input if that is not a terminal.",
     )
     made.add_argument(
-        "file", type=pathlib.Path, metavar="FILE", help="password file; created if it is missing"
+        "file",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="password file; created if it does not exist",
     )
     made.add_argument("user", metavar="USER", help="name of the user")
     made.add_argument("-D", "--delete", action="store_true", help="remove the user")
     made.add_argument(
-        "--scram", action="store_true", help="write for mqttcore.auth.scram, not for password_file"
+        "--scram",
+        action="store_true",
+        help="write a file for mqttcore.auth.scram instead of password_file",
     )
     made.add_argument(
         "--iterations",
         type=int,
         default=ITERATIONS,
         metavar="N",
-        help=f"cost of a verifier of --scram: {ITERATIONS_MIN} or more, by default {ITERATIONS}",
+        help=f"iterations for --scram: {ITERATIONS_MIN} or more (default: {ITERATIONS})",
     )
     return made
 

@@ -61,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore serve",
-        description="Runs an MQTT broker. Precedence: flags, then MQTTCORE__... variables, then"
-        " the file.",
+        description="Runs an MQTT broker. Precedence: command line, then MQTTCORE__... variables,"
+        " then the file.",
         # With a width, adding an argument does not load shutil to ask the terminal for its own.
         formatter_class=functools.partial(argparse.HelpFormatter, width=80),
     )
@@ -72,25 +72,31 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="listen on this address instead of the file's listeners, as 127.0.0.1:1883,"
+        help="address instead of the listeners of the file, as 127.0.0.1:1883,"
         " ws://127.0.0.1:8083/mqtt or unix:/run/mqttcore/mqtt.sock; may be repeated",
     )
     made.add_argument(
-        "--data", metavar="DIR", help="data folder for sessions and messages; created if missing"
+        "--data",
+        metavar="DIR",
+        help="data folder for sessions and messages; created if it does not exist",
     )
     made.add_argument(
         "--accept-loss",
         action="store_true",
-        help="repair a damaged data folder before the start: data that cannot be read is given"
-        " up and reported; for one start, since the whole folder is read",
+        help="repair a damaged data folder before the start: unreadable data is lost and reported;"
+        " reads the whole folder, so use it for one start only",
     )
     made.add_argument(
         "--accept-clock",
         action="store_true",
-        help="count all of the time that the broker was down, by the system clock, for expiry"
-        " and for the age of streams; for one start, after a warning that the clock is implausible",
+        help="count the whole downtime by the system clock, for expiry and for the age of"
+        " streams; for one start, after a warning that the clock is implausible",
     )
-    made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    made.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        help="lowest level that is logged: debug, info, warning or error",
+    )
     made.add_argument(
         "--check-config",
         action="store_true",

@@ -50,11 +50,15 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
-        ("verify", verify, "read everything, compare every checksum, change nothing"),
-        ("repair", repair, "give up data that cannot be read, keep everything else"),
+        ("verify", verify, "read everything and verify all checksums; change nothing"),
+        ("repair", repair, "discard unreadable data, keep everything else"),
         ("seal", seal, "write all rows of streams into Parquet files"),
-        ("dump", dump, "print every record of the log, payloads by their length"),
-        ("backup", backup, "copy the store into a new or empty folder, also while the broker runs"),
+        ("dump", dump, "print every record of the log, without payloads"),
+        (
+            "backup",
+            backup,
+            "copy the data folder into a new or empty folder, also while the broker runs",
+        ),
         ("info", info, "print a summary of the store"),
     ):
         command = commands.add_parser(name, help=words, description=words)
@@ -66,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--accept-loss",
                 action="store_true",
-                help="confirms the loss; without it nothing is changed. verify prints what would"
-                " be lost",
+                help="confirms the loss; without it nothing is changed. verify prints the data that"
+                " would be lost",
             )
     return made
 

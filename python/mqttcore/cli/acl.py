@@ -51,16 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="mqttcore acl", description="ACL files of Mosquitto.")
+    made = argparse.ArgumentParser(prog="mqttcore acl", description="Tries ACL files of Mosquitto.")
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "print what another ACL file would change for the sessions of a running broker"
     dry_run = add_command(commands, "dry-run", words)
-    dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="ACL file to try")
+    dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="new ACL file")
     dry_run.add_argument(
         "--old",
         type=pathlib.Path,
         metavar="FILE",
-        help="ACL file that is in use; without: the acl_file of the broker's configuration",
+        help="ACL file in use; default: the acl_file of the broker's configuration",
     )
     dry_run.set_defaults(run=try_file)
     return made

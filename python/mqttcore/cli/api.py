@@ -39,10 +39,12 @@ def endpoint_options() -> argparse.ArgumentParser:
     where.add_argument(
         "--data",
         metavar="DIR",
-        help=f"data folder of the broker, on this machine; without: ${DATA_VARIABLE}",
+        help=f"data folder of the broker, on this machine; default: ${DATA_VARIABLE}",
     )
     where.add_argument(
-        "--url", metavar="URL", help="address of its [http], as https://host:8090; needs a key"
+        "--url",
+        metavar="URL",
+        help="address of the HTTP endpoint, as https://host:8090; needs a key",
     )
     group.add_argument(
         "--key-file", type=pathlib.Path, metavar="FILE", help="file with a key of the HTTP API"

@@ -67,9 +67,11 @@ def parser() -> argparse.ArgumentParser:
     checked.set_defaults(run=verify)
     shown = commands.add_parser("show", help="print the changes, oldest first")
     shown.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
-    shown.add_argument("--since", default="", metavar="TIME", help="as 2026-11-23 or 2026-11-23T08")
-    shown.add_argument("--who", default="", metavar="TEXT", help="a part of who made the change")
-    shown.add_argument("--json", action="store_true", help="print the lines as they are")
+    shown.add_argument(
+        "--since", default="", metavar="TIME", help="first time, as 2026-11-23 or 2026-11-23T08"
+    )
+    shown.add_argument("--who", default="", metavar="TEXT", help="part of the name of the operator")
+    shown.add_argument("--json", action="store_true", help="print the stored JSON lines")
     shown.set_defaults(run=show)
     return made
 

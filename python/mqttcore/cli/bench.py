@@ -35,28 +35,38 @@ def parser() -> argparse.ArgumentParser:
         " nothing about a load that does not wait (coordinated omission).",
     )
     add_client_options(made)
-    made.add_argument("--pairs", type=positive, default=1, metavar="COUNT", help="pairs: 1")
+    made.add_argument(
+        "--pairs", type=positive, default=1, metavar="COUNT", help="number of pairs (default: 1)"
+    )
     made.add_argument(
         "--rate",
         type=float,
         default=0.0,
         metavar="RATE",
-        help="messages a second of all pairs together; without: as fast as --window allows",
+        help="messages per second of all pairs together (default: as many as --window allows)",
     )
     made.add_argument(
         "--window",
         type=positive,
         default=100,
         metavar="COUNT",
-        help="without --rate: messages of a pair that were sent and not received: 100",
+        help="without --rate: messages in flight of each pair (default: 100)",
     )
-    made.add_argument("--seconds", type=float, default=10.0, metavar="SECONDS", help="how long: 10")
     made.add_argument(
-        "--size", type=positive, default=64, metavar="BYTES", help="payload of a message: 64"
+        "--seconds", type=float, default=10.0, metavar="SECONDS", help="duration (default: 10)"
     )
-    made.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
     made.add_argument(
-        "-t", "--topic", metavar="TOPIC", help="topic above those of the pairs; without: bench/ID"
+        "--size",
+        type=positive,
+        default=64,
+        metavar="BYTES",
+        help="bytes of a payload (default: 64)",
+    )
+    made.add_argument(
+        "-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS (default: 0)"
+    )
+    made.add_argument(
+        "-t", "--topic", metavar="TOPIC", help="prefix of the topics (default: bench/ID)"
     )
     made.add_argument("--json", action="store_true", help="print JSON, and no progress")
     return made

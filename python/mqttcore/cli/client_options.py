@@ -49,16 +49,22 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 def add_connection_options(group: argparse._ArgumentGroup) -> None:
     """Adds where the broker is, and who the client is there."""
-    group.add_argument("-h", "--host", default="localhost", help="host of the broker: localhost")
     group.add_argument(
-        "-p", "--port", type=int, metavar="PORT", help="port of the broker: 1883, with TLS 8883"
+        "-h", "--host", default="localhost", help="host of the broker (default: localhost)"
+    )
+    group.add_argument(
+        "-p",
+        "--port",
+        type=int,
+        metavar="PORT",
+        help="port of the broker (default: 1883, with TLS 8883)",
     )
     group.add_argument("--unix", default="", metavar="PATH", help="Unix socket of the broker")
     group.add_argument(
         "-L",
         "--url",
         metavar="URL",
-        help="mqtt://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC] instead of -h, -p, -u, -P and -t;"
+        help="as mqtt://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC], instead of -h, -p, -u, -P and -t;"
         " mqtts:// for TLS",
     )
     group.add_argument("-A", "--bind", default="", metavar="ADDRESS", help="local address")
@@ -73,7 +79,7 @@ def add_connection_options(group: argparse._ArgumentGroup) -> None:
         choices=list(VERSIONS),
         default="5",
         metavar="VERSION",
-        help="MQTT version: 5 (or mqttv5), 311 (mqttv311) or 31 (mqttv31); without: 5",
+        help="MQTT version: 5 (or mqttv5), 311 (mqttv311) or 31 (mqttv31); default: 5",
     )
     group.add_argument(
         "-d", "--debug", action="store_true", help="print each packet to standard error"
@@ -83,25 +89,30 @@ def add_connection_options(group: argparse._ArgumentGroup) -> None:
 
 def add_session_options(group: argparse._ArgumentGroup) -> None:
     """Adds what the session is like."""
-    group.add_argument("-i", "--id", metavar="ID", help="client identifier; without: a random one")
+    group.add_argument("-i", "--id", metavar="ID", help="client identifier (default: a random one)")
     group.add_argument(
         "-I", "--id-prefix", metavar="PREFIX", help="client identifier: PREFIX and the process id"
     )
     group.add_argument(
-        "-k", "--keepalive", type=int, default=60, metavar="SECONDS", help="keep-alive: 60"
+        "-k",
+        "--keepalive",
+        type=int,
+        default=60,
+        metavar="SECONDS",
+        help="Keep Alive (default: 60)",
     )
     group.add_argument(
         "-c",
         "--disable-clean-session",
         action="store_true",
-        help="resume the session of this client identifier (-i), and keep it at the end",
+        help="resume the session of this client identifier (-i); do not end it at exit",
     )
     group.add_argument(
         "-x",
         "--session-expiry-interval",
         type=expiry,
         metavar="SECONDS",
-        help="how long the session outlives the connection; -1: for ever. MQTT 5.0 only",
+        help="seconds that the session outlives the connection; -1: for ever. MQTT 5.0 only",
     )
     group.add_argument(
         "-M",
@@ -109,7 +120,7 @@ def add_session_options(group: argparse._ArgumentGroup) -> None:
         type=window,
         default=20,
         metavar="COUNT",
-        help="most QoS 1 and 2 messages in flight: 20",
+        help="maximum QoS 1 and 2 messages in flight (default: 20)",
     )
     group.add_argument(
         "-D",
@@ -118,7 +129,7 @@ def add_session_options(group: argparse._ArgumentGroup) -> None:
         nargs="+",
         default=[],
         metavar="WORD",
-        help="a property of MQTT 5.0: PACKET NAME VALUE, as publish content-type text/plain, or"
+        help="property of MQTT 5.0: PACKET NAME VALUE, as publish content-type text/plain, or"
         " PACKET user-property NAME VALUE. PACKET: connect, publish, subscribe, unsubscribe,"
         " disconnect or will",
     )
@@ -136,7 +147,7 @@ def add_tls_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--insecure",
         action="store_true",
-        help="do not compare the host name with the certificate: for trying only",
+        help="do not compare the host name with the certificate; only for tests",
     )
     group.add_argument("--tls-alpn", metavar="PROTOCOL", help="protocol for ALPN")
 
@@ -146,7 +157,7 @@ def add_will_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--will-topic", metavar="TOPIC", help="topic of the will")
     group.add_argument("--will-payload", default="", metavar="TEXT", help="payload of the will")
     group.add_argument(
-        "--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will: 0"
+        "--will-qos", type=int, choices=(0, 1, 2), default=0, help="QoS of the will (default: 0)"
     )
     group.add_argument("--will-retain", action="store_true", help="retain the will")
 

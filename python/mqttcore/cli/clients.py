@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "--sort",
         choices=SORTS,
         default=SORTS[0],
-        help="order; all but client_id and stored print the first 1,000 at most",
+        help="order (default: client_id); all but client_id and stored print at most 1,000 clients",
     )
     listing.set_defaults(run=list_clients, connected=None)
     words = "print one client, its subscriptions and its messages in flight"
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_filters(listing: argparse.ArgumentParser) -> None:
     """Adds which clients are listed."""
-    listing.add_argument("--find", metavar="TEXT", help="a part of the client identifier")
+    listing.add_argument("--find", metavar="TEXT", help="part of the client identifier")
     state = listing.add_mutually_exclusive_group()
     state.add_argument(
         "--connected", action="store_const", const=True, help="clients with a connection"
@@ -87,13 +87,15 @@ def add_filters(listing: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--user", metavar="NAME", help="clients with this user name")
     listing.add_argument("--ip", metavar="NETWORK", help="clients of this address or network")
-    listing.add_argument("--mqtt", choices=("3.1", "3.1.1", "5.0"), help="version of MQTT")
+    listing.add_argument(
+        "--mqtt", choices=("3.1", "3.1.1", "5.0"), help="clients of this MQTT version"
+    )
     listing.add_argument("--listener", metavar="NAME", help="clients of this listener")
     listing.add_argument(
-        "--min-queue", type=natural, metavar="COUNT", help="least number of queued messages"
+        "--min-queue", type=natural, metavar="COUNT", help="minimum number of queued messages"
     )
     listing.add_argument(
-        "--min-inflight", type=natural, metavar="COUNT", help="least number of messages in flight"
+        "--min-inflight", type=natural, metavar="COUNT", help="minimum number of messages in flight"
     )
 
 

@@ -41,13 +41,15 @@ def parser() -> argparse.ArgumentParser:
         "--config",
         type=pathlib.Path,
         metavar="FILE",
-        help="TOML file to check; without: what a reload of the running broker would read",
+        help="TOML file to check (default: the file that the running broker would reload)",
     )
     check.set_defaults(run=check_configuration)
-    words = "print each key of a running broker with its value and where that comes from"
+    words = "print each key of a running broker with its value and source"
     show = add_command(commands, "show", words)
-    show.add_argument("--find", default="", metavar="TEXT", help="only keys that contain it")
-    show.add_argument("--changed", action="store_true", help="only keys that are not the default")
+    show.add_argument("--find", default="", metavar="TEXT", help="only keys that contain this text")
+    show.add_argument(
+        "--changed", action="store_true", help="only keys whose value is not the default"
+    )
     show.set_defaults(run=show_configuration)
     return made
 

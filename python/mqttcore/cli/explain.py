@@ -37,29 +37,45 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore explain",
-        description="Explains what a running broker would do. Nothing is sent, and no plugin is"
+        description="Explains decisions of a running broker. Nothing is sent, and no plugin is"
         " asked. Exit status 1: the message or the request would not pass now.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
-    words = "what would become of a message"
+    words = "explain what would happen to a message, for each receiver"
     delivery = add_command(commands, "delivery", words)
-    delivery.add_argument("topic", metavar="TOPIC", help="with the mount point of the publisher")
-    delivery.add_argument("--from", dest="publisher", metavar="ID", help="without: the broker")
-    delivery.add_argument("--to", metavar="ID", help="explain this receiver only")
-    delivery.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
-    delivery.add_argument("-r", "--retain", action="store_true", help="with the RETAIN flag")
     delivery.add_argument(
-        "--bytes", type=natural, default=0, metavar="COUNT", help="bytes of the payload: 0"
+        "topic", metavar="TOPIC", help="topic, including the mount point of the publisher"
     )
     delivery.add_argument(
-        "--limit", type=natural, default=100, metavar="COUNT", help="most receivers: 100"
+        "--from", dest="publisher", metavar="ID", help="publisher (default: the broker itself)"
+    )
+    delivery.add_argument("--to", metavar="ID", help="only this receiver")
+    delivery.add_argument(
+        "-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS (default: 0)"
+    )
+    delivery.add_argument("-r", "--retain", action="store_true", help="set RETAIN")
+    delivery.add_argument(
+        "--bytes",
+        type=natural,
+        default=0,
+        metavar="COUNT",
+        help="bytes of the payload (default: 0)",
+    )
+    delivery.add_argument(
+        "--limit",
+        type=natural,
+        default=100,
+        metavar="COUNT",
+        help="maximum number of receivers (default: 100)",
     )
     delivery.set_defaults(run=explain_delivery)
-    words = "which rule lets a client do something, or prevents it"
+    words = "print the rule that allows or denies an action of a client"
     access = add_command(commands, "access", words)
     access.add_argument("client", metavar="ID", help="client identifier")
-    access.add_argument("action", choices=("publish", "subscribe", "receive"), help="what it does")
-    access.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")
+    access.add_argument(
+        "action", choices=("publish", "subscribe", "receive"), help="action of the client"
+    )
+    access.add_argument("topic", metavar="TOPIC", help="topic, or topic filter of a subscription")
     access.set_defaults(run=explain_access)
     return made
 

@@ -72,19 +72,23 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("name", metavar="NAME", help="name of the key")
         if name == "new":
             command.add_argument(
-                "--scope", action="append", choices=SCOPES, required=True, help="may be repeated"
+                "--scope",
+                action="append",
+                choices=SCOPES,
+                required=True,
+                help="scope of the key; may be repeated",
             )
             command.add_argument(
                 "--stream",
                 action="append",
                 metavar="NAME",
-                help="limits the key to this stream; may be repeated; default: all",
+                help="stream that the key may read; may be repeated (default: all)",
             )
             command.add_argument(
                 "--expires",
                 type=datetime.date.fromisoformat,
                 metavar="DATE",
-                help="the first day on which it is not valid, in UTC; default: never",
+                help="first day on which the key is not valid, in UTC (default: never)",
             )
     return made
 

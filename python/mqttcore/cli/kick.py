@@ -27,12 +27,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--end-session",
         action="store_true",
-        help="end its session, too: its subscriptions and queued messages are lost",
+        help="also end the session: subscriptions and queued messages are lost",
     )
     made.add_argument(
         "--reason",
         metavar="CODE",
-        help="reason code of the DISCONNECT, as 0x89; without: 0x98, administrative action",
+        help="reason code of the DISCONNECT, as 0x89 (default: 0x98, administrative action)",
     )
     return made
 

@@ -22,7 +22,7 @@ def paging_options() -> argparse.ArgumentParser:
         type=natural,
         default=LIMIT,
         metavar="COUNT",
-        help=f"print at most COUNT: {LIMIT}; 0: all",
+        help=f"maximum number of lines (default: {LIMIT}); 0: all",
     )
     return made
 

@@ -49,10 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    made = argparse.ArgumentParser(prog="mqttcore plugins", description="Plugins of the broker.")
+    made = argparse.ArgumentParser(
+        prog="mqttcore plugins", description="Lists, creates and checks plugins."
+    )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    found = commands.add_parser("list", help="names that [[plugins]] takes in `use`")
-    found.add_argument("-c", "--config", metavar="FILE", help="mark those that this file uses")
+    found = commands.add_parser("list", help="print the names for `use` of [[plugins]]")
+    found.add_argument(
+        "-c", "--config", metavar="FILE", help="mark the plugins that this file uses"
+    )
     new = commands.add_parser("new", help="write a plugin, its test and a configuration")
     new.add_argument("name", metavar="NAME", help="name of the module, such as door_rules")
     new.add_argument(
@@ -60,10 +64,12 @@ def parser() -> argparse.ArgumentParser:
         type=pathlib.Path,
         default=pathlib.Path(),
         metavar="FOLDER",
-        help="where the files go; the working directory if left out",
+        help="folder of the new files (default: the working directory)",
     )
     one = commands.add_parser("check", help="start a plugin and ask its hooks, without a broker")
-    one.add_argument("use", metavar="USE", help="as in the configuration: module or module:Class")
+    one.add_argument(
+        "use", metavar="USE", help="plugin, as in the configuration: module or module:Class"
+    )
     one.add_argument("-c", "--config", metavar="FILE", help="take [plugins.config] from this file")
     return made
 

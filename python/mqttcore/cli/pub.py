@@ -48,14 +48,18 @@ def parser() -> argparse.ArgumentParser:
         "-l",
         "--stdin-line",
         action="store_true",
-        help="one message for each line of the input",
+        help="one message for each line of standard input",
     )
     made.add_argument("--repeat", type=int, default=1, metavar="COUNT", help="publish COUNT times")
     made.add_argument(
-        "--repeat-delay", type=float, default=0.0, metavar="SECONDS", help="pause between them: 0"
+        "--repeat-delay",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="pause between them (default: 0)",
     )
     made.add_argument(
-        "--json", action="store_true", help="print counts and refusals as one JSON object"
+        "--json", action="store_true", help="print counts and refused messages as one JSON object"
     )
     return made
 
@@ -63,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
 def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
     """Adds what messages are like."""
     made.add_argument("-t", "--topic", metavar="TOPIC", help=topic)
-    made.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
+    made.add_argument(
+        "-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS (default: 0)"
+    )
     made.add_argument("-r", "--retain", action="store_true", help="retain the messages")
 
 

@@ -51,18 +51,20 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     command = functools.partial(add_command, commands)
     listing = command("list", "list retained messages", paging_options())
-    listing.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
+    listing.add_argument(
+        "--filter", metavar="FILTER", help="only topics that this filter matches (default: #)"
+    )
     listing.set_defaults(run=list_messages)
     get = command("get", "print the payload of one topic; with --json the whole message")
     get.add_argument("topic", metavar="TOPIC", help="topic")
     get.set_defaults(run=get_message)
     delete = command("delete", "remove retained messages; subscribers get an empty message")
-    delete.add_argument("filter", metavar="FILTER", help="topics that it matches")
+    delete.add_argument("filter", metavar="FILTER", help="filter of the topics")
     delete.add_argument(
         "--yes",
         type=natural,
         metavar="COUNT",
-        help="confirms how many are removed; without it, they are counted and nothing is removed",
+        help="remove them, if there are exactly COUNT; without it they are only counted",
     )
     delete.set_defaults(run=delete_messages)
     export = command(
@@ -70,11 +72,13 @@ def parser() -> argparse.ArgumentParser:
         "print retained messages as JSON, one a line, with their payloads, but without user"
         " properties, correlation data and payload format",
     )
-    export.add_argument("--filter", metavar="FILTER", help="topics that it matches; without: #")
+    export.add_argument(
+        "--filter", metavar="FILTER", help="only topics that this filter matches (default: #)"
+    )
     export.set_defaults(run=export_messages)
     load = command("import", "publish the retained messages of an export")
     load.add_argument(
-        "file", type=pathlib.Path, metavar="FILE", help="an export; -: standard input"
+        "file", type=pathlib.Path, metavar="FILE", help="file written by export; -: standard input"
     )
     load.set_defaults(run=import_messages)
     return made

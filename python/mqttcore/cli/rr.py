@@ -45,14 +45,14 @@ def parser() -> argparse.ArgumentParser:
         "-e",
         "--response-topic",
         metavar="TOPIC",
-        help="topic of the response; without: response/ID with the client identifier",
+        help="topic of the response (default: response/ID, with the client identifier)",
     )
     made.add_argument(
         "-W",
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="end without a response after this time, with exit status 27",
+        help="end with exit status 27 if no response has come after this time",
     )
     add_output_options(made)
     made.set_defaults(filter_out=[], retained_only=False)

@@ -38,12 +38,15 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "list sessions without a connection"
     listing = add_command(commands, "list", words, paging_options())
-    listing.add_argument("--find", metavar="TEXT", help="a part of the client identifier")
+    listing.add_argument("--find", metavar="TEXT", help="part of the client identifier")
     listing.add_argument(
-        "--min-queue", type=natural, metavar="COUNT", help="least number of queued messages"
+        "--min-queue", type=natural, metavar="COUNT", help="minimum number of queued messages"
     )
     listing.add_argument(
-        "--sort", choices=("client_id", "queue"), default="client_id", help="order: client_id"
+        "--sort",
+        choices=("client_id", "queue"),
+        default="client_id",
+        help="order (default: client_id)",
     )
     listing.set_defaults(run=list_sessions)
     words = "end a session: its subscriptions and queued messages are lost"

@@ -48,15 +48,18 @@ def parser() -> argparse.ArgumentParser:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="end after this time, with exit status 27",
+        help="end with exit status 27 after this time",
     )
     end.add_argument(
-        "-E", "--exit-subscribed", action="store_true", help="end when the broker has subscribed"
+        "-E",
+        "--exit-subscribed",
+        action="store_true",
+        help="end when the subscription is acknowledged",
     )
     end.add_argument(
         "--retained-only",
         action="store_true",
-        help="print retained messages only, and end with the first other one",
+        help="print only retained messages; end at the first other one",
     )
     return made
 
@@ -74,14 +77,18 @@ def add_subscription_options(group: argparse._ArgumentGroup) -> None:
         group.add_argument(
             *names, action="append", default=[], metavar="FILTER", help=f"{words}; may be repeated"
         )
-    group.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS: 0")
     group.add_argument(
-        "--no-local", action="store_true", help="not the messages of this client. MQTT 5.0 only"
+        "-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS (default: 0)"
+    )
+    group.add_argument(
+        "--no-local",
+        action="store_true",
+        help="do not receive messages of this client. MQTT 5.0 only",
     )
     group.add_argument(
         "--retain-as-published",
         action="store_true",
-        help="keep the retain flag of messages. MQTT 5.0 only",
+        help="receive RETAIN as it was published. MQTT 5.0 only",
     )
     group.add_argument(
         "--retain-handling",
@@ -91,7 +98,7 @@ def add_subscription_options(group: argparse._ArgumentGroup) -> None:
         help="retained messages: 0 all, 1 for new subscriptions, 2 none. MQTT 5.0 only",
     )
     group.add_argument(
-        "--remove-retained", action="store_true", help="remove each retained message that comes"
+        "--remove-retained", action="store_true", help="remove each received retained message"
     )
 
 
@@ -108,7 +115,9 @@ def add_output_options(made: argparse.ArgumentParser) -> None:
     )
     form.add_argument("--json", action="store_true", help="print JSON, one line for each message")
     group.add_argument("--pretty", action="store_true", help="print JSON on several lines")
-    group.add_argument("-N", "--no-eol", action="store_true", help="no line end behind a message")
+    group.add_argument(
+        "-N", "--no-eol", action="store_true", help="print no newline after a message"
+    )
     group.add_argument(
         "-R", "--no-stale", action="store_true", help="do not print retained messages"
     )

@@ -35,12 +35,14 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="mqttcore subs",
-        description="Lists subscriptions of a running broker, or who gets a topic.",
+        description="Lists subscriptions of a running broker, or the subscribers of a topic.",
         parents=[endpoint_options(), paging_options()],
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument(
-        "--topic", metavar="TOPIC", help="who would get a message of this topic; 1,000 at most"
+        "--topic",
+        metavar="TOPIC",
+        help="clients that would receive a message on this topic; at most 1,000",
     )
     which.add_argument(
         "--filter", metavar="FILTER", help="subscriptions with exactly this topic filter"

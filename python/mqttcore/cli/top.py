@@ -36,13 +36,19 @@ def parser() -> argparse.ArgumentParser:
         " k disconnects one.",
         parents=[endpoint_options()],
     )
-    made.add_argument("--sort", choices=SORTS, default=SORTS[0], help="order of the clients: queue")
-    made.add_argument("--find", default="", metavar="TEXT", help="a part of client identifiers")
     made.add_argument(
-        "--interval", type=interval, default=1.0, metavar="SECONDS", help="time of the rates: 1"
+        "--sort", choices=SORTS, default=SORTS[0], help="order of the clients (default: queue)"
+    )
+    made.add_argument("--find", default="", metavar="TEXT", help="part of the client identifiers")
+    made.add_argument(
+        "--interval",
+        type=interval,
+        default=1.0,
+        metavar="SECONDS",
+        help="interval of the rates (default: 1)",
     )
     made.add_argument(
-        "--once", action="store_true", help="print once, after one interval, and end; for scripts"
+        "--once", action="store_true", help="print once, after one interval; for scripts"
     )
     return made
 

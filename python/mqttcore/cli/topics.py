@@ -29,10 +29,18 @@ def parser() -> argparse.ArgumentParser:
         parents=[endpoint_options()],
     )
     made.add_argument(
-        "prefix", nargs="?", default="", metavar="TOPIC", help="only this topic, and those below"
+        "prefix",
+        nargs="?",
+        default="",
+        metavar="TOPIC",
+        help="only this topic and the topics below",
     )
     made.add_argument(
-        "--depth", type=natural, default=DEPTH, metavar="LEVELS", help=f"levels: {DEPTH}; 0: all"
+        "--depth",
+        type=natural,
+        default=DEPTH,
+        metavar="LEVELS",
+        help=f"number of levels (default: {DEPTH}); 0: all",
     )
     return made
 

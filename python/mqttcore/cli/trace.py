@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore trace",
         description="Records packets of chosen clients of a running broker, in its memory and for a"
-        " limited time. Passwords and data of authentication are left out.",
+        " limited time. Passwords and authentication data are left out.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
 
@@ -57,14 +57,14 @@ def parser() -> argparse.ArgumentParser:
     command("list", "list traces", list_traces)
     tail = command("tail", "print packets as they come, until the trace ends", tail_trace)
     add_identifier(tail)
-    tail.add_argument("--all", action="store_true", help="begin with those that it has")
+    tail.add_argument("--all", action="store_true", help="begin with the stored packets")
     save = command("save", "write the packets of a trace to a file", save_trace)
     add_identifier(save)
     save.add_argument(
         "file",
         type=pathlib.Path,
         metavar="FILE",
-        help="the suffix says the format: .json (lines), .txt, or .pcapng for Wireshark",
+        help="file; its suffix is the format: .json (lines), .txt, or .pcapng for Wireshark",
     )
     stop = command("stop", "end a trace and remove its packets", stop_trace)
     add_identifier(stop)
@@ -74,37 +74,47 @@ def parser() -> argparse.ArgumentParser:
 
 def add_limits(start: argparse.ArgumentParser) -> None:
     """Adds the name of a trace, and the options that limit its time and what it keeps."""
-    start.add_argument("--name", default="", help="a name for people")
+    start.add_argument("--name", default="", help="name of the trace")
     start.add_argument(
         "--for",
         dest="for_s",
         type=natural,
         default=600,
         metavar="SECONDS",
-        help="the trace ends by itself after this time, up to 86400: 600",
+        help="duration of the trace, up to 86400 (default: 600)",
     )
     start.add_argument(
-        "--bytes", type=natural, metavar="COUNT", help="memory for packets: 64 MiB; the oldest go"
+        "--bytes",
+        type=natural,
+        metavar="COUNT",
+        help="maximum memory for packets (default: 64 MiB); the oldest are removed",
     )
     start.add_argument(
-        "--packets", type=natural, metavar="COUNT", help="most packets: 100000; the oldest go"
+        "--packets",
+        type=natural,
+        metavar="COUNT",
+        help="maximum number of packets (default: 100000); the oldest are removed",
     )
     start.add_argument(
         "--payload",
         default="none",
         metavar="PART",
-        help="how much of payloads: none, head:64 (the first 64 bytes) or all; without: none",
+        help="stored part of payloads: none, head:64 (the first 64 bytes) or all (default: none)",
     )
 
 
 def add_conditions(start: argparse.ArgumentParser) -> None:
     """Adds the options that choose packets; all that are given must hold."""
     group = start.add_argument_group("which packets", "without: those of all clients")
-    group.add_argument("--client", metavar="PATTERN", help="client identifier; * and ? are any")
+    group.add_argument(
+        "--client", metavar="PATTERN", help="client identifier; * matches any characters, ? one"
+    )
     group.add_argument("--user", metavar="NAME", help="user name")
     group.add_argument("--ip", metavar="NETWORK", help="address or network, as 10.0.0.0/8")
     group.add_argument(
-        "--topic", metavar="FILTER", help="messages on topics that it matches, and subscriptions"
+        "--topic",
+        metavar="FILTER",
+        help="messages and subscriptions on topics that this filter matches",
     )
 
 

@@ -61,14 +61,14 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline",
         description="Writes the messages of a stream into tables, and publishes alerts.",
-        epilog="`emit-sdp FILE FOLDER` writes the pipeline as a declarative pipeline of Spark;"
+        epilog="`emit-sdp FILE FOLDER` converts the file to a declarative pipeline of Spark;"
         " `delta DATA STREAM` creates a Delta table from the stream's own files.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="TOML file")
     made.add_argument("--once", action="store_true", help="read all available rows, then stop")
     made.add_argument("--dry-run", action="store_true", help="print the tables, write nothing")
     made.add_argument("--explain", action="store_true", help="print Spark's plans, write nothing")
-    made.add_argument("--master", help="Spark that runs it, instead of `master` of [spark]")
+    made.add_argument("--master", help="Spark master, instead of `master` of [spark]")
     made.add_argument(
         "--remote", metavar="URL", help="refused: a pipeline does not run through Spark Connect"
     )
@@ -90,15 +90,15 @@ def delta_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore pipeline delta",
         description="Creates or updates DATA/streams/STREAM/delta, a Delta table of the stream's"
-        " sealed files, which are not copied. Run it again after more files were sealed, or have"
-        " the broker do it: `delta = true` of [[streams]].",
+        " sealed files, which are not copied. To update it, run the command again, or let the"
+        " broker do it: `delta = true` of [[streams]].",
     )
     made.add_argument("data", metavar="DATA", help="the broker's data folder")
     made.add_argument("streams", nargs="+", metavar="STREAM", help="a stream's name")
     made.add_argument(
         "--follow",
         action="store_true",
-        help="update it whenever files were sealed, until standard input ends",
+        help="update it when files are sealed, until standard input ends",
     )
     return made
 
