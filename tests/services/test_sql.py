@@ -205,7 +205,7 @@ def test_connections_are_bounded_and_come_back(database: Database) -> None:
         ({"user_query": "SELECT 1"}, "has to name :username"),
         ({"user_query": "SELECT :username, :password"}, "allowed: :username"),
         ({"acl_query": "SELECT :username", "publish": ["a"]}, "leave them out"),
-        ({"password": "x", "password_file": "y"}, "give one of"),
+        ({"password": "x", "password_file": "y"}, "set one of"),
         ({"password_file": "/nowhere"}, "cannot be read"),
     ],
 )

@@ -366,9 +366,9 @@ def test_a_search_account_with_a_wrong_password_stops_the_start() -> None:
         ({"filter": "uid=%u"}, "parenthesis"),
         ({"filter": "(mail=%u@x)"}, "set username_attribute"),
         ({"username_attribute": "a b"}, "not an attribute"),
-        ({"bind_dn": "cn=reader"}, "belong together"),
-        ({"bind_dn": "", "password": "x"}, "belong together"),
-        ({"password": "x"}, "belong together"),
+        ({"bind_dn": "cn=reader"}, "must be set together"),
+        ({"bind_dn": "", "password": "x"}, "must be set together"),
+        ({"password": "x"}, "must be set together"),
         ({"publish": ["%{a b}/x"]}, "not an attribute"),
     ],
 )

@@ -142,7 +142,7 @@ def test_keys_that_do_nothing_are_refused(write: Write) -> None:
     ]
     assert faults(write("[kafka]\nservers = []\n")) == [
         "k.toml:1:1: kafka: has no effect without a stream whose log is kafka",
-        "k.toml:2:11: kafka.servers: there is none; allowed: 1 or more",
+        "k.toml:2:11: kafka.servers: is empty; allowed: 1 or more",
     ]
 
 
@@ -273,7 +273,7 @@ def test_certificates_of_kafka_are_files_and_have_a_key(write: Write) -> None:
     pathlib.Path("ca.pem").unlink()
 
     assert faults(path) == [
-        "k.toml:8:1: kafka.tls: certificate and key belong together",
+        "k.toml:8:1: kafka.tls: certificate and key must be set together",
         "k.toml:9:15: kafka.tls.certificate: ca.pem is not a file",
     ]
 

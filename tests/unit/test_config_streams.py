@@ -148,7 +148,7 @@ def test_keys_of_streams_are_held_against_each_other(write: Write) -> None:
 
     assert faults(path) == [
         "s.toml:1:1: streams: streams need a data folder; set `data` to a folder",
-        "s.toml:3:10: streams[0].filter: there is none; allowed: one or more",
+        "s.toml:3:10: streams[0].filter: is empty; allowed: one or more",
         "s.toml:4:10: streams[0].decode: has no effect without schema",
         "s.toml:7:8: streams[1].name: streams[0] has the same name",
         "s.toml:9:10: streams[1].schema: has no effect without decode; allowed: json, cbor,"

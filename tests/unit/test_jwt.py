@@ -286,8 +286,8 @@ def test_a_signature_of_another_key_is_refused(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({}, "give one of"),
-        ({"secret": SECRET, "key_file": "x"}, "give one of"),
+        ({}, "set exactly one of"),
+        ({"secret": SECRET, "key_file": "x"}, "set exactly one of"),
         ({"secret": SECRET, "algorithms": ["RS256"]}, "take a secret"),
         ({"secret": SECRET, "algorithms": ["HS256", "RS256"]}, "algorithms must be"),
         ({"secret": SECRET, "algorithms": []}, "algorithms must be"),

@@ -244,7 +244,7 @@ def secret_of(text: Secret[str] | None, path: pathlib.Path | None, *, name: str)
         ValueError: both are given, or the file cannot be used.
     """
     if text is not None and path is not None:
-        raise ValueError(f"give one of {name} and {name}_file")
+        raise ValueError(f"set one of {name} and {name}_file")
     if path is None:
         return None if text is None else text.reveal()
     try:

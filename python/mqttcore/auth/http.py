@@ -60,7 +60,7 @@ def check_url(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not a URL that begins with https:// or http://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("the URL has a user name or a password: use headers")
+        raise ValueError("the URL may not have a user name or a password: use headers")
 
 
 Url = Annotated[str, Parsed(check_url, "https://...")]
@@ -276,7 +276,9 @@ def headers_of(headers: tuple[Header, ...]) -> dict[str, str]:
         if not is_name or value is None:
             raise ValueError(f"header {header.name!r} has no value, or is no header")
         if not value.isprintable() or not value.isascii():
-            raise ValueError(f"the value of header {header.name!r} has odd characters")
+            raise ValueError(
+                f"the value of header {header.name!r} has characters that a header may not have"
+            )
         found[header.name] = value
     return found
 

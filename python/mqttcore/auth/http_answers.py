@@ -59,7 +59,7 @@ def emqx_verdict(status: int, body: bytes) -> Verdict:
         raise BadAnswerError("the answer has no result that is allow, deny or ignore")
     is_superuser = answer.get("is_superuser", False)
     if not isinstance(is_superuser, bool):
-        raise BadAnswerError("is_superuser is neither true nor false")
+        raise BadAnswerError("is_superuser must be true or false")
     acl = answer.get("acl")
     return Verdict(
         says,

@@ -222,7 +222,7 @@ def key_source(config: Jwt.Config) -> KeySource:
     """
     given = [config.secret, config.key_file, config.jwks_url]
     if sum(one is not None for one in given) != 1:
-        raise ValueError("give one of secret, key_file, jwks_url")
+        raise ValueError("set exactly one of secret, key_file and jwks_url")
     shared = [name for name in config.algorithms if name.startswith("HS")]
     if not config.algorithms or len(shared) not in (0, len(config.algorithms)):
         raise ValueError("algorithms must be those of a secret (HS...) or of public keys")
@@ -313,7 +313,7 @@ def check_parties(claims: Claims, *, issuer: str | None, audience: str | None) -
         TokenError: it is one.
     """
     if issuer is not None and claims.get("iss") != issuer:
-        raise TokenError("the issuer of the token is another one")
+        raise TokenError("the issuer of the token is wrong")
     named = claims.get("aud")
     audiences = named if isinstance(named, list) else [named]
     is_meant = "aud" not in claims if audience is None else audience in audiences

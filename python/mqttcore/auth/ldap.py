@@ -69,7 +69,7 @@ class Ldap(BackendPlugin):
         super().__init__(config)
         self._password = secret_of(config.password, config.password_file, name="password")
         if (config.bind_dn is None) != (self._password is None) or config.bind_dn == "":
-            raise ValueError("bind_dn and its password belong together")
+            raise ValueError("bind_dn and its password must be set together")
         if "%u" not in config.filter:
             raise ValueError("filter has to name the user: %u")
         self._address = address_of(config)
@@ -223,6 +223,8 @@ def address_of(config: Ldap.Config) -> Address:
     if parts.scheme not in PORTS or not parts.hostname or not is_bare:
         raise ValueError("url is not like ldaps://ldap.example.com:636")
     if parts.scheme == "ldap" and not is_local(parts.hostname) and not config.plaintext:
-        raise ValueError(f"{parts.hostname} is reached without TLS: use ldaps, or plaintext")
+        raise ValueError(
+            f"{parts.hostname} would be reached without TLS: use ldaps, or set plaintext"
+        )
     context = tls_context(config) if parts.scheme == "ldaps" else None
     return Address(parts.hostname, parts.port or PORTS[parts.scheme], context)

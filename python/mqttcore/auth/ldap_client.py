@@ -77,7 +77,7 @@ class LdapConnection:
             BadAnswerError: it answered neither yes nor no.
         """
         if not name or not password:
-            raise ValueError("a bind without a name or a password proves nothing")
+            raise ValueError("a bind needs a name and a password")
         self._send(bind_request(self._next(), name, password))
         kind, value = await self._receive()
         if kind != BIND_ANSWER:
@@ -139,20 +139,20 @@ class LdapConnection:
         if length >= 0x80:
             size = length & 0x7F
             if not 0 < size <= 4:
-                raise BackendError("the server failed: it speaks no LDAP")
+                raise BackendError("the server failed: not an LDAP server")
             length = int.from_bytes(await self._read(size))
         if head[0] != SEQUENCE:
-            raise BackendError("the server failed: it speaks no LDAP")
+            raise BackendError("the server failed: not an LDAP server")
         content = await self._read(length)
         try:
             number, kind, value = message_of(content)
             is_end = is_disconnection(number, kind, value)
         except LdapWireError:
-            raise BackendError("the server failed: it speaks no LDAP") from None
+            raise BackendError("the server failed: not an LDAP server") from None
         if is_end:
             raise DisconnectedError("the server failed: it ended the connection")
         if number != self._number:
-            raise BackendError("the server failed: it answered what nobody asked")
+            raise BackendError("the server failed: unexpected answer")
         return kind, value
 
     async def _read(self, count: int) -> bytes:

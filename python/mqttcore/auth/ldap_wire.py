@@ -168,7 +168,7 @@ def entry_of(value: bytes) -> Entry:
         attributes[kind] = [text for text in texts if text is not None]
     name = text_of(parts[0][1])
     if name is None:
-        raise LdapWireError("the name of an entry is no text")
+        raise LdapWireError("the name of an entry is not text")
     return Entry(name, attributes)
 
 
@@ -201,7 +201,7 @@ class Filter:
         """The filter in BER, with names in it."""
         encoded, end = filter_at(self._text, 0, names, depth=0)
         if end != len(self._text):
-            raise ValueError("the filter goes on behind its last parenthesis")
+            raise ValueError("the filter has text after its last parenthesis")
         return encoded
 
 

@@ -185,7 +185,9 @@ def connection_of(config: RedisUsers.Config) -> tuple[dict[str, Any], type[Abstr
     address = {"host": parts.hostname, "port": parts.port or PORT, "db": int(number)}
     if parts.scheme == "redis":
         if not is_local(parts.hostname) and not config.plaintext:
-            raise ValueError(f"{parts.hostname} is reached without TLS: use rediss, or plaintext")
+            raise ValueError(
+                f"{parts.hostname} would be reached without TLS: use rediss, or set plaintext"
+            )
         return address, Connection
     tls_context(config)  # a file that cannot be read stops the start
     ca = None if config.ca is None else str(config.ca)
@@ -202,11 +204,11 @@ def text_of(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, bytes) or len(value) > VALUE_BYTES_MAX:
-        raise BadAnswerError("a value is no text, or too long")
+        raise BadAnswerError("a value is not text, or too long")
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise BadAnswerError("a value is no text") from None
+        raise BadAnswerError("a value is not text") from None
 
 
 def truth_of(value: object) -> bool:
@@ -217,7 +219,7 @@ def truth_of(value: object) -> bool:
     """
     found = (text_of(value) or "0").lower()
     if found not in ("0", "1", "true", "false"):
-        raise BadAnswerError("is_superuser is neither true nor false")
+        raise BadAnswerError("is_superuser must be true or false")
     return found in ("1", "true")
 
 
@@ -229,5 +231,5 @@ def access_of(value: object) -> str:
     """
     found = ACCESSES.get(text_of(value) or "")
     if found is None:
-        raise BadAnswerError("a rule is none of publish, subscribe, all, deny")
+        raise BadAnswerError("a rule is not publish, subscribe, all or deny")
     return found

@@ -316,7 +316,7 @@ def text_of(row: Row, column: str) -> str | None:
     try:
         return found.decode() if isinstance(found, bytes) else str(found)
     except UnicodeDecodeError:
-        raise BadAnswerError(f"{column} is no text") from None
+        raise BadAnswerError(f"{column} is not text") from None
 
 
 def is_superuser(user: Row) -> bool:
@@ -327,7 +327,7 @@ def is_superuser(user: Row) -> bool:
     """
     found = user.get("is_superuser")
     if found is not None and not isinstance(found, int):  # a bool is an int
-        raise BadAnswerError("is_superuser is neither true nor false")
+        raise BadAnswerError("is_superuser must be true or false")
     return found == 1
 
 

@@ -25,7 +25,7 @@ class User:
         try:
             check_password_hash(self.password_hash)
         except PasswordHashError:
-            raise BadAnswerError("password_hash is no hash that is known") from None
+            raise BadAnswerError("password_hash has an unknown format") from None
 
 
 class StoredUsers(BackendPlugin):

@@ -68,7 +68,7 @@ def check_listeners(
 ) -> None:
     """What one listener alone cannot know, and what an address demands."""
     if not listeners:
-        faults.add(place("listeners"), "listeners", "there is none", "allowed: one or more")
+        faults.add(place("listeners"), "listeners", "is empty", "allowed: one or more")
     taken: dict[str, int] = {}
     for index, listener in enumerate(listeners):
         key = f"listeners[{index}]"
@@ -86,7 +86,7 @@ def check_listeners(
             )
         if not listener.protocol_versions:
             where = f"{key}.protocol_versions"
-            faults.add(place(where), where, "there is none", "allowed: one or more")
+            faults.add(place(where), where, "is empty", "allowed: one or more")
         check_transport(listener, key, place, faults)
         check_socket(listener, key, place, faults)
         if listener.tls is not None:

@@ -121,7 +121,7 @@ def check_proxy(text: str) -> None:
     if user == text:
         ipaddress.ip_network(text)
     elif not re.fullmatch(r"[0-9]{1,10}", user) or int(user) >= 2**32:
-        raise ValueError(f"{text!r} names no user by number")
+        raise ValueError(f"{text!r} is not uid: and the number of a user")
 
 
 ProxySource = Annotated[

@@ -132,7 +132,7 @@ def check_security(kafka: Kafka, place: Callable[[str], Place], faults: Faults) 
 def check_certificates(tls: KafkaTls, place: Callable[[str], Place], faults: Faults) -> None:
     """Files that are there, and a key for the certificate."""
     if (tls.certificate is None) != (tls.key is None):
-        faults.add(place("kafka.tls"), "kafka.tls", "certificate and key belong together")
+        faults.add(place("kafka.tls"), "kafka.tls", "certificate and key must be set together")
     for name in ("ca", "certificate", "key"):
         path: pathlib.Path | None = getattr(tls, name)
         if path is not None and not path.is_file():
@@ -150,7 +150,7 @@ def check_user(
         faults.add(place(key), key, str(error), "allowed: a file that only its owner can read")
     is_local = all(server.startswith(LOCAL) for server in kafka.servers)
     if sasl.mechanism == "PLAIN" and kafka.tls is None and not is_local:
-        what = "PLAIN sends the password as it is, and the way to Kafka is not encrypted"
+        what = "PLAIN sends the password as it is, and the connection to Kafka is not encrypted"
         key = "kafka.sasl.mechanism"
         faults.add(place(key), key, what, "allowed: with [kafka.tls], or a SCRAM mechanism")
 
@@ -165,7 +165,7 @@ def check_kafka(
     """What ``log`` of each stream and ``[kafka]`` demand of each other."""
     named = [index for index, log in enumerate(logs) if log == "kafka"]
     if kafka is not None and not kafka.servers:
-        faults.add(place("kafka.servers"), "kafka.servers", "there is none", "allowed: 1 or more")
+        faults.add(place("kafka.servers"), "kafka.servers", "is empty", "allowed: 1 or more")
     if kafka is not None:
         check_security(kafka, place, faults)
     if kafka is not None and not named:

@@ -224,7 +224,7 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         faults.add(place(f"{key}.{name}"), f"{key}.{name}", what, *notes)
 
     if not stream.filter:
-        fault("filter", "there is none", "allowed: one or more")
+        fault("filter", "is empty", "allowed: one or more")
     check_log(stream, fault)
     if stream.schema and stream.decode == "none":
         fault(
