@@ -356,7 +356,10 @@ def test_headers_come_from_a_file_and_never_show(
         ({"url": "https://a:b@localhost/"}, "use headers"),
         ({"url": "https://localhost/", "response": "text"}, "go-auth"),
         ({"url": "https://localhost/", "headers": [{"name": "X: y", "value": "1"}]}, "no header"),
-        ({"url": "https://localhost/", "headers": [{"name": "X", "value": "1\r\nY: 2"}]}, "odd"),
+        (
+            {"url": "https://localhost/", "headers": [{"name": "X", "value": "1\r\nY: 2"}]},
+            "may not have",
+        ),
         ({"url": "https://localhost/", "headers": [{"name": "X"}]}, "no value"),
         ({"url": "https://localhost/", "ca": "/nowhere.pem"}, "ca: /nowhere.pem"),
     ],
