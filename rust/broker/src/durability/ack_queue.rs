@@ -18,7 +18,7 @@ use crate::clients::client::Client;
 use crate::clients::target::Target;
 use crate::durability::store::DurableLog;
 
-/// What the shard does when a ticket is safe.
+/// A step of the shard that waits for a ticket to be safe.
 pub(crate) enum Continuation {
     /// Confirm the acknowledgements of a session up to this token, unless Kafka has not taken all
     /// records up to this one.
@@ -29,8 +29,8 @@ pub(crate) enum Continuation {
     Call(Box<dyn FnOnce()>),
 }
 
-/// The first ticket that a shard waits for, at each durability; all ones if there is none. The
-/// thread of the log wakes the shard when that one is safe.
+/// The first ticket that a shard waits for, for each durability; all ones if there is none. The thread of the log
+/// wakes the shard when this ticket is safe.
 pub(crate) struct Awaited([AtomicU64; 2]);
 
 impl Default for Awaited {

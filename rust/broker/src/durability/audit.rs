@@ -30,19 +30,19 @@ const TEXT_BYTES: usize = 256;
 const DETAILS_BYTES: usize = 1 << 10;
 /// More than the longest line has.
 const LINE_BYTES: u64 = 128 << 10;
-/// What the first line names as its predecessor.
+/// The hash of the predecessor in the first line.
 const NO_LINE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A change that an operator made, or that was refused to one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AuditEntry {
-    /// Who asked: a key, a user of the machine, the program that runs the broker.
+    /// The caller: a key, a user of the machine, the program that runs the broker.
     pub who: String,
     /// The way in: `http`, `unix`, `control`, `python` or `signal`.
     pub how: String,
     /// The address that the request came from.
     pub address: Option<IpAddr>,
-    /// What was asked for, such as `DELETE /clients/{id}` or `ban`.
+    /// The requested action, such as `DELETE /clients/{id}` or `ban`.
     pub action: String,
     /// The object of the action.
     pub target: String,
@@ -148,8 +148,8 @@ struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the latest file; creates one if there is none. A file that does not end in a complete line is left as it
-    /// is, and another one begins: a crash leaves a part of a line, but damage may have hit entries.
+    /// Opens the latest file; creates one if there is none. If the file does not end in a complete line, it is left
+    /// as it is and a new one begins: after a crash only a part of a line is lost, but damage may have hit entries.
     fn latest(folder: &Path, now: SystemTime) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -193,8 +193,8 @@ impl AuditFile {
         })
     }
 
-    /// Whether the next entry belongs to a new file: this one is full, or a day has begun whose files have such a name.
-    /// If the clock was set back, the file goes on until it is full.
+    /// Whether the next entry belongs to a new file: the current one is full, or its name is that of an earlier day.
+    /// If the clock was set back, the file is used until it is full.
     fn is_followed_by(&self, name: &str) -> bool {
         let day = |name: &str| name.get(..DAY_BYTES).map(str::to_owned);
         self.bytes >= FILE_BYTES || day(name) > day(&self.name)

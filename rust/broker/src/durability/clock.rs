@@ -1,8 +1,7 @@
-//! The time of what is kept: absolute times in the store, whatever the system's clock does (ADR 0022).
+//! Kept time: absolute times in the store that do not depend on steps of the system's clock (ADR 0022).
 //!
-//! While the broker runs, kept time goes on with the monotonic clock, and steps of the system's clock
-//! do not move it. While it is down only the system's clock tells how long: that pause is believed
-//! up to a bound, and a step backwards counts as no time at all.
+//! While the broker runs, kept time follows the monotonic clock. While it is down, only the system's clock tells the
+//! length of the pause: a pause counts up to a limit, and a step backwards counts as zero.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +10,7 @@ use mqttcore_store::{Batch, Store, StoreError};
 
 /// Under which key the store has both clocks.
 const NOTE: &str = "clock";
-/// A pause up to this is believed whatever was seen before.
+/// A pause up to this length always counts in full.
 const BELIEVED: Duration = Duration::from_secs(3_600);
 /// A step backwards up to this is not worth a warning: clocks are set by seconds.
 const SLACK_MS: u64 = 60_000;
@@ -22,16 +21,16 @@ pub(crate) struct KeptClock {
     began: Instant,
     /// Kept time at `began`, in unix milliseconds.
     began_ms: u64,
-    /// The longest pause that was believed, in milliseconds.
+    /// The longest pause that was counted, in milliseconds.
     longest_pause_ms: u64,
 }
 
-/// What the last broker noted, in milliseconds.
+/// The clocks as the last broker noted them, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct ClockRecord {
     /// Kept time.
     kept: u64,
-    /// What the system's clock said then.
+    /// The system's clock at that time.
     system: u64,
     longest_pause: u64,
 }
@@ -46,9 +45,9 @@ impl KeptClock {
         }
     }
 
-    /// Kept time of a broker over `store`, and a sentence if a pause is not believed.
+    /// Kept time of a broker over `store`, and a warning if a pause is not counted in full.
     ///
-    /// With `accepts` the system's clock is believed whatever it says.
+    /// With `accepts`, the pause that the system's clock shows is counted in full.
     ///
     /// # Errors
     ///
@@ -73,7 +72,7 @@ impl KeptClock {
         })
     }
 
-    /// This clock, as the last broker's goes on in it.
+    /// This clock as the continuation of the last broker's.
     fn behind(self, noted: ClockRecord) -> (Self, Option<String>) {
         let bound = millis(BELIEVED).max(noted.longest_pause.saturating_mul(2));
         let pause = self.began_ms.checked_sub(noted.system);
@@ -118,7 +117,7 @@ impl KeptClock {
         at.checked_add(ahead).unwrap_or(at)
     }
 
-    /// Puts what both clocks say into `batch`, for the next run.
+    /// Adds a note of both clocks to `batch`, for the next run.
     pub(crate) fn write_note(self, system: SystemTime, now: Instant, batch: &mut Batch) {
         let noted = ClockRecord {
             kept: self.unix_ms(now),
@@ -157,7 +156,7 @@ impl ClockRecord {
     }
 }
 
-/// What the system's clock says, in unix milliseconds; 0 before 1970.
+/// The system's clock in Unix milliseconds; 0 before 1970.
 fn unix_ms(system: SystemTime) -> u64 {
     system.duration_since(UNIX_EPOCH).map_or(0, millis)
 }

@@ -14,7 +14,7 @@ pub(crate) trait StoreEvents: Send + Sync {
     fn failed(&self, error: StoreError);
     /// Whether the messages of all sessions together are at their limit.
     fn set_all_full(&self, is_full: bool);
-    /// A segment was read again; what is damaged in it.
+    /// A segment was scrubbed; `damage` describes what is damaged in it.
     fn scrubbed(&self, damage: Option<String>);
     /// A line for the log.
     fn say(&self, text: String);

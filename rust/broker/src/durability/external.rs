@@ -1,15 +1,16 @@
-//! A shard's records for an external log, and the continuations that wait for them.
+//! A shard's records for an external log (Kafka), and the continuations that wait for them.
 //!
-//! A shard hands the records of a turn over at its end. What that decides:
+//! A shard hands over the records of a turn at the end of the turn. By QoS:
 //!
-//! * **QoS 0** waits for nobody: while too much waits for the external log it is dropped, and counted.
-//! * **QoS 1** is delivered at once (docs/decisions.md, 19), and acknowledged when the external log has it and the
-//!   store has what it has to keep. A record that it did not take ends the publisher's connection
-//!   without an acknowledgement, so that it sends the message again.
-//! * **QoS 2** goes to the external log first. When that has it, the message is accepted: written to the
-//!   store, delivered, acknowledged. So a broker that dies between the two has acknowledged nothing.
+//! * **QoS 0**: nothing waits for the record. If too many records wait for the external log, the message is dropped
+//!   and counted.
+//! * **QoS 1**: the message is delivered at once (docs/decisions.md, 19), and acknowledged when the external log has
+//!   its record and the store has its own. If the external log does not accept the record, the publisher is
+//!   disconnected without an acknowledgement, so that it sends the message again.
+//! * **QoS 2**: the record goes to the external log first. When it is there, the message is accepted: written to the
+//!   store, delivered, acknowledged. So a broker that dies in between has acknowledged nothing.
 //!
-//! While more waits for the external log than should, publishers that wait for it are not read.
+//! While too many records wait for the external log, publishers that depend on it are not read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,8 +30,8 @@ use crate::durability::outcomes::{LostRecord, RecordOutcome, RecordOutcomes, Rec
 use crate::durability::room_wakers::RoomWakers;
 use crate::durability::row_log::{RowLog, RowRecord};
 
-/// Records behind one that is not settled above which QoS 0 is dropped: they wait for a partition that
-/// nobody leads, while others go on.
+/// Number of records after an unsettled one above which QoS 0 is dropped: they wait for a partition without a leader,
+/// while other partitions make progress.
 const UNSETTLED_MAX: usize = 1 << 20;
 
 /// A shard's queue of records for the external log.
@@ -64,9 +65,9 @@ struct Pending {
     publisher: RecordOrigin,
 }
 
-/// Where a record comes from: decides what happens if it is lost.
+/// The origin of a record, which decides what happens if the record is lost.
 pub(crate) enum RecordOrigin {
-    /// Nobody waits.
+    /// Nothing waits for it.
     None,
     /// A publisher, whose acknowledgement waits.
     Publisher(Rc<Client>, Rc<Link>),
@@ -74,7 +75,7 @@ pub(crate) enum RecordOrigin {
     Asking(oneshot::Sender<Result<(), LostRecord>>),
 }
 
-/// What the shard does when records are settled.
+/// A step of the shard that waits for records to be settled.
 pub(crate) enum KafkaContinuation {
     /// Confirm the acknowledgements of a session up to this token.
     Confirm(Rc<Client>, AckToken),

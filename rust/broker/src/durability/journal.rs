@@ -1,10 +1,8 @@
-//! The shard log writer: collects the records of a turn, and the continuations that depend on
-//! them.
+//! The shard log writer: collects the records of a turn, and the continuations that depend on them.
 //!
-//! A shard collects the records of a turn and hands them over at the turn's end, before its messages for other shards
-//! leave and before it writes to a socket. The store answers with a ticket; what depends on the records waits for it:
-//! acknowledgements, and the delivery of what was published at QoS 2 (docs/decisions.md, 2 and 19).
-//! `config/durability.rs` says how safe is safe enough.
+//! A shard hands over the records of a turn at the end of the turn, before it sends messages to other shards and
+//! before it writes to a socket. The store returns a ticket. Acknowledgements, and the delivery of QoS 2 messages,
+//! wait for this ticket (docs/decisions.md, 2 and 19). `config/durability.rs` defines the durabilities.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +22,7 @@ pub(crate) struct ShardLogWriter {
     pub(crate) log: Arc<DurableLog>,
     /// The records of this turn.
     batch: RefCell<Batch>,
-    /// The highest durability that one of them needs.
+    /// The highest durability that a record of the turn needs.
     durability: Cell<Durability>,
     /// Clients with held acknowledgements that depend on them.
     held_clients: RefCell<Vec<Rc<Client>>>,
@@ -105,7 +103,7 @@ impl ShardLogWriter {
         self.ack_queues.is_due(&self.log)
     }
 
-    /// Appends the records of this turn to the log, and queues what depends on them.
+    /// Appends the records of this turn to the log, and queues the continuations that depend on them.
     pub(crate) fn commit(&self) {
         let mut held_clients = self.held_clients.borrow_mut();
         let mut held = self.held.borrow_mut();

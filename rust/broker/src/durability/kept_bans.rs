@@ -8,7 +8,7 @@ use mqttcore_store::{Batch, Durability, StoreError};
 use crate::clients::bans::{BanTarget, Bans};
 use crate::durability::store::DurableLog;
 
-/// What the keys of these notes begin with.
+/// Prefix of the keys of these notes.
 const BAN: &str = "ban/";
 /// A ban without end.
 const FOR_EVER: u64 = u64::MAX;
@@ -58,7 +58,7 @@ impl DurableLog {
         self.append(&mut batch, Durability::Fsync);
     }
 
-    /// Puts the bans of earlier brokers into `bans`, and removes those that have ended.
+    /// Adds the bans of earlier brokers to `bans`, and removes those that have ended.
     ///
     /// # Errors
     ///

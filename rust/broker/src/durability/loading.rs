@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Progress of loading.
 pub(crate) struct Loading {
-    /// Sessions that the store has and the shards do not; all ones while nobody knows.
+    /// Number of sessions in the store that the shards do not have yet; all ones while it is unknown.
     pub(crate) to_come: AtomicU64,
     /// Whose session is wanted first.
     pub(crate) wanted: Mutex<Option<Sender<Wanted>>>,
@@ -26,7 +26,7 @@ impl Loading {
         }
     }
 
-    /// Sessions that the shards do not have yet; `None` while nobody knows how many.
+    /// Number of sessions that the shards do not have yet; `None` while it is unknown.
     pub(crate) fn remaining(&self) -> Option<u64> {
         // ORDERING: a figure; jobs carry what it stands for.
         Some(self.to_come.load(Ordering::Relaxed)).filter(|sessions| *sessions != u64::MAX)

@@ -18,7 +18,7 @@ impl RecordTicket {
         u64::from(self.shard) << 56 | self.number
     }
 
-    /// What [`RecordTicket::pack`] made a word of.
+    /// The ticket that [`RecordTicket::pack`] encoded.
     pub fn unpack(word: u64) -> Self {
         let [shard, ..] = word.to_be_bytes();
         Self {
@@ -71,7 +71,7 @@ impl RecordOutcomes {
         }))
     }
 
-    /// Says who is told.
+    /// Sets the receiver of events.
     pub(crate) fn serve(&self, events: &Arc<dyn OutcomeEvents>) {
         // One external log serves one broker.
         let _ = self.0.events.set(Arc::downgrade(events));

@@ -12,16 +12,16 @@ pub(crate) struct Pagings(HashMap<u32, Paging>);
 /// How far the queue of a client that is back has been read.
 pub(crate) struct Paging {
     pub(crate) handle: Handle,
-    /// Tells its pages from those of an earlier one.
+    /// Distinguishes its pages from those of an earlier paging.
     pub(crate) serial: u64,
     /// Everything that was counted has a lower number.
     pub(crate) below: u64,
     /// The number with which the next page begins.
     pub(crate) from: u64,
-    /// Shards that have not handed over yet what they had numbered.
+    /// Number of shards that have not handed over yet the deliveries that they had numbered.
     pub(crate) unsettled: usize,
     pub(crate) is_reading: bool,
-    /// Its client has just come back: it gets the first page before any answer.
+    /// Whether its client has just reconnected: it gets the first page before any answer.
     pub(crate) is_greeting: bool,
 }
 

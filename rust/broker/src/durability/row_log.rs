@@ -1,4 +1,4 @@
-//! What the engine asks of the crate that keeps messages as rows.
+//! The engine's interface to the crate that stores messages as rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::durability::outcomes::{RecordOutcomes, RecordTicket};
 use crate::runtime::failure::ServiceError;
 use crate::runtime::metrics::Figures;
 
-/// Keeps messages as rows of streams, beside their delivery.
+/// Stores messages as rows of streams, in addition to their delivery.
 ///
-/// A stream is a subscriber of the directory. The rows of a stored stream stand in the record of the message in the
-/// broker's own store. An external stream is another log, which says later what became of each record; acknowledgements to
-/// publishers wait for it.
+/// A stream is a subscriber of the directory. The rows of a stored stream are part of the message's record in the
+/// broker's own store. An external stream is another log, which reports the outcome of each record later;
+/// acknowledgements to publishers wait for it.
 pub trait RowLog: Figures {
-    /// Opens the store in `files` with its streams, or begins one.
+    /// Opens the store in `files` with its streams, or creates one.
     ///
     /// # Errors
     ///
@@ -34,27 +34,28 @@ pub trait RowLog: Figures {
     /// Counts the age of rows by `kept_us`: kept time (ADR 0022) in unix microseconds.
     fn count_by(&self, kept_us: Arc<dyn Fn() -> u64 + Send + Sync>);
 
-    /// Reaches the external log; blocks. What becomes of its records goes to `outcomes`. Returns whether there is one.
+    /// Connects to the external log; blocks. The outcomes of its records go to `outcomes`. Returns whether there is
+    /// an external log.
     ///
     /// # Errors
     ///
     /// Why the broker must not start.
     fn open_external(&self, outcomes: &RecordOutcomes) -> Result<bool, ServiceError>;
 
-    /// What becomes rows.
+    /// The subscriptions whose messages become rows.
     ///
     /// # Errors
     ///
     /// A filter that is not valid.
     fn subscriptions(&self) -> Result<Vec<RowSubscription>, ServiceError>;
 
-    /// What operators should know of the configuration of the rows.
+    /// Notes for operators about the configuration of the streams.
     fn notices(&self) -> Vec<String>;
 
-    /// What operators should know of the external log once the broker runs.
+    /// A warning for operators about the external log while the broker runs.
     fn warning(&self) -> Option<String>;
 
-    /// What an acknowledgement of the external log means, for people.
+    /// The guarantees of an acknowledgement of the external log, as text.
     fn guarantees(&self) -> Vec<String>;
 
     /// The partition of a row of `bytes`; `None` if the row is too large, which is counted.
@@ -69,7 +70,8 @@ pub trait RowLog: Figures {
     /// The external streams that a message to `topic` is a record of.
     fn external_streams(&self, topic: TopicName<'_>) -> Vec<u32>;
 
-    /// Why a message above QoS 0 on `topic` is not accepted: what is not accepted cannot be lost.
+    /// The reason why a message above QoS 0 on `topic` is refused, before it is acknowledged; `None` if it is
+    /// accepted.
     fn refusal(&self, topic: TopicName<'_>, message: &Message) -> Option<&'static str>;
 
     /// Whether publishers that wait for the external log may be read.
@@ -85,7 +87,7 @@ pub trait RowLog: Figures {
     /// Takes the records of a turn over, in their order. It never waits.
     fn send(&self, records: &mut Vec<RowRecord>);
 
-    /// Sends what it has, for as long as this at most, and ends.
+    /// Sends waiting records for at most `limit`, and ends.
     fn close(&self, limit: Duration);
 }
 
@@ -94,7 +96,7 @@ pub trait RowLog: Figures {
 pub struct RowSubscription {
     /// The stream.
     pub stream: RowStream,
-    /// Messages to topics that one of these matches are its rows.
+    /// Topic filters; a message that one of them matches becomes a row.
     pub filters: Vec<SubscriptionFilter>,
 }
 
@@ -111,7 +113,7 @@ pub struct RowRecord {
     pub partition: u16,
     /// When it was published, in microseconds since 1970.
     pub timestamp_us: i64,
-    /// What outcomes name it by.
+    /// The ticket that outcomes refer to.
     pub ticket: RecordTicket,
 }
 

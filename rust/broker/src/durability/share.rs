@@ -27,7 +27,7 @@ enum State {
 }
 
 impl QueueShare {
-    /// The limit of the configuration; if it is 0, half of what is free beside what is kept.
+    /// The limit of the configuration; if it is 0, half of the free disk plus the bytes that are stored already.
     pub(crate) fn new(limit_bytes: u64, kept_bytes: u64, free_bytes: u64) -> Self {
         let share = Self {
             default_bytes: kept_bytes.saturating_add(free_bytes / 2),
@@ -63,7 +63,7 @@ impl QueueShare {
         kept_bytes.saturating_mul(100) / limit
     }
 
-    /// Goes on with what is kept now; returns the state before and now.
+    /// Updates the state for the bytes that are stored now; returns the old and the new state.
     fn go_on(&self, kept_bytes: u64) -> (State, State) {
         let before = match self.state.load(Ordering::Relaxed) {
             0 => State::HasRoom,

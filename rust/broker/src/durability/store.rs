@@ -37,23 +37,23 @@ pub(crate) struct DurableLog {
     /// The last ticket that the system has, and the last one that the disk has.
     kept: [AtomicU64; 2],
     last_session: AtomicU64,
-    /// What the last broker left unfinished, and what became of it.
+    /// Repairs after an unclean end of the last broker, as text.
     mended: Option<String>,
-    /// What was damaged and has been made anew; empty if nothing was.
+    /// Damaged parts that were rebuilt; empty if there are none.
     rebuilt: String,
     /// How much may be kept for all sessions.
     share: QueueShare,
-    /// The time of what is kept.
+    /// Kept time.
     pub(crate) clock: KeptClock,
     system_time: fn() -> SystemTime,
-    /// Why the system's clock is not believed, if it is not.
+    /// Why the pause that the system's clock shows is not counted in full, if it is not.
     doubt: Option<String>,
     failure: OnceLock<StoreError>,
     events: OnceLock<Weak<dyn StoreEvents>>,
 }
 
 impl DurableLog {
-    /// Opens the store in the folder of `data`, or begins one, as `config` says, with what becomes `rows`.
+    /// Opens the store in the folder of `data`, or creates one, as `config` says, with the streams of `rows`.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl DurableLog {
         Folder::make(to, |to| self.store.backup(to))
     }
 
-    /// The right to remove files that notes told of; not while a copy is made, which may need them.
+    /// A lock to hold while files are removed that notes refer to; `None` while a copy is made, which may need them.
     pub(crate) fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
         match self.copying.try_lock() {
             Err(TryLockError::WouldBlock) => None,
@@ -184,7 +184,7 @@ impl DurableLog {
         self.last_session.store(last, Ordering::Relaxed);
     }
 
-    /// Says who is told of the store, and tells what was mended.
+    /// Sets the receiver of the events of the store, and logs repairs.
     pub(crate) fn serve(&self, events: &Arc<dyn StoreEvents>) {
         // One log serves one broker.
         let _ = self.events.set(Arc::downgrade(events));
@@ -217,8 +217,8 @@ impl DurableLog {
         self.store.numbers(count)
     }
 
-    /// The seed of the hashes by which the shared groups of this folder are dealt, in every run of the broker; `fresh`
-    /// if there is none yet.
+    /// The seed of the hashes that distribute messages in shared groups; the same in every run on this folder.
+    /// `fresh` if there is none yet.
     ///
     /// # Errors
     ///
@@ -245,7 +245,8 @@ impl DurableLog {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Hands a batch over; returns what [`DurableLog::kept`] will reach when it is as safe as `durability` says.
+    /// Hands over a batch; returns the number that [`DurableLog::kept`] reaches when the batch is as safe as
+    /// `durability` requires.
     pub(crate) fn append(&self, batch: &mut Batch, durability: Durability) -> u64 {
         let appended = self.store.append(batch, durability, SpacePolicy::Essential);
         batch.clear();
@@ -294,7 +295,7 @@ impl DurableLog {
         ]
     }
 
-    /// Notes for the next broker what the clocks say, where the disk has room for it.
+    /// Writes a note of both clocks for the next broker, if the disk has room for it.
     pub(crate) fn write_clock_note(&self) {
         if self.failure().is_some() || self.store.pressure() > Pressure::None {
             return;
@@ -313,7 +314,7 @@ impl DurableLog {
         let _ = self.store.close();
     }
 
-    /// What made the store stop, if something did.
+    /// The error that stopped the store, if there is one.
     pub(crate) fn failure(&self) -> Option<StoreError> {
         self.failure.get().cloned()
     }
@@ -344,7 +345,7 @@ fn io_error(doing: &'static str, file: String) -> impl FnOnce(io::Error) -> Stor
     }
 }
 
-/// What opening the store had to put right, for people; nothing of what is cut off was acknowledged.
+/// Repairs that were made when the store was opened, as text; data that was cut off had not been acknowledged.
 fn mended(recovery: &Recovery) -> Option<String> {
     let torn = recovery.torn.as_ref().map(|torn| {
         let (bytes, file, offset) = (torn.bytes, &torn.file, torn.offset);
@@ -376,7 +377,7 @@ impl PageRequest {
     }
 }
 
-/// What the log's own thread tells.
+/// Receives notifications of the log thread.
 struct ShardNotifier(Weak<DurableLog>);
 
 impl LogObserver for ShardNotifier {
@@ -446,7 +447,7 @@ mod tests {
         )
     }
 
-    /// The line goes on behind what was refused, and its number is passed.
+    /// The queue continues after a refused batch, and skips its number.
     #[test]
     fn what_was_refused_never_counts_as_kept() {
         let log = log_over(Arc::new(MemoryStore::default()));

@@ -18,7 +18,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// Goes on; behind the last session the figures of the shard are replaced.
+    /// Counts the next sessions; after the last one, replaces the figures of the shard.
     pub(crate) fn tick(&mut self, shard: &Shard) {
         let registry = shard.registry.borrow();
         let part = LOOKED_AT_A_TICK.max(registry.slots() as usize / TICKS_MAX + 1);

@@ -59,7 +59,7 @@ pub(crate) fn detach(
     }
 }
 
-/// Does what the session says has come due.
+/// Handles the events that the session reports as due.
 pub(crate) fn handle_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {
         let event = client.session.borrow_mut().poll_event();

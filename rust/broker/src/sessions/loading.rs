@@ -1,12 +1,11 @@
 //! Loads sessions from the store while clients connect.
 //!
-//! A thread reads what the store kept and deals it to the shards. Whoever connects meanwhile has
-//! its session brought back first; it is told CONNACK, sent its queued messages, and its
-//! acknowledgements count. But nothing is routed before every session is there, or it would miss
-//! one that is not: what a client publishes or subscribes to stays unread until then, and so does
-//! what could publish a will or end a session: a connection that ends, a takeover, a clean start,
-//! the return to a session whose will or end is due. A broker that dies while it loads has changed
-//! nothing but what it has said.
+//! A thread reads the stored sessions and distributes them to the shards. The session of a client that connects
+//! meanwhile is loaded first; the client gets CONNACK and its queued messages, and its acknowledgements count. But
+//! nothing is routed before all sessions are loaded, since a session that is not loaded would miss it. Until then the
+//! broker does not read PUBLISH and SUBSCRIBE of clients, and defers everything that could publish a will or end a
+//! session: a connection that ends, a takeover, a clean start, a resume of a session whose will or end is due. If the
+//! broker dies while it loads, only acknowledged changes have happened.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -27,7 +26,7 @@ use crate::shard::{EngineState, Shard, WaitingClient};
 
 /// Sessions that are read together; then it is the turn of those whose clients wait.
 const MESSAGE_BATCH: usize = 512;
-/// Retained messages that are read between two looks at who waits.
+/// Number of retained messages that are read before waiting clients are checked again.
 const RETAINED_TOGETHER: usize = 256;
 /// Pieces of work that the shards have at once.
 const UNDER_WAY: usize = 8;
@@ -55,8 +54,8 @@ pub(crate) async fn loaded(shard: Rc<Shard>) {
     let _ = is_over.await;
 }
 
-/// Lets an admitted client in by `admit`, as soon as its session is there and nobody can miss anything by it. It
-/// `resumes` its session, or wants a new one.
+/// Calls `admit` for an authenticated client, as soon as its session is loaded and no session can miss a message by
+/// it. The client `resumes` its session, or wants a new one.
 pub(crate) fn when_there(
     shard: &Rc<Shard>,
     client_id: &Arc<str>,
@@ -89,7 +88,7 @@ fn may_come(shard: &Shard, client_id: &str, resumes: bool) -> bool {
     })
 }
 
-/// What the store has of a client that waits is here; nothing, if the client is new.
+/// The stored session of a waiting client was read; `None` if the client is new.
 fn found(shard: &Rc<Shard>, client_id: &Arc<str>, kept: Option<RestoredSession>) {
     recovery::install(shard, kept);
     let mut arrivals = shard.held.arrivals.borrow_mut();

@@ -1,14 +1,14 @@
 //! Paging: reads spilled queues back from the store.
 //!
-//! A kept session whose client stays away has its queue let go of: it counts what comes
-//! (`Session::spill`). When the client is back, the queue is opened and read back in pages, on a
-//! thread that may wait for the disk, while what comes is held behind it. A queue that outgrows memory closes itself, also
-//! while its client is here and slow; once that has little at hand, the queue is opened again.
+//! The queue of a kept session whose client stays offline is spilled: the session only counts new messages
+//! (`Session::spill`). When the client reconnects, its queue is opened and read back in pages, on a thread that may
+//! wait for the disk; new messages are held behind it. A queue that outgrows memory is also spilled while its client
+//! is connected and slow; once the session has few messages in memory, the queue is opened again.
 //!
-//! The store has a delivery before its session does: it may be in the mail of another shard, or
-//! be of QoS 2 and wait for its record. A page must not hold such a one, or it would come twice.
-//! So the numbers of a page end where they had come to when the queue was opened, and the first
-//! page is read when every shard has said that it has handed over what it had numbered until then.
+//! The store has a delivery before its session has it: the delivery may still be in the mailbox of another shard, or,
+//! at QoS 2, wait for its record. A page must not contain such a delivery, or the client would get it twice. So pages
+//! end at the numbers that were assigned when the queue was opened, and the first page is read after every shard has
+//! confirmed that it has handed over the deliveries that it had numbered until then.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) fn spill_if_due(shard: &Shard, client: &Client) {
     }
 }
 
-/// Opens the queue of a client that is back, and goes on reading it.
+/// Opens the queue of a client that has reconnected, and continues to read it.
 pub(crate) fn resume(shard: &Rc<Shard>, client: &Client) {
     let Some(journal) = &shard.journal else {
         return;
@@ -85,8 +85,8 @@ fn reopen(shard: &Rc<Shard>, client: &Client) {
     }
 }
 
-/// Reads back what a session must have in memory, although its client is away: who drops the
-/// oldest message has to know it.
+/// Reads back the messages that a session must have in memory although its client is offline: to drop the oldest
+/// message, it has to know it.
 pub(crate) fn resume_if_needed(shard: &Rc<Shard>, client: &Client) {
     if shard.config().limits.queue_policy == QueuePolicy::DropOldest {
         resume(shard, client);
@@ -126,7 +126,7 @@ fn request_barrier(shard: &Rc<Shard>, asked: PagingBarrier) {
     }
 }
 
-/// Everything that this shard had numbered is on its way: the answer goes behind it.
+/// This shard has handed over everything that it had numbered: sends the answer behind it.
 fn answer(shard: &Shard, asked: PagingBarrier) {
     shard.post_job(asked.home, move |shard| barrier_reached(shard, asked));
 }

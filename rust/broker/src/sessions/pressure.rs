@@ -1,5 +1,5 @@
-//! What a shard does at each tick while memory is short: queues of clients that are away go to the disk, and the largest
-//! sender is read slowly, one more at each tick (ADR 0033).
+//! Memory pressure: at each tick while memory is short, a shard spills queues of offline clients to the disk, and
+//! reads one more of the largest senders slowly (ADR 0033).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::routing::memory::{self, Shortage};
 use crate::runtime::memory::MemoryLevel;
 use crate::shard::Shard;
 
-/// Sessions that one tick looks at.
+/// Number of sessions that one tick checks.
 const LOOKED_AT_A_TICK: usize = 16_384;
 /// How often a sender that is read slowly is read: it is never held for longer.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// A sender whose messages take less than this is left alone ...
 const SMALL_BYTES: usize = 64 * 1024;
-/// ... as is one that takes less than this part of what the largest one does.
+/// ... and so is a client that uses less than this fraction of the largest one.
 const LARGE_PART: usize = 8;
 
-/// Where the next tick goes on.
+/// Position of the next tick.
 #[derive(Default)]
 pub(crate) struct PressureWalk {
     slot: usize,
     level: MemoryLevel,
 }
 
-/// Looks at the level and does what it asks for.
+/// Checks the memory level and acts on it.
 pub(crate) fn tick(shard: &Rc<Shard>, walk: &mut PressureWalk) {
     let level = shard.engine.memory.judge();
     if level != walk.level && shard.index == 0 {

@@ -42,7 +42,7 @@ pub(crate) struct RestoredSession {
     maybe_sent_below: u64,
 }
 
-/// Makes what the store kept fit for shards.
+/// Converts stored sessions for shards.
 pub(crate) struct SessionReader<'s> {
     store: &'s dyn Store,
     clock: KeptClock,
@@ -53,7 +53,7 @@ pub(crate) struct SessionReader<'s> {
     messages: HashMap<u64, Message>,
     /// Counts these.
     account: Arc<ChunkAccount>,
-    /// What a session without a will may do while its client is away: nothing.
+    /// Rights of a session without a will while its client is offline: none.
     nothing: Arc<CompiledGrant>,
 }
 
@@ -160,7 +160,7 @@ impl<'s> SessionReader<'s> {
         Ok(stored.and_then(|stored| self.take(number, &stored)))
     }
 
-    /// The message with this number, which was read: the same one to all who get it.
+    /// The message with this number; all recipients share one copy.
     fn take(&mut self, number: u64, stored: &stored::StoredMessage) -> Option<Message> {
         if let Some(message) = self.messages.get(&number) {
             return Some(message.clone());
@@ -210,15 +210,15 @@ impl RestoredSession {
     }
 }
 
-/// What a session may do until its client is back and plugins are asked again: publish the will
-/// that it was allowed when it left it. What it is sent, it had the right to when it subscribed.
+/// Rights of a session until its client reconnects and the plugins are asked again: to publish the will that was
+/// allowed. It had the right to receive its messages when it subscribed.
 fn access_of(will: Option<&WillMessage>) -> CompiledGrant {
     let publishing = |will: &WillMessage| Permissions::publishing(will.message.topic_name().into());
     let permissions = will.map(publishing);
     CompiledGrant::of(permissions.unwrap_or_default())
 }
 
-/// Makes those sessions that are not there yet; nobody is sent anything.
+/// Creates the sessions that do not exist yet; sends nothing to clients.
 pub(crate) fn install(shard: &Rc<Shard>, sessions: impl IntoIterator<Item = RestoredSession>) {
     for kept in sessions {
         let is_there = shard.find_client(&kept.client_id).is_some();

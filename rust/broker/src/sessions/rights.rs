@@ -40,8 +40,8 @@ fn tell_sources(shard: &Shard, login: &Login, access: &Arc<CompiledGrant>) {
     }
 }
 
-/// Subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot have, end at
-/// resume, and what they have queued is dropped (abuse F16).
+/// Ends, at resume, subscriptions that a reduced grant no longer covers, or that a client behind `mount_point` cannot
+/// have, and drops their queued messages (abuse F16).
 pub(crate) fn revoke_lost_rights(
     client: &Rc<Client>,
     shard: &Rc<Shard>,
@@ -51,8 +51,8 @@ pub(crate) fn revoke_lost_rights(
     end_subscriptions(shard, client, &lost);
 }
 
-/// Ends subscriptions of `client` that it has lost the right to, and drops what they, and the denied topics of its
-/// grant, have queued.
+/// Ends subscriptions of `client` that it has lost the right to, and drops queued messages of these subscriptions and
+/// of topics that its grant denies.
 pub(crate) fn end_subscriptions(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

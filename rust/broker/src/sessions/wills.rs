@@ -40,7 +40,7 @@ pub(crate) fn publish_queued(shard: &Rc<Shard>) {
     publish_each(shard, |wills| wills.pop(rate, now));
 }
 
-/// Publishes the queued will of a client that connects again, so that it does not come behind what the client publishes next.
+/// Publishes the queued will of a client that connects again, before the next messages of the client.
 pub(crate) fn publish_queued_of(shard: &Rc<Shard>, client_id: &str) {
     let (rate, now) = (rate(shard), shard.now());
     let will = take_out(shard, |wills| wills.take(client_id, rate, now));
@@ -54,7 +54,7 @@ pub(crate) fn publish_all_queued(shard: &Rc<Shard>) {
     publish_each(shard, DueWills::pop_early);
 }
 
-/// Publishes what `next` takes out of the queue, until that is nothing.
+/// Publishes the wills that `next` takes from the queue, until it returns none.
 fn publish_each(shard: &Rc<Shard>, mut next: impl FnMut(&mut DueWills) -> Option<DueWill>) {
     while let Some(will) = take_out(shard, &mut next) {
         publish(shard, &will);

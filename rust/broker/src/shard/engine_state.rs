@@ -46,7 +46,7 @@ const RETAINED_LOCKS: usize = 64;
 /// Walks through all retained messages that go on at the same time.
 pub(crate) const RETAINED_WALKS: usize = 2;
 
-/// What all shards share.
+/// The state that all shards share.
 pub(crate) struct EngineState {
     pub(crate) directory: Directory,
     pub(crate) retained: RetainedStore<retained::RetainedMessage>,
@@ -75,7 +75,7 @@ pub(crate) struct EngineState {
     pub(crate) own_retained: AtomicUsize,
     /// Turns of walks of services through all of `retained`.
     pub(crate) retained_walks: Arc<Semaphore>,
-    /// Connections that exist, whatever their state; for the limits.
+    /// All connections, whatever their state; for the limits.
     pub(crate) connections: Arc<Connections>,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) bans: Bans,
@@ -87,12 +87,12 @@ pub(crate) struct EngineState {
     pub(crate) session_shares: Shares,
     /// Retained messages.
     pub(crate) retained_shares: Shares,
-    /// What plugins say about themselves if they are degraded.
+    /// Reports of degraded plugins.
     degraded_plugins: Mutex<Vec<String>>,
     /// The plugins in force, for their figures.
     plugins: Mutex<Option<Arc<dyn Hooks>>>,
     pub(crate) started: Instant,
-    /// Figures of what runs beside the shards.
+    /// Figures of the services beside the shards.
     pub(crate) figures: Vec<Arc<dyn Figures>>,
     /// When each shard ran its timers last.
     pub(crate) last_turns: LastTurns,
@@ -130,7 +130,7 @@ pub(crate) struct Kept {
 /// A closure that another thread runs on a shard.
 pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
-/// What one shard sends to another.
+/// A message from one shard to another.
 pub(crate) enum ShardMessage {
     /// A message for sessions of that shard.
     Deliver(Message, ShardTargets),
@@ -234,7 +234,7 @@ impl EngineState {
         usize::try_from(hash % self.shards() as u64).unwrap_or(0)
     }
 
-    /// What plugins say about themselves if they are degraded.
+    /// Reports of degraded plugins.
     pub(crate) fn degraded_plugins(&self) -> MutexGuard<'_, Vec<String>> {
         self.degraded_plugins
             .lock()

@@ -1,5 +1,5 @@
-//! Panics of tasks: one in a connection's task ends that connection and nothing else (abuse H13); one in a task that the
-//! broker cannot do without ends the broker. Threads have the guard of `mqttcore_panics`.
+//! Panics of tasks: a panic in the task of a connection ends only that connection (abuse H13); a panic in an
+//! essential task stops the broker. Threads have the guard of `mqttcore_panics`.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +74,7 @@ pub(crate) fn report(shard: &Shard, panicked: &Panicked) {
     });
 }
 
-/// Returns what a thread of the broker does on panic: it stops the broker.
+/// Returns the panic handler of a thread of the broker: it stops the broker.
 pub(crate) fn fail_on_panic(engine: &Arc<EngineState>) -> impl FnOnce(Panicked) + Send + use<> {
     let engine = Arc::clone(engine);
     move |panicked| engine.fail(panicked.into())

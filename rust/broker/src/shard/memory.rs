@@ -1,4 +1,5 @@
-//! A shard's part of the budget of memory: whom a chunk is charged to, what a client takes, and when to look at the sum.
+//! A shard's part of the memory budget: accounts of chunks, memory of clients, and when to compare the sum with the
+//! budget.
 
 use std::sync::Arc;
 
@@ -43,14 +44,14 @@ impl Shard {
         Chunk::new(bytes, Some(self.account_of(link)))
     }
 
-    /// The account of what came over `link`.
+    /// The account of bytes that were received over `link`.
     pub(crate) fn account_of<'l>(&self, link: &'l Link) -> &'l Arc<ChunkAccount> {
         link.account.get_or_init(|| self.memory().account())
     }
 }
 
 impl Client {
-    /// Counts what the session and its connection take now.
+    /// Counts the memory of the session and its connection.
     pub(crate) fn weigh(&self, shard: &Shard) {
         let link = self.link_ref();
         let connection = link.as_ref().map_or(0, |link| link.heap_bytes());
@@ -76,5 +77,5 @@ impl Client {
     }
 }
 
-/// What a session takes beside its tables: itself, its login, its texts, its places in the tables of the shard.
+/// Memory of a session without its tables: itself, its login, its texts, its entries in the tables of the shard.
 const SESSION_BYTES: usize = size_of::<Client>() + 320;

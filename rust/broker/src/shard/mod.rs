@@ -1,4 +1,5 @@
-//! A shard and what all shards share: the state of the layers below, put together, and messages between shards.
+//! A shard and the state that all shards share, composed of the state of the layers below, and messages between
+//! shards.
 
 mod engine_state;
 pub(crate) mod guard;

@@ -11,7 +11,8 @@ use crate::clients::outbox::{Outbox, SHARE_FROM_BYTES};
 use crate::shard::Shard;
 
 impl Client {
-    /// Moves what the session wants to send into the connection's outbox, and wakes its task.
+    /// Moves the outgoing packets of the session to the outbox of its connection, and wakes the task of the
+    /// connection.
     pub(crate) fn flush_session(&self, shard: &Shard) {
         let own = self.link_ref();
         let Some(link) = &*own else { return };

@@ -13,12 +13,12 @@ const RECENT_BYTES: usize = 2 << 20;
 /// A longer topic is not kept.
 const TOPIC_BYTES: usize = 1_024;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RecentKind {
     /// An event of a client.
     Client(EventKind),
-    /// A publish of a client was refused: nobody, or not everybody, got the message.
+    /// A publish of a client was refused: none or not all of the subscribers got the message.
     Refused,
 }
 
@@ -150,8 +150,8 @@ impl RecentEvents {
         }
     }
 
-    /// The events behind `position`, the oldest first, at most `limit` of the newest ones; and how many others are
-    /// behind it. If the event before `position` happened again since, it is among them, with the count of that.
+    /// The newest events after `position`, the oldest first, at most `limit`; and the number of other events after
+    /// it. If the event at `position` has occurred again since, it is among them, with the increase of its count.
     pub(crate) fn since(&self, position: EventPosition, limit: usize) -> (Vec<RecentEvent>, u64) {
         let first = self.recorded - self.events.len() as u64;
         let again = self.grown(position);
@@ -167,7 +167,7 @@ impl RecentEvents {
         (events.collect(), left_out)
     }
 
-    /// The event before `position` with what its count has grown, if it has.
+    /// The event at `position` with the increase of its count, if it has occurred again.
     fn grown(&self, position: EventPosition) -> Option<RecentEvent> {
         let first = self.recorded - self.events.len() as u64;
         let place = position.events.checked_sub(first + 1)?;

@@ -1,4 +1,4 @@
-//! Whom the sessions of a shard count for (ADR 0039).
+//! Owners of the sessions of a shard: the user or address that each session counts for (ADR 0039).
 
 use crate::clients::client::Client;
 use crate::clients::shares::Owner;
@@ -24,7 +24,7 @@ impl SessionOwners {
 }
 
 impl Client {
-    /// Whom its session counts for, if for anybody.
+    /// The owner that its session counts for, if there is one.
     pub(crate) fn owner(&self, shard: &Shard) -> Option<Owner> {
         shard
             .session_owners
@@ -32,7 +32,7 @@ impl Client {
             .of(self.handle.slot() as usize)
     }
 
-    /// Counts its session for `owner` from now on; `None`: for nobody.
+    /// Counts its session for `owner` from now on; `None`: for no owner.
     pub(crate) fn set_owner(&self, shard: &Shard, owner: Option<Owner>) {
         let slot = self.handle.slot() as usize;
         let before = shard.session_owners.borrow_mut().replace(slot, owner);

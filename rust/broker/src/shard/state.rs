@@ -43,15 +43,15 @@ use crate::shard::recent_events::{NewEvent, RecentEvents, RecentKind};
 use crate::shard::session_owners::SessionOwners;
 use crate::shard::{DeferredWork, EngineState, Job, ShardMessage};
 
-/// Bytes that one read takes at most.
+/// Maximum bytes of one read.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Messages that one connection's publishes may hand to sessions in a turn, if that has taken [`TURN_TIME`]: about 7 ms
-/// of slow receivers, whose state is not in the caches. One fan-out to more is finished, and what the publisher sent
-/// behind it waits (abuse D22).
+/// Deliveries of one connection's publishes after which a turn ends, if it has taken [`TURN_TIME`]: about 7 ms for
+/// slow receivers, whose state is not in the caches. A larger fan-out of a single message is completed, and later
+/// messages of the publisher wait (abuse D22).
 const TURN_DELIVERIES: usize = 8 * 1024;
-/// Receivers whose state is in the caches take less: as long as a turn has taken less than this, it goes on, since
-/// receivers then write the messages of one read at once ...
+/// A turn that has taken less than this continues: receivers whose state is in the caches need less time, and write
+/// the messages of one read together ...
 const TURN_TIME: Duration = Duration::from_millis(5);
 /// ... up to this many.
 const MOST_TURN_DELIVERIES: usize = 4 * TURN_DELIVERIES;
@@ -60,7 +60,7 @@ const MOST_TURN_DELIVERIES: usize = 4 * TURN_DELIVERIES;
 /// the slowest; one more publish is finished (abuse H15).
 const TURN_STEPS: usize = 16 * 1024;
 
-/// What can change while the broker runs: configuration, plugins, what listeners give.
+/// Configuration, plugins and listener policies, which a reload can replace.
 pub(crate) type Rules = (Arc<Config>, Arc<dyn Hooks>, Arc<[ListenerPolicy]>);
 
 /// One event loop and its state.
@@ -72,7 +72,7 @@ pub(crate) struct Shard {
     /// Connections that are to write.
     pub(crate) wakes: WakeQueue,
     pub(crate) log: Logger,
-    /// Whom its sessions count for.
+    /// Owners of its sessions.
     pub(crate) session_owners: RefCell<SessionOwners>,
     /// How often each client has connected.
     pub(crate) flapping: RefCell<Flapping>,
@@ -112,7 +112,7 @@ pub(crate) struct Shard {
     deliveries: Cell<usize>,
     /// Steps of searches for receivers in this turn.
     steps: Cell<usize>,
-    /// Bytes by which the memory that this shard counts has grown since it was last compared with the budget.
+    /// Growth in bytes of the memory that this shard counts, since the last comparison with the budget.
     pub(super) grown: Cell<usize>,
     /// Bytes that each session counts with against the budget of memory, by slot.
     pub(super) weighed: RefCell<Vec<u32>>,
@@ -309,7 +309,7 @@ impl Shard {
         self.config.borrow()
     }
 
-    /// What the listeners give, in the order of the configuration.
+    /// The policies of the listeners, in the order of the configuration.
     pub(crate) fn listener_policies(&self) -> Arc<[ListenerPolicy]> {
         Arc::clone(&self.listener_policies.borrow())
     }
@@ -502,7 +502,7 @@ impl Shard {
     }
 }
 
-/// What an event is about, beside its client.
+/// The subject of an event, besides its client.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EventDetails<'a> {
     pub(crate) topic: Option<&'a str>,

@@ -25,7 +25,8 @@ impl StoreEvents for EngineState {
         self.durable.set_all_full(is_full);
     }
 
-    /// Counts the segment, and warns of damage: what it holds may still be readable elsewhere, and soon may not.
+    /// Counts the segment, and warns of damage: the damaged data may still be readable elsewhere, but perhaps not for
+    /// long.
     fn scrubbed(&self, damage: Option<String>) {
         let count = move |shard: &Rc<Shard>| {
             shard.metrics().store_scrubbed.add(1);

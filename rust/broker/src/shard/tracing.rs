@@ -106,7 +106,7 @@ impl Shard {
         });
     }
 
-    /// Adds what happened in the broker to the traces of `set`.
+    /// Adds an event in the broker to the traces of `set`.
     fn trace_note(
         &self,
         set: TraceSet,

@@ -117,7 +117,7 @@ struct Lines {
     name: String,
     /// Offset of `bytes` in the file.
     offset: u64,
-    /// What was read and not returned.
+    /// Bytes that were read and not returned yet.
     bytes: Vec<u8>,
 }
 
