@@ -45,7 +45,7 @@ impl BanTarget {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Ban {
-    /// Who is banned.
+    /// The target of the ban.
     pub target: BanTarget,
     /// Why, for operators; not sent to clients.
     pub reason: String,

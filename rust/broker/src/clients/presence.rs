@@ -70,7 +70,7 @@ impl AvailabilityTable {
         }
     }
 
-    /// The block of a session, and its place there; `None` if the session has no byte.
+    /// The block of a session and the index in it; `None` if the session has no byte.
     fn place(&self, shard: usize, slot: u32) -> Option<(&OnceLock<Box<[AtomicU8]>>, usize)> {
         let slot = Some(slot as usize).filter(|slot| *slot < self.sessions)?;
         Some((self.shards[shard].get(slot / BLOCK)?, slot % BLOCK))

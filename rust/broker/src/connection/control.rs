@@ -83,7 +83,7 @@ fn subscribed(client: &Client, topic: TopicName<'_>) -> Option<(QoS, Vec<NonZero
     Some((qos, ids.collect()))
 }
 
-/// The Correlation Data of a request, by which its client knows the answer.
+/// The Correlation Data of a request, by which its client recognises the answer.
 fn correlation(request: Properties<'_>) -> PropertiesBuf {
     let mut properties = PropertiesBuf::default();
     for property in request {

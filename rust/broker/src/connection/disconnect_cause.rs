@@ -152,7 +152,7 @@ impl DisconnectCause {
     }
 }
 
-/// What happened, for the log.
+/// The cause as text for the log.
 impl fmt::Display for DisconnectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

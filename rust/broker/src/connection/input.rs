@@ -18,7 +18,7 @@ use crate::shard::SCRATCH_BYTES;
 
 /// A partial frame up to this size is put before the next read; a larger one gets a buffer.
 pub(super) const PARTIAL_BYTES: usize = 4096;
-/// Maximum number of bytes of a large frame that one read takes.
+/// Maximum bytes of a large frame in one read.
 const LARGE_READ_BYTES: usize = 4 * SCRATCH_BYTES;
 /// Maximum size that is reserved for a large frame at once. Reserved pages take no memory before bytes arrive.
 const RESERVED_BYTES: usize = 16 * 1024 * 1024;
@@ -43,7 +43,7 @@ struct LargeFrame {
     len: usize,
 }
 
-/// What a read has completed.
+/// Input that is complete after a read.
 pub(super) enum Arrived<'s> {
     /// The partial frame of before, and the bytes of the read.
     Read(&'s [u8]),
@@ -74,8 +74,8 @@ impl Input {
         self.unread.take()
     }
 
-    /// Calls `read` with the place for the next bytes: `scratch` behind the small partial frame, or the buffer of the
-    /// large one. Returns what `read` did, and the input that is complete with it.
+    /// Calls `read` with the buffer for the next bytes: `scratch` after the small partial frame, or the buffer of the
+    /// large one. Returns the result of `read`, and the input that is complete now.
     pub(super) fn read<'s>(
         &mut self,
         scratch: &'s mut [u8],
@@ -264,7 +264,7 @@ mod tests {
         assert!(input.take_unread().is_none());
     }
 
-    /// Reads `bytes`; returns what is complete, and how much room there was.
+    /// Reads `bytes`; returns the complete input, and the size of the buffer.
     fn read(input: &mut Input, scratch: &mut [u8], bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
         let mut room = 0;
         let read = input.read(scratch, |place| {

@@ -1,4 +1,4 @@
-//! Parser for the PROXY header, versions 1 and 2, with which a proxy describes the client behind it.
+//! Parser for the PROXY header, versions 1 and 2: a proxy sends it with the address of its client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

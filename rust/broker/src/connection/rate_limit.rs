@@ -102,7 +102,8 @@ impl RateLimit {
         before.unwrap_or_default().limited_to(messages, rates.bytes)
     }
 
-    /// The rate limit of retained messages of one connection, in bytes (abuse E16). It does not limit what is read.
+    /// The rate limit of retained messages for one connection, in bytes (abuse E16). It does not limit reads from the
+    /// client.
     pub(crate) fn of_retained(bytes_per_second: u32) -> Self {
         Self {
             bytes: Allowance::new(bytes_per_second, RETAINED_BURST, None),

@@ -30,7 +30,7 @@ use crate::routing::{fill, group, retain};
 use crate::sessions::{lifecycle, paging};
 use crate::shard::Shard;
 
-/// Bytes that one connection reads in a turn before others get theirs (docs/decisions.md, engine 8).
+/// Bytes that one connection reads in a turn, before other connections are read (docs/decisions.md, engine 8).
 const TURN_BYTES: usize = 64 * 1024;
 /// While the outbox of a client has more bytes, nothing is read from it.
 const READ_BELOW_BYTES: usize = 256 * 1024;

@@ -21,11 +21,11 @@ const BATCH_TARGETS: usize = 1024;
 /// Steps of the search for the receivers of a batch above which the same is done.
 const BATCH_STEPS: usize = 4096;
 
-/// A message of a client, and what its PUBLISH said beside it.
+/// A message of a client, with other fields of its PUBLISH.
 pub(crate) struct Incoming<'p> {
     pub(crate) topic: PublishTopic<'p>,
     pub(crate) message: Message,
-    /// What is to be acknowledged.
+    /// The packet identifier to acknowledge.
     pub(crate) packet_id: Option<PacketId>,
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn route_together(
     publisher.batch_limit.set(limit);
 }
 
-/// The next limit of a publisher whose last batch had so many targets and took so many search steps: a batch cannot be
-/// interrupted, so it must not grow before its cost is known.
+/// The next batch limit of a publisher, from the number of targets and search steps of its last batch: a batch cannot
+/// be interrupted, so it grows only if its cost is known to be small.
 fn next_limit(limit: u8, targets: usize, steps: usize) -> u8 {
     if targets > BATCH_TARGETS || steps > BATCH_STEPS {
         1

@@ -77,7 +77,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
     }
 }
 
-/// What the session of `target` is told of it.
+/// The delivery for the session of `target`.
 fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
     let room = if target.may_exceed {
         QueueRoom::Any
@@ -95,7 +95,7 @@ fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
     }
 }
 
-/// Delivers `message` to one session and sends what can be sent at once.
+/// Delivers `message` to one session, and sends as much as possible at once.
 pub(crate) fn deliver(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
@@ -151,7 +151,7 @@ fn offer(
     refusal
 }
 
-/// What would become of a message for a target on this shard. Nothing changes.
+/// Predicts the delivery of a message to a target on this shard. Nothing changes.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub(crate) fn foresee(
     }
 }
 
-/// Writes what a session has sent, and notes whether it takes more.
+/// Records the packets that a session has sent, and updates its availability.
 fn after_send(shard: &Rc<Shard>, client: &Rc<Client>) {
     if client.session.borrow().is_full() {
         group::mark_full(shard, client);
@@ -213,7 +213,7 @@ fn drop_cause(
     (!is_seen).then_some(DropCause::Denied)
 }
 
-/// Does what the session says of its messages: those that it dropped, and what the store must be told.
+/// Handles the events of a session about its messages: drops, and changes for the store.
 fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {
         let event = client.session.borrow_mut().poll_message_event();
@@ -224,7 +224,7 @@ fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     }
 }
 
-/// Does what one such event says; nothing for others.
+/// Handles one event about messages; ignores others.
 pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event: SessionEvent) {
     match event {
         SessionEvent::Dropped {

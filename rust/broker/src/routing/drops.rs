@@ -29,11 +29,10 @@ pub(crate) enum DropCause {
 }
 
 impl DropCause {
-    /// How many members of a group may be tried before the message is dropped for this reason.
-    ///
-    /// Members without room are passed over by later messages, so all may be tried. Members that may not have this one
-    /// are asked for the next, so their number is bounded. A message that is too large [MQTT-3.1.2-25] or has expired
-    /// goes to nobody else.
+    /// Maximum number of members of a group that are tried before the message is dropped for this reason. Later
+    /// messages skip members without room, so all of them may be tried. Members without permission are asked again
+    /// for the next message, so their number is limited. A message that is too large [MQTT-3.1.2-25] or expired is
+    /// not offered to other members.
     pub(super) fn most_tried(self) -> usize {
         use DropReason::{BacklogFull, Offline, OutsideMountPoint, QueueFull};
         match self {
@@ -57,8 +56,8 @@ pub(super) fn drop_message(
     count_drop(shard, client, message, key, reason);
 }
 
-/// A message of a group came too late for a session that ended, and nobody else could take it. One of a plain
-/// subscription is as if it had come after its end.
+/// Counts a message of a group that reached its member after the end of its session, if no other member could take
+/// it. A message of a plain subscription is ignored, as if it had been published after the end.
 pub(super) fn count_late_drop(shard: &Shard, message: &Message, target: &Target) {
     if target.choice.is_none() {
         return;

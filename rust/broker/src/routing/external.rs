@@ -104,7 +104,7 @@ pub(crate) fn produce_first(
     })
 }
 
-/// Why a message above QoS 0 is not taken on: what was not cannot be lost.
+/// The reason why a message above QoS 0 is refused before it is acknowledged; `None` if it is accepted.
 pub(crate) fn backpressure_reason(
     shard: &Shard,
     publication: &Publication<'_>,
@@ -138,8 +138,7 @@ pub(crate) fn when_kept(shard: &Rc<Shard>, then: Box<dyn FnOnce()>) -> Box<dyn F
     })
 }
 
-/// How many records were lost so far for which no client is told, those of the broker itself among
-/// them.
+/// Number of lost records about which no client can be informed, such as those of the broker itself.
 pub(crate) fn own_lost(shard: &Shard) -> u64 {
     shard
         .external

@@ -1,4 +1,4 @@
-//! Queues that are nearly full: a figure, and a line in the log when one becomes so. Publishers see those that are full.
+//! Nearly full queues: their number as a figure, and a log line for each. Publishers see the full ones.
 
 use crate::clients::client::{Client, QueueLevel};
 use crate::clients::full_sessions::Rights;
@@ -6,11 +6,12 @@ use crate::routing::memory;
 use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
-/// Percent of its limit from which a queue is full, until it is below the other: those who wait for room then find some.
+/// A queue is full from the first percentage of its limit until it is below the second one, so that waiting
+/// publishers find some room.
 const FULL: (usize, usize) = (100, 95);
 /// Percent of its limit from which a queue is nearly full ...
 const HIGH: usize = 80;
-/// ... until it is below this: a queue around the limit is told of once.
+/// ... until it is below this percentage, so that a queue near the limit is logged only once.
 const LOW: usize = 70;
 
 /// Looks at the queue of `client`, which has changed.
@@ -53,7 +54,7 @@ pub(crate) fn watch(shard: &Shard, client: &Client) {
     }
 }
 
-/// The queue is not nearly full any more, or there is none.
+/// The queue is not nearly full any more, or does not exist any more.
 pub(crate) fn forget(shard: &Shard, client: &Client) {
     if client.queue_level.take() == QueueLevel::High {
         shard.metrics().queues_nearly_full.sub(1);

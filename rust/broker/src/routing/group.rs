@@ -1,11 +1,12 @@
-//! Shared groups: which member gets a message, and who gets it when that one cannot take it.
+//! Shared groups: chooses the member that gets a message, and the next one if this member cannot take it.
 //!
-//! The shard of the publisher chooses by availability that every session leaves where all shards see them: whether it is
-//! connected, whether a message would wait there, whether the last one was refused. They are hints, for a message may
-//! be in the mail while a queue fills. So the shard that cannot hand it over chooses again, among the members that were
-//! not tried yet; a message moves on at most as often as there are members, and only to one that has not refused since
-//! it last had room. Denials leave no sign, so the number of members that may not have a message and are tried is bounded.
-//! The store is told of each move, in one batch with what it takes back.
+//! The shard of the publisher chooses by the availability of the sessions, which all shards can read: whether a
+//! session is connected, whether a message would be queued, whether it refused the last message. Availability is a
+//! hint, since a message may be in a mailbox while a queue fills. If the member cannot take the message, its shard
+//! chooses among the members that were not tried yet. A message moves at most as many times as the group has members,
+//! and only to a member that has not refused since it last had room. Denials are not part of availability, so the
+//! number of denied members that are tried is limited. Each move is recorded in the store, in one batch with the
+//! removal from the previous member.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ use crate::clients::target::{GroupDelivery, Target};
 use crate::routing::{delivery, journal, message_records};
 use crate::shard::Shard;
 
-/// What the availability of a session say about messages of a shared group.
+/// The availability of a session for messages of a shared group.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum MemberAvailability {
     /// It is away, and would drop the message.
@@ -144,8 +145,8 @@ impl Visitor for NextMember<'_> {
     }
 }
 
-/// Gives a message that the session of `target` cannot take to the next member of the group: answers with that one if
-/// it lives here, else sends it on its way.
+/// Passes a message that the session of `target` cannot take to the next member of the group: returns this member if
+/// it lives on this shard, otherwise sends the message to its shard.
 ///
 /// # Errors
 ///
@@ -217,7 +218,8 @@ pub(crate) fn mark_refusing(shard: &Shard, client: &Client) {
     });
 }
 
-/// A client that has had its turn takes its share again: what would wait if it has room for that, all if nothing waits.
+/// Updates the availability of a client after its turn: with room for queued messages it takes those that would be
+/// queued, with an empty queue it takes all.
 pub(crate) fn update_availability(shard: &Shard, client: &Client, outbox_bytes: usize) {
     change_signs(shard, client, |availability| {
         if !availability.is_full && !availability.is_refusing {

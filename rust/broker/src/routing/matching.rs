@@ -9,15 +9,15 @@ use crate::routing::group::AvailabilityCheck;
 use crate::routing::publication::{Publication, Unroutable};
 use crate::shard::Shard;
 
-/// Messages of one client that are matched together: what one read brought.
+/// Maximum number of messages of one client, from one read, that are matched together.
 pub(crate) const MESSAGE_BATCH: usize = 16;
 
-/// What the targets of a message are wanted for.
+/// The purpose of a search for targets.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Purpose {
-    /// The message goes to them: a shared group goes on to its next member.
+    /// The targets get the message: shared groups advance to their next member.
     Delivery,
-    /// It is only asked who they are.
+    /// Only a question for the targets.
     Question,
 }
 
@@ -32,7 +32,7 @@ struct Collector<'a> {
     group: Option<SubscriptionFilter>,
     /// Where the targets of each message start.
     starts: SmallVec<[usize; MESSAGE_BATCH]>,
-    /// What the searches took, and the offers to members of groups.
+    /// Steps of the searches, and offers to members of groups.
     steps: usize,
     /// Messages whose search was given up, a bit each.
     given_up: u32,
@@ -130,7 +130,7 @@ impl Visitor for Collector<'_> {
     }
 }
 
-/// Collects in `targets`, which are empty, who gets each of `publications`, which are of one publisher.
+/// Collects the targets of each of `publications`, which are of one publisher, in `targets`, which is empty.
 pub(super) fn search(
     shard: &Shard,
     publications: &mut [Publication<'_>],

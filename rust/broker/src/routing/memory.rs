@@ -1,4 +1,4 @@
-//! What the budget of memory refuses, drops and sends to the disk, and how that is counted and logged (ADR 0033).
+//! Memory shortage: refusals, drops and slow reading, with their counters and log lines (ADR 0033).
 
 use crate::clients::client::Client;
 use crate::config::Peer;
@@ -8,10 +8,10 @@ use crate::runtime::memory::MemoryLevel;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::shard::Shard;
 
-/// Bytes that may wait in memory for a client that is here, whatever the durability.
+/// Bytes that may be queued in memory for a connected client, whatever the durability.
 const HELD_ANYWAY: usize = 16 * 1024;
 
-/// What is refused, or done more slowly, for lack of memory.
+/// An action that is refused or slowed for lack of memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shortage {
     /// A publish of QoS 1 or 2 that would wait for a subscriber.
@@ -56,7 +56,7 @@ impl Shortage {
     }
 }
 
-/// Counts what is refused to the client `id` at `peer`, and logs it, one line a second for each reason.
+/// Counts a refusal for the client `id` at `peer`, and logs it, at most one line a second for each reason.
 pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
     counter(shard.metrics(), shortage).add(1);
     shard.log.warn(shortage.category(), shard.now(), || {
@@ -76,7 +76,7 @@ pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Clien
     log_of(shard, shortage, client);
 }
 
-/// What counts it.
+/// The counter of a shortage.
 pub(super) fn counter(metrics: &Metrics, shortage: Shortage) -> &Counter {
     match shortage {
         Shortage::Publish => &metrics.refused_memory,

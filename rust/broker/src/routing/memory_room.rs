@@ -26,7 +26,7 @@ pub(crate) fn lacks_memory(
         .any(|target| waits_in_memory(shard, message, is_stored, target))
 }
 
-/// Whether a target would keep `message` in memory until its client comes, or takes what it has.
+/// Whether `message` would stay in memory for a target, until its client connects or has room.
 fn waits_in_memory(shard: &Shard, message: &Message, is_stored: bool, target: &Target) -> bool {
     let limits = &shard.config().limits;
     if limits.outgoing_qos(message.qos(), target.qos) == QoS::AtMostOnce {

@@ -1,4 +1,4 @@
-//! Records of messages: what is written before a delivery, and which durability it needs.
+//! Records of messages: what is written before a delivery, and the durability that it needs.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -178,7 +178,7 @@ fn write_deliveries(
     true
 }
 
-/// Writes the record of a publish, with who published what is kept or is a row.
+/// Writes the record of a publish; with the publisher, if the message is stored or is a row.
 fn write_message(
     journal: &ShardLogWriter,
     durability: Durability,
@@ -314,7 +314,7 @@ pub(crate) fn write_requeued(
         .filter(|_| is_exact)
 }
 
-/// Writes the delivery to the session that a message goes on to; `is_there`: the store has the message.
+/// Writes the delivery to the next member of a group; `is_there`: the store has the message.
 fn write_moved(
     shard: &Shard,
     journal: &ShardLogWriter,

@@ -1,7 +1,6 @@
-//! Routing: matches messages, writes their records, delivers them; shared groups, retained
-//! messages.
+//! Routing: matches messages, writes their records, and delivers them; shared groups and retained messages.
 //!
-//! Knows clients and the store. Knows no socket and no packet of a connection.
+//! Depends on clients and the store, not on sockets and packets.
 
 pub(crate) mod batch;
 pub(crate) mod delivery;

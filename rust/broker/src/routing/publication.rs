@@ -1,4 +1,4 @@
-//! A message in the router, and why it may not be routed.
+//! A message in the router, and the reasons why it may not be routed.
 
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -16,7 +16,7 @@ use crate::shard::{EngineState, NewEvent, RecentKind, Shard};
 
 /// One message in the router.
 pub(crate) struct Publication<'a> {
-    /// Who published it; `None` is the broker itself.
+    /// The publisher; `None` is the broker itself.
     pub(crate) publisher: Option<&'a Rc<Client>>,
     pub(crate) topic: TopicName<'a>,
     pub(crate) message: &'a Message,
@@ -25,9 +25,9 @@ pub(crate) struct Publication<'a> {
     pub(crate) retaining: Retaining<'a>,
     /// Kafka has it already.
     pub(crate) is_logged: bool,
-    /// It was accepted before: it is recorded, and kept as the retained one, whatever becomes of it here.
+    /// It was accepted before: it is recorded, and stored as the retained message, even if no subscriber gets it.
     pub(crate) is_accepted: bool,
-    /// What the router says of it.
+    /// The result of routing.
     pub(crate) routed: Routed,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Whether its publisher, or who subscribes later, depends on its record.
+    /// Whether its publisher, or later subscribers, depend on its record.
     pub(super) fn is_waited_for(&self) -> bool {
         self.message.qos() > QoS::AtMostOnce || self.retaining.outcome != Retention::None
     }
@@ -81,7 +81,7 @@ impl<'a> Publication<'a> {
 /// Why a message is not routed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unroutable {
-    /// The disk is too full for what it would leave behind.
+    /// The disk is too full for its records.
     NoRoom,
     /// It would wait in memory for a subscriber, and memory is short.
     NoMemory,
@@ -146,13 +146,13 @@ pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, wh
     });
 }
 
-/// What a publish did to the retained message of its topic.
+/// The effect of a publish on the retained message of its topic.
 #[derive(Default)]
 pub(crate) struct Retaining<'w> {
     pub(crate) outcome: Retention,
     /// The store has the message that was there before.
     pub(crate) was_stored: bool,
-    /// Nobody else changes the topic until this is written.
+    /// The lock of the topic, held until the record is written.
     pub(crate) lock: Option<MutexGuard<'w, ()>>,
 }
 

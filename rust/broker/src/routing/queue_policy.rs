@@ -1,13 +1,12 @@
-//! Publishes for a kept session whose queue is full: who may have them refused, and how a publisher of 3.x waits.
+//! `queue_policy = "refuse"`: refuses a publish for a kept session whose queue is full, or delays a 3.x publisher.
 //!
-//! A **message** has the policy of the first rule that matches its topic, whoever publishes it; else that of its
-//! publisher's grant; else that of the publisher's listener; else the broker's. It holds for deliveries that the store
-//! keeps, since an acknowledgement covers no others.
+//! A **message** has the policy of the first rule that matches its topic, whoever publishes it; otherwise that of its
+//! publisher's grant, of the publisher's listener, or of the broker. The policy applies to deliveries that are
+//! stored, since an acknowledgement covers no others.
 //!
-//! A 5.0 publisher is told 0x97, and the other subscribers get the message. A 3.x publisher
-//! cannot be told: it waits, with its message, until there is room, and is disconnected without
-//! an acknowledgement after [`Config::queue_deadline`]. Then no subscriber gets the message,
-//! since the publisher sends it again.
+//! A 5.0 publisher gets 0x97, and the other subscribers get the message. MQTT 3.x has no such answer: the publisher
+//! waits, with its message, until there is room, and is disconnected without an acknowledgement after
+//! [`Config::queue_deadline`]. Then no subscriber gets the message, since the publisher will send it again.
 
 use mqttcore_codec::QoS;
 use mqttcore_topics::TopicName;

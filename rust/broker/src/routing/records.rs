@@ -1,4 +1,4 @@
-//! What records of messages and of sessions have in common.
+//! Functions that records of messages and of sessions share.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) fn plain(ids: &[NonZeroU32]) -> SmallVec<[u32; 2]> {
     ids.iter().map(|id| id.get()).collect()
 }
 
-/// A moment of the monotonic clock as what is kept has it.
+/// Converts a moment of the monotonic clock to kept time.
 pub(super) fn kept_ms(shard: &Shard, at: Instant) -> u64 {
     let log = shard.engine.log.as_ref();
     log.map_or(0, |log| log.clock.unix_ms(at))

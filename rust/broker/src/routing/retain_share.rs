@@ -1,4 +1,4 @@
-//! What one user, or one address, may have retained (abuse F01, ADR 0039).
+//! Limits of the retained messages of one user or one address (abuse F01, ADR 0039).
 
 use mqttcore_topics::TopicName;
 
@@ -9,7 +9,7 @@ use crate::routing::publication::Publication;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::Shard;
 
-/// Whom a message of `client` counts for.
+/// The owner that a retained message of `client` counts for.
 pub(super) fn owner_of(shard: &Shard, client: &Client) -> Option<Owner> {
     let (login, owners) = (client.login(), &shard.engine.owners);
     if client.was_here() {

@@ -18,14 +18,14 @@ use crate::routing::publication::{Publication, Retention, Unroutable, report_unr
 use crate::routing::{journal, memory, message_records, queue_policy, retain};
 use crate::shard::Shard;
 
-/// Hands messages of one publisher to every matching subscriber, in their order.
+/// Delivers messages of one publisher to all matching subscribers, in order.
 ///
-/// What outlives the broker is written first. Then `answer` is called for each message, and the message is delivered.
-/// One that was published at QoS 2 is delivered once its record is safe; others at once, since a repeat does them no
+/// Records are written first. Then `answer` is called for each message, and the message is delivered. A message that
+/// was published at QoS 2 is delivered when its record is safe; others are delivered at once, since a repeat does no
 /// harm (docs/decisions.md, 19).
 ///
-/// `answer` gets the number of subscribers, or why the message does not go to all of them: with
-/// [`Unroutable::QueueFull`] to some, with others to nobody.
+/// `answer` gets the number of subscribers, or the reason why the message is refused: with [`Unroutable::QueueFull`]
+/// some subscribers get it, otherwise none.
 pub(crate) fn route(
     shard: &Rc<Shard>,
     publications: &mut [Publication<'_>],
@@ -57,7 +57,7 @@ pub(crate) fn route(
     shard.targets.set(targets);
 }
 
-/// Decides which of its targets get a message, and writes what it leaves behind.
+/// Decides which targets get a message, and writes its records.
 fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Target]) {
     if publication.routed.refused.is_some() && !publication.is_accepted {
         return;
@@ -80,14 +80,14 @@ fn commit(shard: &Shard, publication: &mut Publication<'_>, targets: &mut [Targe
     publication.retaining.lock = None;
 }
 
-/// Whether a message is taken whatever room there is: it was accepted before, or it has changed what is retained, for
-/// which [`check_retained`] has looked, or which makes room.
+/// Whether a message is taken without a check for room: it was accepted before, or it has changed a retained message,
+/// for which [`check_retained`] has checked the room, or which frees room.
 fn is_decided(publication: &Publication<'_>) -> bool {
     let outcome = publication.retaining.outcome;
     publication.is_accepted || matches!(outcome, Retention::Kept | Retention::Cleared)
 }
 
-/// Why a message is refused that would go to `targets`: the disk or memory has no room for what it leaves behind.
+/// The reason to refuse a message for `targets`: disk or memory has no room for its records.
 fn shortage(
     shard: &Shard,
     publication: &Publication<'_>,
@@ -102,8 +102,8 @@ fn shortage(
     }
 }
 
-/// Puts those behind the others whose queue is full, if the publisher can be told so; returns how many the others are.
-/// A queue that got full after other publishers were asked to wait is filled beyond its limit.
+/// Moves the targets with a full queue to the end, if the publisher can be informed; returns the number of the
+/// others. If a queue became full after other publishers were asked to wait, it is filled beyond its limit.
 fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [Target]) -> usize {
     if !may_leave_out(shard, publication) {
         return targets.len();
@@ -118,7 +118,7 @@ fn leave_out_full(shard: &Shard, publication: &Publication<'_>, targets: &mut [T
     kept
 }
 
-/// Whether the publisher can be told that sessions with a full queue do not get the message.
+/// Whether the publisher can be informed that sessions with a full queue do not get the message.
 fn may_leave_out(shard: &Shard, publication: &Publication<'_>) -> bool {
     let publisher = publication.publisher;
     let can_be_told = || publisher.is_some_and(|client| client.login().version.has_properties());
@@ -127,17 +127,17 @@ fn may_leave_out(shard: &Shard, publication: &Publication<'_>) -> bool {
         && message_records::durability_of(shard, publication) > Durability::Memory
 }
 
-/// What [`route`] would do with a message.
+/// The predicted result of [`route`].
 pub(crate) struct ForeseenRoute {
     /// Its targets.
     pub(crate) targets: Vec<Target>,
-    /// Why nobody would get it.
+    /// The reason why no subscriber would get it.
     pub(crate) refused: Option<Unroutable>,
     /// Targets with a full queue would not get it.
     pub(crate) leaves_out_full: bool,
 }
 
-/// What [`route`] would do with a message now. Nothing is done with it.
+/// Predicts what [`route`] would do with a message now. Nothing changes.
 pub(crate) fn foresee(shard: &Shard, publication: &Publication<'_>) -> ForeseenRoute {
     let mut targets = Vec::new();
     let (publisher, topic) = (publication.publisher, publication.topic);
@@ -197,7 +197,8 @@ pub(crate) fn publish_own(shard: &Rc<Shard>, message: &Message) {
     publish_accepted(shard, publication);
 }
 
-/// Publishes a message that was accepted before. If it cannot be matched, it goes to nobody, is counted and logged.
+/// Publishes a message that was accepted before. If it cannot be matched, no subscriber gets it; that is counted and
+/// logged.
 pub(crate) fn publish_accepted(shard: &Rc<Shard>, mut publication: Publication<'_>) {
     publication.is_accepted = true;
     route(shard, &mut [publication], |publication, routed| {
@@ -224,8 +225,9 @@ pub(crate) fn try_publish_own(shard: &Rc<Shard>, message: &Message) -> Result<us
     matched
 }
 
-/// Checks a message before it is retained, which comes before it is matched: one that is refused changes nothing. Where
-/// the disk has no room to retain it, one whose publisher cannot be told reaches those who are here.
+/// Checks a message before it is retained, which happens before matching: a refused message changes nothing. If the
+/// disk has no room to retain it and its publisher cannot be informed, the message is delivered to connected
+/// subscribers.
 ///
 /// # Errors
 ///

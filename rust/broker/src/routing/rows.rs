@@ -14,7 +14,7 @@ use crate::routing::publication::Publication;
 use crate::runtime::failure::ServiceError;
 use crate::shard::{EngineState, Shard};
 
-/// Subscribes the streams of `rows` to what becomes their rows.
+/// Subscribes the streams of `rows` to the topics whose messages become rows.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The sweep of the retained messages: those that expired are removed (abuse F06).
+//! Removes expired retained messages (abuse F06).
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const WALK_EVERY: Duration = Duration::from_secs(1);
 /// A walk over the retained messages, in steps.
 #[derive(Default)]
 pub(crate) struct Sweep {
-    /// Where the walk goes on; `None` at the end.
+    /// Position of the walk; `None` at the end.
     cursor: Option<RetainedCursor>,
     /// When it began.
     began: Option<Instant>,
@@ -43,7 +43,7 @@ impl Sweep {
         }
     }
 
-    /// Whether the walk goes on, or a new one begins.
+    /// Whether the walk continues, or a new one begins.
     fn is_due(&mut self, now: Instant) -> bool {
         if self.cursor.is_some() {
             return true;

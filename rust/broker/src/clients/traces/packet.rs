@@ -7,12 +7,12 @@ use mqttcore_codec::ProtocolVersion;
 
 use crate::config::Peer;
 
-/// Who sent a packet.
+/// The direction of a packet, or an event in the broker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TraceDirection {
     /// The client sent it.
     In,
-    /// The broker sent it to the client. It stands in the outbox of the connection, and may not be written yet.
+    /// The broker sent it to the client: it is in the outbox of the connection, and may not be written yet.
     Out,
     /// Something happened in the broker; there is no packet.
     Broker,
@@ -28,7 +28,7 @@ pub struct TracedPacket {
     pub at: SystemTime,
     /// Who sent it.
     pub direction: TraceDirection,
-    /// The client. What looks like a token is masked.
+    /// The client identifier. Text that looks like a token is masked.
     pub client_id: Arc<str>,
     /// Its address; `None` if it is not connected.
     pub peer: Option<Peer>,
@@ -42,12 +42,12 @@ pub struct TracedPacket {
     pub packet: Box<[u8]>,
     /// The topic in the broker, if the packet has an alias or the client does not see the whole topic; that of an event.
     pub topic: Option<Box<str>>,
-    /// What happened, for people.
+    /// The description of an event.
     pub note: Option<Box<str>>,
 }
 
 impl TracedPacket {
-    /// Bytes of memory, with its place in the queue.
+    /// Bytes of memory, including its entry in the queue.
     pub(crate) fn memory_bytes(&self) -> usize {
         let texts = [&self.topic, &self.note];
         let texts = texts.into_iter().flatten().map(|text| text.len());

@@ -1,4 +1,4 @@
-//! Packets without secrets, and the topics by which traces choose them.
+//! Removes secrets from packets, and returns the topics by which traces select packets.
 
 use mqttcore_codec::{
     Auth, ConnAck, Connect, EncodeError, Limits, Packet, Properties, PropertiesBuf, Property,
@@ -8,7 +8,7 @@ use mqttcore_topics::{MountPoint, SubscriptionFilter, TopicFilter, TopicLimits, 
 
 use crate::clients::traces::TracedPayload;
 
-/// Stands for a secret, whatever its length is.
+/// Replaces a secret of any length.
 const SECRET: &[u8] = b"***";
 /// The beginning of a JSON Web Token: `{"` in base64.
 const TOKEN: &[u8] = b"eyJ";
@@ -25,7 +25,7 @@ pub(crate) enum FrameTopics<'a> {
 }
 
 impl<'a> FrameTopics<'a> {
-    /// Those of a packet; `topic` is that of a PUBLISH, with its alias resolved.
+    /// The topics of a packet; `topic` is that of a PUBLISH, with its alias resolved.
     pub(crate) fn of(
         packet: &Packet<'_>,
         topic: Option<TopicName<'a>>,
@@ -57,7 +57,7 @@ impl<'a> FrameTopics<'a> {
         }
     }
 
-    /// Those of an event, which has a topic or a filter.
+    /// The topics of an event, which has a topic or a filter.
     pub(crate) fn of_event(text: Option<&'a str>) -> Self {
         let Some(text) = text else { return Self::None };
         if let Ok(name) = TopicName::parse(text, &TopicLimits::AS_IT_CAME) {
@@ -87,11 +87,11 @@ impl<'a> FrameTopics<'a> {
     }
 }
 
-/// Returns the bytes of `packet`, which `source` holds, without secrets and with a part of its payload; and the number of
+/// Returns the bytes of `packet` from `source` without secrets and with a part of its payload, and the number of
 /// bytes of the whole payload.
 ///
-/// Passwords and authentication data are replaced, and what looks like a JSON Web Token is masked. A packet that needs
-/// none of it stays as it is. `None` if the packet cannot be encoded.
+/// Passwords and authentication data are replaced, and text that looks like a JSON Web Token is masked. Other packets
+/// are not changed. `None` if the packet cannot be encoded.
 pub(crate) fn redacted(
     source: &[u8],
     packet: &Packet<'_>,
@@ -225,7 +225,7 @@ fn mask_tokens(out: &mut [u8], version: ProtocolVersion) {
     }
 }
 
-/// Overwrites what looks like a token, however short it is at the end of a field that `may_be_cut`.
+/// Masks text that looks like a token. At the end of a field that `may_be_cut`, the beginning of a token is enough.
 fn mask(field: &mut [u8], may_be_cut: bool) {
     let mut at = 0;
     while let Some(found) = field

@@ -1,4 +1,4 @@
-//! What a trace is to record.
+//! The conditions and limits of a trace.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -96,7 +96,7 @@ impl Trace {
         &self.id
     }
 
-    /// What it records.
+    /// Its conditions and limits.
     pub fn spec(&self) -> &TraceSpec {
         &self.spec
     }

@@ -1,7 +1,7 @@
-//! The future of a connection's task: turns until the connection ends, then its end.
+//! The future of a connection's task: turns until the connection ends, then the end of the connection.
 //!
-//! Written by hand, so that an idle connection is one allocation beside the task's own: nested async blocks keep a copy of
-//! what they move, and space for the end.
+//! Written by hand, so that an idle connection needs only one allocation besides the task: nested async blocks would
+//! store copies of moved values, and space for the end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ enum Stage {
     Over,
 }
 
-/// What the end of the task needs after a panic.
+/// The state that the end of the task needs after a panic.
 #[derive(Clone)]
 struct Owner {
     shard: Rc<Shard>,

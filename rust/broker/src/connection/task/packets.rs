@@ -201,9 +201,8 @@ impl Connection {
     }
 }
 
-/// The number of packets that a packet counts for in the limit of control packets a second, of which an honest client
-/// sends few. AUTH counts because it asks a plugin, in one queue with logins. Acknowledgements are limited by
-/// messages.
+/// The weight of a packet in the limit of control packets a second. AUTH has a larger one, since it asks a plugin, in
+/// one queue with logins. Acknowledgements are limited by the messages.
 fn control_weight(packet: &Packet<'_>) -> u32 {
     match packet {
         Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_) => 1,

@@ -255,7 +255,7 @@ mod tests {
         out
     }
 
-    /// What comes out of `bytes` when reads bring `step` of them each.
+    /// Decodes `bytes` in reads of `step` bytes.
     fn decoded(bytes: &[u8], step: usize) -> (Vec<u8>, Inbound) {
         let mut inbound = Inbound::default();
         let mut out = Vec::new();
