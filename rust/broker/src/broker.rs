@@ -45,17 +45,17 @@ pub struct Broker {
     /// Those in force: a reload replaces them.
     limits: Mutex<Arc<ServerLimits>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Reads what was kept.
+    /// Loads the stored sessions.
     loader: Mutex<Option<JoinHandle<()>>>,
-    /// What runs beside the shards.
+    /// Services beside the shards.
     services: Vec<Arc<dyn Service>>,
 }
 
 impl Broker {
-    /// Looks for what would keep a broker from starting with `config`, and leaves nothing behind.
+    /// Checks whether a broker could start with `config`, and leaves nothing behind.
     ///
-    /// An address that is in use passes: the broker that a new configuration is for may hold it. The
-    /// folder of the data is not looked at. Returns the warnings that a start would log.
+    /// An address that is in use is accepted: the running broker, for which the configuration is meant, may use it.
+    /// The data folder is not checked. Returns the warnings that a start would log.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Broker {
         Ok(warnings)
     }
 
-    /// Binds every listener, starts the shards and returns when clients can connect. What was kept
-    /// is read while they do: [`Stats::sessions_to_come`].
+    /// Binds all listeners, starts the shards, and returns when clients can connect. Stored sessions are loaded
+    /// meanwhile: [`Stats::sessions_to_come`].
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Broker {
         Self::start_with(config, hooks, Extensions::default())
     }
 
-    /// As [`start`](Self::start), with what stands above the engine.
+    /// Like [`start`](Self::start), with extensions.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Broker {
         self.engine.run_on(0, Box::new(accept));
     }
 
-    /// Starts the shards, and what reads the sessions that were kept.
+    /// Starts the shards, and the thread that loads stored sessions.
     fn start_threads(&self, rules: &Rules) -> Result<(), StartError> {
         for shard in 0..self.engine.shards() {
             let thread = startup::spawn_shard(shard, Arc::clone(&self.engine), rules.clone())
@@ -174,13 +174,13 @@ impl Broker {
         self.wait_for_failure(Duration::ZERO)
     }
 
-    /// Waits for the broker to fail, for so long at most.
+    /// Waits for a failure of the broker, at most for `limit`.
     pub fn wait_for_failure(&self, limit: Duration) -> Option<BrokerFailure> {
         self.engine.failing.wait(limit)
     }
 
-    /// Copies what is kept into a new or empty folder, while everything goes on; returns the bytes
-    /// of the copy. All that was acknowledged before is in it. Blocks until the copy is safe.
+    /// Copies the data folder into a new or empty folder, while the broker runs; returns the bytes of the copy. It
+    /// contains everything that was acknowledged before. Blocks until the copy is safe.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ impl Broker {
         counts.iter().sum()
     }
 
-    /// Replaces what plugins say about themselves if they are degraded; see [`Health`](crate::Health).
+    /// Replaces the reports of degraded plugins; see [`Health`](crate::Health).
     pub fn set_degraded_plugins(&self, reasons: Vec<String>) {
         *self.engine.degraded_plugins() = reasons;
     }
@@ -445,7 +445,7 @@ impl Drop for Broker {
 /// Where the answer to another thread's question goes.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
-/// What `new` says of how data is kept, in the `folder` where they are.
+/// The durability that `new` configures for the data in `folder`.
 fn keep_folder(folder: Option<&Path>, new: Option<Data>) -> Option<Data> {
     folder.map(|folder| Data {
         folder: folder.to_owned(),

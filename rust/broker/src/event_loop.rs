@@ -1,4 +1,4 @@
-//! The loop of a shard: what it does each time that it wakes, and its timers.
+//! The event loop of a shard: its work at each wake, and its timers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn spawn_critical(shard: &Shard, place: &'static str, task: impl Future<Output =
     tokio::task::spawn_local(critical(Arc::clone(&shard.engine), place, task));
 }
 
-/// Does what other threads want done, and what other shards have sent.
+/// Runs jobs of other threads, and handles messages of other shards.
 pub(crate) fn handle_work(shard: &Rc<Shard>, messages: &mut Vec<ShardMessage>) {
     shard.refresh_now();
     shard.start_turn();
@@ -91,7 +91,8 @@ const MEMORY_JUDGED_EVERY: Duration = Duration::from_millis(100);
 /// The pause after that, as a multiple of the time that it took.
 const PAUSE: u32 = 20;
 
-/// Gives memory that was freed back to the system, until the broker stops (ADR 0038). A thread beside the shards does it.
+/// Returns freed memory to the system at intervals, until the broker stops (ADR 0038). A thread beside the shards
+/// does it.
 async fn give_back_memory_regularly(shard: Rc<Shard>) {
     let memory = &shard.engine.memory;
     let mut freed = FreedMemory::new(Instant::now());
@@ -106,17 +107,16 @@ async fn give_back_memory_regularly(shard: Rc<Shard>) {
     }
 }
 
-/// Gives freed memory back; returns how long it took.
+/// Returns freed memory to the system; returns the time that it took.
 fn time_to_give_back() -> Duration {
     let start = Instant::now();
     mqttcore_slab::give_back_freed();
     start.elapsed()
 }
 
-/// Frees memory of the next clients from slot `from` on; returns where to go on.
-///
-/// What they have in flight is cut out of the chunks that it came in: a client that reads but does not acknowledge has
-/// no other moment for it. Connections that were idle since the last visit lose their empty buffers.
+/// Frees memory of the next clients from slot `from` on; returns the slot to continue with. In-flight messages are
+/// copied out of the chunks of their reads: for a client that reads but does not acknowledge, there is no other
+/// occasion. Connections that were idle since the last visit lose their empty buffers.
 fn ease_sessions(shard: &Shard, from: usize) -> usize {
     const LOOKED_AT_A_TICK: usize = 256;
     shard

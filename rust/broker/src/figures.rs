@@ -1,4 +1,4 @@
-//! What the broker says of itself: counters of all shards together, and the acknowledgement levels in force.
+//! Figures of the broker: counters of all shards together, and the durabilities in force.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub(crate) fn guarantees_in_force(shard: &Shard) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Bytes of memory that belong to no shard: subscriptions, retained topics, traces, the store, and what extensions hold.
+/// Bytes of memory that belong to no shard: subscriptions, retained topics, traces, the store, and extensions.
 pub(crate) fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
     let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
@@ -83,5 +83,5 @@ pub(crate) fn table_bytes(engine: &EngineState) -> usize {
     tables + extensions.sum::<usize>() + usize::try_from(store).unwrap_or(usize::MAX)
 }
 
-/// What the tree takes for a retained topic, beside the message.
+/// Bytes of the tree for a retained topic, without the message.
 const RETAINED_TOPIC_BYTES: usize = 192;

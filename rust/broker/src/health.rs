@@ -1,4 +1,4 @@
-//! Health of the broker: whether its shards turn, whether its store works, and whether clients may come.
+//! Health of the broker: whether its shards run, whether its store works, and whether clients may connect.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use mqttcore_store::Pressure;
 use crate::runtime::memory::MemoryLevel;
 use crate::shard::EngineState;
 
-/// A shard that has not run for so long is stuck.
+/// A shard that has not run for this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// The state of a broker, for those who watch it from outside.
+/// The state of a broker for external monitoring.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 #[expect(
@@ -29,7 +29,7 @@ pub struct Health {
     pub is_listening: bool,
     /// An operator has paused a listener.
     pub is_paused: bool,
-    /// Sessions that are still being loaded after a start; `None` while nobody knows how many.
+    /// Sessions that are still being loaded after a start; `None` while their number is unknown.
     pub sessions_to_come: Option<u64>,
     /// Space on the disk of the store.
     pub pressure: Pressure,
@@ -37,7 +37,7 @@ pub struct Health {
     pub is_memory_full: bool,
     /// The external log of streams takes records.
     pub has_room_for_rows: bool,
-    /// What plugins say about themselves if they are degraded: the name of the hook and its text.
+    /// Reports of degraded plugins: the name of the hook and its text.
     pub degraded_plugins: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The engine: sockets, timers, routing, limits and metrics around `mqttcore-session`.
 //!
-//! N shards, each one single-threaded tokio runtime on its own thread; one task a connection; a
-//! session lives on the shard that its client identifier hashes to. The crate refuses to know
-//! Python: plugins are a trait ([`Hooks`]) whose answers come later.
+//! There are N shards, each with a single-threaded tokio runtime on its own thread. Each connection is one task. A
+//! session lives on the shard that its client identifier hashes to. The crate does not know Python: plugins are a
+//! trait ([`Hooks`]) that answers asynchronously.
 //!
 //! ```
 //! use std::sync::Arc;

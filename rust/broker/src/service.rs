@@ -49,12 +49,12 @@ pub trait Service: Figures {
     fn stop(&self);
 }
 
-/// What stands above the engine and starts with a broker.
+/// Extensions above the engine that start with a broker.
 #[derive(Clone, Default)]
 pub struct Extensions {
     /// Keeps messages as rows.
     pub rows: Option<Arc<dyn RowLog>>,
-    /// What serves beside the shards; started in this order.
+    /// Services beside the shards; started in this order.
     pub services: Vec<Arc<dyn Service>>,
 }
 
@@ -67,12 +67,12 @@ impl Extensions {
     }
 }
 
-/// The broker stops: what was asked of it is not done.
+/// The broker is stopping: the request was not performed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the broker is stopping")]
 pub struct BrokerStopped;
 
-/// What a service may ask of its broker, from any thread. It does not keep the broker alive.
+/// The interface of a service to its broker, for any thread. It does not keep the broker alive.
 #[derive(Clone)]
 pub struct BrokerHandle(Weak<EngineState>);
 
@@ -213,7 +213,7 @@ impl BrokerHandle {
         .await
     }
 
-    /// Clears the retained messages that match `filter`, but those of the topics in `kept`.
+    /// Clears the retained messages that match `filter`, except those on the topics in `kept`.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl BrokerHandle {
         }
     }
 
-    /// What a thread does if it panics and the broker cannot go on without it.
+    /// Returns the panic handler of an essential thread.
     pub fn fail_on_panic(&self) -> impl FnOnce(Panicked) + Send + use<> {
         let engine = self.0.clone();
         move |panicked| {
@@ -336,7 +336,7 @@ impl BrokerHandle {
 /// Where the answer to a service's question goes.
 pub(crate) type Answer<T> = Box<dyn FnOnce(T)>;
 
-/// Clears what a part of the retained store has; returns where to go on.
+/// Clears a part of the retained store; returns the position to continue from.
 fn clear_step(
     shard: &Rc<Shard>,
     filter: &TopicFilter,

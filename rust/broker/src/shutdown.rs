@@ -1,4 +1,4 @@
-//! The end of a broker: wills, then DISCONNECT to every client, then the last bytes.
+//! Shutdown: publishes wills, sends DISCONNECT to every client, then the last bytes.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::sessions::wills;
 use crate::shard::Shard;
 use crate::shard::guard::guarded;
 
-/// Ends every connection of this shard; those that cannot be told in time are cut off.
+/// Ends every connection of this shard; connections that do not end in time are closed.
 pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     let draining = Rc::clone(shard);
     let drain = async move {
@@ -39,8 +39,8 @@ pub(crate) fn stop(shard: &Rc<Shard>, deadline: Duration) {
     });
 }
 
-/// Publishes the wills of those that will be disconnected, while those that want to hear of it are
-/// still there: no shard goes on before all have sent theirs, unless one of them hangs.
+/// Publishes the wills of the clients that will be disconnected, while their subscribers are still connected: all
+/// shards wait until each has published its wills, unless one of them hangs.
 async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
     shard.refresh_now();
     wills::publish_all_queued(shard);
@@ -53,8 +53,8 @@ async fn publish_wills(shard: &Rc<Shard>, deadline: Duration) {
     handle_work(shard, &mut Vec::new());
 }
 
-/// Lets every connection handle what its socket already holds, and what comes of it leave: a
-/// turn of the scheduler each to read, to carry mail between shards, and to write.
+/// Lets every connection handle the bytes that its socket already has, and send the results: a turn of the scheduler
+/// each for reading, for messages between shards, and for writing.
 async fn drain() {
     const TURNS: usize = 3;
     for _ in 0..TURNS {

@@ -38,7 +38,7 @@ pub enum StartError {
         name: String,
         /// Its address.
         address: ListenAddress,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// An anonymous grant has a rule that is no filter.
@@ -54,7 +54,7 @@ pub enum StartError {
     Tls {
         /// The listener's name.
         name: String,
-        /// The file, what is wrong with it, and what to do.
+        /// The file, the error and a remedy.
         error: TlsError,
     },
     /// The operating system gives no thread or event queue.
@@ -62,13 +62,13 @@ pub enum StartError {
     Shard {
         /// Its number.
         shard: usize,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The folder of the data cannot be used, or what is in it cannot be trusted.
+    /// The data folder cannot be used, or its content is not valid.
     #[error("data: {0}")]
     Store(StoreError),
-    /// Something that stands above the engine does not start: its rows, or a service.
+    /// An extension does not start: rows, or a service.
     #[error("{0}")]
     Service(ServiceError),
 }
@@ -111,7 +111,7 @@ pub(crate) fn listen(listeners: &[Listener], sockets: &[BoundSocket]) -> Result<
     Ok(())
 }
 
-/// Opens what is kept, and makes the state that all shards share.
+/// Opens the store, and creates the state that all shards share.
 pub(crate) fn open_state(
     config: &Config,
     extensions: &Extensions,
@@ -180,8 +180,8 @@ fn shard_count(config: &Config) -> usize {
     count.min(SHARDS_MAX)
 }
 
-/// Keys every hash of client-chosen text: nobody outside can compute collisions (abuse H07). A folder keeps the first
-/// one for those of the directory (ADR 0027).
+/// The seed of every hash of text from clients, so that attackers cannot compute collisions (abuse H07). A data
+/// folder stores the first seed for the hashes of the directory (ADR 0027).
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(SystemTime::now())

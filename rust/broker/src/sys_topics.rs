@@ -1,6 +1,7 @@
-//! `$SYS/broker/...`: figures of the broker, as retained messages, and what its services publish beside them.
+//! `$SYS/broker/...`: figures of the broker and of its services, as retained messages.
 //!
-//! Names, payloads, QoS 2, RETAIN and the moments of publishing are those of Mosquitto 2.x (`tests/operations/sys_topics.py`).
+//! Names, payloads, QoS 2, RETAIN and the times of publishing are those of Mosquitto 2.x
+//! (`tests/operations/sys_topics.py`).
 
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,7 +47,7 @@ fn until_multiple_of(interval: Duration, now: SystemTime) -> Duration {
     interval.saturating_sub(Duration::from_nanos(u64::try_from(passed).unwrap_or(0)))
 }
 
-/// What one interval leaves for the next.
+/// State that one interval leaves for the next.
 #[derive(Default)]
 struct SysTopics {
     averages: LoadAverages<9>,
@@ -71,7 +72,7 @@ fn loads(stats: &Stats, connects: u64) -> [(&'static str, u64); 9] {
     ]
 }
 
-/// Publishes what changes from one interval to the next, under the names of Mosquitto.
+/// Publishes the changes from one interval to the next, under the names of Mosquitto.
 fn publish_load(shard: &Rc<Shard>, stats: &Stats, known: &mut SysTopics) {
     let tallies = figures::tallies(&shard.engine);
     let connects = tallies
@@ -235,7 +236,8 @@ fn publish_figure(shard: &Rc<Shard>, topic: &str, text: &str) {
     publish_to(shard, &format!("$SYS/broker/{topic}"), text);
 }
 
-/// Publishes what the retained message of the topic does not say, also if another publisher has replaced or cleared it.
+/// Publishes the text, if the retained message of the topic differs, also if another publisher has replaced or
+/// cleared it.
 fn publish_to(shard: &Rc<Shard>, topic: &str, text: &str) {
     // INVARIANT: the names of this module and of services are topic names.
     let topic = TopicName::parse(topic, &TopicLimits::WIDEST).expect("a $SYS topic is valid");

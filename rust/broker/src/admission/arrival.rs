@@ -27,8 +27,8 @@ use crate::sessions::{paging, wills};
 use crate::shard::guard::{CONNECTION, guarded};
 use crate::shard::{EventDetails, Shard};
 
-/// Binds an admitted connection to its session. If plugins have to be asked about subscriptions of the session, it is
-/// bound after their answers, and rejected if there are none: nothing is sent that they might not allow any more.
+/// Binds an authenticated connection to its session. If plugins have to be asked about subscriptions of the session,
+/// it is bound after their answers, or rejected if there are none, so that nothing is sent that they might deny now.
 pub(crate) fn bind_when_checked(shard: &Rc<Shard>, arrival: AdmittedConnection) {
     let answers = ResumeAnswers::default();
     if unchecked(shard, &arrival, &answers).is_empty() {
@@ -52,7 +52,7 @@ pub(crate) fn bind_when_checked(shard: &Rc<Shard>, arrival: AdmittedConnection) 
     tokio::task::spawn_local(guarded(Rc::clone(shard), CONNECTION, work, |_| {}));
 }
 
-/// The subscriptions of the session that `arrival` resumes about which the plugins have to be asked.
+/// The subscriptions of the resumed session about which the plugins have to be asked.
 fn unchecked(
     shard: &Shard,
     arrival: &AdmittedConnection,

@@ -143,7 +143,7 @@ pub(super) fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Opt
     ))
 }
 
-/// What the memory budget has no room for: a new kept session, or a large will (abuse F11).
+/// Whether the memory budget has no room for a new kept session or a large will (abuse F11).
 fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option<Shortage> {
     let will = request.will.as_ref();
     let shortage = if is_new && request.session_expiry_interval_s > 0 {

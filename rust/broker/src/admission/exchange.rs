@@ -200,7 +200,7 @@ fn unnamed_user(login: &Login) -> UserName {
     }
 }
 
-/// Whether an exchange that ends so before the first challenge was about nobody: its first data may be no message of the
+/// Whether a failure before the first challenge counts for no user name: the first data may not be a message of the
 /// method at all, and must not lock out the user of CONNECT.
 fn is_unreadable(verdict: &LoginDecision) -> bool {
     matches!(verdict, LoginDecision::Deny { reason, .. } if refusing(*reason) == ReasonCode::NOT_AUTHORIZED)

@@ -32,7 +32,7 @@ pub(crate) enum UserName {
     Sent,
     /// A name that a plugin set.
     Given(String),
-    /// None, whatever CONNECT has: no plugin has verified the user name.
+    /// No user name, even if CONNECT has one: no plugin has verified it.
     Anonymous,
 }
 
@@ -268,7 +268,7 @@ impl Handshake<'_> {
     }
 }
 
-/// The refusal of a login of which too many have failed.
+/// The refusal of a login after too many failed logins.
 pub(super) fn too_many_failed(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     let denied = RejectedClient::new(login, to, ReasonCode::BANNED);
     denied.with_reason_string("too many failed logins").into()

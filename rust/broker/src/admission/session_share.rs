@@ -22,7 +22,7 @@ pub(crate) fn owner(shard: &Shard, login: &Login, expiry_s: u32) -> Option<Owner
     owner.filter(|_| expiry_s > 0)
 }
 
-/// The rejection of a new session if its owner has too many. An existing session stays, whoever resumes it.
+/// The rejection of a new session if its owner has too many. Existing sessions stay.
 pub(crate) fn refuse_above_share(
     shard: &Shard,
     existing: Option<&Rc<Client>>,

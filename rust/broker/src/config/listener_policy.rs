@@ -61,7 +61,7 @@ pub(crate) struct ListenerPolicy {
     pub(crate) websocket: Option<Arc<WebSocketRules>>,
     /// Proxies that send a PROXY header; empty: none.
     pub(crate) proxies: Box<[ProxySource]>,
-    /// What replaces the user name of CONNECT.
+    /// The source of the user name, if it is not CONNECT.
     pub(crate) identity: Option<PeerIdentity>,
     /// The current certificates; `None`: no encryption.
     pub(crate) tls: Option<Arc<TlsServer>>,

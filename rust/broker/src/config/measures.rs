@@ -29,9 +29,9 @@ pub struct HookCalls {
     pub plugin: Arc<str>,
     /// The name of the hook, which is unique within the plugin.
     pub hook: Arc<str>,
-    /// What became of calls, and of questions that were refused without one.
+    /// Results of calls, and of questions that were refused without a call.
     pub results: Tally,
-    /// Calls that did not come back yet.
+    /// Calls that have not returned yet.
     pub in_flight: u64,
     /// Questions that a cache answered.
     pub cache_hits: u64,

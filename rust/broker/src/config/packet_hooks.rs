@@ -9,7 +9,7 @@ use mqttcore_session::SubscribeEntry;
 use crate::config::hooks::Login;
 use crate::config::permissions::CompiledGrant;
 
-/// What plugins change for one connection. Limits can be lowered only.
+/// Changes by plugins for one connection. Limits can only be lowered.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ConnectChanges {
     /// Server Keep Alive in seconds; 3.x clients keep their own (abuse C28).
@@ -94,8 +94,8 @@ pub struct SubscribeBatch {
     pub entries: Vec<SubscribeEntry>,
 }
 
-/// What becomes of one filter. The answer to a [`SubscribeBatch`] has one for each, in their order; filters without one
-/// are refused with "implementation specific error".
+/// The decision about one filter. The answer to a [`SubscribeBatch`] has one for each filter, in order; filters
+/// without one are refused with "implementation specific error".
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SubscribeDecision {
     /// Subscribe.

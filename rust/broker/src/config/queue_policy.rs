@@ -1,8 +1,8 @@
-//! `queue_policy`: what happens to a message for a kept session whose queue is full.
+//! `queue_policy` for publishes: drop or refuse messages for a kept session with a full queue.
 
 use mqttcore_topics::TopicFilter;
 
-/// What happens to a publish for a kept session with a full queue. It comes from the `queue_policy` of the topic, the
+/// The treatment of a publish for a kept session with a full queue, from the `queue_policy` of the topic, the
 /// publisher or the broker. Which message a session drops is its [`QueuePolicy`](mqttcore_session::QueuePolicy).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FullQueuePolicy {

@@ -27,7 +27,7 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Number of shards, with one thread each; 0: one for each core that this process may use.
     pub shards: usize,
-    /// Limits of one session, and what CONNACK announces of them.
+    /// Limits of one session, some of which CONNACK announces.
     pub limits: Arc<ServerLimits>,
     /// Maximum time from accept to CONNACK, including enhanced authentication; received bytes do not extend it
     /// (abuse C13). It also limits a re-authentication.
@@ -82,7 +82,7 @@ pub struct Config {
     pub queue_policy: FullQueuePolicy,
     /// Queue policy by topic; the first matching rule applies.
     pub topic_queue_policies: Vec<TopicQueuePolicy>,
-    /// How long a publish waits for room before it is refused, if its publisher cannot be told about a refusal.
+    /// Time that a publish waits for room before it is refused, if its publisher cannot be informed of a refusal.
     pub queue_deadline: Duration,
     /// Maximum bytes of stored messages in all queues together; above it all queues count as full. 0: half of the free
     /// disk space at the start, plus what is stored.
@@ -150,7 +150,7 @@ pub struct Listener {
     pub address: ListenAddress,
     /// Proxies whose connections must begin with a PROXY header; all other peers are then rejected. Empty: no proxies.
     pub proxies: Vec<ProxySource>,
-    /// What replaces the user name of CONNECT; `None`: nothing, unless `tls` does.
+    /// The source of the user name; `None`: CONNECT, unless `tls` names another one.
     pub identity: Option<PeerIdentity>,
     /// The grant of clients without user name; `None` refuses them unless a plugin allows them.
     pub anonymous: Option<Grant>,

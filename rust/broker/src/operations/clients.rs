@@ -85,8 +85,8 @@ pub enum ClientOrder {
     /// By client identifier. Each page walks all sessions.
     #[default]
     ClientId,
-    /// As the shards have them: each page goes on where the one before ended. Only this order and the one by client
-    /// identifier have pages.
+    /// In the order of the slots of the shards: each page continues where the last one ended. Only this order and the
+    /// one by client identifier have pages.
     Stored,
     /// Most queued messages first.
     Queued,
@@ -177,7 +177,7 @@ impl BrokerHandle {
         })
     }
 
-    /// Lists clients as the shards have them. A session keeps its place, so that it is on exactly one page.
+    /// Lists clients in the order of slots. A session keeps its slot, so that it is on exactly one page.
     async fn list_stored(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
         let (query, now) = (Arc::new(query), Instant::now());
         let mut page = ClientPage::default();

@@ -94,8 +94,8 @@ impl BrokerHandle {
         self.read(0, |shard| shard.interests().authenticate).await
     }
 
-    /// Asks the plugins that authenticate MQTT clients about a user of `service`, which stands for the listener. Bans
-    /// and the limits of failed logins are those of MQTT clients.
+    /// Asks the plugins that authenticate MQTT clients about a user of `service`, which they see as the listener.
+    /// Bans and the limits of failed logins are those of MQTT clients.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ impl BrokerHandle {
         }
     }
 
-    /// Whether a user who has logged in is still who the plugins said: the plugins are the same, have not invalidated
-    /// the user's rights, the grant has not ended, and the user is not banned.
+    /// Whether a login is still valid: the plugins are the same and have not invalidated the rights of the user, the
+    /// grant has not ended, and the user is not banned.
     pub fn may_stay(&self, operator: &Operator) -> bool {
         let Some(engine) = self.engine() else {
             return false;

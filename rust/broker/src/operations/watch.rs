@@ -1,6 +1,6 @@
-//! Watches what happens: events of clients and lines of the log, as they come.
+//! Watches events of clients and lines of the log while they happen.
 //!
-//! Shards do nothing for a watch: it asks them for their recent events (ADR 0057) again and again.
+//! Shards do no extra work for a watch: it reads their recent events (ADR 0057) repeatedly.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ pub struct EventWatch {
     line: u64,
 }
 
-/// What has happened since the last question.
+/// Events since the last question.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct WatchedEvents {
@@ -35,8 +35,8 @@ pub struct WatchedEvents {
 }
 
 impl BrokerHandle {
-    /// Returns what has happened since `watch` asked last; nothing at its first question. A shard that does not answer
-    /// within 250 ms is asked again next time.
+    /// Returns the events since the last question of `watch`; none for its first question. A shard that does not
+    /// answer within 250 ms is asked again next time.
     ///
     /// # Errors
     ///

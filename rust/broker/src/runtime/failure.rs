@@ -7,7 +7,7 @@ use std::time::Duration;
 use mqttcore_panics::Panicked;
 use mqttcore_store::StoreError;
 
-/// Why a service beside the shards did not start.
+/// The reason why a service beside the shards did not start.
 pub type ServiceError = Box<dyn Error + Send + Sync>;
 
 /// Why the broker must stop.

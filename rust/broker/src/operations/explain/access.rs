@@ -12,7 +12,7 @@ use crate::connection::subscribe::may_subscribe;
 use crate::service::BrokerHandle;
 use crate::shard::Shard;
 
-/// What a client may do.
+/// An action of a client.
 #[derive(Clone, Debug)]
 pub enum AccessQuestion {
     /// Publish to this topic.

@@ -1,4 +1,4 @@
-//! Explains what would become of a message, for all receivers or for one.
+//! Explains the delivery of a message to all receivers or to one.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct DeliveryQuestion {
     pub limit: usize,
 }
 
-/// What would become of the message.
+/// The explanation of a delivery.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExplainedDelivery {
@@ -70,7 +70,7 @@ impl ExplainedDelivery {
 }
 
 impl BrokerHandle {
-    /// Explains what would become of a message. Nothing is sent, nothing changes, and no plugin is asked.
+    /// Explains what would happen to a message. Nothing is sent, nothing changes, and no plugin is asked.
     ///
     /// # Errors
     ///

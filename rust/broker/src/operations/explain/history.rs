@@ -1,4 +1,4 @@
-//! Explains after the fact: recent events that say why a client did not get a message.
+//! Explains past deliveries: recent events with the reasons why a client did not get a message.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

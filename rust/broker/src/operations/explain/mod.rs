@@ -1,6 +1,6 @@
-//! Explains what would become of a message, or of a request, without doing anything (ADR 0056).
+//! Explains what would happen to a message or a request, without doing anything (ADR 0056).
 //!
-//! The answers come from the functions that publishing and delivery use; nothing here repeats one of their rules.
+//! The answers come from the functions that publishing and delivery use; no rule is repeated here.
 
 mod access;
 mod delivery;

@@ -1,4 +1,4 @@
-//! Explains the way of a message up to its receivers, on the shard of its publisher.
+//! Explains the checks of a message before its receivers, on the shard of its publisher.
 
 use std::rc::Rc;
 
@@ -99,7 +99,7 @@ pub(super) fn foresee(
     publish
 }
 
-/// What the publisher may do.
+/// The rights of the publisher.
 fn publisher_steps(
     shard: &Shard,
     client: Option<&Rc<Client>>,

@@ -1,4 +1,4 @@
-//! Explains what becomes of a message for one receiver, on the receiver's shard.
+//! Explains the delivery of a message to one receiver, on the shard of the receiver.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::routing::delivery;
 use crate::routing::drops::DropCause;
 use crate::shard::Shard;
 
-/// A receiver of a message, and what becomes of it there.
+/// A receiver of a message, and the verdict for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExplainedReceiver {
@@ -32,7 +32,7 @@ pub struct ExplainedReceiver {
     pub retain: bool,
     /// The Subscription Identifiers of the delivery.
     pub subscription_ids: Vec<NonZeroU32>,
-    /// What becomes of the message.
+    /// The verdict.
     pub verdict: Verdict,
     /// A sentence for people.
     pub detail: Option<String>,
@@ -44,7 +44,7 @@ pub type ReceiverPosition = (u64, String);
 /// A target of a message.
 pub(super) struct ForeseenReceiver {
     pub(super) target: Target,
-    /// Its queue is full, and the publisher is told so.
+    /// Its queue is full, and the publisher gets a refusal.
     pub(super) is_left_out: bool,
 }
 
@@ -91,7 +91,7 @@ impl ExplainedReceiver {
     }
 }
 
-/// What becomes of `message` for a receiver on this shard.
+/// The verdict about `message` for a receiver on this shard.
 pub(super) fn judge(shard: &Shard, message: &Message, receiver: &ForeseenReceiver) -> Judged {
     let target = &receiver.target;
     let Some(client) = shard.client_at(target.handle) else {

@@ -6,7 +6,7 @@ use super::verdict::Verdict;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ExplainedStep {
-    /// What is checked.
+    /// The name of the check.
     pub step: &'static str,
     /// The result.
     pub verdict: Verdict,

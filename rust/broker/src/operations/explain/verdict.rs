@@ -1,6 +1,6 @@
 //! The closed list of verdicts.
 
-/// What becomes of a message at one step, or for one receiver.
+/// The result of one step, or for one receiver.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -32,7 +32,7 @@ pub enum Verdict {
     RefusedFilters,
     /// Kafka does not accept the message.
     RefusedKafka,
-    /// The publisher cannot be told of a failure, so it waits until a queue has room.
+    /// The publisher cannot be informed of a failure, so it waits until a queue has room.
     WaitingQueueRoom,
     /// The message is sent to the receiver at once.
     Delivered,
@@ -137,7 +137,7 @@ impl Verdict {
         }
     }
 
-    /// Whether nobody gets the message.
+    /// Whether no receiver gets the message.
     pub fn is_refusal(self) -> bool {
         let name = self.name();
         name.starts_with("denied:") || name.starts_with("refused:")
