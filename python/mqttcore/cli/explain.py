@@ -1,4 +1,4 @@
-"""`mqttcore explain`: what would become of a message, and which rule decides about a client."""
+"""`mqttcore explain`: explains the delivery of a message, or the rule that decides about a client."""
 
 import argparse
 import sys

@@ -45,7 +45,7 @@ impl Access {
         matches!(self, Self::Known)
     }
 
-    /// Whether nobody on the way can read what is sent.
+    /// Whether the connection is encrypted or local.
     pub(super) fn is_private(&self) -> bool {
         matches!(self, Self::Known | Self::Token { is_tls: true, .. })
     }
@@ -87,7 +87,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 impl Access {
-    /// Who may read metrics.
+    /// The access to metrics.
     pub(super) fn metrics(&self) -> MetricsAccess {
         match self {
             Self::Known => MetricsAccess::Token,

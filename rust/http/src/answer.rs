@@ -123,7 +123,7 @@ impl HttpError {
         }
     }
 
-    /// Status 403: nobody may send this request over this socket.
+    /// Status 403: this request is not allowed over this socket.
     pub(super) fn forbidden(text: &'static str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", text)
     }

@@ -121,8 +121,8 @@ impl App {
         self.sink.memory_bytes()
     }
 
-    /// Handles one request of `caller`. Longer than other functions: it is the table of routes, each with the scopes of
-    /// which it needs one.
+    /// Handles one request of `caller`. Longer than other functions: it is the table of routes with their scopes, one
+    /// of which is needed.
     ///
     /// # Errors
     ///

@@ -26,13 +26,13 @@ pub(super) struct Check {
     is_ok: bool,
     /// The probe succeeds even if this check fails.
     is_bearable: bool,
-    /// What is wrong, for people; `None` if nothing is.
+    /// The problem, as text; `None` if there is none.
     pub(super) detail: Option<String>,
-    /// What an operator can do then.
+    /// A remedy for operators.
     pub(super) fix: &'static str,
 }
 
-/// The failed checks, of those whose cause an operator can mend.
+/// The failed checks whose cause an operator can remove.
 pub(super) fn failed(health: &Health) -> impl Iterator<Item = Check> {
     let checks = [shards, store, listeners, disk, memory, rows, plugins];
     let checks = checks.map(|check| check(health));
@@ -159,7 +159,7 @@ fn listeners(health: &Health) -> Check {
     })
 }
 
-/// Bearable: what a plugin cannot do is refused, and other clients are served.
+/// Bearable: requests that need the plugin are refused, and other clients are served.
 fn plugins(health: &Health) -> Check {
     let degraded = &health.degraded_plugins;
     let fix = "see what the plugin needs, such as its database";

@@ -23,7 +23,7 @@ pub struct HttpOptions {
     pub limits: HttpLimits,
 }
 
-/// Who may read metrics over TCP.
+/// Access to metrics over TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MetricsAccess {
     /// Clients with the access token.
@@ -42,7 +42,7 @@ pub struct HttpListener {
     pub address: SocketAddr,
     /// The access token; without one, only health is served, and metrics if they are open.
     pub token: Option<String>,
-    /// Who may read metrics.
+    /// Access to metrics.
     pub metrics: MetricsAccess,
     /// TLS settings; `None` for plain TCP.
     pub tls: Option<TlsSettings>,

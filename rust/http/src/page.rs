@@ -1,7 +1,6 @@
 //! The page for operators: files in the program, served with a strict policy (ADR 0063).
 //!
-//! The files have no secrets and are served to everybody who reaches the endpoint. The page asks the API with the key
-//! that its user types in.
+//! The files contain no secrets and are public. The page uses the API with the key or the login of its user.
 
 use hyper::HeaderMap;
 use hyper::body::Bytes;
@@ -53,13 +52,13 @@ pub(super) fn find(path: &str) -> Option<Result<Asset, HttpError>> {
     })
 }
 
-/// What the first file has in place of [`Login::name`].
+/// Placeholder of [`Login::name`] in the first file.
 const LOGIN: &str = "{login}";
 
 /// How the user of the page becomes a caller of the API.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Login {
-    /// The socket admits everybody who reaches it.
+    /// The socket itself admits its callers.
     Known,
     /// With a key, or with the token.
     Key,
@@ -138,7 +137,7 @@ impl Asset {
     }
 }
 
-/// Headers that limit what the page, and other pages with it, may do.
+/// Adds headers that restrict the page, and other pages that embed it.
 fn protect(out: &mut HeaderMap, policy: &str) {
     for (name, value) in [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mqttcore_broker::AddressKey;
 use tokio::sync::Notify;
 
-/// Minimum time for which a new connection keeps its place, so that it can send its token.
+/// Time for which a new connection cannot be evicted, so that it can send its token.
 const PROTECTED_FOR: Duration = Duration::from_secs(1);
 /// If an address has more places than this, none of them is protected.
 const PROTECTED_MAX: usize = 8;

@@ -1,6 +1,6 @@
 //! The program that runs the broker: it knows where the configuration comes from.
 
-/// What the program does for operators.
+/// Functions of the program for operators.
 pub trait Program: Send + Sync {
     /// Does `action` and returns its result as JSON. Blocks until it is done.
     ///

@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs `work` to its end, and `other` beside it.
+    /// Runs `work` to its end, with `other` concurrently.
     fn beside<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {

@@ -1,9 +1,8 @@
 //! Backup: copies a store, whether it is in use or not.
 //!
-//! The parts of a store in use belong to one moment: a snapshot of the checkpoint, the full
-//! segments, the end of the open segment, and the files beside the log. Files that no longer
-//! change are linked at that moment if possible; the others are held open and copied afterwards,
-//! while the store continues and may remove them.
+//! All parts of the copy of a store in use are of one moment: a snapshot of the checkpoint, the full segments, the
+//! used part of the open segment, and the files beside the log. Files that no longer change are linked at that moment
+//! if possible. The others are held open and copied afterwards, while the store continues and may remove them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use crate::wal::segment::{self, SegmentHeader};
 /// The folder of all streams.
 pub(crate) const STREAMS: &str = "streams";
 
-/// Part of the file index of a stream: files that were sealed since its snapshot. It grows; all other files beside the
-/// log are replaced when they change.
+/// A part of the file index of a stream: the files that were sealed since its snapshot. It grows, while all other
+/// files beside the log are replaced when they change.
 pub(crate) const SEALED_LOG: &str = "sealed.log";
 
 /// Folder for files that notes refer to and that are complete under their names. The writer of
@@ -64,8 +63,8 @@ impl<'f> Copy<'f> {
         }
     }
 
-    /// Takes the log up to byte `end` of the open segment, which has the header `last`. It is the
-    /// last segment of the copy, whatever the store writes meanwhile.
+    /// Includes the log up to byte `end` of the open segment, which has the header `last`. It is the last segment of
+    /// the copy, whatever the store writes meanwhile.
     pub(crate) fn hold_running_log(
         &mut self,
         last: SegmentHeader,
@@ -172,7 +171,7 @@ impl<'f> Copy<'f> {
         Ok(())
     }
 
-    /// Holds what a file that grows has now.
+    /// Includes the current content of a file that grows.
     fn hold_if_there(&mut self, from: &dyn Files, folder: usize, name: &str) -> io::Result<()> {
         let end = match from.open(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -13,16 +13,16 @@ pub use crate::folder::Folder;
 /// Room on the disk below a folder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Space {
-    /// What may still be written.
+    /// Bytes that may still be written.
     pub free_bytes: u64,
     /// The size of the whole.
     pub total_bytes: u64,
 }
 
-/// Who else than the owner may look into a folder.
+/// Access to a folder for others than the owner.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FolderAccess {
-    /// Nobody.
+    /// None.
     #[default]
     Owner,
     /// Its group may pass through it, and read nothing in it.
@@ -49,7 +49,7 @@ pub trait Files: Debug + Send + Sync {
     /// `NotFound`, and others of the system.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
 
-    /// Gives a file another name; a file of that name is replaced.
+    /// Renames a file; replaces an existing file of the new name.
     ///
     /// # Errors
     ///
@@ -65,22 +65,21 @@ pub trait Files: Debug + Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Removes a name; who has the file open keeps it.
+    /// Removes a name. An open file stays readable.
     ///
     /// # Errors
     ///
     /// `NotFound`, and others of the system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Opens a folder in this one, and makes it first if it is missing; then its name is safe.
+    /// Opens a folder in this one; creates it if it is missing, and makes its name safe.
     ///
     /// # Errors
     ///
     /// Those of the system.
     fn folder(&self, name: &str, access: FolderAccess) -> io::Result<Arc<dyn Files>>;
 
-    /// Gives a file that nobody writes to any more to another folder, under the same name,
-    /// without copying it.
+    /// Links a file that is not written any more into another folder, under the same name, without copying it.
     ///
     /// # Errors
     ///
@@ -94,21 +93,21 @@ pub trait Files: Debug + Send + Sync {
         None
     }
 
-    /// All names, those of folders included, sorted.
+    /// All names, including folders, sorted.
     ///
     /// # Errors
     ///
     /// Those of the system.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Returns when every name made, changed or removed before is safe.
+    /// Returns when every change of names is safe.
     ///
     /// # Errors
     ///
     /// Those of the system; nothing is known about the names then.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// How much room there is.
+    /// The free space.
     ///
     /// # Errors
     ///
@@ -131,22 +130,22 @@ pub struct Claim(
 
 /// An open file. All calls may be made from any thread.
 pub trait File: Debug + Send + Sync {
-    /// Reads what is at `offset`; returns fewer bytes at the end of the file, none behind it.
+    /// Reads at `offset`; returns fewer bytes at the end of the file, none beyond it.
     ///
     /// # Errors
     ///
     /// Those of the system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes at `offset`, maybe only a first part; returns how much.
+    /// Writes at `offset`, perhaps only a first part; returns the number of bytes.
     ///
     /// # Errors
     ///
     /// Those of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Makes zeros of `bytes` bytes from `offset` on, as [`File::write_at`] would, and also of what
-    /// the disk holds there and nobody can read: of writes whose sync failed, for example.
+    /// Writes `bytes` zeros at `offset`, as [`File::write_at`] would; also over data on the disk that cannot be read,
+    /// such as that of writes whose sync failed.
     ///
     /// # Errors
     ///

@@ -11,14 +11,14 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use crate::error::StoreError;
 use crate::files::{Claim, File, Files, FolderAccess, Space, write_zeros};
 
-/// Nobody but the owner reads what clients said.
+/// Only the owner can read data of clients.
 const MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
-/// What a group may read, pass and list, where it may at all.
+/// Permissions of a group, where it has access at all.
 const GROUP_MODE: u32 = 0o640;
 const PASSAGE_MODE: u32 = 0o710;
 const GROUP_FOLDER_MODE: u32 = 0o750;
-/// Whoever is neither the owner nor in the group may write.
+/// Write permission for users who are neither the owner nor in the group.
 const OTHERS_WRITE: u32 = 0o002;
 const LOCK: &str = "lock";
 
@@ -32,7 +32,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder at `path`, and makes it first if it is missing.
+    /// Opens the folder at `path`; creates it if it is missing.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Folder {
         })
     }
 
-    /// Refuses a folder into which any user may write, and so replace its files (abuse J11).
+    /// Refuses a folder into which any user may write, and so could replace its files (abuse J11).
     ///
     /// # Errors
     ///
@@ -76,9 +76,9 @@ impl Folder {
         part.into()
     }
 
-    /// Makes a folder at `path` of what `fill` puts into it: it is there whole, or not at all.
+    /// Creates a folder at `path` with the content that `fill` writes: completely, or not at all.
     ///
-    /// Meanwhile it is [`unfinished`](Self::unfinished), and has another name.
+    /// Meanwhile it has the name of an [`unfinished`](Self::unfinished) folder.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which rows of which streams a message is: a list of fixed width, since the log fills it in.
+//! The rows of streams that a message becomes: a list of fixed width, since the log assigns the offsets.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct RowRef {
     pub stream: u32,
     /// Its partition.
     pub partition: u16,
-    /// Its place there; the log gives it.
+    /// Its offset there, assigned by the log.
     pub offset: u64,
 }
 

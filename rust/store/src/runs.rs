@@ -1,4 +1,4 @@
-//! Packet identifiers in runs: acknowledgements come in order nearly always.
+//! Packet identifiers in runs, since acknowledgements are nearly always in order.
 
 use std::fmt;
 

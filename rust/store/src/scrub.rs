@@ -16,7 +16,7 @@ use crate::wal::shared::LogShared;
 const LOOK: Duration = Duration::from_secs(60);
 const LOOKS_A_SEGMENT: u32 = 4;
 
-/// What the scrubber reads.
+/// Data that the scrubber reads.
 pub(crate) struct Read {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) shared: Arc<LogShared>,

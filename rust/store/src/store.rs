@@ -51,23 +51,22 @@ pub trait Store: Send + Sync {
     /// returns the first.
     fn numbers(&self, count: u64) -> u64;
 
-    /// Calls `visit` with each kept session, oldest first.
+    /// Calls `visit` for each kept session, oldest first.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn sessions(&self, visit: &mut dyn FnMut(KeptSession)) -> Result<(), StoreError>;
 
-    /// Calls `visit` with number and client identifier of each kept session, in no order: fast,
-    /// also for a million sessions.
+    /// Calls `visit` with number and client identifier of each kept session, in no order; fast, also for a million
+    /// sessions.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint.
     fn clients(&self, visit: &mut dyn FnMut(u64, &str)) -> Result<(), StoreError>;
 
-    /// Calls `visit` with the sessions that have these numbers and still exist; the numbers must
-    /// ascend.
+    /// Calls `visit` for those sessions with these numbers that still exist; the numbers must ascend.
     ///
     /// # Errors
     ///

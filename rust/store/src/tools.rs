@@ -1,4 +1,4 @@
-//! What can be done with a store that nobody has open: look, check, copy, mend.
+//! Tools for a store that is not in use: info, verify, copy, repair.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::wal::identity;
 use crate::wal::open::{self, LogExpectation, RecordVisitor, Recovery};
 use crate::wal::segment;
 
-/// What a store holds.
+/// The content of a store.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Info {
@@ -41,9 +41,9 @@ pub struct Info {
     pub retained: u64,
     /// Messages that something refers to and whose content was read, with every checksum.
     pub messages: u64,
-    /// What opening would cut off.
+    /// The torn tail that opening would cut off.
     pub torn: Option<crate::TornTail>,
-    /// What is damaged and opening would make anew without any loss, a sentence each.
+    /// Damage that opening would repair without loss, one sentence each.
     pub rebuilt: Vec<String>,
     /// Its streams.
     pub streams: Vec<StreamInfo>,
@@ -92,8 +92,8 @@ fn look_at_streams(
     crate::stream::refuse(index).map(|()| Vec::new())
 }
 
-/// Writes all rows of a store into files, so that they can be read without a broker; returns the
-/// streams as they are then.
+/// Writes all rows of a store into files, so that they can be read without a broker; returns the resulting state of
+/// the streams.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub fn seal(files: &Arc<dyn Files>, options: &StoreOptions) -> Result<Vec<Stream
     info(files).map(|info| info.streams)
 }
 
-/// Tells what a store holds, without reading messages.
+/// Describes the content of a store, without reading messages.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub fn info(files: &Arc<dyn Files>) -> Result<Info, StoreError> {
     Ok(info)
 }
 
-/// Hands every record of the log to `visit`, those in the checkpoint included.
+/// Calls `visit` for every record of the log, including those in the checkpoint.
 ///
 /// # Errors
 ///
@@ -160,8 +160,7 @@ pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError>
     copy.finish()
 }
 
-/// The state of a store and the sizes of its segments; nothing on the disk changes but what redb
-/// mends by itself.
+/// The state of a store and the sizes of its segments; changes nothing on the disk, except repairs by redb.
 fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreError> {
     let (mut index, known) = begin(files)?;
     let applied_lsn = known.applied_lsn;
@@ -183,7 +182,7 @@ fn look(files: &Arc<dyn Files>) -> Result<(Index, Recovery, Vec<u64>), StoreErro
     Ok((index, recovery, sizes))
 }
 
-/// The checkpoint of a store that must be there, and what is known of its log.
+/// The checkpoint of an existing store, and the expected state of its log.
 fn begin(files: &Arc<dyn Files>) -> Result<(Index, LogExpectation), StoreError> {
     must_be_there(&**files)?;
     let opened = Index::open(files, StoreOptions::default().cache_bytes);

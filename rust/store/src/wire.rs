@@ -12,7 +12,7 @@ pub enum BodyError {
     /// The body ends inside of a field.
     #[error("the body is too short")]
     Short,
-    /// The body goes on behind its last field.
+    /// The body has bytes after its last field.
     #[error("the body is too long")]
     Long,
     /// A number is padded or too large for its field.

@@ -46,7 +46,8 @@ const SHOWN: [&str; 19] = [
     "why",
 ];
 
-/// Maximum number of changes at a time: a change goes on without its connection, whose limit does not count it then.
+/// Maximum number of concurrent changes. A change continues after its connection has ended, and then the limit of
+/// connections does not count it.
 const CHANGES: usize = 32;
 /// Texts of bodies are cut; the log cuts them once more.
 const TEXT_CHARS: usize = 256;
@@ -125,7 +126,7 @@ fn is_refusal(response: &Response) -> bool {
     response.status() == StatusCode::FORBIDDEN
 }
 
-/// Removes what the caller of a refused request chose at will.
+/// Removes the texts of a refused request that its caller chose freely.
 fn without_its_texts(entry: &mut AuditEntry, left_out: u64) {
     let path = entry.target.find('?').unwrap_or(entry.target.len());
     entry.target.truncate(path);
@@ -143,7 +144,7 @@ pub(crate) struct Source {
     /// `None` for a Unix socket.
     pub(crate) address: Option<IpAddr>,
     pub(crate) request_id: String,
-    /// Nobody on the way can read what is sent.
+    /// The connection is encrypted or local.
     pub(crate) is_private: bool,
 }
 

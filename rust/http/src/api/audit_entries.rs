@@ -128,7 +128,7 @@ fn time(text: &str) -> Result<String, Problem> {
     at.map(timestamp).ok_or_else(invalid)
 }
 
-/// What a page is to have.
+/// The conditions of a page.
 struct Wanted {
     since: String,
     who: String,

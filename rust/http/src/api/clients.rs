@@ -1,4 +1,4 @@
-//! Routes of clients: lists, one client, and what operators change of it.
+//! Routes of clients: lists, one client, and changes by operators.
 
 use axum::Json;
 use axum::extract::State;

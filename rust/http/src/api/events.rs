@@ -197,7 +197,7 @@ impl Events {
         kinds.any(|kinds| kinds != Kinds::STATS)
     }
 
-    /// Sends events of clients and lines of the log to those who want them; ends the streams of those that do not read.
+    /// Sends events of clients and lines of the log to their readers; ends the streams of readers that are too slow.
     fn tell(&self, found: WatchedEvents) {
         let texts = texts_of(found);
         if texts.iter().all(|(_, text)| text.is_empty()) {
@@ -226,7 +226,7 @@ fn event_text(number: u64, figures: &impl serde::Serialize, warnings: Option<&st
     format!("{warnings}id: {number}\nevent: stats\ndata: {data}\n\n").into()
 }
 
-/// What happened, as server-sent events of each kind.
+/// Converts events to server-sent events, by kind.
 fn texts_of(found: WatchedEvents) -> [(Kind, String); 3] {
     let (mut clients, mut drops) = (String::new(), String::new());
     if found.left_out > 0 {
@@ -307,7 +307,7 @@ fn log_text(lines: &[LoggedLine]) -> String {
 pub(super) struct Watching(tokio::sync::Mutex<Option<EventWatch>>);
 
 impl Watching {
-    /// Begins, unless it goes on already: the reader that just came gets what happens from now on.
+    /// Starts the watch unless it runs: a new reader gets events from now on.
     async fn begin(&self, broker: &BrokerHandle) -> Result<(), BrokerStopped> {
         let mut watch = self.0.lock().await;
         if watch.is_none() {
@@ -318,7 +318,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Tells `events` what has happened, again and again, until the broker stops.
+    /// Passes new events to `events` repeatedly, until the broker stops.
     pub(super) async fn run(&self, broker: &BrokerHandle, events: &Events) {
         loop {
             tokio::time::sleep(WATCHED_EVERY).await;

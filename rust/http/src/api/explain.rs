@@ -1,4 +1,4 @@
-//! `POST /explain/...`: what would become of a message or a request. Nothing is sent, and no plugin is asked.
+//! `POST /explain/...`: explains deliveries and permissions. Nothing is sent, and no plugin is asked.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ fn position(text: &str) -> Result<ReceiverPosition, Problem> {
     position.ok_or_else(|| Problem::bad("after is not the position of a page of receivers"))
 }
 
-/// Explains what would become of a message, step by step and for each receiver. Nothing is sent.
+/// Explains what would happen to a message, step by step and for each receiver. Nothing is sent.
 #[utoipa::path(post, path = "/api/v1/explain/delivery", tag = "messages", request_body = AskedMessage, security(("key" = ["view"])),
     responses((status = 200, body = DeliveryExplanation)))]
 async fn delivery(

@@ -54,7 +54,7 @@ impl Failures {
     }
 }
 
-/// The response to an address that is refused for so long.
+/// The response to an address that is refused for this time.
 pub(super) fn too_many(seconds: u64) -> Problem {
     let text = "this address has sent 10 wrong keys or passwords";
     let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "many_failures", text);

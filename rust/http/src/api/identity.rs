@@ -41,7 +41,7 @@ impl Identity {
         }
     }
 
-    /// A caller that is not authenticated, for routes that are for everybody.
+    /// A caller that is not authenticated, for public routes.
     pub(crate) fn nobody() -> Self {
         Self::new("nobody", Scopes::default())
     }

@@ -149,7 +149,7 @@ struct NewBackup {
     to: PathBuf,
 }
 
-/// Starts a copy of the data folder; the broker goes on. All that was acknowledged before is in it.
+/// Starts a copy of the data folder while the broker runs. It contains everything that was acknowledged before.
 #[utoipa::path(post, path = "/api/v1/store/backup", tag = "broker", request_body = NewBackup, security(("key" = ["admin"])),
     responses((status = 202, body = Job, description = "`GET /api/v1/jobs/{id}` says how far it is")))]
 async fn backup(

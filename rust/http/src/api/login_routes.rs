@@ -1,4 +1,4 @@
-//! Routes by which users log in and out (ADR 0075).
+//! Routes for login and logout of users (ADR 0075).
 
 use std::net::SocketAddr;
 use std::time::Instant;

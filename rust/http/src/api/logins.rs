@@ -1,4 +1,4 @@
-//! Logins of users by cookies (ADR 0075): secrets in memory, of which only hashes are kept.
+//! Logins of users by cookies (ADR 0075): secrets in memory, stored as hashes.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use super::scope::{Scope, Scopes};
 pub(super) const COOKIE_NAME: &str = "mqttcore_session";
 /// How long a login lasts.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
-/// Maximum number of logins, and of those of one user: the oldest makes room.
+/// Maximum number of logins, in total and of one user; a new login removes the oldest.
 const LOGINS_MAX: usize = 1_024;
 const OF_USER_MAX: usize = 16;
 

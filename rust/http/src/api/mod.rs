@@ -248,7 +248,7 @@ impl Api {
         }
     }
 
-    /// Tells readers of events what happens, until the broker stops.
+    /// Passes events to their readers, until the broker stops.
     pub(crate) async fn watch(&self) {
         let state = &self.state;
         state.watching.run(&state.broker, &state.events).await;

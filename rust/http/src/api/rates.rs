@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 pub(crate) const SAMPLED_EVERY: Duration = Duration::from_secs(1);
 /// Samples of a minute, both ends included.
 const SAMPLES: usize = 61;
-/// Sum of what begins with `dropped_`, and the figures that have rates.
+/// The sum of the counters `dropped_...`, and the figures that have rates.
 const RATED: usize = 5;
 
 /// The samples of the last minute.

@@ -58,7 +58,7 @@ impl Scope {
         }
     }
 
-    /// Whether routes of the API need it, not those of streams.
+    /// Whether it is a scope of the API, not of streams.
     pub(super) fn is_of_api(self) -> bool {
         !matches!(self, Self::Rows | Self::Publish)
     }
@@ -112,8 +112,8 @@ impl RouteScopes {
         )
     }
 
-    /// Whether a request may change something: the route has the method, and needs another scope than `view`. Routes
-    /// for everybody log in and out.
+    /// Whether a request may change something: its route needs another scope than `view`. Public routes do not count:
+    /// they only log in and out.
     pub(crate) fn may_change(&self, path: &str, method: &Method) -> bool {
         let needed = self.0.get(path).and_then(|item| item.get(method.as_str()));
         let reads = |needed: Scopes| matches!(*needed.names(), [] | [Scope::View]);
@@ -161,8 +161,8 @@ fn methods(item: &Value) -> HashMap<String, Option<Scopes>> {
         .collect()
 }
 
-/// The scopes of a security requirement; none if it is empty, so that the route is for everybody. `None` if it has no
-/// scopes, or a name is unknown.
+/// The scopes of a security requirement; an empty list for a public route. `None` if the requirement is missing or
+/// has an unknown name.
 fn needed(requirement: &Value) -> Option<Scopes> {
     if *requirement == json!({}) {
         return Some(Scopes::default());

@@ -1,4 +1,4 @@
-//! `GET /subscriptions`: subscriptions of all clients, and who gets a topic.
+//! `GET /subscriptions`: subscriptions of all clients, and subscribers of a topic.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! The row thread, and what the sealer needs of the store.
+//! The row thread, and the implementation of the sealer's interface to the store.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -39,7 +39,7 @@ impl RowThread {
     }
 }
 
-/// What the sealer needs of the store.
+/// The interface of the sealer to the store.
 #[cfg(feature = "columnar")]
 pub(super) struct StoreSealerContext {
     pub(super) shared: Arc<LogShared>,

@@ -1,8 +1,7 @@
-//! A disk in memory that does what disks do when the power goes.
+//! A simulated disk in memory that loses power as real disks do.
 //!
-//! What is not synced may be lost, in any order, sector by sector, and torn inside of a sector;
-//! names that are not synced may be lost from the last one back. Calls fail, writes come up
-//! short, and the room ends. Everything follows from the seed.
+//! Unsynced data may be lost, in any order of sectors, also a part of a sector. Unsynced names may be lost, the
+//! latest first. Calls fail, writes are incomplete, and the space runs out. Everything is determined by the seed.
 
 mod calls;
 mod random;
@@ -15,14 +14,14 @@ pub use self::random::Random;
 
 const SECTOR: usize = 512;
 
-/// What goes wrong, besides the power; nothing by default.
+/// Faults besides power losses; none by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// One of so many writes comes up short; 0 is none.
+    /// One of this many writes is incomplete; 0: none.
     pub short_write_one_in: u64,
-    /// One of so many writes fails; 0 is none.
+    /// One of this many writes fails; 0: none.
     pub write_error_one_in: u64,
-    /// One of so many syncs fails, and loses what it should have saved; 0 is none.
+    /// One of this many syncs fails and loses its data; 0: none.
     pub sync_error_one_in: u64,
     /// Room for files, in bytes; 0 is no limit.
     pub capacity_bytes: u64,
@@ -62,9 +61,9 @@ struct Names {
 /// One file's content.
 #[derive(Clone, Debug, Default)]
 struct Body {
-    /// What every reader sees.
+    /// The content that readers see.
     now: Vec<u8>,
-    /// What would survive.
+    /// The content that would survive a power loss.
     safe: Vec<u8>,
     /// Contents of sectors since they were last safe, oldest first.
     dirty: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -106,12 +105,12 @@ impl Disk {
         self.lock().change_fuse = Some(changes);
     }
 
-    /// Changes what happens by chance from now on.
+    /// Sets a new seed for random events.
     pub fn reseed(&self, seed: u64) {
         self.lock().random = Random(seed);
     }
 
-    /// Changes what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -126,7 +125,7 @@ impl Disk {
         self.lock().syncs
     }
 
-    /// The disk after a power cut: of what was not synced, some has survived. This one is off.
+    /// The disk after a power loss, with a random part of the unsynced data. This one is off.
     #[must_use]
     pub fn after_power_cut(&self) -> Self {
         let mut state = self.successor();
@@ -153,7 +152,7 @@ impl Disk {
         Some(state.bodies[body].now.clone())
     }
 
-    /// Changes a file behind everybody's back, as a failing disk does; what it holds is safe.
+    /// Changes a file without a call, as a failing disk does; its content counts as safe.
     pub fn corrupt(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
         if let Some(body) = state.find(&self.folder, path) {
@@ -271,7 +270,7 @@ impl Body {
         }
     }
 
-    /// Whether something else than zeros is in this part of a sector, or could come back there.
+    /// Whether this part of a sector has other bytes than zeros, or may have them after a power loss.
     fn may_show(&self, part: std::ops::Range<usize>) -> bool {
         let shows = |content: &[u8]| {
             let end = part.end.min(content.len());
@@ -296,7 +295,7 @@ impl Body {
         }
     }
 
-    /// A failed sync forgets some of what it should have saved: nobody will try again.
+    /// A failed sync discards some of the data that it should have saved, which is not written again.
     fn fail_sync(&mut self, random: &mut Random) {
         self.dirty.retain(|_, _| random.below(2) == 0);
     }

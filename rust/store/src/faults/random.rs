@@ -1,4 +1,4 @@
-//! Where faults come from.
+//! Random numbers for faults, from a seed.
 
 /// SplitMix64: small, seeded, good enough to choose faults.
 #[derive(Clone, Debug)]

@@ -247,7 +247,7 @@ impl QueueChange {
         Ok(())
     }
 
-    /// Inserts in the middle: two shards may write their records in another order than they took the numbers.
+    /// Inserts in the middle: two shards may write their records in another order than that of their numbers.
     fn insert_between(&mut self, delivery: &StoredDelivery) -> Result<(), BodyError> {
         let place = self.place(delivery.number).unwrap_or(0);
         let mut all: Vec<StoredDelivery> =

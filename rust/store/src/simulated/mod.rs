@@ -1,5 +1,4 @@
-//! The durable store without its threads: every step is taken when it is asked for, so that a
-//! seed says all.
+//! The durable store without threads: tests take each step, so that a seed determines everything.
 
 mod serving;
 
@@ -51,7 +50,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl SimulatedStore {
-    /// Opens the store in `files`, or begins one.
+    /// Opens the store in `files`, or creates one.
     ///
     /// # Errors
     ///
@@ -160,7 +159,7 @@ impl SimulatedStore {
         }
     }
 
-    /// Writes one group, and syncs it if one of its batches asks for that; false if nothing waits.
+    /// Writes one group, and syncs it if one of its batches needs that; returns false if no batch waits.
     ///
     /// # Errors
     ///
@@ -169,8 +168,7 @@ impl SimulatedStore {
         self.lock().step()
     }
 
-    /// Sets aside what the next checkpoint is to have, after a last step; what is appended from now
-    /// on comes into the one behind it.
+    /// Takes a draft of the next checkpoint, after a last step; later records belong to the checkpoint after it.
     ///
     /// # Errors
     ///
@@ -182,7 +180,7 @@ impl SimulatedStore {
         inner.remember_failure(begun)
     }
 
-    /// Writes the checkpoint that was begun; nothing if none was.
+    /// Writes the checkpoint that was begun, if there is one.
     ///
     /// # Errors
     ///

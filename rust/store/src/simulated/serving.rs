@@ -1,4 +1,4 @@
-//! What the store does for those who use it.
+//! The trait `Store` for the simulated store.
 
 use std::sync::Arc;
 

@@ -1,12 +1,11 @@
-//! The file index of a stream: `sealed.json`, and `sealed.log` with the files that were sealed since.
+//! The file index of a stream: the snapshot `sealed.json`, and `sealed.log` with the files that were sealed since.
 //!
-//! `sealed.json` is a snapshot. A seal appends its files to `sealed.log` and does not write the snapshot again until
-//! the log has a certain part of the files, so the cost of a seal does not grow with their number. Whatever takes a
-//! file out of the index writes a snapshot, before the file is removed: who reads `sealed.json` alone finds all files
-//! that it names.
+//! A seal appends its files to `sealed.log`. The snapshot is written again when the log has a certain fraction of the
+//! files, so the cost of a seal does not grow with their number. Before a file is removed, a snapshot without it is
+//! written: a reader that uses only `sealed.json` finds all files that it names.
 //!
-//! Each line of the log has the number of its snapshot; lines of another snapshot do not count. So a snapshot and the
-//! removal of the log need not be one step.
+//! Each line of the log has the number of its snapshot; lines of other snapshots are ignored. So the write of a
+//! snapshot and the removal of the log need not be atomic.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -39,7 +38,7 @@ pub(super) struct FileIndex {
     written: Mutex<Written>,
 }
 
-/// What the index has.
+/// The entries of the index.
 #[derive(Debug, Default)]
 struct Written {
     snapshot: u64,
@@ -67,7 +66,7 @@ impl FileIndex {
         self.write_snapshot(&mut lock(&self.written), sealed)
     }
 
-    /// Writes the files that `sealed` has behind those of the index; nothing else may have changed.
+    /// Writes the files that `sealed` has in addition to the index; nothing else may have changed.
     pub(super) fn add(&self, sealed: Sealed) -> Result<(), StoreError> {
         let mut written = lock(&self.written);
         let fresh = written.fresh(&sealed);

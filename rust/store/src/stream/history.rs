@@ -38,7 +38,7 @@ pub(super) struct History {
     pub(super) earliest: u64,
 }
 
-/// What the log and the store expect of the files.
+/// The state of the files that the log and the store require.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected<'a> {
     pub(super) stream: &'a str,

@@ -35,8 +35,8 @@ impl Streams {
         self.place_hold(name, consumer, offsets, None)
     }
 
-    /// As [`hold`](Self::hold), for a consumer whose name is `owner`, a colon, a space and `consumer`. An owner has at
-    /// most 256 consumers in a stream.
+    /// Like [`hold`](Self::hold), for a consumer whose name is `owner`, a colon, a space and `consumer`. An owner has
+    /// at most 256 consumers in a stream.
     ///
     /// # Errors
     ///

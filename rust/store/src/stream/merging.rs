@@ -1,4 +1,4 @@
-//! Which files of a partition are merged.
+//! Selects the files of a partition to merge.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const MERGE_FILES: usize = 16;
 /// More files are merged at once when a partition has many: one of so many. A merge writes the whole index.
 const MERGED_PART: usize = 64;
 
-/// What a merged file may be.
+/// Limits of a merged file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeLimits {
     /// Files of this size and more are not merged; a merged file has less than twice as much.

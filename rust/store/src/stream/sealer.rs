@@ -28,7 +28,7 @@ pub(crate) struct Sealer {
 /// A request and the channel for its result.
 struct Request(SealRequest, Sender<Result<(), StoreError>>);
 
-/// What the thread needs from the rest of the store.
+/// The interface of the thread to the rest of the store.
 pub(crate) trait SealerContext: Send {
     /// Bytes of the log that cannot be removed because of unsealed rows; `None` if unknown.
     fn pinned_bytes(&self) -> Option<u64>;

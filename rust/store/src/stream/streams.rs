@@ -185,7 +185,7 @@ impl Streams {
         streams.map(|stream| &*stream.identity.name).collect()
     }
 
-    /// What operators should know of streams whose configuration changed.
+    /// Notes for operators about streams whose configuration changed.
     pub fn notices(&self) -> Vec<String> {
         self.list.iter().filter_map(Stream::notice).collect()
     }
@@ -366,7 +366,7 @@ impl Stream {
         sealed
     }
 
-    /// What operators should know if its configuration changed.
+    /// A note for operators if its configuration changed.
     fn notice(&self) -> Option<String> {
         let name = &self.identity.name;
         if let Some(old) = &self.old_filters {
@@ -394,7 +394,7 @@ impl Stream {
         ))
     }
 
-    /// Writes the file index, whatever changed.
+    /// Writes the file index in any case.
     pub(super) fn write_index(&self) -> Result<(), StoreError> {
         self.index.write(self.sealed())
     }

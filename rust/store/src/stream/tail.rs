@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(offsets(&tail.read(0..3_000).unwrap()).len(), 3_000);
     }
 
-    /// Rule 12: what comes behind it begins another one.
+    /// Rule 12: later rows begin another one.
     #[test]
     fn rule_12_a_row_above_16_mb_closes_its_batch() {
         let mut tail = Tail::new(0, 0);

@@ -81,7 +81,7 @@ fn add(decoder: Option<&mut Decoder>, batch: &RecordBatch) -> Result<RecordBatch
     Ok(whole.project(&wanted)?)
 }
 
-/// What describes the payloads of a schema.
+/// The descriptor of the payloads of a schema.
 fn descriptor_of(schema: &Schema) -> Result<Vec<u8>, ColumnarError> {
     let descriptor = schema.descriptor.as_deref().unwrap_or_default();
     let descriptor = BASE64_STANDARD.decode(descriptor);

@@ -1,4 +1,4 @@
-//! Writes commit groups to the log, and decides what to refuse when the disk is full.
+//! Writes commit groups to the log, and decides which batches to refuse when the disk is full.
 
 use std::io;
 use std::sync::Arc;

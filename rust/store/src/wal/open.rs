@@ -72,7 +72,7 @@ pub struct TornTail {
     pub bytes: u64,
 }
 
-/// What a log must agree with, known before it is opened.
+/// The state that a log must have, known before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogExpectation {
     /// Identifier for a new log; an existing log must have it, unless it is unknown.
@@ -103,7 +103,7 @@ impl LogExpectation {
         }
     }
 
-    /// Sets what the checkpoint and the headers of the log say.
+    /// Sets the state of the checkpoint and of the headers of the log.
     pub(crate) fn meet(&mut self, checkpoint: Option<Meta>, log: Option<StoreId>) {
         if let Some(store) = checkpoint.map(|meta| meta.store).or(log) {
             (self.store, self.knows_store) = (store, true);

@@ -10,7 +10,7 @@ use crate::wal::commit::Committer;
 pub(crate) const GROUP_BYTES: usize = 4 << 20;
 const GROUP_RECORDS: u32 = 8_192;
 
-/// What a message survives before it is acknowledged.
+/// Durability: the failures that a message survives before it is acknowledged.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Durability {
     /// The batch was accepted: it survives nothing.

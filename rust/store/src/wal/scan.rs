@@ -37,7 +37,7 @@ impl<'a> ScannedGroup<'a> {
     }
 }
 
-/// What is not written of a segment.
+/// Unwritten bytes of a segment.
 const ZEROS: [u8; 4_096] = [0; 4_096];
 
 /// Iterator over the complete groups of a segment.
@@ -147,7 +147,7 @@ impl<'a> Iterator for ScannedGroups<'a> {
     }
 }
 
-/// What was found after the last complete group.
+/// Bytes after the last complete group.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct TailEvidence {
     pub(crate) durable_lsn: u64,

@@ -274,7 +274,7 @@ impl LogShared {
         self.caught_up.notify_all();
     }
 
-    /// Returns what a thread of the store does on panic: it stops the log.
+    /// Returns the panic handler of a thread of the store: it stops the log.
     pub(crate) fn stop_on_panic(self: Arc<Self>) -> impl FnOnce(Panicked) + Send + 'static {
         move |panicked| self.stop(&panicked.into())
     }

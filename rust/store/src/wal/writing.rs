@@ -173,7 +173,7 @@ impl Writing {
         Ok(())
     }
 
-    /// When idle: syncs what is not synced, and writes a marker with the durable LSN.
+    /// When idle: syncs unsynced groups, and writes a marker with the durable LSN.
     fn settle(&mut self) -> Result<(), StoreError> {
         self.sync_written()?;
         self.committer.writer.testify()?;

@@ -28,7 +28,7 @@ impl fmt::Debug for KafkaConfig {
     }
 }
 
-/// One stream: which messages become records of which topic.
+/// One stream: its messages, and the Kafka topic of its records.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KafkaStream {
     /// Name in errors and log lines.
@@ -39,7 +39,7 @@ pub struct KafkaStream {
     pub filters: Vec<String>,
     /// How many partitions of the topic are used, from 0 on. Fewer partitions need fewer requests.
     pub partitions: u16,
-    /// What selects the partition. The key of a record is the MQTT topic in any case.
+    /// The field that selects the partition. The key of a record is always the MQTT topic.
     pub key: PartitionKey,
 }
 

@@ -152,7 +152,7 @@ impl KafkaProducer {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// What `stats()` reports of Kafka: zeros without a producer.
+    /// Figures of Kafka for `stats()`: zeros without a producer.
     pub(crate) fn figures(producer: Option<&Self>) -> [Figure; 3] {
         // ORDERING: as in `waiting_bytes`.
         let count = |counter: fn(&Self) -> &AtomicU64| {
@@ -226,8 +226,8 @@ impl KafkaProducer {
         self.waiting_bytes() < self.queue_bytes
     }
 
-    /// Whether new records are refused. Above `queue_bytes` publishers are not read, but each may still send what was
-    /// read before, so that the limit here is twice that.
+    /// Whether new records are refused. Above `queue_bytes`, publishers are not read, but each may still publish
+    /// messages that were read before, so the limit here is twice as high.
     fn is_overfull(&self) -> bool {
         self.waiting_bytes() >= self.queue_bytes.saturating_mul(2)
     }

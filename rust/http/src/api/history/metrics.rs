@@ -63,7 +63,7 @@ pub(super) type Row = [f32; COUNT];
 /// A row without values.
 pub(super) const NOTHING: Row = [f32::NAN; COUNT];
 
-/// What the metrics were made of at one time.
+/// The figures at one time from which the metrics are computed.
 #[derive(Debug)]
 pub(super) struct Reading {
     at: Instant,

@@ -23,7 +23,7 @@ use super::query::{ApiQuery, with_near};
 use metrics::{METRICS, Reading, Row};
 use rings::{RESOLUTIONS, Ring};
 
-/// Seconds without a sample that the next one stands for; longer pauses have no values.
+/// Maximum seconds without a sample that the next sample fills; longer pauses have no values.
 const BRIDGED_S: u64 = 5;
 /// Seconds before now, if a request does not say since when.
 const DEFAULT_FROM: i64 = -3_600;
@@ -91,7 +91,7 @@ impl Recorded {
         }
     }
 
-    /// The new values stand for all seconds since the last ones, unless these are too many.
+    /// Adds new values for all seconds since the last ones, unless these are too many.
     fn add(&mut self, now: Instant, reading: Reading) {
         let second = now.saturating_duration_since(self.start).as_secs();
         let row = reading.row(Some(&self.last));

@@ -1,8 +1,8 @@
-//! Traced packets as a pcapng file: MQTT in made TCP segments, so that Wireshark decodes it.
+//! Traced packets as a pcapng file: MQTT in synthetic TCP segments, so that Wireshark decodes it.
 //!
-//! Each connection has the address of its client, an address that stands for the broker, and running sequence numbers.
-//! Packets of TLS and WebSocket clients stand in it as plain MQTT.
-//! Source: draft-ietf-opsawg-pcapng, RFC 791, RFC 8200, RFC 9293.
+//! Each connection has the address of its client, a fixed address for the broker, and running sequence numbers.
+//! Packets of TLS and WebSocket clients are written as plain MQTT. Source: draft-ietf-opsawg-pcapng, RFC 791, RFC
+//! 8200, RFC 9293.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ use mqttcore_codec::{Connect, Packet, PacketType, Properties, ProtocolVersion, T
 use super::lines::unix_us;
 use super::segment::{ACK, Endpoints, PSH, SYN, Segment};
 
-/// Addresses that stand for the broker, and for clients of Unix sockets (RFC 5737, RFC 3849).
+/// Addresses of the broker and of clients of Unix sockets in the file (RFC 5737, RFC 3849).
 const BROKER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const BROKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xDB8, 0, 0, 0, 0, 0, 1);
 const LOCAL_CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -185,7 +185,7 @@ fn endpoints(key: &Key, count: u32) -> Endpoints {
     }
 }
 
-/// What the file cannot show otherwise.
+/// A comment about data that the file cannot show otherwise.
 fn comment(traced: &TracedPacket) -> Option<String> {
     let mut words = Vec::new();
     if traced.packet.len() != traced.bytes {

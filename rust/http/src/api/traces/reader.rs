@@ -179,7 +179,7 @@ impl FileWriter {
     }
 }
 
-/// Sends what a trace keeps at this moment.
+/// Sends the packets that a trace has now.
 pub(super) async fn send_file(
     trace: Arc<Trace>,
     format: FileFormat,

@@ -1,4 +1,4 @@
-//! Every bit flipped, every length cut: nothing wrong is ever believed.
+//! Every bit flipped and every length cut: damaged data is never accepted.
 
 use crate::wal::identity::{CUT, EMPTIED};
 
@@ -19,7 +19,7 @@ fn ends() -> [(usize, usize); 4] {
     [(start, 0), (first, 2), (second, 3), (third, 6)]
 }
 
-/// What must come of the log when it is wrong from `byte` on: groups before it are whole.
+/// Groups that must be read if the log is damaged from `byte` on: those before it.
 fn whole_before(byte: usize) -> usize {
     let whole = ends().into_iter().filter(|(end, _)| *end <= byte);
     whole.map(|(_, numbers)| numbers).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A full disk: new things are refused and leave no trace, what must be written is.
+//! A full disk: new records are refused and leave no trace, essential records are written.
 
 use std::sync::Arc;
 

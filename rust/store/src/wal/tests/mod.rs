@@ -1,4 +1,4 @@
-//! The log as one thread drives it: what is read back, what is cut, what is refused.
+//! The log, driven by one thread: records that are read back, cut or refused.
 
 mod bits;
 mod full;

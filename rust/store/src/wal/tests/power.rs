@@ -1,11 +1,10 @@
-//! Power cuts, deaths and failing disks at random moments: what was safe is there, in order,
-//! whole groups only.
+//! Power losses, crashes and failing disks at random moments: safe groups are there, complete and in order.
 
 use super::{known, reopen, write};
 use crate::error::StoreError;
 use crate::faults::{Disk, Faults, Random};
 
-/// What a run has been acknowledged.
+/// Acknowledged groups of a run.
 #[derive(Debug, Default)]
 struct Acknowledged {
     /// Groups that were written, as the log should have them.
@@ -42,7 +41,7 @@ fn live(
     Ok(())
 }
 
-/// What is read back must be a whole number of groups, at least the `safe` ones.
+/// Checks that whole groups are read back, at least the `safe` ones.
 fn check(disk: &Disk, acknowledged: &Acknowledged, seed: u64) {
     // Opening must stand a power cut too: read what the next run will see.
     let (_, _, numbers) = reopen(disk, &known(2_048)).unwrap_or_else(|error| {
@@ -114,7 +113,7 @@ fn failed_writes_and_syncs_lose_nothing_that_was_safe() {
     }
 }
 
-/// A sync that failed forgets its pages; what the next run reads is in the cache only.
+/// A failed sync discards its pages; the next run reads them from the cache only.
 #[test]
 fn what_is_read_back_after_a_failed_sync_is_made_safe_before_it_is_believed() {
     let disk = Disk::new(3, Faults::default());
@@ -135,8 +134,7 @@ fn what_is_read_back_after_a_failed_sync_is_made_safe_before_it_is_believed() {
     assert_eq!(survived, seen);
 }
 
-/// Opening ends with a marker that has no records. A failed sync forgets it, and what comes behind
-/// it may lie on other pages.
+/// Opening ends with a marker without records. A failed sync discards it, and later groups may be on other pages.
 #[test]
 fn the_marker_of_an_opening_is_made_safe_before_anything_stands_behind_it() {
     let known = known(8_192);

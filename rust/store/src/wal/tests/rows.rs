@@ -1,4 +1,4 @@
-//! Offsets of rows: dense, in the order of the log, and only for what is written.
+//! Offsets of rows: consecutive, in the order of the log, and only for written rows.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn offsets_are_dense_in_each_partition_and_go_on_after_a_restart() {
     assert_eq!(read(&disk).0.last(), Some(&(30, vec![row(1, 0, 2)])));
 }
 
-/// Decision 3: what finds no room has used no offset.
+/// Decision 3: a refused batch uses no offsets.
 #[test]
 fn a_group_that_is_refused_gives_its_offsets_back() {
     let disk = Disk::new(1, Faults::default());

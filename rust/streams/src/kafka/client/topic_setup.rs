@@ -84,8 +84,8 @@ impl<'a> TopicSetup<'a> {
         }
     }
 
-    /// The settings of each topic. Topics that Kafka does not describe are left out: the broker starts
-    /// all the same, but it cannot say how many replicas an acknowledgement stands for.
+    /// The settings of each topic. Topics that Kafka does not describe are left out: the broker starts nevertheless,
+    /// but it cannot tell the number of replicas.
     fn settings(&self, streams: &[KafkaStream]) -> HashMap<String, ConfigResource> {
         let topics = streams.iter();
         let topics = topics.map(|stream| ResourceSpecifier::Topic(&stream.topic));
