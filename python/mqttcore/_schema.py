@@ -91,12 +91,12 @@ class Faults:
         self._garbled: set[int] = set()
 
     def add_syntax(self, place: Place, what: str) -> None:
-        """Records a fault of syntax; what its line seems to say is not looked at any more."""
+        """Records a fault of syntax; other faults of its line are ignored."""
         self.add(place, "", what)
         self._garbled.add(place.line)
 
     def add(self, place: Place, key: str, what: str, *notes: str) -> None:
-        """Records one fault: what is wrong, then what would be right."""
+        """Records one fault, and the notes about what is allowed."""
         if place.line and place.line in self._garbled:
             return
         text = "; ".join([what, *(note for note in notes if note)])
@@ -136,13 +136,13 @@ def field_types(record: type) -> dict[str, Kind]:
 
 
 def read_record(record: type[T], entry: Entry, *, key: str, faults: Faults) -> T | None:
-    """Reads a table into ``record``; None when ``faults`` says what is wrong in it."""
+    """Reads a table into ``record``; returns None if ``faults`` got a fault in it."""
     values = read_fields(cast(type, record), entry, key=key, faults=faults)
     return None if values is None else record(**values)
 
 
 def read_fields(record: type, entry: Entry, *, key: str, faults: Faults) -> dict[str, Made] | None:
-    """The arguments that make a ``record``; None when ``faults`` says what is wrong."""
+    """The arguments that make a ``record``; None if ``faults`` got a fault."""
     if not isinstance(entry.value, dict):
         faults.add(entry.place, key, f"expected a table, found {describe(entry)}")
         return None
@@ -200,7 +200,7 @@ def beside(place: Place, path: pathlib.Path) -> pathlib.Path:
 
 
 def from_text(options: list[Kind], text: str) -> object:
-    """What text of the environment or a flag means to the first option that it fits."""
+    """Converts text of the environment or a flag to the first of the kinds that it fits."""
     for option in options:
         plain, _ = bare(option)
         if plain is bool and text.lower() in ("true", "false"):
@@ -276,7 +276,7 @@ def is_array(kind: Kind) -> bool:
 
 
 def shape_name(kind: Kind) -> str:
-    """What a user calls this kind."""
+    """The name of this kind, for users."""
     plain, _ = bare(kind)
     if dataclasses.is_dataclass(plain) and not wrapper(plain):
         return "a table"
@@ -289,7 +289,7 @@ def shape_name(kind: Kind) -> str:
 
 
 def describe(entry: Entry) -> str:
-    """What was found, for a person."""
+    """The found value, for users."""
     shown = {"table": "a table", "array": "an array", "datetime": "a date"}
     if entry.kind in shown:
         return shown[entry.kind]
@@ -323,7 +323,7 @@ def check_scalar(kind: Kind, value: object, found: str) -> Made:
 
 
 def wrapper(plain: Kind) -> type | None:
-    """The class of its own that text becomes: a path, a secret."""
+    """The class that wraps the text: a path, a secret."""
     if plain is pathlib.Path:
         return pathlib.Path
     maker = origin(plain) or plain
@@ -353,7 +353,7 @@ def check_note(note: object, value: object) -> None:
 
 
 def allowed_text(notes: Iterable[object]) -> str:
-    """What the annotations allow, for a person."""
+    """The allowed values of the annotations, for users."""
     for note in notes:
         if isinstance(note, Range):
             return f"{note.low:,} to {note.high:,}".replace(",", "_")

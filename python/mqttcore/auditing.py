@@ -1,4 +1,4 @@
-"""Changes by operators, and who makes them: what the engine writes into its audit log."""
+"""Changes by operators and their callers, for the audit log of the engine."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks for a change."""
+    """The caller of a change."""
 
     who: str
     """As ``user 0``, which is a user of this machine."""
@@ -43,7 +43,7 @@ _calling: ContextVar[Caller] = ContextVar("mqttcore_calling", default=PROGRAM)
 
 @contextlib.contextmanager
 def called_by(caller: Caller) -> Iterator[None]:
-    """Has changes inside be recorded as those of ``caller``."""
+    """Records changes inside the block as changes of ``caller``."""
     token = _calling.set(caller)
     try:
         yield

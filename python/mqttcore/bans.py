@@ -10,11 +10,11 @@ class Ban:
     """A ban in force."""
 
     kind: str
-    """What is banned: ``client_id``, ``client_id_regex``, ``user`` or ``address``."""
+    """Kind of the ban: ``client_id``, ``client_id_regex``, ``user`` or ``address``."""
     value: str
     """The client identifier, the regular expression, the user name, or the address or network."""
     reason: str
-    """For operators; clients are not told."""
+    """Reason, for operators; clients do not get it."""
     remaining_s: float | None
     """Seconds until it ends; None: it has to be lifted."""
 
@@ -42,7 +42,7 @@ def target_of(
 def ban_actions(
     ban: Callable[..., int], unban: Callable[..., bool], bans: Callable[[], list[Ban]]
 ) -> dict[str, Callable[[str], object]]:
-    """What the control socket does about bans: each takes a JSON object of keywords."""
+    """Actions of the control socket for bans; each takes a JSON object of keywords."""
     return {
         "ban": lambda asked: called(ban, asked),
         "unban": lambda asked: called(unban, asked),
@@ -51,7 +51,7 @@ def ban_actions(
 
 
 def called(action: Callable[..., int], asked: str) -> int:
-    """Calls `action` with the keywords that are asked for.
+    """Calls `action` with these keywords.
 
     Raises:
         ValueError: they are not those of the action.

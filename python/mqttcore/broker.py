@@ -46,14 +46,16 @@ NOWHERE: Final = entry_of({}, Place("Settings"))
 
 
 class Broker:
-    """An MQTT broker with threads of its own; safe to call from any thread.
+    """An MQTT broker with its own threads; safe to call from any thread.
 
     ``settings`` are `Settings`, the path of a TOML file, or an `Origin`, which adds variables and
-    flags; nothing at all means 127.0.0.1:1883, anonymous, in memory. ``plugins`` are asked after
-    those that the settings name. Use it as a context manager, ``with`` or ``async with``, or call
-    `start` and `stop`. Once what must be kept cannot be kept any more, or a thread of its own
-    panicked, it takes no clients, and every call raises `StoreFailedError` or `BrokerFailedError`,
-    as the end of the block does.
+    flags; the default is 127.0.0.1:1883, anonymous, in memory. ``plugins`` are asked after the
+    plugins of the settings. Use the broker as a context manager, ``with`` or ``async with``, or
+    call `start` and `stop`.
+
+    If data can no longer be stored, or a thread of the broker panicked, the broker accepts no
+    clients. Every call, and the end of the block, then raises `StoreFailedError` or
+    `BrokerFailedError`.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Broker:
 
     @property
     def settings(self) -> Settings:
-        """What it was told."""
+        """The settings in force."""
         return self._settings
 
     def start(self, *, accept_clock: bool = False) -> Self:
@@ -120,10 +122,10 @@ class Broker:
         return self
 
     def check(self) -> list[str]:
-        """Finds out whether it could start: starts and stops the plugins, and tries the addresses.
+        """Checks whether the broker could start: starts and stops the plugins, tries the addresses.
 
-        An address that is in use passes, so that a broker that runs can be asked about its next
-        configuration; the data folder is not opened.
+        An address that is in use is accepted, so that a running broker can be asked about its next
+        configuration. The data folder is not opened.
 
         Returns:
             The warnings that a start would log, as of a certificate that expires soon.
@@ -176,12 +178,14 @@ class Broker:
         self._started().drain()
 
     def reload(self, settings: Settings | pathlib.Path | str) -> None:
-        """Takes other settings into force; sockets, shards and data stay as they are.
+        """Applies other settings; sockets, shards and data stay.
 
-        A bound listener becomes the new one of its address, else of its name. The log says what
-        changed, and what takes a restart. New plugins start before old ones stop. Whatever goes
-        wrong, nothing has changed. Who connects after it returns meets the new ones; the old ones
-        answer what they were asked, and stop, in the background.
+        A bound listener becomes the new one with its address, otherwise with its name. The log
+        lists the changes, and those that need a restart. New plugins start before old ones stop. If
+        anything fails, nothing has changed.
+
+        Clients that connect after the call meet the new plugins. The old plugins answer the
+        questions that they were asked, and stop in the background.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -255,7 +259,7 @@ class Broker:
         correlation_data: bytes | bytearray | None = None,
         message_expiry_interval: int | None = None,
     ) -> int:
-        """Publishes as the broker itself: no permissions are asked. Text is sent as UTF-8.
+        """Publishes as the broker itself, without a check of permissions. Text is sent as UTF-8.
 
         Returns:
             How many subscriptions matched.
@@ -289,7 +293,7 @@ class Broker:
         return self._started().clients()
 
     def streams(self) -> list[StreamInfo]:
-        """What becomes rows, and where the rows of each partition begin and end."""
+        """The streams, with the begin and the end of each partition."""
         return [info(json.loads(text)) for text in self._started().streams()]
 
     def stats(self) -> dict[str, int]:
@@ -297,7 +301,7 @@ class Broker:
         return self._started().stats()
 
     def hook_stats(self) -> list[HookStats]:
-        """What became of the calls of each plugin's hooks, since it was started or reloaded.
+        """Results of the calls of each plugin's hooks, since its start or reload.
 
         Raises:
             StoppedError: the broker does not run.
@@ -310,8 +314,8 @@ class Broker:
     def backup(self, to: pathlib.Path | str) -> int:
         """Copies the data folder into a new or empty folder while the broker runs.
 
-        All that was acknowledged before is in the copy, which a broker can be started on. Full
-        segments of the log are shared with it (hard links) where the file system allows.
+        The copy contains everything that was acknowledged before, and a broker can start on it.
+        Full segments of the log are hard links where the file system allows.
 
         Returns:
             The bytes of the copy.
@@ -341,15 +345,16 @@ class Broker:
         reason: str = "",
         seconds: float | None = None,
     ) -> int:
-        """Bans a client identifier, a user name, or an IP address or network such as 10.0.0.0/8.
+        """Bans a client identifier, a user name, an IP address or a network such as 10.0.0.0/8.
 
         ``client_id_regex`` bans all clients whose whole identifier it matches: a regular expression
         without look-around and back-references, compared with each login in linear time.
 
-        Clients that it covers are disconnected, and their wills are not published; returns how
-        many. New connections get 0x8A (Banned); those of an address are closed at once. It lasts
-        for ``seconds``, or until `unban`. With a data folder it outlives the broker, and the time
-        that the broker is down counts; else it ends with it. It replaces a ban of the same target.
+        Connected clients that it covers are disconnected, and their wills are not published;
+        returns their number. New connections get 0x8A (Banned); those of a banned address are
+        closed at once. The ban lasts for ``seconds``, or until `unban`. With a data folder it
+        survives a restart, and its time also runs while the broker is down; without one it ends
+        with the broker. It replaces a ban of the same target.
 
         Raises:
             ValueError: not exactly one target is given, ``address`` or ``client_id_regex`` is none,
@@ -370,7 +375,7 @@ class Broker:
         user: str | None = None,
         address: str | None = None,
     ) -> bool:
-        """Lifts a ban; False: there is none of this target.
+        """Lifts a ban; returns False if there is no ban of this target.
 
         Raises:
             ValueError: not exactly one target is given, or ``address`` or ``client_id_regex`` is
@@ -395,16 +400,19 @@ class Broker:
         username: str | None = None,
         everything: bool = False,
     ) -> int:
-        """Has the plugins asked again what clients may do: one client, those of a user, or all.
+        """Asks the plugins again about the rights of one client, of a user's clients, or of all.
 
-        Cached answers of plugins about them are dropped. In the background, the hook `grant` is
-        asked for their present grant, and `authorize` hooks about the subscriptions that the grant
-        is silent about; a subscription that is not allowed any more ends, and what it has queued is
-        dropped. Without a `grant` hook the clients are disconnected with 0x98 and log in again. A
-        client that gets no grant is disconnected, and its will is not published. A question without
-        an answer is asked again, four times in all; then it counts as a denial. A client that no
-        plugin let in keeps the grant of its listener. Do not call this in a `grant` hook about the
-        same client: the hook would be asked for ever.
+        Their cached answers of plugins are dropped. In the background, the hook `grant` is asked
+        for their grant, and `authorize` hooks about subscriptions that the grant does not cover. A
+        subscription that is not allowed any more ends, and its queued messages are dropped. Without
+        a `grant` hook the clients are disconnected with 0x98 and log in again.
+
+        A client that gets no grant is disconnected, and its will is not published. A question
+        without an answer is asked up to four times; then it counts as a denial. A client that no
+        plugin admitted keeps the grant of its listener.
+
+        Do not call this in a `grant` hook about the same client: the hook would be asked without
+        end.
 
         Returns:
             How many of them are connected.
@@ -425,7 +433,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, was not stopped, and can keep what it has to keep."""
+        """Whether it was started, was not stopped, and has not failed."""
         return self._engine is not None and self.failure() is None
 
     @property
@@ -477,17 +485,17 @@ class Broker:
         self._refuse_to_end_well(error)
 
     def _refuse_to_end_well(self, error: BaseException | None) -> None:
-        """Raises what failed where a block ends as if nothing had been lost."""
+        """Raises the failure at the end of a block."""
         if error is None and (failure := self.failure()):
             raise failure
 
     def failure(self, *, within: float = 0.0) -> StoppedError | None:
         """The failure of the broker, as the error that every call raises; None without one.
 
-        A broker whose store has failed (`StoreFailedError`: look at the disk), or a thread of which
-        has panicked (`BrokerFailedError`: a fault of ours, please report it), acknowledges nothing,
-        sends its clients away and takes no new ones: stop it. One that was stopped tells how it
-        ended.
+        After a failure of the store (`StoreFailedError`: check the disk) or a panic of a thread
+        (`BrokerFailedError`: a fault of mqttcore, please report it) the broker acknowledges
+        nothing, disconnects its clients and accepts no new ones: stop it. A stopped broker still
+        returns its failure.
 
         Args:
             within: Seconds to wait for a failure.
@@ -503,7 +511,7 @@ class Broker:
         return self._engine
 
     def _operate(self, action: str, argument: str) -> str:
-        """What the HTTP endpoint asks for, as JSON."""
+        """Functions for the HTTP endpoint, which pass JSON."""
         with called_by(ENDPOINT):
             return json.dumps(self._operations[action](argument))
 
@@ -604,7 +612,7 @@ running: set[Broker] = set()
 
 
 def delta_tables(settings: Settings) -> "DeltaTables | None":
-    """What keeps Delta tables of streams current, if there are any."""
+    """The task that updates Delta tables of streams, if there are any."""
     streams = [stream.name for stream in settings.streams if stream.delta]
     if not streams:
         return None
@@ -615,7 +623,7 @@ def delta_tables(settings: Settings) -> "DeltaTables | None":
 
 
 def stop_all() -> None:
-    """Stops what still runs, unless this is a fork of the process that runs it."""
+    """Stops running brokers, unless this process is a fork of the one that runs them."""
     for broker in list(running):
         broker.stop(deadline=0.0)
 

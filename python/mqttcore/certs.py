@@ -1,6 +1,6 @@
-"""`python -m mqttcore.certs dev [FOLDER]`: a CA and certificates for trying TLS.
+"""`mqttcore certs dev [FOLDER]`: a CA and certificates for tests of TLS.
 
-They are for one machine and for trying: the key of the CA is thrown away, and nothing is renewed.
+They are only for tests on one machine: the key of the CA is discarded, and nothing is renewed.
 """
 
 import argparse

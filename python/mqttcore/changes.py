@@ -20,7 +20,7 @@ RESTART = frozenset(
 )
 """Settings that are read at the start alone."""
 BOUND = ("address", "transport", "mode", "group")
-"""What a listener is bound with."""
+"""Keys of a listener that need a new socket."""
 LISTENER = (
     "name",
     "anonymous",
@@ -39,7 +39,7 @@ LISTENER = (
     "identity",
     "proxy_from",
 )
-"""What changes at a listener that is bound."""
+"""Keys of a listener that change without a new socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class Changes:
     """Names of settings, as ``limits.connections`` or ``listener main: anonymous``."""
 
     applied: tuple[str, ...]
-    """What holds from now on."""
+    """Changes that are in force from now on."""
     restart: tuple[str, ...]
-    """What the broker was started with otherwise."""
+    """Changes that need a restart."""
 
 
 def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") -> Changes:
-    """Compares.
+    """Compares settings.
 
     Args:
         old: What held so far.
@@ -72,13 +72,13 @@ def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What the bound listeners were and are, in the order of their sockets; None: taken out."""
+    """The listeners before and after, in the order of their sockets; None: removed."""
 
     before: Sequence[Listener | None]
     after: Sequence[Listener | None]
 
     def applied(self) -> Iterable[str]:
-        """What holds otherwise from now on."""
+        """The changes that are in force from now on."""
         for old, new in zip(self.before, self.after, strict=True):
             if old is not None and new is not None:
                 changed = [name for name in differing(old, new) if name in LISTENER]

@@ -1,7 +1,7 @@
 """The control socket of a running broker, in its data folder, for tools such as `store backup`.
 
 A request is one line of JSON, ``{"do": "backup", "with": "/copy"}``; so is the answer, with
-``"done"`` or ``"error"``. Who may not look into the folder does not reach it.
+``"done"`` or ``"error"``. Only users who may enter the folder can reach the socket.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ LONGEST_LINE: Final = 64 * 1_024
 PATIENCE_S: Final = 5.0
 FAREWELL_S: Final = 1.0
 BEAT_S: Final = 1.0
-"""How often a broker that works on a request says so, with a space in front of its answer."""
+"""Interval in which a broker that works on a request sends a space before its answer."""
 SILENCE_S: Final = 30.0
-"""A broker that says nothing for so long does not answer any more."""
+"""A broker that sends nothing for this time does not answer any more."""
 
 Actions = Mapping[str, Callable[[str], object]]
-"""What each request does; its answer has to fit into JSON."""
+"""Functions for requests; the results must fit into JSON."""
 
 
 class NobodyThereError(MqttError):
@@ -39,7 +39,7 @@ class NobodyThereError(MqttError):
 
 
 class Control:
-    """Listens in a folder until it is stopped; one request at a time, on a thread of its own."""
+    """Listens in a folder until it is stopped; one request at a time, on its own thread."""
 
     def __init__(self, folder: pathlib.Path, actions: Actions) -> None:
         self._path = folder.absolute() / NAME
@@ -118,7 +118,7 @@ def peer_of(line: socket.socket) -> Caller:
 
 @contextlib.contextmanager
 def beating(line: socket.socket) -> Iterator[None]:
-    """Says every `BEAT_S` that an answer is still to come: JSON may begin with spaces."""
+    """Sends a space every `BEAT_S` until the answer: JSON may begin with spaces."""
     done = threading.Event()
 
     def beat() -> None:
@@ -136,7 +136,7 @@ def beating(line: socket.socket) -> Iterator[None]:
 
 
 def ask(folder: pathlib.Path, action: str, argument: str) -> int:
-    """As `request`, for what is answered with a number."""
+    """Like `request`, for answers that are numbers."""
     done = request(folder, action, argument)
     if not isinstance(done, int):
         raise StoreError(f"{folder}: its broker gave an answer that is no number")
@@ -144,7 +144,7 @@ def ask(folder: pathlib.Path, action: str, argument: str) -> int:
 
 
 def request(folder: pathlib.Path, action: str, argument: str) -> object:
-    """Has the broker that runs on `folder` do something; waits until it is done.
+    """Sends a request to the broker that runs on `folder`, and waits until it is done.
 
     Raises:
         NobodyThereError: none does.

@@ -31,7 +31,7 @@ def is_there(directory: pathlib.Path) -> bool:
 
 
 def accept_loss(directory: pathlib.Path) -> None:
-    """Mends the store in a folder, if there is one, and logs what was given up.
+    """Repairs the store in a folder, if there is one, and logs what was lost.
 
     Raises:
         StoreError: the folder cannot be read or written, or another broker has it.

@@ -41,7 +41,7 @@ TIMEX_BYTES: Final = 512
 """More than the size of ``struct timex``; all zero, it asks and changes nothing."""
 
 BUILT: Final = 1_760_000_000
-"""A time before this version was made; a clock that is behind it is wrong."""
+"""A time before this version was made; a clock that shows an earlier time is wrong."""
 
 REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
 """File systems on other machines."""
@@ -49,15 +49,15 @@ REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "c
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What may go wrong, and what to do about it."""
+    """A risk, and its remedy."""
 
     subject: str
     """The area: ``listener``, ``http``, ``tls``, ``files``, ``disk``, ``limits``, ``clock`` or
     ``process``."""
     what: str
-    """What was found, and where."""
+    """The finding and its place."""
     remedy: str
-    """What to do."""
+    """The remedy."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,7 +128,7 @@ def find_risks(settings: Settings) -> Iterator[Risk]:
 
 
 def listener_risks(listener: Listener) -> Iterator[Risk]:
-    """Who may come in, and who may read on the way."""
+    """Risks of a listener: access without login, no encryption."""
     where = f"listener {listener.title}"
     if "*" in listener.origins:
         what = f"{where}: every web page may connect (origins has '*')"
@@ -198,7 +198,7 @@ def descriptor_risks(connections: int) -> Iterator[Risk]:
 
 
 def data_risks(folder: pathlib.Path) -> Iterator[Risk]:
-    """Who may touch the data, and whether there is space for it."""
+    """Risks of the data folder: permissions and space."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     if there == folder.absolute():
         mode = stat.S_IMODE(there.stat().st_mode)
@@ -248,7 +248,7 @@ def clock_risks(now: float) -> Iterator[Risk]:
 
 
 def is_synchronized() -> bool:
-    """Whether the kernel says that something keeps its clock right; true if it cannot be asked."""
+    """Whether the kernel reports a synchronized clock; true if it cannot be asked."""
     try:
         answer: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
     except (AttributeError, OSError):

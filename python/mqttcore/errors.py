@@ -60,10 +60,10 @@ class OverloadedError(MqttError):
 
 
 class PacketError(MqttError):
-    """Bytes are no packet, or values cannot be written as one.
+    """Bytes are not a packet, or values cannot be encoded as one.
 
-    ``reason_code`` is what the peer is told where bytes were wrong; ``statement`` is the statement
-    of the specification that was broken, where there is one.
+    ``reason_code`` is the reason code for the peer if bytes were wrong; ``statement`` is the
+    violated statement of the specification, if there is one.
     """
 
     def __init__(self, text: str, reason_code: int | None = None, statement: str = "") -> None:
@@ -73,11 +73,11 @@ class PacketError(MqttError):
 
 
 class BrokerFailedError(StoppedError):
-    """A thread of the broker panicked: it took nothing further and stopped. A fault of its own."""
+    """A thread of the broker panicked, so the broker stopped: a fault of mqttcore."""
 
 
 class StoreFailedError(StoppedError):
-    """What must be kept cannot be kept any more, so the broker took nothing further and stopped."""
+    """Data could not be stored, so the broker stopped and accepted nothing further."""
 
 
 class EndpointError(MqttError):
@@ -110,11 +110,11 @@ class RangeSealedError(EndpointError):
 
 
 class FileChangedError(EndpointError):
-    """A file of sealed rows is gone, or another one has its name: the index says where they are."""
+    """A file of sealed rows is gone or was replaced: read the index again."""
 
 
 class RangeGoneError(EndpointError):
-    """Rows of the range are not kept any more."""
+    """Rows of the range do not exist any more."""
 
 
 class RangeBeyondError(EndpointError):
@@ -138,7 +138,7 @@ class PasswordFileError(MqttError):
 
 
 class PipelineError(MqttError):
-    """A pipeline has failed: the text says what, where, and what to do."""
+    """A pipeline has failed; the text names the failure, its place and the remedy."""
 
 
 class StreamOptionError(MqttError, ValueError):
@@ -146,11 +146,11 @@ class StreamOptionError(MqttError, ValueError):
 
 
 class LoopError(MqttError):
-    """Messages of a sink would come back to the query that sends them."""
+    """Messages of a sink would return to the query that sends them."""
 
 
 class UndeliveredError(MqttError):
-    """A broker did not take a message, or did not say so in time; the text names the message."""
+    """A broker did not acknowledge a message, or not in time; the text names the message."""
 
 
 class StreamFolderError(MqttError):

@@ -91,7 +91,7 @@ def answer_of(line: socket.socket) -> tuple[int, bytes]:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether the body is as long as the head says; without that it ends with the connection."""
+    """Whether the body has the length of its header; without one it ends with the connection."""
     head, _, body = raw.partition(b"\r\n\r\n")
     for field in head.lower().split(b"\r\n"):
         name, _, value = field.partition(b":")

@@ -23,7 +23,7 @@ Value = str | int
 
 
 def fields(record: logging.LogRecord) -> dict[str, Value]:
-    """The keys of a record; those of no line of the engine have the logger as their class."""
+    """The keys of a record; for lines of Python code, the class is the logger."""
     time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
     found: dict[str, Value] = {
         "ts": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -36,7 +36,7 @@ def fields(record: logging.LogRecord) -> dict[str, Value]:
 
 
 class MachineFormatter(logging.Formatter):
-    """One line for each record, whatever it holds."""
+    """Formats each record as one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""

@@ -28,7 +28,7 @@ def properties(**values: PropertyValue | list[PropertyValue]) -> Properties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Will:
-    """What the broker publishes when a client is lost."""
+    """The message that the broker publishes when a client is lost."""
 
     topic: str
     payload: bytes = b""
@@ -60,7 +60,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnAck:
-    """CONNACK; a return code of 3.x stands as the reason code of version 5 that means it."""
+    """CONNACK; a return code of 3.x is converted to the reason code of version 5."""
 
     reason: int = 0
     session_present: bool = False

@@ -1,6 +1,6 @@
-"""`python -m mqttcore.passwd FILE USER`: writes what `mqttcore.auth.password_file` reads.
+"""`mqttcore passwd FILE USER`: writes password files for `mqttcore.auth.password_file`.
 
-With ``--scram`` it writes what `mqttcore.auth.scram` reads; a file has one kind of users.
+With ``--scram`` it writes files for `mqttcore.auth.scram`; a file has one kind of users.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def check_folder(folder: pathlib.Path) -> None:
 
 
 def hashed(password: bytes, *, scram_iterations: int | None) -> str:
-    """What goes into the file: a hash, or a verifier of SCRAM."""
+    """The entry for the file: a hash, or a verifier of SCRAM."""
     salt = os.urandom(16)
     if scram_iterations is None:
         return hash_password(password, salt=salt)

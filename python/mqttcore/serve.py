@@ -1,9 +1,9 @@
-"""`python -m mqttcore.serve`: runs the broker in its own process.
+"""`mqttcore serve`: runs the broker in its own process.
 
-Exit status: 0 after SIGINT or SIGTERM, 1 when it cannot start, 2 for a configuration that is wrong,
-74 when what must be kept cannot be kept any more (then nothing was acknowledged that is not kept),
-70 when a thread of the broker panicked.
-SIGHUP reads the configuration anew; when anything in it is wrong, the old one stays.
+Exit status: 0 after SIGINT or SIGTERM, 1 if it cannot start, 2 if the configuration is wrong, 74 if
+data can no longer be stored (then everything that was acknowledged is stored), 70 if a thread of
+the broker panicked. SIGHUP reads the configuration again; if it has an error, the old one stays in
+use.
 """
 
 import argparse
@@ -33,7 +33,7 @@ EXIT_BROKER_FAILED = 70
 """An internal software error, likewise."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a busy Python thread may keep the others waiting: a tenth of Python's own."""
+"""Seconds that a busy Python thread may delay others: a tenth of Python's default."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,7 +119,7 @@ def origin_of(options: argparse.Namespace) -> Origin:
 
 
 def serve(broker: Broker, options: argparse.Namespace) -> int:
-    """Starts, says so, and waits for signals."""
+    """Starts the broker, prints the banner, and waits for signals."""
     settings = broker.settings
     try:
         logs.configure(settings.log_level, settings.log.format, settings.log.to)
@@ -150,7 +150,7 @@ def serve(broker: Broker, options: argparse.Namespace) -> int:
 
 
 def subject(failure: StoppedError) -> str:
-    """What failed, for the log."""
+    """The part that failed, for the log."""
     is_store = isinstance(failure, StoreFailedError)
     return "the store has failed" if is_store else "the broker has failed"
 
@@ -214,7 +214,7 @@ def reload(broker: Broker) -> None:
 
 
 def drain(broker: Broker, signals: "Signals") -> None:
-    """Lets load balancers see that the broker stops, for as long as [http] says."""
+    """Continues for `drain_s` of [http], so that load balancers notice that the broker stops."""
     http = broker.settings.http
     if http is None or not http.drain_s:
         return

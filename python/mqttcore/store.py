@@ -1,10 +1,8 @@
-"""`python -m mqttcore.store verify|repair|seal|dump|backup|info DIR`: tools for data folders.
+"""`mqttcore store verify|repair|seal|dump|backup|info DIR`: tools for data folders.
 
-``backup`` also copies the store of a running broker, which goes on meanwhile; for everything else
-no broker may have the folder open.
-
-Exit status: 0 all is well, 1 it cannot be done, 2 the command line is wrong, 3 the store is
-damaged (``verify``) or something was given up (``repair``).
+``backup`` also copies the store of a running broker, which continues meanwhile; the other tools
+need a folder that no broker has open. Exit status: 0 all is well, 1 it cannot be done, 2 the
+command line is wrong, 3 the store is damaged (``verify``) or data was given up (``repair``).
 """
 
 import argparse
@@ -83,13 +81,13 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def info(options: argparse.Namespace) -> int:
-    """Tells what is there."""
+    """Prints a summary of the store."""
     tell(store_info(options.directory))
     return 0
 
 
 def repair(options: argparse.Namespace) -> int:
-    """Mends a damaged store, if its owner agrees to lose what is damaged."""
+    """Repairs a damaged store, if the loss of damaged data is confirmed."""
     if not options.accept_loss:
         tell(store_verify(options.directory))
         return 0

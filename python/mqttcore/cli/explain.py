@@ -1,4 +1,4 @@
-"""`mqttcore explain`: explains the delivery of a message, or the rule that decides about a client."""
+"""`mqttcore explain`: explains deliveries of messages and decisions of rules about clients."""
 
 import argparse
 import sys

@@ -15,7 +15,7 @@ from mqttcore.streams.settings import BUILD, check_streams, read_token
 def check_together(
     values: Mapping[str, Made], place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """What one value alone cannot know; ``values`` are those that were given, by their keys."""
+    """Checks values against each other; ``values`` are the given ones, by key."""
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
     check_topics(values.get("topics", ()), place, faults)
     if not values.get("data"):
@@ -33,7 +33,7 @@ def check_together(
 
 
 def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults) -> None:
-    """What an address demands, and whether the token is one."""
+    """Checks that the address is allowed, and that the token is valid."""
     if http.tls is not None:
         check_tls(http.tls, "http.tls", place, faults)
         if http.tls.identity is not None:
@@ -66,7 +66,7 @@ def check_http(http: HttpListener, place: Callable[[str], Place], faults: Faults
 def check_listeners(
     listeners: Sequence[Listener], place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """What one listener alone cannot know, and what an address demands."""
+    """Checks the listeners against each other, and that their addresses are allowed."""
     if not listeners:
         faults.add(place("listeners"), "listeners", "is empty", "allowed: one or more")
     taken: dict[str, int] = {}
@@ -113,7 +113,7 @@ def check_durability(
 def check_topics(
     topics: Sequence[TopicRule], place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Refuses rules that say nothing."""
+    """Refuses rules without an effect."""
     for index, rule in enumerate(topics):
         if rule.durability is None and rule.queue_policy is None:
             key = f"topics[{index}]"
@@ -121,7 +121,7 @@ def check_topics(
 
 
 def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> None:
-    """Only messages that the store keeps are refused instead of dropped."""
+    """Refuses ``refuse`` without a store: only stored messages can be refused."""
     what = "'refuse' has no effect without a data folder: no session is kept"
     faults.add(place(key), key, what)
 

@@ -73,7 +73,7 @@ def raw(entry: Entry, name: str) -> Iterator[Key]:
 
 
 def masked(name: str, value: object) -> object:
-    """A value of a plugin, without secrets. What is one is told by any part of its name."""
+    """A value of a plugin, without secrets, which are recognised by parts of their names."""
     inside = name.partition(".config")[2] or name
     parts = re.sub(r"\[\d+\]", "", inside).split(".")
     if any(SECRET.search(part) and not part.endswith("_file") for part in parts):

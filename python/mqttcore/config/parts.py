@@ -36,7 +36,7 @@ Rate = Annotated[int, Range(0, 1_000_000_000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What clients may do that name no user, or one that no plugin knows."""
+    """Rights of clients without a user name, or with one that no plugin knows."""
 
     publish: tuple[GrantRule, ...] = ()
     """Topic filters that they may publish to; ``$#``: all topics that begin with ``$``."""
@@ -71,7 +71,7 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls(CertificateFiles):
-    """Certificates of a listener, and what it asks of clients. Changed files are taken over."""
+    """Certificates of a listener, and its policy for client certificates. Files are reloaded."""
 
     sni: tuple[CertificateFiles, ...] = ()
     """More certificates, for clients that ask for a host name that the first one lacks."""
@@ -84,8 +84,8 @@ class Tls(CertificateFiles):
     min_version: Literal["1.2", "1.3"] = "1.2"
     """The oldest version of TLS that is spoken."""
     identity: Literal["cn", "subject", "san"] | None = None
-    """Which part of a client certificate is the user name, whatever CONNECT says: the common name,
-    the whole subject, or the only alternative name; None: CONNECT says it."""
+    """The part of a client certificate that is the user name, instead of CONNECT: the common name,
+    the whole subject, or the only alternative name; None: CONNECT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,36 +100,34 @@ class Listener:
     group: Group | None = None
     """Group of a Unix socket; None: that of the process."""
     proxy_from: tuple[ProxySource, ...] = ()
-    """The proxies in front of it: networks, or for a Unix socket users, as ``uid:33``. Their
-    connections begin with a PROXY header, version 1 or 2, that says the client's address; all
-    other peers are refused. Empty: no proxy."""
+    """Trusted proxies: networks, or users of a Unix socket, as ``uid:33``. Each connection begins
+    with a PROXY header, version 1 or 2, with the address of the client; all other peers are
+    refused. Empty: no proxy."""
     identity: Literal["uid", "proxy_cn"] | None = None
-    """What the user name is, whatever CONNECT says: ``uid``: the number of the user at the other
-    end of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy
-    has verified; None: CONNECT says it, or ``tls.identity``."""
+    """Source of the user name, instead of CONNECT: ``uid``: the number of the user at the other end
+    of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy has
+    verified; None: CONNECT, or ``tls.identity``."""
     name: str = ""
     """How logs and plugins call it; empty: the address."""
     anonymous: bool | Access = False
-    """What clients may do whom no plugin knows: nothing, everything, or what a table says.
-
-    Those that send no user name, and those about whom every plugin passes: they count as without.
-    """
+    """Rights of clients that no plugin knows: none, all, or those of a table. These are clients
+    without a user name, and those for which every plugin answers None."""
     insecure: bool = False
-    """Lets ``anonymous`` stand on an address that other machines can reach."""
+    """Allows ``anonymous`` on an address that other machines can reach."""
     transport: Literal["tcp", "websocket"] = "tcp"
-    """What carries the packets: the stream itself, or WebSocket frames on it."""
+    """The transport of packets: the stream itself, or WebSocket frames."""
     path: UrlPath = WEBSOCKET_PATH
     """The path that WebSocket clients ask for."""
     origins: tuple[Origin, ...] = ()
-    """Origins of the Web pages that may connect, beside those from its own host and port, if
-    that host is an IP address or ``localhost``; ``*``: every page. Clients
-    that are no browsers have none."""
+    """Origins of web pages that may connect, besides those with the listener's own host and port if
+    that host is an IP address or ``localhost``; ``*``: every page. Clients that are not browsers
+    have no origin."""
     tls: Tls | None = None
     """Certificates; None: nothing is encrypted."""
     protocol_versions: tuple[ProtocolVersion, ...] = get_args(ProtocolVersion)
     """Versions of MQTT that its clients may speak; others are refused with CONNACK."""
     max_connections: Count = 0
-    """Connections that it may have, beside ``limits.connections``; 0: no limit of its own."""
+    """Maximum connections, besides ``limits.connections``; 0: no own limit."""
     maximum_packet_size: Annotated[int, Range(20, 268_435_460)] | None = None
     """Maximum bytes of a packet of its clients; None, or more: ``limits.maximum_packet_size``."""
     receive_maximum: Annotated[int, Range(1, 65_535)] | None = None
@@ -139,16 +137,15 @@ class Listener:
     """Topic filters that its clients may neither publish to nor receive from, whatever plugins
     or ``anonymous`` grant."""
     mount_point: MountPoint | None = None
-    """Levels in front of every topic and filter of its clients, who do not see them; topics that
-    begin with ``$`` are outside. Grants, plugins and logs have the names with it (ADR 0028)."""
+    """Prefix of all topics and filters of its clients, which do not see it; topics that begin with
+    ``$`` are excluded. Grants, plugins and logs have the full names (ADR 0028)."""
     session: SessionPolicy = SessionPolicy()
-    """How sessions are kept for which no plugin says otherwise."""
+    """Policy of sessions for which no plugin has another one."""
     durability: Durability | None = None
-    """How safe what its clients do is before it is acknowledged, where their grants do not say;
-    None: as ``durability`` of the broker."""
+    """Durability for its clients, unless their grants have one; None: that of the broker."""
     queue_policy: FullQueuePolicy | None = None
-    """What becomes of what its clients publish for a kept session whose queue is full, where their
-    grants do not say; None: as ``limits.queue_policy``."""
+    """Treatment of publishes of its clients for a kept session with a full queue, unless their
+    grants have one; None: ``limits.queue_policy``."""
 
     @property
     def title(self) -> str:
@@ -174,7 +171,7 @@ class Listener:
 
     @property
     def access(self) -> Access | None:
-        """What clients without user name may do; None refuses them."""
+        """Rights of clients without user name; None refuses them."""
         if isinstance(self.anonymous, Access):
             return self.anonymous
         return EVERYTHING if self.anonymous else None
@@ -182,16 +179,15 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpListener:
-    """Where health, metrics and streams are served, beside sockets in the folder of the data."""
+    """The HTTP endpoint on TCP, in addition to sockets in the data folder."""
 
     address: HttpAddress = ""
     """Port 0 takes a free one; empty: the Unix sockets alone."""
     token_file: pathlib.Path | None = None
     """A file with the token of the owner; None: over TCP only keys admit a request."""
     metrics: Literal["token", "open", "off"] | None = None
-    """Who may read metrics over TCP; None: those with the token or a key with the scope ``view``;
-    without ``token_file`` and ``keys_file`` everybody if only this machine reaches the address,
-    else nobody."""
+    """Access to metrics over TCP. None: callers with the token or a key with the scope ``view``;
+    without ``token_file`` and ``keys_file`` everybody on a loopback address, nobody on others."""
     keys_file: pathlib.Path | None = None
     """A file with keys and their scopes, which need not be there yet; None: no keys."""
     page: bool = True
@@ -200,10 +196,10 @@ class HttpListener:
     """Users log in to the API and the page by the plugins that authenticate MQTT clients, if those
     grant them ``operate``."""
     drain_s: Annotated[float, Range(0, 3_600)] = 0.0
-    """How long a broker that gets SIGTERM goes on while ``/readyz`` fails, so that load balancers
+    """Seconds that a broker continues after SIGTERM while ``/readyz`` fails, so that load balancers
     notice; a second signal ends it."""
     insecure: bool = False
-    """Lets it stand without TLS on an address that other machines can reach."""
+    """Allows it without TLS on an address that other machines can reach."""
     tls: Tls | None = None
     """Certificates; None: nothing is encrypted."""
 
@@ -217,7 +213,7 @@ class HttpListener:
 
     @property
     def metrics_access(self) -> Literal["token", "open", "off"]:
-        """Who may read metrics over TCP."""
+        """Access to metrics over TCP."""
         if self.metrics is not None:
             return self.metrics
         if self.token_file is not None or self.keys_file is not None:
@@ -226,7 +222,7 @@ class HttpListener:
 
     @property
     def token(self) -> str | None:
-        """What the file holds now; None: there is none.
+        """The token in the file; None: there is no file.
 
         Raises:
             ConfigError: no token can be read.
@@ -241,7 +237,7 @@ class HttpListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What clients may use; the defaults are those of SECURITY.md."""
+    """Limits of clients; the defaults are those of SECURITY.md."""
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
     """Receive Maximum for v5 clients: QoS 1 and 2 messages in flight to the broker."""
@@ -264,7 +260,7 @@ class ServerLimits:
     shared_subscription_available: bool = True
     """Shared subscriptions are accepted."""
     keep_alive_max_s: Annotated[int, Range(0, 65_535)] = 3_600
-    """Longest Keep Alive of a v5 client; 0: no cap."""
+    """Maximum Keep Alive of a v5 client; 0: no maximum."""
     session_expiry_max_s: Annotated[int, Range(0, 2**32 - 1)] = 7 * 24 * 3_600
     """Longest time that a session outlives its connection."""
     client_id_bytes: Annotated[int, Range(23, 65_535)] = 256
@@ -277,26 +273,26 @@ class ServerLimits:
     """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger one goes alone;
     0: no limit."""
     queue_messages: Count = 1_000
-    """Messages that wait in memory for one client; what is in ``data`` waits there beyond that."""
+    """Queued messages of one client in memory; more are queued on disk if there is ``data``."""
     queue_bytes: Count = 8 << 20
     """Bytes of messages that wait in memory for one client."""
     queue_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
-    """Bytes of messages that wait for one kept session, in memory or in ``data``."""
+    """Bytes of queued messages of one kept session, in memory and in ``data``."""
     queues_disk_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
-    """Bytes of messages kept for all sessions together, retained ones too; beyond them each queue
-    counts as full. 0: half of the disk that is free at the start, beside what is kept."""
+    """Bytes of stored messages of all sessions together, including retained ones; above it each
+    queue counts as full. 0: half of the free disk at the start, plus the stored bytes."""
     queue_policy: Literal["drop_newest", "drop_oldest", "disconnect", "refuse"] = "drop_newest"
-    """What happens when that queue is full: a message is dropped, its client is disconnected, or
-    the publisher is refused. ``queue_policy`` of topics, grants and listeners beats this one."""
+    """Policy of a full queue: drop a message, disconnect the client, or refuse the publish.
+    ``queue_policy`` of topics, grants and listeners overrides it."""
     queue_deadline_s: Annotated[float, Range(0, 86_400)] = 10.0
-    """A publisher of MQTT 3.x that is to be refused waits for room for so long; then it is
-    disconnected, and its message is not acknowledged."""
+    """Seconds that a publisher of MQTT 3.x waits for room instead of a refusal; then it is
+    disconnected without an acknowledgement."""
     queue_qos0: bool = False
-    """Keeps QoS 0 messages, too, for a client that is away."""
+    """Queues QoS 0 messages for offline clients, too."""
     upgrade_outgoing_qos: bool = False
-    """Delivers at the QoS of the subscription, even what was published below it."""
+    """Delivers at the QoS of the subscription, even if the message was published at a lower one."""
     queue_memory_s: Annotated[float, Range(0, 2**32 - 1)] = 600.0
-    """A client that is away for longer has its queue on the disk alone, if there is ``data``."""
+    """Seconds after which the queue of an offline client is on disk only, if there is ``data``."""
     qos0_backlog_bytes: Count = 1 << 20
     """Bytes of QoS 0 messages that wait for one slow client."""
     subscriptions: Count = 1_000
@@ -321,7 +317,7 @@ class ServerLimits:
     """Clients connected."""
     connects_per_second: Rate = 1_000
     """Connections a second of each listener, from addresses that are not exempt; those of five
-    seconds may come at once; 0: no limit."""
+    seconds are accepted at once; 0: no limit."""
     address_connections: Count = 10_000
     """Connections of one address, an IPv4 address or an IPv6 network of 64 bits. A quarter of
     ``connections`` is always left to others; 0: no limit."""
@@ -329,36 +325,36 @@ class ServerLimits:
     """Connections without CONNACK of one address. A quarter of ``pending_connections`` is always
     left to others; 0: no limit."""
     address_connects_per_second: Rate = 20
-    """Connections a second of one address; those of five seconds may come at once; 0: no
+    """Connections a second of one address; those of five seconds are accepted at once; 0: no
     limit."""
     wills_per_second: Rate = 1_000
-    """Wills that are published a second; if more clients are lost at once, the wills of the others
-    are published later. Those of one second come at once; 0: no limit."""
+    """Wills that are published a second; if more clients are lost at once, the other wills are
+    published later; 0: no limit."""
     failed_logins_per_minute: Annotated[int, Range(0, 1_000_000)] = 10
-    """Failed logins a minute of one address, and with one user name; then more of them are refused,
-    but for those of the user name from addresses that it has logged in from; 0: no limit."""
+    """Failed logins a minute of one address, and with one user name; then further ones are refused,
+    except with this user name from addresses of earlier logins; 0: no limit."""
     failed_login_pause_s: Annotated[float, Range(1, 86_400)] = 300.0
-    """For so long, and twice as long each time after that, up to a day."""
+    """Seconds of this refusal; doubled each time, up to a day."""
     flapping_connects_per_minute: Annotated[int, Range(0, 1_000_000)] = 15
     """Connections a minute with one client identifier; then the identifier is banned; 0: no
     limit."""
     flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
     """How long it is."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
-    """Addresses without these limits and the five below, such as those of a load balancer."""
+    """Addresses without these limits and the five below, for example of a load balancer."""
     control_packets_per_second: Rate = 1_000
     """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; AUTH counts as a
     hundred. It is read more slowly then, and disconnected if it sends too many for five seconds; 0:
     no limit. These five are for connections that come after a reload."""
     messages_per_second: Rate = 0
-    """PUBLISH packets that are read from one client, where its grant does not say; 0: no limit."""
+    """PUBLISH packets that are read from one client, unless its grant has a limit; 0: no limit."""
     anonymous_messages_per_second: Rate = 1_000
     """The same for clients without a user name."""
     bytes_per_second: Rate = 0
     """Bytes that are read from one client; 0: no limit."""
     retained_bytes_per_second: Rate = 8 << 20
     """Bytes of retained messages that are sent to one connection for its subscriptions; those of
-    four seconds come at once, again after each connect; 0: no limit."""
+    four seconds are sent at once, for each new connection; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
     """Sessions held, connected or not."""
     user_sessions: Count = 10_000
@@ -366,11 +362,11 @@ class ServerLimits:
     by address, unless it is exempt. A quarter of ``sessions`` is always left to others; 0: no
     limit."""
     stall_deadline_s: Annotated[float, Range(0.1, 86_400)] = 30.0
-    """A client that takes no byte for so long is disconnected."""
+    """Seconds after which a client that accepts no byte is disconnected."""
     retained_messages: Count = 1_000_000
-    """Retained messages kept."""
+    """Maximum retained messages."""
     retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 1 << 30
-    """Bytes of retained messages kept."""
+    """Maximum bytes of retained messages."""
     user_retained_messages: Count = 10_000
     """Retained messages of one user; clients without user name count by address, unless it is
     exempt. A quarter of ``retained_messages`` is always left to others; 0: no limit."""
@@ -380,8 +376,8 @@ class ServerLimits:
     """Bytes of memory for messages, sessions, buffers and tables together. 0: 60 % of the limit of
     the control group, or of the machine's memory if that is less."""
     check_retain_source: bool = True
-    """Withholds a retained message from new subscriptions while its publisher may not publish it
-    any more, as far as the grant of its latest CONNECT says."""
+    """Withholds a retained message from new subscriptions if the latest grant of its publisher does
+    not allow it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,10 +387,10 @@ class TopicRule:
     filter: Filter
     """The topics."""
     durability: Durability | None = None
-    """How safe a message is before it is acknowledged; None: this rule does not say."""
+    """Durability of a message; None: this rule does not set it."""
     queue_policy: FullQueuePolicy | None = None
-    """What becomes of a message for a kept session whose queue is full; None: this rule does not
-    say."""
+    """Treatment of a message for a kept session with a full queue; None: this rule does not set
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,10 +400,10 @@ class PluginUse:
     use: str
     """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
     config: Table | Mapping[str, object] = field(default_factory=dict)
-    """Its own keys; its ``Config`` class says which."""
+    """Its own keys, which its ``Config`` class declares."""
     on_error: Literal["stop", "skip"] = "stop"
-    """When it does not start, the broker does not either, or goes on without it. The latter is only
-    for plugins that are told events, and neither authenticate nor authorize."""
+    """If it does not start: the broker does not start, or starts without it. The latter is only for
+    plugins with event hooks that neither authenticate nor authorize."""
     place: Place = field(
         default=Place("plugins"), repr=False, compare=False, metadata={"internal": True}
     )

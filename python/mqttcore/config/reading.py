@@ -37,7 +37,7 @@ def load(
 ) -> Settings:
     """Reads settings: defaults, then the file, then ``environment``, then the flags.
 
-    Without a file they are those of the built-in profile: `BUILT_IN_ADDRESS`, anonymous clients.
+    Without a file they are the built-in profile: `BUILT_IN_ADDRESS`, anonymous clients.
 
     Args:
         path: The TOML file; None: the built-in profile.
@@ -154,14 +154,14 @@ def data_folder(text: str, place: Place, faults: Faults) -> str:
 
 
 def built_in_profile() -> Entry:
-    """What stands in for a file: loopback, anonymous, in memory (docs/decisions.md, 26)."""
+    """The built-in profile: loopback, anonymous, in memory (docs/decisions.md, 26)."""
     place = Place("built-in profile")
     listener = {"address": BUILT_IN_ADDRESS, "anonymous": True}
     return entry_of({"listeners": [listener]}, place)
 
 
 def read_file(path: pathlib.Path, faults: Faults) -> Entry:
-    """The file as entries; what cannot be read is in ``faults`` and left out."""
+    """The file as entries; unreadable parts are left out and reported in ``faults``."""
     place = Place(str(path))
     try:
         text = path.read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ def read_file(path: pathlib.Path, faults: Faults) -> Entry:
 
 
 def read_text(text: str, path: pathlib.Path, faults: Faults) -> Entry:
-    """The text of a file as entries; what cannot be read is in ``faults`` and left out."""
+    """The text of a file as entries; invalid parts are left out and reported in ``faults``."""
     root, errors = _core.parse_toml(text)
     for line, column, what in errors:
         faults.add_syntax(Place(str(path), line, column), what)
@@ -209,7 +209,7 @@ def apply_environment(root: Entry, environment: Mapping[str, str], faults: Fault
 
 
 def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:
-    """Sets what the steps lead to, with tables and arrays on the way; False: they lead nowhere."""
+    """Sets the value at a path, creating tables and arrays; False: the path is not valid."""
     step, rest = steps[0], steps[1:]
     index = int(step) if step.isdigit() else -1
     if isinstance(entry.value, list) and 0 <= index <= len(entry.value):
@@ -249,7 +249,7 @@ def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | No
 
 
 def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The keys that one ``--listen`` stands for, and those of ``keep`` that go with them."""
+    """The keys of a listener for one ``--listen``, with those of ``keep`` that apply to it."""
     if text.startswith(WEBSOCKET_SCHEME):
         address, slash, path = text.removeprefix(WEBSOCKET_SCHEME).partition("/")
         path = slash + path or WEBSOCKET_PATH

@@ -41,22 +41,23 @@ class Settings:
     sys_interval_s: Annotated[float, Range(0, 86_400)] = 10.0
     """How often ``$SYS/broker/...`` is published; 0: never."""
     limits: ServerLimits = field(default_factory=ServerLimits)
-    """What clients may use."""
+    """Limits of clients."""
     plugins: tuple[PluginUse, ...] = ()
     """Asked in this order."""
     data: str = ""
-    """Folder that sessions and messages are kept in, relative to the file that names it; empty:
-    everything lives in memory."""
+    """Folder of sessions and messages, relative to the file that names it; empty: everything is in
+    memory."""
     scrub_interval_s: Annotated[float, Range(0, 2**32 - 1)] = 604_800.0
-    """Within so long, all that was kept long ago is read again, to find rot; 0: never."""
+    """Interval in which all stored data is re-read and its checksums are verified; 0: never."""
     durability: Durability = "fsync"
-    """How safe something is before it is acknowledged: ``memory``, ``os`` or ``fsync``
-    (docs/durability.md), where neither a topic's rule, a client's grant nor its listener says
-    otherwise. Without ``data`` it is ``memory`` whatever this says."""
+    """Durability before an acknowledgement: ``memory``, ``os`` or ``fsync`` (docs/durability.md),
+    unless a topic's rule, a client's grant or its listener has another one. Without ``data`` it is
+    always ``memory``."""
     topics: tuple[TopicRule, ...] = ()
-    """The first one that matches and says something holds for a message, for each key."""
+    """Rules by topic. Each key comes from the first rule that matches the topic and has that
+    key."""
     streams: tuple[Stream, ...] = ()
-    """What becomes rows."""
+    """Streams of rows."""
     http: HttpListener | None = None
     """Where health, metrics and streams are served; None: streams over a Unix socket alone."""
     kafka: Kafka | None = None

@@ -53,7 +53,7 @@ def unix_path(address: str) -> str | None:
 
 
 def check_listen_address(text: str) -> None:
-    """Refuses what is neither an address nor a path that a socket may have."""
+    """Refuses text that is neither an address nor a possible path of a socket."""
     path = unix_path(text)
     if path is None:
         split_address(text)
@@ -80,7 +80,7 @@ Address = Annotated[
 
 
 def check_http_address(text: str) -> None:
-    """Refuses what is neither an address nor empty."""
+    """Refuses text that is neither an address nor empty."""
     if text:
         split_address(text)
 
@@ -116,7 +116,7 @@ Network = Annotated[
 
 
 def check_proxy(text: str) -> None:
-    """Refuses what is neither a network nor ``uid:`` and the number of a user."""
+    """Refuses text that is neither a network nor ``uid:`` and the number of a user."""
     user = text.removeprefix("uid:")
     if user == text:
         ipaddress.ip_network(text)
@@ -139,13 +139,13 @@ GrantRule = Annotated[
 
 
 def check_path(text: str) -> None:
-    """Refuses what no HTTP request can ask for."""
+    """Refuses text that is not a path of an HTTP request."""
     if not re.fullmatch(r"/[!-~]*", text) or re.search(r"[?#]", text):
         raise ValueError(f"{text!r} is not a path")
 
 
 def check_origin(text: str) -> None:
-    """Refuses what no browser sends as an origin."""
+    """Refuses text that is not an origin of a browser."""
     if text != "*" and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+", text):
         raise ValueError(f"{text!r} is not an origin")
 

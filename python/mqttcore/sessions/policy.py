@@ -13,8 +13,8 @@ Durability = Literal["memory", "os", "fsync"]
 it. So it survives nothing, the end of the process, or the loss of power."""
 
 FullQueuePolicy = Literal["drop", "refuse"]
-"""What becomes of a QoS 1 or 2 publish for a kept session whose queue is full: it is acknowledged,
-and the session drops a message; or it is refused. A client of 3.x cannot be told: it waits, and is
+"""Treatment of a QoS 1 or 2 publish for a kept session with a full queue: it is acknowledged, and
+the session drops a message; or it is refused. A 3.x client waits for room instead, and is
 disconnected without an acknowledgement after ``limits.queue_deadline_s``."""
 
 
@@ -32,13 +32,13 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPolicy:
-    """What becomes of a client's session."""
+    """Policy of a client's session."""
 
     resume: bool = True
     """An existing session may be resumed; else it is discarded at CONNECT."""
     expiry_max_s: Annotated[float, Range(0, 2**32 - 1)] | None = None
     """Longest time that it outlives its connection, in seconds; None: the broker's own limit."""
     takeover: Literal["same_user", "anyone", "never"] = "same_user"
-    """Who may take over a live session: the same user name, any client, or none."""
+    """Clients that may take over a connected session: with the same user name, any, or none."""
     limits: SessionLimits = SessionLimits()
     """Caps for this session."""

@@ -1,6 +1,6 @@
-"""Checks any plugin: its hooks can be called, and they answer to clients that should be refused.
+"""Checks a plugin: its hooks can be called, and how they answer unusual clients.
 
-What `mqttcore plugins check` runs.
+Used by `mqttcore plugins check`.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def check_plugin(kind: type[Plugin], config: Entry) -> Iterator[Line]:
 
 
 def check_hooks(kind: type[Plugin]) -> Iterator[Line]:
-    """Whether the hooks of a class take what they are called with."""
+    """Checks that the hooks of a class accept their arguments."""
     if not kind.hooks:
         yield Fault(f"{kind.__name__} has no hooks: mark its methods with @hook...")
     for name, mark in kind.hooks.items():

@@ -64,11 +64,11 @@ class Conversation:
     """An enhanced authentication from its start to its end."""
 
     answer: Allow | Deny
-    """What the hook decided."""
+    """The decision of the hook."""
     challenges: tuple[bytes, ...]
-    """What it sent to the client before that."""
+    """The challenges that it sent to the client."""
     usernames: tuple[str | None, ...]
-    """The user that it named with each challenge, for whom failed logins count."""
+    """The user name that it passed with each challenge, for which failed logins count."""
 
 
 class AsyncHarness(Generic[P]):
@@ -162,9 +162,9 @@ class AsyncHarness(Generic[P]):
         return [answer for answer in answers if isinstance(answer, Degraded)]
 
     async def authorize(self, ask: Ask, /) -> AskAnswer:
-        """Asks the `authorize` hooks whose action and filter fit; None: all of them passed.
+        """Asks the `authorize` hooks for this action and topic; None: all of them returned None.
 
-        A broker asks only what the client's grant neither allows nor denies.
+        A broker asks only if the client's grant neither allows nor denies the action.
         """
         for name, mark in self._hooks("authorize"):
             if mark.action == ask.action and concerns(mark, ask):
@@ -209,7 +209,7 @@ class AsyncHarness(Generic[P]):
         )
 
     async def tell(self, *events: Event) -> None:
-        """Tells the `events` hooks what happened, each the kinds that it wants, in one batch."""
+        """Passes events to the `events` hooks, in one batch, each hook only its kinds."""
         for name, mark in self._hooks("events"):
             wanted = [event for event in events if event.kind in mark.kinds]
             if wanted:
@@ -243,7 +243,7 @@ class AsyncHarness(Generic[P]):
 
 
 class Harness(Generic[P]):
-    """A plugin with an event loop of its own: ``with harness(Doors) as doors``."""
+    """A plugin with its own event loop: ``with harness(Doors) as doors``."""
 
     def __init__(self, plugin: P, /) -> None:
         self.plugin = plugin
@@ -382,7 +382,7 @@ def allows(
     topic: str,
     /,
 ) -> bool:
-    """Whether the rules of a grant allow this, as the broker decides it; no hook is asked.
+    """Whether the rules of a grant allow this, as the broker evaluates them; no hook is asked.
 
     Args:
         grant: The grant of an `Allow`.
