@@ -11,19 +11,17 @@ A plugin is a class with hooks. It runs only where the configuration names it, i
                 return None  # not mine: the next plugin is asked
             return Allow(Grant(publish=[f"door/{login.client_id}/#"]))
 
-A hook that raises, hangs or answers with something else refuses that client, and the log names it.
-One that does so 20 times within 10 s is not asked for 5 s: what it would be asked is refused at
-once. Then one question tries whether it answers again. `OverloadedError` does not count.
-`@hook.enhanced_auth("METHOD")` leads a conversation with a client that names that method in
-CONNECT: one coroutine for the whole of it, with `Exchange.challenge` where the client has to
-answer.
+If a hook raises, hangs or returns a wrong type, the client is refused, and the log names the hook.
+After 20 such failures within 10 s the hook is not called for 5 s, and its requests are refused at
+once. Then one trial call decides whether it works again. `OverloadedError` does not count.
+`@hook.enhanced_auth("METHOD")` runs the exchange with a client that names this method in CONNECT:
+one coroutine, which calls `Exchange.challenge` when the client has to answer.
 
-Each plugin has threads of its own: one for `def` hooks, one with an event loop for `async def`
-hooks, others for hooks of events. Nothing waits for them but a CONNECT, and what
-`@hook.authorize`, `@hook.subscribe`, `@hook.publish` and `@hook.control` are asked about. A hook
-that holds its thread beyond its timeout (`time.sleep`, an endless loop) is left alone on it, and
-another thread takes over; a `def` hook may then run in both. While a hook holds four threads it is
-not called.
+Each plugin has its own threads: one for `def` hooks, one with an event loop for `async def` hooks,
+others for event hooks. Only CONNECT and the requests of `@hook.authorize`, `@hook.subscribe`,
+`@hook.publish` and `@hook.control` wait for them. If a hook blocks its thread beyond its timeout
+(`time.sleep`, an endless loop), another thread takes over; a `def` hook may then run in both. While
+a hook blocks four threads, it is not called.
 """
 
 from mqttcore._core import (

@@ -24,15 +24,15 @@ DenyReason = Literal[
 """Why something is refused; the engine knows the code of each version for it."""
 
 AccessWord = Literal["read", "write", "readwrite", "deny"]
-"""What a rule of an access list decides."""
+"""Words for the rules of an access list."""
 
 OrderedWord = Literal["allow", "deny", "allow_exactly", "deny_exactly"]
-"""What a rule of ordered rules decides, and whether it is about its own text alone."""
+"""Words for ordered rules; ``..._exactly`` rules match only the filter with the same text."""
 OrderedRule = tuple[OrderedWord, str]
 """A rule and its topic filter."""
 
 OperatorScope = Literal["view", "payload", "operate", "admin"]
-"""What a user may do in the HTTP API and on the page after a login there."""
+"""Scopes in the HTTP API and on the page for a user who logs in there."""
 
 
 def refuse_faults(record: object) -> None:
@@ -92,11 +92,11 @@ class OrderedRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a client may do, and how its session is kept. What it does not name is denied.
+    """The rights of a client, and the policy of its session. Everything else is denied.
 
-    ``#`` reaches no topic that begins with ``$``, as everywhere in MQTT: ``$SYS`` has to be named,
-    and the rule ``$#`` stands for all such topics, in each of the lists. Nobody may publish to
-    ``$share``, ``$queue``, ``$exclusive`` and ``$delayed``, and to ``$CONTROL`` only where a plugin
+    As everywhere in MQTT, ``#`` does not match topics that begin with ``$``: name ``$SYS``, or use
+    the rule ``$#`` for all such topics, in each of the lists. Publishing to ``$share``, ``$queue``,
+    ``$exclusive`` and ``$delayed`` is always denied, and to ``$CONTROL`` except where a plugin
     answers requests.
 
     Raises:
@@ -113,22 +113,22 @@ class Grant:
     """Topic filters that it may neither publish to nor receive from; they beat the others."""
     access_list: Sequence[tuple[AccessWord, str]] | None = None
     """Pairs of ``read``, ``write``, ``readwrite`` or ``deny`` and a topic filter: the first pair
-    that names the topic and what is done decides, and without one it is denied. In place of
-    ``publish`` and ``subscribe``: such a client may subscribe to everything, and a message that it
-    may not read does not reach it. ``deny`` comes before the list."""
+    that matches topic and action decides; if none matches, it is denied. Instead of ``publish`` and
+    ``subscribe``: such a client may subscribe to every filter, but gets only the messages that it
+    may read. ``deny`` is checked before the list."""
     ordered: OrderedRules | None = None
     """Ordered rules for each action, in place of ``publish``, ``subscribe`` and ``access_list``;
     ``deny`` comes before them."""
     limits: Limits = field(default_factory=Limits)
     """Caps for this client."""
     session: SessionPolicy | None = None
-    """How its session is kept; None: as its listener says."""
+    """Policy of its session; None: that of its listener."""
     durability: Durability | None = None
-    """How safe its session is, and what it publishes, before that is acknowledged; None: as its
-    listener says. A rule of the configuration for a topic beats it."""
+    """Durability of its session and of its publishes; None: that of its listener. A rule of the
+    configuration for a topic overrides it."""
     queue_policy: FullQueuePolicy | None = None
-    """What becomes of what it publishes for a kept session whose queue is full; None: as its
-    listener says. A rule of the configuration for a topic beats it."""
+    """Treatment of its publishes for a kept session with a full queue; None: that of its listener.
+    A rule of the configuration for a topic overrides it."""
     expires_at: datetime | None = None
     """When it is disconnected; with a time zone."""
     operate: Collection[OperatorScope] = ()
@@ -158,7 +158,7 @@ class Grant:
 
 
 def check_alone(grant: Grant) -> None:
-    """Refuses other rules beside ordered ones."""
+    """Refuses other rules together with ordered ones."""
     others = grant.publish or grant.subscribe or grant.access_list is not None
     if grant.ordered is not None and others:
         raise ValueError("ordered replaces publish, subscribe and access_list: leave them out")
@@ -257,7 +257,8 @@ class Replace:
     """Seconds from now on, 0 to 4,294,967,295."""
     content_type: str | None = None
     user_properties: Sequence[tuple[str, str]] | None = None
-    """All of them: those of the message are in `Message.user_properties`."""
+    """All user properties of the new message; those of the old one are in
+    `Message.user_properties`."""
 
     def __post_init__(self) -> None:
         if self.topic is not None:
@@ -278,11 +279,11 @@ class ReplaceConnect:
     keep_alive: int | None = None
     """Server Keep Alive in seconds; clients of MQTT 3.x keep their own."""
     session_expiry_interval: int | None = None
-    """The session is kept for so many seconds at most."""
+    """Maximum seconds for which the session is kept."""
     limits: Limits = field(default_factory=Limits)
-    """Caps beside those of its grant; the lower ones hold."""
+    """Limits in addition to those of its grant; the lower ones apply."""
     user_properties: Sequence[tuple[str, str]] = ()
-    """More of them for CONNACK, behind those of `Allow`."""
+    """Additional user properties of CONNACK, after those of `Allow`."""
 
     def __post_init__(self) -> None:
         for name, most in (("keep_alive", 65_535), ("session_expiry_interval", 2**32 - 1)):
@@ -333,7 +334,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """The plugin cannot do all that it should; ``text`` says why, and never holds a secret."""
+    """The plugin cannot do all of its work; ``text`` says why, and must not contain secrets."""
 
     text: str
 

@@ -21,18 +21,18 @@ class Invalidate(Protocol):
 
 
 class Plugin:
-    """A set of hooks with a life of its own: made, started, asked, stopped.
+    """A set of hooks with a lifecycle: made, started, asked, stopped.
 
-    ``Config`` says what may stand in the file; a plugin that has its own repeats ``config:
-    Config``, so that type checkers know it. ``__init__`` keeps its arguments.
+    ``Config`` declares the keys of the configuration; a plugin with its own class repeats ``config:
+    Config``, so that type checkers know the type. ``__init__`` keeps its arguments.
     """
 
     class Config(PluginConfig):
         """Nothing to configure."""
 
     hooks: Mapping[str, Mark] = {}
-    """The hooks of the class by method name, in the order of their definition. An instance may set
-    others for itself in ``__init__``: without some of them, or with other times."""
+    """The hooks of the class by method name, in the order of their definition. An instance may
+    replace them in ``__init__``: leave out some, or change times."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -46,7 +46,7 @@ class Plugin:
         cls.hooks = found
 
     config: PluginConfig
-    """What the file says, checked."""
+    """The checked configuration."""
 
     def __init__(self, config: PluginConfig | None = None, /) -> None:
         self.config = self.Config() if config is None else config
@@ -60,10 +60,10 @@ class Plugin:
         username: str | None = None,
         everything: bool = False,
     ) -> int:
-        """As `mqttcore.Broker.invalidate`: call it when the rights of clients have changed.
+        """Like `mqttcore.Broker.invalidate`: call it when the rights of clients have changed.
 
-        It may be called from any thread, and by hooks. Until the broker has started, there is
-        nothing to invalidate.
+        It may be called from any thread, and by hooks. Before the broker has started, it does
+        nothing.
         """
         if self._invalidate is None:
             return 0
@@ -71,18 +71,19 @@ class Plugin:
 
     @property
     def name(self) -> str:
-        """How logs call it."""
+        """The name in logs."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     async def start(self) -> None:
-        """Gets ready. An exception here stops the broker from starting, or skips an observer.
+        """Prepares the plugin. If it raises, the broker does not start.
 
-        Only where the file says ``on_error = "skip"`` is it skipped: logged, and told nothing.
+        With ``on_error = "skip"`` in the file, a plugin that has only event hooks is skipped
+        instead: that is logged, and it gets no events.
 
-        It runs on the event loop of the `async def` hooks that decide; where there are none, on
-        that of the hooks of events. When a hook blocks that loop, another one takes over and
-        `start` is called again there, since what it opened belongs to a loop.
+        It runs on the event loop of the `async def` hooks that decide; without such hooks, on that
+        of the event hooks. If a hook blocks this loop, another loop replaces it and `start` is
+        called again there, since connections belong to a loop.
         """
 
     async def stop(self) -> None:
-        """Lets go of what `start` took. Called once, after the last hook."""
+        """Releases what `start` opened. Called once, after the last hook."""

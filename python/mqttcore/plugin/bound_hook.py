@@ -33,7 +33,7 @@ class BoundHook:
     hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
 
     def stats(self) -> HookStats:
-        """What became of its calls."""
+        """Results of its calls."""
         return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
 
 

@@ -10,16 +10,16 @@ FAILURES = 20
 WINDOW_S = 10.0
 OPEN_S = 5.0
 HELD_MAX = 4
-"""Threads that one hook may hold by calls that do not come back."""
+"""Maximum number of threads that one hook may block."""
 
 BreakerState = Literal["closed", "open", "half_open"]
 """Closed: the hook is called. Open: it is not. Half open: one call decides."""
 
 
 class CircuitBreaker:
-    """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one call tries. Thread-safe.
+    """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one trial call. Thread-safe.
 
-    It is open as well while `HELD_MAX` threads are held by calls that do not come back.
+    It is also open while calls of the hook block `HELD_MAX` threads.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> BreakerState:
-        """What becomes of a call."""
+        """The state of the breaker."""
         with self._lock:
             if self._held >= HELD_MAX:
                 return "open"
@@ -61,7 +61,7 @@ class CircuitBreaker:
             return closes
 
     def fail(self) -> bool:
-        """A call failed. True: that opens it; False for a failed trial, which keeps it open."""
+        """Records a failed call. True: it opens; False for a failed trial, which keeps it open."""
         with self._lock:
             now, before = self._clock(), self._state
             if before == "open":
@@ -75,7 +75,7 @@ class CircuitBreaker:
             return before == "closed"
 
     def release(self) -> None:
-        """A call ended and told nothing: if it was the trial, the next one is."""
+        """Records a call without a result: if it was the trial, the next call is one."""
         with self._lock:
             if self._state == "half_open":
                 self._until = self._clock()

@@ -39,9 +39,9 @@ RULED = {"authorize", "control"}
 MESSAGES = {"publish", "will"}
 """Hook points that are asked about one message after another."""
 CHANGED = {"connect", "subscribe"}
-"""Hook points whose answers change what the next hook is asked about."""
+"""Hook points whose answers change the question for the next hook."""
 TURN_S = 0.05
-"""How long a publish hook is asked about the messages of one client before those of the next."""
+"""Seconds for messages of one client before those of the next client."""
 
 
 class FailureLog:
@@ -51,7 +51,7 @@ class FailureLog:
         self._log = LimitedLog(log, clock)
 
     def warn(self, hook: str, client: str, what: str, error: BaseException | None = None) -> None:
-        """Names the hook, the client and what happened."""
+        """Logs the hook, the client and the event."""
         self._log.warn(hook, "plugin %s: client %s: %s", hook, client, what, error=error)
 
 
@@ -100,12 +100,12 @@ class Chain:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether a hook runs that a client waits for, beside exchanges."""
+        """Whether a hook runs for which a client waits, besides exchanges."""
         asked = [hook for hook in self._asked.values() if hook.mark.point != "enhanced_auth"]
         return any(hook.meter.is_running for hook in asked)
 
     def stats(self) -> list[HookStats]:
-        """What became of the calls of each hook."""
+        """Results of the calls of each hook."""
         return [hook.stats() for hook in [*self._asked.values(), *self.events, *self.timed]]
 
     def next_hook(self, question: Question) -> BoundHook | None:
@@ -118,7 +118,7 @@ class Chain:
         return hooks[question.position] if question.position < len(hooks) else None
 
     def recall(self, question: Question, hook: BoundHook) -> bool:
-        """Answers with what the hook said a moment ago; False: it has to be asked."""
+        """Answers with a cached answer of the hook; False: it has to be asked."""
         if self._cache is None or not hook.mark.cache or not isinstance(question.subject, Login):
             return False
         answer = self._cache.recall(hook.title, question.subject)
@@ -129,7 +129,7 @@ class Chain:
         return True
 
     def forget(self) -> None:
-        """Forgets what hooks said: rights were invalidated."""
+        """Clears cached answers: rights were invalidated."""
         if self._cache is not None:
             self._cache.forget()
 
@@ -217,7 +217,7 @@ class Chain:
         return False
 
     def end_turn(self, question: Question, hook: BoundHook) -> bool:
-        """Puts a question behind the others if messages are left. False: the next hook is asked."""
+        """Requeues a question if messages are left. False: the next hook is asked."""
         if question.is_over:
             hook.breaker.release()
             return True
@@ -249,10 +249,10 @@ class Chain:
         what: str,
         error: BaseException | None = None,
     ) -> None:
-        """Says why in the log, and refuses one message.
+        """Logs the reason, and refuses one message.
 
-        The breaker does not count it: else a client whose messages the hook cannot read would shut
-        the hook for all clients.
+        The breaker does not count it: otherwise one client, whose messages the hook cannot read,
+        could shut out the hook for all clients.
         """
         self.failures.warn(hook.title, shown(question.client), what, error)
         question.refuse_message(index)
@@ -267,7 +267,7 @@ class Chain:
     def fail(
         self, question: Question, hook: BoundHook, what: str, error: BaseException | None = None
     ) -> None:
-        """Says why in the log, and refuses the client."""
+        """Logs the reason, and refuses the client."""
         self.failures.warn(hook.title, shown(question.client), what, error)
         if isinstance(error, OverloadedError):
             # no failure of the hook: a flood of logins would open the breaker for all clients
@@ -325,7 +325,7 @@ class Chain:
         return True
 
     def warn_dropped(self, hook: BoundHook, count: int) -> None:
-        """Says that a plugin was not told ``count`` events."""
+        """Logs that a plugin missed ``count`` events."""
         owner = hook.title.rpartition(".")[0]
         log.warning("plugin %s: %d events were dropped: its hooks are too slow", owner, count)
 
@@ -387,7 +387,7 @@ def is_yes(answer: object) -> bool:
 
 
 def refuse_as_busy(question: Question) -> bool:
-    """Tells a client to connect again later; no code says so to others. False: it was too late."""
+    """Tells a client to connect again later; other requests have no such code. False: too late."""
     if question.point == "connect":
         is_in_time = not question.is_over
         return question.apply(Deny("server_busy")) and is_in_time

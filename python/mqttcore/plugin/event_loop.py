@@ -66,11 +66,11 @@ class AsyncHookWorker:
         return self._thread.is_stuck()
 
     def has(self, question: Question) -> bool:
-        """Whether a hook has begun here that was asked this, and has not come back."""
+        """Whether a hook with this question has begun here and not returned."""
         return question.key in self._tasks
 
     def held_by(self) -> Question | None:
-        """What the hook was asked that holds the event loop; None: something else holds it."""
+        """The question of the hook that blocks the event loop; None: something else does."""
         task = asyncio.current_task(self._loop)
         return None if task is None else self._questions.get(task)
 
@@ -79,7 +79,7 @@ class AsyncHookWorker:
         return self._culprit is not None and self._culprit.is_same(question)
 
     def retire(self, culprit: Question | None, at_end: Callable[[], None]) -> None:
-        """Takes no more questions; ends the thread when all that were asked have come back."""
+        """Accepts no more questions; ends the thread when all hooks have returned."""
         self._culprit = culprit
         self._thread.at_end = at_end
         self._retired = True
@@ -163,7 +163,7 @@ class AsyncHookWorker:
     def _subject(
         self, question: Question, hook: BoundHook
     ) -> Login | Ask | Subscribe | Message | Exchange:
-        """What the hook is called with."""
+        """The argument of the hook."""
         subject = question.subject
         if question.method is None or not isinstance(subject, Login):
             return subject
@@ -199,9 +199,9 @@ class AsyncHookWorker:
 
     @contextlib.contextmanager
     def _give_up_place(self, number: int) -> Iterator[None]:
-        """Stands around a wait for the client, or for the turn to hash a password.
+        """Gives up its place during a wait for the client, or for password hashing.
 
-        Else many guesses would fill all places, and a login wait for them in its queue.
+        Otherwise many guesses would occupy all places, and a login would wait behind them.
         """
         self._running[number] -= 1
         self._loop.call_soon(self._drain)

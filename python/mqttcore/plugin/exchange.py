@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from mqttcore._core import Login
 
 AskClient = Callable[[bytes, str | None, str | None], Awaitable[bytes]]
-"""Sends data and a text for people, says whom the exchange names, waits for the client's data."""
+"""Sends data, a reason string and the user name of the exchange; returns the client's data."""
 
 
 class Exchange:
-    """One client that authenticates by a method: what it said, and the way to ask it more.
+    """The exchange of AUTH packets with one client.
 
-    To try a hook without a network, make one with an ``ask`` that answers as a client would.
+    To test a hook without a network, make one with an ``ask`` that plays the client.
     """
 
     __slots__ = ("_ask", "data", "is_again", "login", "method")
@@ -27,13 +27,13 @@ class Exchange:
         is_again: bool = False,
     ) -> None:
         self.login = login
-        """Its CONNECT."""
+        """The CONNECT of the client."""
         self.method = method
-        """What it named; it never changes."""
+        """The authentication method; it never changes."""
         self.data = data
-        """What it sent with that."""
+        """The authentication data of CONNECT or of the first AUTH."""
         self.is_again = is_again
-        """It is connected, and authenticates again: it has to stay the user that it is."""
+        """Whether it is a re-authentication of a connected client; the user must stay the same."""
         self._ask = ask
 
     async def challenge(
@@ -41,21 +41,21 @@ class Exchange:
     ) -> bytes:
         """Sends ``data`` and waits for the answer of the client; empty data is left out.
 
-        Between the client's answers a hook has its timeout each time. A client that leaves, or
-        takes longer than the listener gives it to connect, cancels the hook here.
+        The timeout of the hook begins again with each answer of the client. If the client leaves,
+        or exceeds the connect deadline of the listener, the hook is cancelled here.
 
         Args:
             data: Up to 65,535 bytes.
             text: A reason string for people.
-            username: The user whom the client's data name. Failed logins count for this user name
-                from now on, whatever CONNECT says; if too many have failed, the client is refused
-                and this hook is cancelled. An exchange that ends with ``not_authorized`` before
-                its first challenge counts for the address alone; ``bad_credentials`` counts for
-                the user name in CONNECT as well.
+            username: The user name in the client's data. Failed logins count for it from now on,
+                instead of the user name in CONNECT; if too many have failed, the client is refused
+                and this hook is cancelled. If the exchange ends before the first challenge,
+                ``not_authorized`` counts only for the address, ``bad_credentials`` also for the
+                user name in CONNECT.
 
         Raises:
-            OverloadedError: too many clients have a challenge to answer; let it pass, and this
-                one is told to come again.
+            OverloadedError: too many clients have a challenge to answer. Do not catch it: the
+                broker then tells this client to try again later.
             RuntimeError: the last challenge is not answered yet.
             ValueError: there is more data than a packet can carry.
         """

@@ -65,16 +65,18 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     def authenticate(
         function: LoginHookT | None = None, /, *, timeout: float = 5.0, cache: float = 0.0
     ) -> LoginHookT | Callable[[LoginHookT], LoginHookT]:
-        """Asks who a client is, once a CONNECT that sends a user name or meets no anonymous access.
+        """Authenticates a client at CONNECT.
 
-        The first plugin that answers decides; when all answer None, the client is refused, or
-        anonymous where its listener gives that: its user name counts as not sent.
+        It is not asked about clients without a user name if their listener allows anonymous
+        clients. The first plugin that does not answer None decides. If all answer None, the client
+        is refused, or, if its listener allows anonymous clients, admitted as if it had sent no user
+        name.
 
         Args:
-            function: The hook, where the decorator is written without parentheses.
+            function: The hook, if the decorator is written without parentheses.
             timeout: Seconds until the client is refused with 0x88, so that it tries again.
-            cache: Seconds for which an `Allow` counts, give or take a tenth, for the same client
-                with the same credentials from the same place.
+            cache: Seconds for which an `Allow` is reused, plus or minus a tenth, for the same
+                client with the same credentials from the same address.
         """
         check_times(timeout, cache)
 
@@ -98,15 +100,15 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     def grant(
         function: LoginHookT | None = None, /, *, timeout: float = 1.0
     ) -> LoginHookT | Callable[[LoginHookT], LoginHookT]:
-        """Asks for the present grant of a client that has logged in before, after `invalidate`.
+        """Returns the present grant of a connected client or its session, after `invalidate`.
 
-        The `Login` is that of its last CONNECT, without the password. The first plugin that answers
-        decides: an `Allow` replaces the grant, a `Deny` disconnects the client, and so do all
-        plugins together when they answer None. Without such a hook the client is disconnected and
-        logs in again.
+        The `Login` is that of its last CONNECT, without the password. The first plugin that does
+        not answer None decides: an `Allow` replaces the grant, a `Deny` disconnects the client. If
+        all answer None, the client is disconnected, too. Without such a hook the client is
+        disconnected and logs in again.
 
         Args:
-            function: The hook, where the decorator is written without parentheses.
+            function: The hook, if the decorator is written without parentheses.
             timeout: Seconds until the client is disconnected.
         """
         check_times(timeout, 0.0)
@@ -122,12 +124,12 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     def enhanced_auth(
         method: str, /, *, timeout: float = 10.0
     ) -> Callable[[ExchangeHookT], ExchangeHookT]:
-        """Leads the whole exchange with a client of MQTT 5.0 that names ``method`` in CONNECT.
+        """Runs the whole exchange with a client of MQTT 5.0 that names ``method`` in CONNECT.
 
-        The hook is a coroutine: it asks the client by `Exchange.challenge` as often as it needs to,
-        and ends with `Allow` or `Deny`. It is led again when the client authenticates anew on its
-        connection; the new grant then takes the place of the old one, a `Deny` disconnects.
-        No other hook is asked about such a client, and one method belongs to one hook.
+        The hook is a coroutine: it calls `Exchange.challenge` as often as needed, and ends with
+        `Allow` or `Deny`. It runs again if the client re-authenticates on its connection; then the
+        new grant replaces the old one, and a `Deny` disconnects. No other hook is asked about such
+        a client, and only one hook can have a method.
 
         Args:
             method: As clients write it, say ``SCRAM-SHA-256``.
@@ -158,20 +160,20 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
         timeout: float = 1.0,
         cache: float = 60.0,
     ) -> Callable[[AskHookT], AskHookT]:
-        """Asks about one publish or subscribe that the client's grant neither allows nor denies.
+        """Decides a PUBLISH or SUBSCRIBE that the client's grant neither allows nor denies.
 
-        The first plugin that answers decides; when all answer None, it is denied.
-
-        No hook can veto: what a grant allows is never asked about, nor what an earlier yes counts
-        for. What must not happen belongs into `Grant.deny`, which beats every yes.
+        The first plugin that does not answer None decides; if all answer None, the request is
+        denied. The hook cannot veto: it is not asked about requests that a grant allows or that a
+        cached yes covers. Put rules that must always deny into `Grant.deny`, which wins over every
+        yes.
 
         Args:
-            action: What is asked about.
-            filter: Only topics that it matches, or filters that it covers, are asked about.
-            timeout: Seconds until the answer is no. A client of MQTT 3.x that awaits an
-                acknowledgement is disconnected then, and when the hook raises: it knows no code for
-                a fault, and would take any answer for success.
-            cache: Seconds for which a yes counts, give or take a tenth.
+            action: The action to decide.
+            filter: The hook is asked only about topics that it matches, or filters that it covers.
+            timeout: Seconds until the request is denied. Then, and if the hook raises, a client of
+                MQTT 3.x that awaits an acknowledgement is disconnected: MQTT 3.x has no failure
+                code, and any acknowledgement would mean success.
+            cache: Seconds for which a yes is cached, plus or minus a tenth.
         """
         check_times(timeout, cache)
         if action not in get_args(Action):
@@ -196,15 +198,16 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     def events(
         *kinds: EventKind, batch: int = 256, every: float = 0.05
     ) -> Callable[[EventsHookT], EventsHookT]:
-        """Tells what happened, in batches. Nothing waits for it; a full queue drops the oldest.
+        """Passes events to the hook, in batches. Nothing waits for it.
 
-        It shares no thread with hooks that decide: an `async def` hook of events has an event loop
-        of its own, where what `start` opened for them cannot be used. It has 5 s for a batch.
+        If the queue is full, the oldest event is dropped. The hook shares no thread with hooks that
+        decide: an `async def` hook of events has its own event loop, in which objects that `start`
+        opened for the other hooks cannot be used. It has 5 s for a batch.
 
         Args:
-            *kinds: What to tell.
-            batch: The most events in one call.
-            every: The longest that an event waits for company, in seconds.
+            *kinds: Kinds of events.
+            batch: Maximum number of events in one call.
+            every: Maximum seconds that an event waits for others.
         """
         if not all(isinstance(kind, str) for kind in kinds):
             raise TypeError('name the events: @hook.events("connected", "disconnected")')
@@ -230,14 +233,14 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
 
     @staticmethod
     def every(seconds: float, /, *, timeout: float = 5.0) -> Callable[[EveryHookT], EveryHookT]:
-        """Calls the hook again and again, for the first time after ``seconds``.
+        """Calls the hook periodically, for the first time after ``seconds``.
 
         Nothing waits for it. An `async def` hook runs on the event loop of `Plugin.start`; a `def`
-        hook on a thread that it shares with those of its plugin only. A call that takes longer
-        than ``seconds`` delays the next one.
+        hook on a thread for such hooks of this plugin. A call that takes longer than ``seconds``
+        delays the next one.
 
         Args:
-            seconds: From the beginning of one call to that of the next one.
+            seconds: From the beginning of one call to the beginning of the next one.
             timeout: Seconds until the call counts as late; an `async def` hook is cancelled then.
         """
         if not isinstance(seconds, int | float):
@@ -268,14 +271,14 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
     def health(
         function: HealthHookT | None = None, /, *, every: float = 10.0, timeout: float = 1.0
     ) -> HealthHookT | Callable[[HealthHookT], HealthHookT]:
-        """Asks whether the plugin can do its work: None if it can, else `Degraded`.
+        """Reports whether the plugin can do its work: None if it can, otherwise `Degraded`.
 
-        `/readyz` then says ``degraded``, with status 200, and names the hook and its text; so it
-        does while the hook raises, is late or answers with something else. It is called as a hook
-        of `every` is, for the first time after ``every`` seconds.
+        `/readyz` then answers ``degraded``, with status 200, and names the hook and its text; also
+        if the hook raises, is late or returns a wrong type. It is called periodically, for the
+        first time after ``every`` seconds.
 
         Args:
-            function: The hook, where the decorator is written without parentheses.
+            function: The hook, if the decorator is written without parentheses.
             every: Seconds from one call to the next one.
             timeout: Seconds until the plugin counts as degraded.
         """

@@ -87,9 +87,9 @@ class PluginHost:
         self.queues.close()
 
     def tell_health_to(self, tell: Callable[[Sequence[str]], None]) -> None:
-        """Calls ``tell`` with what degraded plugins say: now, and whenever one was asked.
+        """Calls ``tell`` with the reports of degraded plugins: now, and after each call of a hook.
 
-        To be called when these plugins are in force: until then, others speak for themselves.
+        Call it when these plugins are in force; until then, the old ones report.
         """
         with self._health_lock:
             self._tell_health = tell

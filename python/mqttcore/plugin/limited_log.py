@@ -8,9 +8,9 @@ LOG_INTERVAL_S = 1.0
 
 
 class LimitedLog:
-    """One line a second for each category; those in between are counted.
+    """One line a second for each category; suppressed lines are counted.
 
-    Categories are never forgotten: do not make them of what clients send.
+    Categories are never removed: do not make them from data of clients.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

@@ -40,7 +40,7 @@ def load_plugins(settings: Settings) -> list[Plugin]:
 
 
 def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
-    """Makes one; what is wrong goes to ``faults``."""
+    """Makes one; faults are added to ``faults``."""
     key = f"plugins[{index}]"
     place = use.place
     try:
@@ -67,7 +67,7 @@ def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
 
 
 def error_text(error: Exception) -> str:
-    """What happened, in one line."""
+    """The error in one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -20,7 +20,7 @@ asked_in: ContextVar[object | None] = ContextVar("mqttcore_login_cache_generatio
 
 
 class LoginCache:
-    """Answers by a keyed hash of everything that the client is known by; no password is kept."""
+    """Cached answers by a keyed hash of all data of the login; passwords are not stored."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,9 +32,9 @@ class LoginCache:
         """Another object after each `forget`."""
 
     def recall(self, hook: str, login: Login) -> Allow | None:
-        """What the hook said about the same login, while that still counts.
+        """The cached answer for the same login, if it is still valid.
 
-        If nothing counts, the thread or task that called this may `remember` the next answer.
+        Otherwise the thread or task that called this may `remember` the next answer.
         """
         with self._lock:
             asked_in.set(self._generation)
@@ -51,10 +51,10 @@ class LoginCache:
     def remember(
         self, hook: str, login: Login, answer: Allow, seconds: float, *, age: float = 0.0
     ) -> None:
-        """Keeps an answer for ``seconds``, give or take a tenth; the oldest makes room.
+        """Caches an answer for ``seconds``, plus or minus a tenth; the oldest one is removed.
 
-        ``age``: seconds since the question. What was asked, or looked for, before `forget` is not
-        kept: the generation does not depend on when a thread reads the clock.
+        ``age``: seconds since the question. Answers to questions from before `forget` are not
+        cached, independent of the time at which a thread reads the clock.
         """
         lasting = seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - only spreads load
         name = self._name(hook, login)

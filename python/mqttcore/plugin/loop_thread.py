@@ -1,7 +1,7 @@
 """An event loop on its own thread.
 
-A module of its own, because asyncio takes a third of the broker's start: it is imported only where
-a plugin has a coroutine.
+A separate module, since asyncio takes a third of the broker's start: it is imported only if a
+plugin has a coroutine.
 """
 
 import asyncio
@@ -72,12 +72,12 @@ class LoopThread:
         self.post(self.finish)
 
     def stop(self) -> None:
-        """Cancels what runs and ends the thread; one that a hook holds is left behind."""
+        """Cancels running coroutines and ends the thread; a blocked thread is abandoned."""
         self.post(self.finish)
         self._thread.join(JOIN_S)
 
     def finish(self) -> None:
-        """Cancels what runs and ends the loop; called on it."""
+        """Cancels running coroutines and ends the loop; called on it."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.call_soon(self.loop.call_soon, self.loop.stop)

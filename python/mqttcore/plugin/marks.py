@@ -41,8 +41,8 @@ class Mark:
     batch: int = 256
     every: float = 0.05
     is_alone: bool = False
-    """Whether a `grant` hook knows clients of its own plugin only. If several plugins admit some,
-    it is left out: it could give a client the rights of another one of the same name."""
+    """Whether a `grant` hook knows only clients of its own plugin. If several plugins admit
+    clients, it is left out: it could give a client the rights of another one of the same name."""
 
 
 def check_times(timeout: float, cache: float) -> None:

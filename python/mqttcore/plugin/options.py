@@ -7,9 +7,9 @@ T = TypeVar("T", bound=str)
 
 
 class Secret(Generic[T]):
-    """Text that never shows itself: not in `repr`, logs, errors or dumps.
+    """Text that does not appear in `repr`, logs, errors or dumps.
 
-    Only `reveal` tells it. Compare what a client sent with `matches`.
+    Only `reveal` returns it. Use `matches` to compare it with data of a client.
     """
 
     __slots__ = ("_text",)

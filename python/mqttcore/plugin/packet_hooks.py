@@ -61,12 +61,12 @@ class PacketHooks:
         """Decides about an authenticated client before it is connected.
 
         `ReplaceConnect` changes its connection, `Deny` refuses it, `Redirect` names another server;
-        None changes nothing. The `Login` has the user name in force, and no password. All plugins
-        are asked, in their order; each sees what the one before it changed. Anonymous clients are
-        asked about, too.
+        None changes nothing. The `Login` has the effective user name, and no password. All plugins
+        are asked, in their order; each sees the changes of the one before. They are also asked
+        about anonymous clients.
 
         Args:
-            function: The hook, where the decorator is written without parentheses.
+            function: The hook, if the decorator is written without parentheses.
             timeout: Seconds until the client is refused with 0x88, so that it tries again.
         """
         check_times(timeout, 0.0)
@@ -88,15 +88,14 @@ class PacketHooks:
     def subscribe(
         function: SubscribeHookT | None = None, /, *, timeout: float = 1.0
     ) -> SubscribeHookT | Callable[[SubscribeHookT], SubscribeHookT]:
-        """Decides about the filters of a SUBSCRIBE that its client may subscribe to, all at once.
+        """Decides about the permitted filters of one SUBSCRIBE, all at once.
 
         The answer is a list with `ReplaceOptions`, `Deny` or None for each entry, or one `Deny` for
-        all of them; None changes nothing. All plugins are asked, in their order, about the entries
-        that the ones before have left. Only this client waits. Topics have the mount point of the
-        client in front.
+        all of them; None changes nothing. All plugins are asked, in their order, about the
+        remaining entries. Only this client waits. Topics include the mount point of the client.
 
         Args:
-            function: The hook, where the decorator is written without parentheses.
+            function: The hook, if the decorator is written without parentheses.
             timeout: Seconds until each of the filters is refused with 0x83.
         """
         check_times(timeout, 0.0)
@@ -115,19 +114,19 @@ class PacketHooks:
     ) -> Callable[[PublishHookT], PublishHookT]:
         """Decides about messages that clients may publish, before they are retained and routed.
 
-        `Replace` changes the message, `Drop` acknowledges it and does not route it, `Deny` refuses
-        it, `DisconnectClient` sends its client away, too; None leaves it as it is. Hooks are asked
-        in the order of their plugins, each about the message that the one before it left.
+        `Replace` changes the message, `Drop` acknowledges but does not route it, `Deny` refuses it,
+        `DisconnectClient` also disconnects its client; None does not change it. All plugins are
+        asked, in their order, each about the result of the one before.
 
-        Only messages on topics of ``filter`` reach Python, up to 64 of one client in a batch. That
+        Only messages on topics of ``filter`` reach Python, up to 64 of one client in a batch. The
         client is not read meanwhile, and its messages keep their order. Clients whose messages wait
-        for the same hook take turns; nobody else waits, if the hook is `def` or its coroutine does
-        not block. Publish hooks have a thread of their own: a `def` hook runs beside those of
-        logins. Topics have the mount point of the client in front. Wills and messages of the broker
-        itself are not asked about.
+        for the same hook take turns; other clients do not wait, if the hook is `def` or its
+        coroutine does not block. Publish hooks have their own thread: a `def` hook runs
+        concurrently with those of logins. Topics include the mount point of the client. The hook is
+        not asked about wills and messages of the broker itself.
 
         Args:
-            filter: Topics to be asked about.
+            filter: Topic filter of the messages.
             timeout: Seconds for each message. If the hook raises, the message is not routed: a
                 client of MQTT 5.0 gets 0x83, a client of MQTT 3.x that awaits an acknowledgement is
                 disconnected. If it takes longer, the whole batch is refused in this way, and 30 s
@@ -150,13 +149,13 @@ class PacketHooks:
     ) -> Callable[[WillHookT], WillHookT]:
         """Decides about the will of an authenticated client, once, before it is connected.
 
-        `Replace` changes the will, `Drop` removes it, `Deny` refuses the client; None leaves it as
-        it is. Its topic has to be permitted, and a new topic, too. Hooks are asked in the order of
-        their plugins, each about what the one before it left. The will that they leave is stored,
-        and published when it is due, without another question.
+        `Replace` changes the will, `Drop` removes it, `Deny` refuses the client; None does not
+        change it. The topic has to be permitted, also a new one. All plugins are asked, in their
+        order, each about the result of the one before. The resulting will is stored, and published
+        when it is due, without another question.
 
         Args:
-            filter: Topics of wills to be asked about.
+            filter: Topic filter of the wills.
             timeout: Seconds until the client is refused with 0x88, so that it tries again.
         """
         check_topics(filter, '@hook.will("door/+/state")')
@@ -171,10 +170,10 @@ class PacketHooks:
     def control(topic: str, /, *, timeout: float = 5.0) -> Callable[[ControlHookT], ControlHookT]:
         """Answers requests: messages that clients publish to ``$CONTROL/FEATURE/VERSION``.
 
-        The hook returns `bytes`, which go to the client that asks, on ``TOPIC/response``, if it is
-        subscribed there; Correlation Data of the request is in the answer, too. The request is
-        acknowledged and not routed. Only clients whose grant names the topic may ask: ``#`` does
-        not, ``$#`` does. One topic belongs to one hook.
+        The hook returns `bytes`. The broker sends them to this client on ``TOPIC/response``, if the
+        client is subscribed there, with the Correlation Data of the request. The request is
+        acknowledged and not routed. The grant of the client has to cover the topic: ``$#`` does,
+        ``#`` does not. Only one hook can have a topic.
 
         Args:
             topic: Such as ``$CONTROL/doors/v1``.
@@ -197,7 +196,7 @@ class PacketHooks:
 
 
 def check_topics(filter: object, example: str) -> None:  # noqa: A002 - as above
-    """Refuses what is no topic filter."""
+    """Refuses text that is not a topic filter."""
     if not isinstance(filter, str):
         raise TypeError(f"name the topics: {example}")
     TopicFilter(filter)

@@ -24,8 +24,8 @@ class Turn:
 class HookStats:
     """The calls of one hook, since the broker was started or reloaded.
 
-    A call is counted once among its results, or not at all: while it runs in its time, and when its
-    client left before it answered. What a hook's ``cache`` answers is no call.
+    A call counts for one result. It does not count while it runs within its time, and if its client
+    left before the answer. Answers from a hook's ``cache`` are not calls.
     """
 
     hook: str
@@ -45,11 +45,11 @@ class HookStats:
     timed_out: int
     """Results: refused because no answer came in time; of events, not back in time."""
     shut_out: int
-    """Questions that were refused without a call, because it kept failing or holds four threads,
-    and messages whose time was up before they came to it;
-    batches of events that it was not told for the latter."""
+    """Questions that were refused without a call, because the hook kept failing or blocks four
+    threads; messages whose time was over before the hook was asked; batches of events that were
+    skipped because it blocks threads."""
     in_flight: int
-    """Calls that have not come back, those among them that are refused already."""
+    """Calls that have not returned, including those that were refused already."""
     cache_hits: int
     """Logins that were answered by its ``cache``, without a call."""
     run_times: tuple[tuple[float, int], ...]
@@ -78,7 +78,7 @@ class Meter:
 
     @contextmanager
     def call(self, *, waited: float | None = None) -> Iterator[None]:
-        """Stands around a call for which a question ``waited`` so many seconds."""
+        """Measures a call for which a question has ``waited`` this many seconds."""
         self.begin()
         with self.running(waited=waited) as turn:
             turn.calls = 1
@@ -90,7 +90,7 @@ class Meter:
 
     @contextmanager
     def running(self, *, waited: float | None) -> Iterator[Turn]:
-        """Stands around calls of one question, each of which `begin` records, and the turn, too."""
+        """Measures the calls of one question, each of which `begin` records, and the turn."""
         self.counters.enter(waited)
         turn = Turn()
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class Meter:
 
     @contextmanager
     def rest(self) -> Iterator[None]:
-        """Stands around a wait for the client within a call: that is not the hook's time."""
+        """Excludes a wait for the client from the time of a call."""
         began = time.perf_counter()
         try:
             yield
@@ -114,11 +114,11 @@ class Meter:
 
     @property
     def is_running(self) -> bool:
-        """Whether a call has not come back."""
+        """Whether a call has not returned."""
         return self.counters.in_flight > 0
 
     def count(self, result: Result) -> None:
-        """Records what became of a call, or of a question without one."""
+        """Records the result of a call, or of a question without a call."""
         self.counters.count(result)
 
     def shut_out(self, questions: int) -> None:

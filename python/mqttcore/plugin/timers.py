@@ -10,7 +10,7 @@ from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.workers import JOIN_S, Caller, CallThread, contained
 
 Report = Callable[[BoundHook, str | None], None]
-"""Takes what a `health` hook says: None, or why its plugin is degraded."""
+"""Receives the report of a `health` hook: None, or why its plugin is degraded."""
 
 
 class TimerWorker:
@@ -86,7 +86,7 @@ class TimerWorker:
             self._chain.failures.warn(hook.title, "-", "its health was not taken", error)
 
     def _call(self, hook: BoundHook) -> str | None:
-        """Why the plugin is degraded, if the hook says so."""
+        """The reason why the plugin is degraded, if the hook reports one."""
         answers: list[object] = []
 
         async def call_on_loop() -> None:

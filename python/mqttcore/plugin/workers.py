@@ -1,8 +1,8 @@
 """Hook workers: one thread for the `def` hooks of a plugin, one for its events.
 
-The engine puts questions into queues of `_core.HookQueues` and never waits here. A question has a
-deadline that a thread without Python enforces, so a hook that hangs, even with the interpreter
-locked, refuses its client in time; a thread that it holds is replaced, up to a cap.
+The engine puts questions into queues of `_core.HookQueues` and never waits here. A thread without
+Python enforces the deadlines of questions, so a hook that hangs, even if it blocks the interpreter,
+refuses its client in time. A blocked thread is replaced, up to a limit.
 """
 
 import queue
