@@ -52,7 +52,7 @@ HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Loads what is asked for: workers and the tests of pure parts need no session."""
+    """Imports a name on first use: workers and tests of pure parts need no session."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

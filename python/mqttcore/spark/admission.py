@@ -29,7 +29,7 @@ def limited(start: Sequence[int], end: Sequence[int], max_rows: int) -> tuple[in
 
 @dataclass(slots=True, kw_only=True)
 class Admission:
-    """The limits of one query, and when it last took rows."""
+    """The limits of the batches of one query, and the time of its last rows."""
 
     max_rows: int | None
     max_bytes: int | None
@@ -41,9 +41,9 @@ class Admission:
     def end(
         self, start: Sequence[int], end: Sequence[int], *, row_bytes: float, now_s: float
     ) -> tuple[int, ...]:
-        """Where the next batch ends; ``start`` when it should wait for more rows.
+        """The end of the next batch; ``start`` if the batch should wait for more rows.
 
-        ``row_bytes`` is what a row takes on average; ``now_s`` is a clock that never goes back.
+        ``row_bytes`` is the average size of a row; ``now_s`` is a monotonic clock.
         """
         if self.waits_for_more(lag_rows(start, end), now_s):
             return tuple(start)
@@ -60,7 +60,7 @@ class Admission:
         return now_s - self.waits_since_s < self.max_delay_s
 
     def most_rows(self, row_bytes: float) -> int | None:
-        """The smaller one of both limits, but always one row, or the query would stand still."""
+        """The lower of both limits, but at least one row, so that the query makes progress."""
         limits = []
         if self.max_rows is not None:
             limits.append(self.max_rows)

@@ -18,7 +18,7 @@ class Checkpoint(Protocol):
 
 
 def read_offsets(checkpoint: "Path | Checkpoint", number: int) -> list[Any]:
-    """How far each source is read behind a batch, in the order of the query's sources.
+    """The end offsets of each source after a batch, in the order of the query's sources.
 
     Raises:
         ValueError: the file is not there, or it is another one.
@@ -42,7 +42,7 @@ def text_of(checkpoint: "Path | Checkpoint", name: str) -> str:
 
 
 def newest_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
-    """The same for the batch that was planned last; nothing where there is none to be seen."""
+    """The same for the latest planned batch; empty if there is none."""
     return offsets_of_newest(checkpoint, "offsets")
 
 
@@ -52,7 +52,7 @@ def done_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
 
 
 def offsets_of_newest(checkpoint: "Path | Checkpoint", log: str) -> list[Any]:
-    """The offsets behind the last batch that one of the checkpoint's logs names."""
+    """The end offsets of the latest batch that one of the checkpoint's logs names."""
     try:
         if isinstance(checkpoint, Path):
             names = [path.name for path in (checkpoint / log).iterdir()]

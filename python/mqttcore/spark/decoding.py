@@ -34,11 +34,11 @@ def decode(
     message: str | None = None,
     schemas: str | pathlib.Path | None = None,
 ) -> DataFrame:
-    """The rows of a batch or a stream with the typed columns of their ``payload`` behind their own.
+    """Adds the typed columns of ``payload`` to the rows of a batch or a stream.
 
-    It is for rows that come another way than through the source, whose options ``decode`` and
-    ``payloadSchema`` do the same for less: from Kafka with `from_kafka`, out of a Delta table. All
-    columns go through Python as Arrow, so leave out first what is not needed.
+    Use it for rows that do not come from the source, for example from Kafka with `from_kafka`, or
+    from a Delta table; the options ``decode`` and ``payloadSchema`` of the source do the same with
+    less work. All columns pass through Python as Arrow, so drop unneeded columns first.
 
     Args:
         frame: Has ``payload BINARY``. ``sparkplug`` and ``auto`` look at ``topic``, and know the
@@ -78,7 +78,7 @@ def needed(using: str, on_error: str) -> list[str]:
 
 
 def check(have: StructType, made: StructType, wanted: list[str]) -> None:
-    """Refuses what the workers would stumble over."""
+    """Refuses options that the workers could not use."""
     for name in wanted:
         if name not in have.names:
             raise StreamOptionError(f"decode: unknown column {name}; columns: {have.names}")
@@ -90,7 +90,7 @@ def check(have: StructType, made: StructType, wanted: list[str]) -> None:
 
 
 def decoding(make: Callable[[], StreamDecoder]) -> Callable[[Batches], Batches]:
-    """What a task does; it pickles as its options, and a decoder is made in the worker."""
+    """The function of a task; it pickles as its options, and the worker makes the decoder."""
 
     def decode_task(batches: Batches) -> Batches:
         decoder = make()

@@ -1,7 +1,7 @@
 """The feedback check: a query may not publish messages that it would read again.
 
-Spark does not tell a sink what its query reads. The offsets in the query's checkpoint do: each
-names the topic filters that its source takes in.
+Spark does not tell a sink what its query reads. But the offsets in the query's checkpoint name the
+topic filters of each source.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Guard:
 
 
 def guard_of(options: SinkOptions, client: StreamClient | None) -> Guard:
-    """What a sink with these options must not feed; ``client`` is its mqttcore broker.
+    """The guard for a sink with these options; ``client`` is its mqttcore broker.
 
     Raises:
         LoopError: option topic is such a topic.
@@ -64,7 +64,7 @@ def guard_of(options: SinkOptions, client: StreamClient | None) -> Guard:
 
 
 def query_reads(options: SinkOptions, client: StreamClient | None) -> tuple[str, ...]:
-    """What the query takes in, as far as its checkpoint tells."""
+    """The topic filters that the query reads, as far as its checkpoint shows."""
     offsets = query_offsets(options.checkpoint) if options.checkpoint else []
     if client is not None and offsets:
         # messages for another broker do not come back

@@ -1,9 +1,8 @@
-"""Reads the folder of a stream on disk, also while no broker runs.
+"""Reads the folder of a stream on disk, also if no broker runs.
 
-``stream.json`` says what the stream is. The index says which Parquet files hold which offsets:
-``sealed.json`` is a snapshot, and each line of ``sealed.log`` is a file that was sealed after the
-snapshot with its number. A file that the index does not name does not count, whatever lies beside
-it.
+``stream.json`` describes the stream. The index maps offsets to Parquet files: ``sealed.json`` is a
+snapshot, and each line of ``sealed.log`` with the number of the snapshot is a file that was sealed
+after it. Files that the index does not name are ignored.
 """
 
 import bisect
@@ -35,12 +34,12 @@ INDEX: Final = ("sealed.json", "sealed.log")
 
 
 class FileMovedError(Exception):
-    """A file went away between the index and the reading, so the index is another by now."""
+    """A file was removed after the index was read: read the index again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a stream is."""
+    """The description of a stream."""
 
     name: str
     epoch: str
@@ -49,7 +48,7 @@ class Description:
     schema: Any
     """Its typed columns, as the broker wrote them; None if it has none."""
     filters: tuple[str, ...] = ()
-    """What it takes in."""
+    """Its topic filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +109,14 @@ class SealedIndex:
         )
 
     def row_bytes(self) -> float | None:
-        """What a sealed row takes on average, in bytes of its file; None if nothing is sealed."""
+        """Average bytes of a sealed row in its file; None if nothing is sealed."""
         newest = [files[-1] for files in self.files if files]
         rows = sum(file.rows for file in newest)
         return sum(file.size_bytes for file in newest) / rows if rows else None
 
 
 def covering(files: Iterable[SealedFile], end: int) -> Iterator[SealedFile]:
-    """Those of ``files`` that hold the rows from ``end`` on, each of them once."""
+    """Those of ``files`` that contain the rows from ``end`` on, without repeats."""
     for file in sorted(files, key=lambda file: (file.base, -file.last)):
         if file.last >= end:
             yield file
@@ -178,7 +177,7 @@ class StreamFolder:
             return self._index[1]
 
     def read_index(self) -> SealedIndex:
-        """What the index says now; without one nothing is sealed yet."""
+        """The present index; without an index file, nothing is sealed yet."""
         partitions = self.describe().partitions
         found = self.read("sealed.json")
         if found is None:
@@ -217,14 +216,14 @@ class StreamFolder:
                 yield entry
 
     def forget(self) -> None:
-        """The index is looked at anew; here that is so anyway."""
+        """Does nothing: the index is read again in any case."""
 
     def is_here(self) -> bool:
         """Whether this machine sees the folder."""
         return (self.path / "stream.json").is_file()
 
     def placed(self, file: SealedFile) -> SealedFile:
-        """A file of `SealedIndex.named` at its place here."""
+        """Converts a file of `SealedIndex.named` to a path here."""
         return dataclasses.replace(file, path=str(self.path / "data" / file.path))
 
     @contextmanager

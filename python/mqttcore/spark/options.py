@@ -76,7 +76,7 @@ OnError = Literal["null", "drop", "fail"]
 Files = Literal["auto", "folder", "endpoint"]
 DECODERS: Final = ("none", *FORMATS)
 BY_TOPIC: Final = frozenset({"sparkplug", "auto"})
-"""Formats whose payloads are read by their topic, and by what messages before them said."""
+"""Formats whose payloads depend on the topic, and on earlier messages."""
 CORRUPT: Final = "_corrupt"
 """The column with payloads that do not fit."""
 
@@ -85,7 +85,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query asked for."""
+    """The options of a query."""
 
     path: str | None = None
     """The broker's data folder, or the folder of one stream."""
@@ -95,8 +95,8 @@ class SourceOptions:
     ca: str | None = field(default=None, repr=False)
     """The CAs that an endpoint by ``https`` is trusted by, as PEM text."""
     files: Files = "auto"
-    """Sealed files are read in the broker's folder where a machine sees it, else fetched from its
-    endpoint; or one of both, whatever a machine sees."""
+    """Source of sealed files: the broker's folder if the machine sees it, otherwise the endpoint;
+    or always one of both."""
     stream: str | None = None
     topic: str | None = None
     """An MQTT topic filter; None is every row, also of topics that begin with ``$``."""
@@ -108,28 +108,27 @@ class SourceOptions:
     max_delay_s: float = 900.0
     min_partitions: int | None = None
     max_rows_per_task: int = 4_000_000
-    """A task costs 65 ms of CPU whatever it reads; one that fails reads all of this again."""
+    """A task costs 65 ms of CPU whatever it reads; a failed task reads all of its rows again."""
     columns: tuple[str, ...] | None = None
     decode: Decoder = "none"
     payload_schema: str | None = None
     """Names and types of the columns to decode, in Spark's DDL."""
     descriptor: bytes | None = field(default=None, repr=False)
-    """For ``decode = protobuf``: what is in the file that ``descriptorFile`` names, a
-    FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    """For ``decode = protobuf``: the content of ``descriptorFile``, a FileDescriptorSet (``protoc
+    --include_imports --descriptor_set_out=FILE``)."""
     message: str | None = None
     """The full name of the message in it."""
     schemas: bytes | None = field(default=None, repr=False)
-    """For ``decode = avro``: what is in the folder that ``schemasFolder`` names, as a JSON object
-    of schemas by number."""
+    """For ``decode = avro``: the schemas of ``schemasFolder`` as a JSON object by number."""
     on_error: OnError = "null"
     fail_on_data_loss: bool = True
-    """False: rows that retention took before they were read are skipped, so each row comes at most
-    once; a warning names them."""
+    """False: rows that retention removed before they were read are skipped, so each row comes at
+    most once; a warning names them."""
     consumer: str | None = None
     push_filters: bool | None = None
-    """None: when Spark's own setting says so."""
+    """None: according to Spark's own setting."""
     typed: TypedColumns | None = None
-    """No option: what the stream says of itself, where ``decode`` does not say otherwise."""
+    """Not an option: the typed columns of the stream, if ``decode`` is not set."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -177,7 +176,7 @@ def refuse_unknown(values: Mapping[str, str], table: "Table") -> None:
 
 
 def refuse_together(values: Mapping[str, str], first: str, second: str) -> None:
-    """Both say the same thing."""
+    """Refuses two options with the same meaning."""
     if {first.lower(), second.lower()} <= {name.lower() for name in values}:
         raise StreamOptionError(f"options {first} and {second} exclude each other")
 
@@ -228,7 +227,7 @@ def refuse_ca(ca: str | None, endpoint: str | None) -> None:
 
 
 def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
-    """One value; the reader says in its error what is allowed."""
+    """Reads one value; the error of the reader names the allowed values."""
     try:
         return read(text.strip())
     except (ValueError, TopicFilterError, TopicNameError) as error:
@@ -243,7 +242,7 @@ def text_of(text: str) -> str:
 
 
 def content(text: str) -> bytes:
-    """What is in a file with a descriptor."""
+    """The content of a descriptor file."""
     return read_descriptor(pathlib.Path(text.removeprefix("file://")))
 
 
@@ -340,7 +339,7 @@ def consumer_name(text: str) -> str:
 
 Reader = Callable[[str], object]
 Table = Mapping[str, tuple[str, Reader]]
-"""Options by name: the attribute that one becomes, and what reads its text."""
+"""Options by name: the attribute, and the reader of its text."""
 OPTIONS: Final[Table] = {
     "path": ("path", text_of),
     "endpoint": ("endpoint", endpoint),

@@ -25,7 +25,7 @@ class OffsetRange:
 
 
 def ranges_between(start: Sequence[int], end: Sequence[int]) -> list[OffsetRange]:
-    """What lies between two places of a stream, partition by partition."""
+    """The ranges between two positions of a stream, by partition."""
     return [
         OffsetRange(partition, first, last)
         for partition, (first, last) in enumerate(zip(start, end, strict=True))

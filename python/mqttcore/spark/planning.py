@@ -75,7 +75,7 @@ def reader_options(
 
 
 def remembers(options: SourceOptions, file: SealedFile) -> bool:
-    """Whether what rows of a file mean depends on rows before them."""
+    """Whether the meaning of rows of a file depends on earlier rows."""
     typed = options.typed
     if options.decode != "none" or typed is None:
         return options.decode in BY_TOPIC
@@ -133,7 +133,7 @@ def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
 
 
 def place_of(option: str, position: Position, state: State, log: StreamLog) -> tuple[int, ...]:
-    """Offsets of a position; what is wrong with it is said with the option's name.
+    """The offsets of a position; errors name the option.
 
     Raises:
         StreamEpochError: the offsets are of another epoch of the stream.
@@ -169,7 +169,7 @@ def not_before_earliest(
 
 
 def deleted(stream: str, lost: OffsetRange) -> str:
-    """Which rows retention took."""
+    """The rows that retention removed."""
     return (
         f"stream {stream}: partition {lost.partition}, offsets {lost.start} to {lost.end}"
         " (exclusive) are deleted"
@@ -177,7 +177,7 @@ def deleted(stream: str, lost: OffsetRange) -> str:
 
 
 def tell_loss(stream: str, lost: OffsetRange) -> None:
-    """Says what a query that may lose rows has lost."""
+    """Warns of lost rows of a query that may lose rows."""
     logger.warning(
         "%s and were not read: with failOnDataLoss=false a query gets each row at most once",
         deleted(stream, lost),
@@ -185,7 +185,7 @@ def tell_loss(stream: str, lost: OffsetRange) -> None:
 
 
 def check_order(start: Sequence[int], end: Sequence[int], state: State) -> None:
-    """Refuses a range that begins behind its end.
+    """Refuses a range whose begin is after its end.
 
     Raises:
         StreamRangeError: there is one, and not because retention deleted what it had.
@@ -199,7 +199,7 @@ def check_order(start: Sequence[int], end: Sequence[int], state: State) -> None:
 
 
 def check_ends(ranges: Sequence[OffsetRange], state: State) -> None:
-    """Refuses what is not there yet."""
+    """Refuses offsets that do not exist yet."""
     for one in ranges:
         if one.end > state.end[one.partition]:
             raise StreamRangeError(

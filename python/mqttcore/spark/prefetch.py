@@ -28,10 +28,9 @@ FEW_BYTES: Final = 4 << 20
 
 
 def few_rows(tasks: Sequence[Task], reader: RowReader) -> list[pa.RecordBatch] | None:
-    """The rows of a plan, if it is one task with few of them that can be had at once.
+    """The rows of a plan with one task of few rows, if they can be read at once.
 
-    Whatever is wrong with them is for the task to find: it waits for a broker that is away, and its
-    errors reach who runs the query.
+    Errors are left to the task: it waits for a broker that is away, and its errors reach the user.
     """
     if len(tasks) != 1 or not 0 < sum(one.end - one.start for one in tasks[0].ranges) <= FEW_ROWS:
         return None

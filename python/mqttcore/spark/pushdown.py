@@ -23,10 +23,10 @@ PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def is_planned_with_filters() -> bool:
-    """Whether the caller was called where Spark pushes filters down, which is a module of its own.
+    """Whether the caller was called from the module of Spark that pushes filters down.
 
-    Spark refuses a reader with ``pushFilters`` when its setting for that is off, and tells the
-    source of that setting in no other way.
+    Spark refuses a reader with ``pushFilters`` if its setting for that is off, and tells the source
+    about that setting in no other way.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -39,7 +39,7 @@ def is_planned_with_filters() -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Narrowing:
-    """What filters leave of a stream; all of them hold together."""
+    """The part of a stream that filters leave; all of them apply."""
 
     topic: str | None
     """The topic filter: that of the options, or a narrower one; None is every row."""
@@ -82,7 +82,7 @@ class Narrowing:
         return True
 
     def takes_time(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
-        """Bounds of times: they never fall within a partition, so offsets can stand for them."""
+        """Bounds of times: they never fall within a partition, so offsets can replace them."""
         if not isinstance(value, datetime):
             return False
         bounds = span_of(one, microseconds(value))
@@ -121,7 +121,7 @@ class Narrowing:
 
 
 def is_literal(text: str) -> bool:
-    """Whether a text can be (the beginning of) a topic, and stands for itself in a filter."""
+    """Whether a text can be a topic, or its beginning, without wildcards."""
     return bool(text) and not {"+", "#", "\0"} & set(text)
 
 

@@ -1,7 +1,7 @@
 """Reads the ranges of one task in a Spark worker: sealed files, then the tail.
 
-The tier is chosen by offset when a range is read, not when it was planned: what was in the tail
-then may be sealed by now. Nothing here outlives the task, since workers fork and are used again.
+The tier is chosen when a range is read, not when it was planned: rows of the tail may have been
+sealed meanwhile. No object here outlives the task, since workers fork and are reused.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["RowReader", "Task", "tasks_for"]
 
 TRIES: Final = 6
-"""How often a row is looked for in both tiers before it counts as missing. A merge gives a file
-its rows a moment before the index says so, so a file that is another one is looked for again after
-50 ms, 100 ms and so on."""
+"""Number of times that a row is searched in both tiers before it counts as missing. A merge
+replaces a file shortly before the index says so; then the search is repeated after 50 ms, 100 ms
+and so on."""
 TAIL_ROWS: Final = 131_072
 """Rows of one request for the tail: they are in memory at once."""
 Answer = TypeVar("Answer")
@@ -56,7 +56,7 @@ class Task(InputPartition):
     epoch: str
     ranges: tuple[OffsetRange, ...]
     sealed: tuple[int, ...]
-    """Where the sealed rows of each partition ended when it was planned, or behind that."""
+    """End offset of the sealed rows of each partition at planning, or later."""
     files: tuple[tuple[SealedFile, ...], ...] = ()
     """The files of each range when it was planned, by name: no task reads the whole index, unless
     one of them is another file by then."""
@@ -65,7 +65,7 @@ class Task(InputPartition):
 def tasks_for(
     state: State, planned: Sequence[tuple[OffsetRange, ...]], log: StreamLog
 ) -> list[Task]:
-    """What Spark is given; always a task, or Spark would make one of its own."""
+    """The tasks for Spark; at least one, since Spark would otherwise add its own."""
     is_sealed = any(one.start < state.sealed[one.partition] for ranges in planned for one in ranges)
     index = log.index_up_to(state.sealed) if is_sealed else None
 
@@ -86,9 +86,9 @@ class RowReader:
     topic: str | None
     """The topic filter: that of the options, or a narrower one."""
     aliases: str | None = None
-    """What the rows so far told of Sparkplug's aliases, for files that do not say it themselves."""
+    """Sparkplug aliases of the rows before, for files that do not contain them."""
     retry_s: float = RETRY_S
-    """How long a broker may be away."""
+    """Seconds that the broker may be away."""
     planned: tuple[SealedFile, ...] = ()
     """The files of the range that is read, as far as the plan is right."""
 
@@ -193,7 +193,7 @@ class RowReader:
         return files.index() if self.log.folder else self.with_retries(wanted, files.index)
 
     def tail(self, wanted: OffsetRange) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The first rows of a range out of the broker's memory, and where they end.
+        """The first rows of a range from the broker's memory, and their end.
 
         Raises:
             RangeSealedError: they are in files by now.
@@ -232,7 +232,7 @@ class RowReader:
         return self.with_retries(wanted, ask)
 
     def with_retries(self, wanted: OffsetRange, ask: Callable[[], Answer]) -> Answer:
-        """What the broker answers about a range; waits while it is away."""
+        """Asks the broker about a range; waits while it is away."""
 
         def look_at_files(error: EndpointError) -> None:
             # a broker that stops seals its tail first
@@ -256,7 +256,7 @@ class RowReader:
         return end, iter(())
 
     def nowhere(self, wanted: OffsetRange) -> str:
-        """What is missing."""
+        """The error for missing rows."""
         return (
             f"stream {self.log.name}: partition {wanted.partition}, offsets {wanted.start} to"
             f" {wanted.end} (exclusive) cannot be read anywhere"

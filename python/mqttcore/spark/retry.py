@@ -11,7 +11,7 @@ __all__ = ["RETRY_S", "pause", "with_retries"]
 
 logger = logging.getLogger(__name__)
 RETRY_S: Final = 300.0
-"""How long a broker may be away."""
+"""Seconds that a broker may be away."""
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
 Answer = TypeVar("Answer")
@@ -54,5 +54,5 @@ def with_retries(
 
 
 def pause(seconds: float) -> None:
-    """Waits for what another process is about to do."""
+    """Pauses, while another process makes progress."""
     time.sleep(seconds)

@@ -62,16 +62,16 @@ OF_A_STREAM: Final = (
     "SPARK_LOCAL_DIRS",
     "SPARK_PYTHON_RUNTIME",
 )
-"""What Spark writes into the environment of a Python source when a stream of it begins."""
+"""Variables that Spark sets in the environment of a Python source when a stream begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What `tune` did: settings that it changed, and those that only a new session can have."""
+    """Changes by `tune`: changed settings, and settings that only a new session can have."""
 
     changed: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
-    """What is wanted for each setting that stays as it is."""
+    """Wanted values of the settings that were not changed."""
 
     def __str__(self) -> str:
         lines = [f"{len(self.changed)} settings changed"]
@@ -89,13 +89,13 @@ def session(
     master: str | None = None,
     **conf: object,
 ) -> SparkSession:
-    """Starts Spark on this machine, on the loopback only, and prints the link to its page.
+    """Starts Spark on this machine, only on the loopback, and prints the link to its page.
 
-    ``cores`` is a number, ``*``, or as Spark writes it (``2,3``: two cores, three tries a task).
+    ``cores`` is a number, ``*``, or Spark's form (``2,3``: two cores, three attempts for a task).
     ``master`` is another Spark instead, as ``spark://host:7077``: its driver runs here, at the
-    address of this machine, and its number of shuffle partitions is Spark's own.
-    ``conf`` is any other setting of Spark: ``session(**{"spark.ui.port": 4050})``. With ``warm``
-    one Python worker is started now, which the first query would wait for otherwise.
+    address of this machine, with Spark's own number of shuffle partitions. ``conf`` sets other
+    settings of Spark: ``session(**{"spark.ui.port": 4050})``. With ``warm``, one Python worker is
+    started at once, so that the first query does not wait for it.
 
     Raises:
         StartError: no Java of version 17 or newer was found.
@@ -179,7 +179,7 @@ def let_streams_begin_at_once(spark: SparkSession) -> None:
 
 
 def prepare_environment(java: str, *, is_local: bool) -> None:
-    """What Spark's launcher and its workers read from the environment."""
+    """Sets the environment of Spark's launcher and its workers."""
     os.environ["JAVA_HOME"] = str(find_java(java).spark_home())
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if not is_local:

@@ -58,9 +58,9 @@ class Target(Protocol):
 def target_of(
     options: SinkOptions, schema: StructType, *, overwrite: bool, is_first: bool = False
 ) -> Target:
-    """What the options name, with everything checked that can be before a row is there.
+    """The target of the options; everything is checked that can be checked without rows.
 
-    ``is_first``: nobody has met the broker before, so one that does not answer is not waited for.
+    ``is_first``: the broker was not used before, so there is no wait for one that does not answer.
 
     Raises:
         StreamOptionError: columns and options do not go together.

@@ -77,10 +77,10 @@ class SinkOptions:
     stream: str | None = None
     allow_loop: bool = False
     checkpoint: str | None = None
-    """Where Spark keeps the query's offsets; it hands its own option over."""
+    """Folder of the query's offsets, which Spark passes."""
 
     def constants(self) -> dict[str, object]:
-        """Columns that options stand for."""
+        """Columns with a constant value from options."""
         given = {"topic": self.topic, "qos": self.qos, "retain": self.retain}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -159,7 +159,7 @@ def batch_number(text: str) -> int:
 
 
 def application(text: str) -> str:
-    """A name under which the broker keeps the number of the last batch."""
+    """The name under which the broker stores the number of the last batch."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
         raise ValueError("allowed are letters, digits, _ and -, 64 at most")
     return text

@@ -55,15 +55,15 @@ class MqttcoreDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)`` and behind ``USING``."""
+        """The name for ``format(...)`` and ``USING``."""
         return "mqttcore"
 
     def schema(self) -> StructType:
-        """The columns of these options, and those that the stream has of its own."""
+        """The columns of these options, and the typed columns of the stream."""
         return schema_of(self.parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what there is now."""
+        """Reads the present rows."""
         options = with_schema(self.parsed(), schema)
         pushes = options.push_filters
         if pushes is None:
@@ -71,11 +71,11 @@ class MqttcoreDataSource(DataSource):
         return PushingBatchReader(options) if pushes else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Reads what comes, batch after batch."""
+        """Reads new rows, batch after batch."""
         return MqttcoreStreamReader(with_schema(self.parsed(), schema))
 
     def parsed(self) -> SourceOptions:
-        """What was asked for, of the stream that it names."""
+        """The options, and the stream that they name."""
         options = parse_options(self.options)
         log = open_log(options)
         try:
@@ -130,7 +130,7 @@ class BatchReader(DataSourceReader):
             self.log.close()
 
     def ranges(self, state: State) -> list[OffsetRange]:
-        """What the options and the filters leave of the stream."""
+        """The ranges that the options and the filters leave."""
         start = self.place("startingOffsets", self.options.starting or "earliest", state)
         end = self.place("endingOffsets", self.options.ending or "latest", state)
         check_order(start, end, state)
@@ -144,7 +144,7 @@ class BatchReader(DataSourceReader):
         return place_of(option, position, state, self.log)
 
     def narrowed(self, start: Sequence[int], end: Sequence[int]) -> list[OffsetRange]:
-        """Less what pushed filters leave out."""
+        """The ranges without the rows that pushed filters exclude."""
         pushed = self.narrowing
         if pushed.nothing:
             return []
@@ -168,5 +168,5 @@ class PushingBatchReader(BatchReader):
     """The same where Spark pushes filters down; elsewhere it refuses readers that could."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 -- Spark's name
-        """Takes up what narrows offsets or topics; the rest is Spark's."""
+        """Accepts filters that narrow offsets or topics; the others are left to Spark."""
         return self.narrowing.push(filters)

@@ -32,12 +32,12 @@ COMMIT_S: Final = 600.0
 """How long the broker may take to publish a batch."""
 TARGET: Final = "the broker that gets the rows"
 STAGE_BYTES: Final = 32 << 20
-"""What a task gathers before it sends it: rows may be slow to come, and a request must not be."""
+"""Bytes that a task collects before it sends them: rows may be slow, but a request must not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task for the driver."""
 
     query: str
     batch: int
@@ -50,9 +50,9 @@ class BrokerAddress:
     """The endpoint of an mqttcore broker as a target of rows. It pickles without connections."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, is_first: bool = False) -> None:
-        """Asks the broker what must not come back to the query.
+        """Asks the broker which topics would come back to the query.
 
-        ``is_first`` asks whether it is there at all, too, and does not wait for it.
+        ``is_first`` also checks that the broker is reachable, without waiting for it.
 
         Raises:
             StreamOptionError: the path is none of a broker, or a column is none of a message.
@@ -88,7 +88,7 @@ class BrokerAddress:
         return stage, self.client.stage(place.query, place.batch, stage, ipc(part))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publishes what was staged, unless that was done before.
+        """Publishes the staged rows, unless they were published before.
 
         Raises:
             EndpointError: the broker refuses it, or does not come back.
@@ -106,7 +106,7 @@ class BrokerAddress:
         return self.client.commit(query, batch, stages, replacing=self.replacing)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Has the broker forget what was staged, or do so by itself in a day."""
+        """Lets the broker discard the staged rows; otherwise it does so after a day."""
         for (query, batch), stages in staged(messages).items():
             try:
                 self.client.abort(query, batch, stages)

@@ -81,12 +81,12 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target: tuple[int, ...] | None = None
         """Where an AvailableNow query ends."""
         self.holds = False
-        """Whether the broker was told since this object began."""
+        """Whether a hold was placed since this object began."""
         self.last: dict[str, Any] = UNRESOLVED
-        """For a Spark that does not say where a batch begins."""
+        """The last offsets, for Spark versions that do not pass the begin of a batch."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Where every new query begins, whatever that will mean."""
+        """The begin of every new query, not resolved yet."""
         return dict(UNRESOLVED)
 
     def getDefaultReadLimit(self) -> limits.ReadLimit:  # noqa: N802 -- Spark's name
@@ -100,7 +100,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limits.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
-        """Fixes the end: what comes later is for the next run."""
+        """Fixes the end: later rows belong to the next run."""
         self.target = self.log.with_retries(self.log.state).end
         # such a limit would never be reached
         self.admission.min_rows = None
@@ -180,7 +180,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """A batch is done with: the broker need not keep its rows for this consumer any more."""
+        """Releases the rows of a completed batch: this consumer needs them no more."""
         offset = SourceOffset.parse(end)
         if self.options.consumer is not None and offset is not None:
             self.log.hold(self.options.consumer, offset.ends)
@@ -224,10 +224,10 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Carrying(MqttcoreStreamReader, _SimpleStreamReaderWrapper):
-    """What a reader is from the plan of a batch whose rows it has until Spark takes them.
+    """A reader that has the rows of a planned batch, until Spark takes them.
 
-    Spark asks readers of this kind alone whether they have the rows, right after `partitions`, and
-    does not ask them for the end of the stream, so none is of this kind for longer.
+    Spark asks only readers of this class for rows, right after `partitions`, and does not ask them
+    for the end of the stream, so a reader has this class only in between.
     """
 
     rows: list[pa.RecordBatch]

@@ -41,13 +41,12 @@ OF_READ: Final = frozenset({"path", "endpoint", "token", "ca", "files", "topic",
 
 
 def read(spark: SparkSession, stream: str | None = None, **options: object) -> DataFrame:
-    """Each row of a stream once, as it is now.
+    """The rows of a stream, each once, as a batch DataFrame.
 
-    What is sealed is read by Spark itself, from exactly the files that hold it; only the tail, and
-    files that are older than a typed column of the stream, come through the source, the tail at
-    once if it is short. Where this
-    machine does not see the files, all of it does. Options are ``path``, ``endpoint``, ``token``,
-    ``files``, ``topic`` and ``columns``, as the source has them.
+    Spark itself reads the sealed rows, from exactly the files that contain them. The source reads
+    the tail (at once if it is short), and files that are older than a typed column of the stream.
+    If this machine does not see the files, the source reads everything. Options are ``path``,
+    ``endpoint``, ``token``, ``files``, ``topic`` and ``columns``, as for the source.
 
     Raises:
         StreamFolderError: there is no such stream.
@@ -68,13 +67,13 @@ def read(spark: SparkSession, stream: str | None = None, **options: object) -> D
 
 
 def read_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
-    """A streaming DataFrame with the columns of a stream, wherever it is kept.
+    """A streaming DataFrame with the columns of a stream, wherever it is stored.
 
     ``mqttcore:///data/folder?stream=plant`` and ``http://broker:8884?stream=plant`` are a broker of
-    mqttcore, ``kafka://host:9092/topic`` is Kafka as a broker fills it (Spark's Kafka connector
-    must be there), ``delta:///table`` a Delta table with these columns (Delta's jar must be there).
-    Options go to the source. One that is in the URL and a keyword has the value of the keyword;
-    where the stream is kept is what the URL says.
+    mqttcore, ``kafka://host:9092/topic`` is a Kafka topic that a broker writes (needs Spark's Kafka
+    connector), ``delta:///table`` a Delta table with these columns (needs Delta's jar). Options go
+    to the source. Keywords override options in the URL; the place of the stream is always that of
+    the URL.
 
     Raises:
         StreamOptionError: the URL is none of these.
@@ -102,10 +101,11 @@ class Retained:
 def retained(
     spark: SparkSession, stream: str | None = None, *, at: str = "latest", **options: object
 ) -> Retained:
-    """The last retained message of each topic, out of the stream itself.
+    """The last retained message of each topic, computed from the stream.
 
-    ``at`` is a position as ``endingOffsets`` has it. An empty retained message deletes, as it does
-    in the broker. What was retained before the stream began, or is deleted by now, is not in it.
+    ``at`` is a position as in ``endingOffsets``. An empty retained message deletes, as in the
+    broker. Messages that were retained before the stream began, or were deleted since, are not
+    included.
 
     Raises:
         StreamRangeError: the position is not in the stream.
@@ -127,10 +127,10 @@ def retained(
 def retained_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
     """The last retained message of each topic as a streaming DataFrame, for output mode ``update``.
 
-    Each batch has the topics that changed, with the columns of the stream; an empty payload says
-    that nothing is retained any more. Options are those of `read_stream`; a query that begins with
-    ``startingOffsets = retained(...).offsets`` goes on from that table. The state is one message a
-    topic, those that were deleted included.
+    Each batch has the changed topics, with the columns of the stream; an empty payload means that
+    the message was deleted. Options are those of `read_stream`; a query that begins with
+    ``startingOffsets = retained(...).offsets`` continues from that table. The state has one message
+    for each topic, deleted ones included.
     """
     return newest(read_stream(spark, url, **options))
 
@@ -172,7 +172,7 @@ def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFr
 def sealed_rows(
     spark: SparkSession, index: SealedIndex, state: State, options: SourceOptions
 ) -> Iterator[DataFrame]:
-    """What is in files; the source reads those that are older than a column, to decode it."""
+    """The rows in files; the source reads files that are older than a column, to decode it."""
     held = index.standing()
     late = [[file for file in files if is_late(file, options)] for files in held]
     for start, end in late_ranges(late, index.earliest):
@@ -258,7 +258,7 @@ def by_source(
 def rows_at_hand(
     log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> pa.Table:
-    """Rows that are read here and now, as a task would."""
+    """Rows that are read at once, as a task would."""
     [task] = tasks_for(state, [tuple(ranges)], log)
     try:
         batches = RowReader(log=log, options=options, topic=options.topic).read(task)

@@ -14,7 +14,7 @@ __all__ = ["TypedColumns", "typed_columns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedColumns:
-    """What stands behind the columns that every stream has."""
+    """The typed columns after those that every stream has."""
 
     decode: str
     """How payloads are read."""

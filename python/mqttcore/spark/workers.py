@@ -8,10 +8,10 @@ __all__ = ["spare_collector"]
 
 
 def spare_collector() -> None:
-    """Has Python's collector pass over what is loaded by now, in a worker and once.
+    """Freezes loaded objects in Python's garbage collector, once in each worker.
 
-    Spark has garbage collected after every task, which looks at each object of every module: 25 to
-    40 ms of CPU, more than a small task takes. Outside of tasks nothing changes.
+    Spark collects garbage after every task, which visits each object of every module: 25 to 40 ms
+    of CPU, more than a small task takes. Outside of tasks nothing changes.
     """
     if TaskContext.get() is not None and gc.get_freeze_count() == 0:
         gc.freeze()

@@ -1,1 +1,1 @@
-"""Streams: messages that the broker keeps as rows, numbered and in order, to be read later."""
+"""Streams: messages that the broker stores as numbered rows, in order, to be read later."""

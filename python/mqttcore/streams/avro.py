@@ -39,7 +39,7 @@ def read_schemas(folder: pathlib.Path) -> bytes:
 
 
 def check_avro(decode: str, folder: pathlib.Path | None, fault: Callable[..., None]) -> None:
-    """Hands what is wrong with the key ``schemas`` to ``fault(key, what, *notes)``."""
+    """Reports faults of the key ``schemas`` to ``fault(key, what, *notes)``."""
     if decode != "avro":
         if folder is not None:
             fault("schemas", "has no effect without decode = avro")

@@ -1,7 +1,7 @@
 """A client of the HTTP endpoint of streams: Unix socket, or TCP with a token.
 
-It blocks, needs nothing but the standard library, starts no thread and keeps no state outside of
-its objects. Spark's driver and executors use it.
+It blocks, uses only the standard library, starts no thread and has no state outside of its objects.
+Spark's driver and executors use it.
 """
 
 import http.client
@@ -46,7 +46,7 @@ SOCKET_PATH_BYTES: Final = 108
 
 
 class StreamClient:
-    """Asks an endpoint. Threads may share it; each has a connection of its own.
+    """A client of an endpoint. Threads may share it; each has its own connection.
 
     Args:
         endpoint: ``https://host:port``, ``http://host:port``,
@@ -102,7 +102,7 @@ class StreamClient:
         return [StreamName(item["name"], item["partitions"], item["epoch"]) for item in found]
 
     def stream(self, name: str) -> StreamInfo:
-        """One stream, as it is now.
+        """Describes one stream.
 
         Raises:
             StreamUnknownError: there is none of this name.
@@ -120,11 +120,11 @@ class StreamClient:
         return self._body(rows_path(name, partition, start, end))
 
     def rows_at_once(self, name: str, *, partition: int, start: int, end: int) -> bytes:
-        """The same in memory, over the connection that is kept: quicker for a few."""
+        """The same in memory, over a persistent connection: faster for few rows."""
         return self._whole("GET", rows_path(name, partition, start, end))
 
     def files(self, name: str) -> Json:
-        """Which files hold the sealed rows of a stream: what its ``sealed.json`` says."""
+        """The files with the sealed rows of a stream: the content of its ``sealed.json``."""
         return self._json("GET", f"{path(name)}/files")
 
     def file(
@@ -168,7 +168,7 @@ class StreamClient:
         return tuple(found["offsets"])
 
     def hold(self, name: str, consumer: str, offsets: Sequence[int]) -> None:
-        """Keeps the rows from these offsets on, one each, until `release` or for `hold_max`."""
+        """Places a hold: keeps rows from these offsets on, until `release` or for `hold_max`."""
         self._json("POST", f"{path(name)}/holds", {"consumer": consumer, "offsets": list(offsets)})
 
     def release(self, name: str, consumer: str) -> bool:
@@ -186,7 +186,7 @@ class StreamClient:
         return info(self._json("POST", f"{path(name)}/seal"))
 
     def stage(self, query: str, batch: int, stage: str, body: Iterable[bytes]) -> int:
-        """Has rows kept that a commit may name; answers how many.
+        """Stages rows for a later commit; returns their number.
 
         Args:
             query: Who sends them: 1 to 64 letters, digits, ``-`` and ``_``.
@@ -212,10 +212,10 @@ class StreamClient:
     def commit(
         self, query: str, batch: int, stages: Sequence[str], *, replacing: str | None = None
     ) -> bool:
-        """Publishes what is staged, all of it or nothing; False: this was done before.
+        """Publishes the staged rows, all or none; False: this was done before.
 
         Retained messages of topics that match the filter ``replacing`` are cleared, unless they are
-        of this batch.
+        in this batch.
 
         Raises:
             EndpointError: there is no such stage (``unknown_stage``): nothing was published.
@@ -227,12 +227,12 @@ class StreamClient:
         return bool(committed["committed"])
 
     def abort(self, query: str, batch: int, stages: Sequence[str]) -> int:
-        """Gives up what is staged; answers how many stages there were."""
+        """Discards the staged rows; returns the number of stages."""
         removed = self._json("POST", "/v1/sink/abort", batch_of(query, batch, stages))
         return int(removed["removed"])
 
     def report(self, query: str, told: Mapping[str, object]) -> None:
-        """Has the broker publish what a query tells of itself as ``$SYS/spark/<query>``.
+        """Lets the broker publish a report of a query as ``$SYS/spark/<query>``.
 
         Args:
             query: 1 to 128 letters, digits, ``.``, ``-`` and ``_``.
@@ -253,7 +253,7 @@ class StreamClient:
             raise EndpointError(f"{self._endpoint}: the answer is not JSON: {error}") from error
 
     def _whole(self, method: str, target: str, body: bytes | None = None) -> bytes:
-        """One request that may be sent twice without harm, over the connection that is kept."""
+        """One request that may be repeated without harm, over a persistent connection."""
         connection = self._kept()
         if connection is not None:
             try:
@@ -285,7 +285,7 @@ class StreamClient:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        """Sends a request; its answer, if that is a good one."""
+        """Sends a request; returns its answer if the status is a success."""
         headers = dict(headers or {})
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -318,7 +318,7 @@ def _restored(endpoint: str, token: str | None, timeout_s: float, ca: str | None
 
 
 class Rows(io.BufferedIOBase):
-    """The body of an answer, read as it comes; what breaks off is an error, never an end."""
+    """The body of an answer, read while it arrives; an incomplete body is an error."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
@@ -416,7 +416,7 @@ PEM: Final = "-----BEGIN"
 def connector(
     endpoint: str, timeout_s: float, ca: str | None = None
 ) -> Callable[[], http.client.HTTPConnection]:
-    """What makes connections to ``endpoint``.
+    """Returns a function that connects to ``endpoint``.
 
     Raises:
         ValueError: it is no endpoint.
@@ -442,7 +442,7 @@ def connector(
 
 @contextmanager
 def reaching(endpoint: str) -> Iterator[None]:
-    """Says of what goes wrong on the way that it may go well another time."""
+    """Converts connection errors to errors that may be retried."""
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
@@ -451,7 +451,7 @@ def reaching(endpoint: str) -> Iterator[None]:
 
 
 def refusal(status: int, text: bytes) -> EndpointError:
-    """What a bad answer is raised as."""
+    """The exception for a failed answer."""
     try:
         said = json.loads(text)
         problem, code = str(said["error"]), str(said["code"])

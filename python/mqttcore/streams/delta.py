@@ -1,8 +1,8 @@
-"""The process that keeps the Delta tables of a broker's streams current, and who watches it.
+"""The process that keeps Delta tables of streams up to date, and its supervision.
 
 Delta's library takes a hundred megabytes, and minutes of CPU for a large backlog, so it is not
-loaded into the broker: ``mqttcore pipeline delta --follow`` is a process of its own. It ends when
-its standard input ends, hence with the broker, however that ends.
+loaded into the broker: ``mqttcore pipeline delta --follow`` is a separate process. It ends when its
+standard input ends, hence with the broker.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger("mqttcore")
 BACKOFF_S: Final = (1.0, 60.0)
 """How long after its end the process is started again: at first, and at most."""
 LAST_S: Final = 10.0
-"""How long it may take at the end to take in what was sealed last."""
+"""Seconds at the end for the files that were sealed last."""
 
 
 def command(data: pathlib.Path, streams: Sequence[str]) -> list[str]:
-    """What keeps the tables of streams in a data folder current."""
+    """The command that keeps tables of streams in a data folder up to date."""
     module = "mqttcore.pipeline"
     return [sys.executable, "-m", module, "delta", str(data), *streams, "--follow"]
 
@@ -43,7 +43,7 @@ class DeltaTables:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the tables take in what is sealed by now, and ends the process."""
+        """Adds the files that are sealed by now to the tables, and ends the process."""
         self._is_over.set()
         with self._lock:
             process = self._process
@@ -67,7 +67,7 @@ class DeltaTables:
             pause = min(2 * pause, most)
 
     def _run(self) -> bool:
-        """Runs one process to its end; false if it was told to end."""
+        """Runs one process to its end; false if it was asked to end."""
         with self._lock:
             if self._is_over.is_set():
                 return False

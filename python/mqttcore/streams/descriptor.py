@@ -16,7 +16,7 @@ MADE_BY: Final = (
 
 
 def read_descriptor(path: pathlib.Path) -> bytes:
-    """What is in the file.
+    """The content of the file.
 
     Raises:
         ValueError: it cannot be read.
@@ -33,7 +33,7 @@ def check_protobuf(
     message: str | None,
     fault: Callable[..., None],
 ) -> None:
-    """Hands what is wrong with the two keys to ``fault(key, what, *notes)``."""
+    """Reports faults of the two keys to ``fault(key, what, *notes)``."""
     if decode != "protobuf":
         for key, value in {"descriptor": descriptor, "message": message}.items():
             if value is not None:

@@ -28,7 +28,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What a reader has to know of a stream."""
+    """Data of a stream for readers."""
 
     name: str
     epoch: str

@@ -12,13 +12,13 @@ from mqttcore._schema import Faults, Parsed, Place, Range
 
 
 def check_topic(text: str) -> None:
-    """Refuses what Kafka takes for no topic."""
+    """Refuses text that is not a name of a Kafka topic."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
         raise ValueError(f"{text!r} is not a topic of Kafka")
 
 
 def check_server(text: str) -> None:
-    """Refuses what is not a host and port; the host may be a name."""
+    """Refuses text that is not a host and port; the host may be a name."""
     if not re.fullmatch(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", text):
         raise ValueError(f"{text!r} is not a host and port")
 
@@ -29,10 +29,10 @@ Server = Annotated[str, Parsed(check_server, "host and port, as kafka-1.example.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTls:
-    """Encrypts the way to Kafka. Certificates of its nodes, and their host names, are verified."""
+    """Encrypts the connection to Kafka; certificates and host names of its nodes are verified."""
 
     ca: pathlib.Path | None = None
-    """The CAs that issue certificates of the nodes, as a PEM file; None: those of the system."""
+    """CAs of the nodes' certificates, as a PEM file; None: those of the system."""
     certificate: pathlib.Path | None = None
     """A certificate of this broker, as a PEM file with its chain."""
     key: pathlib.Path | None = None
@@ -84,12 +84,12 @@ class Kafka:
     servers: tuple[Server, ...]
     """Some of its nodes; the others are found by them."""
     delivery_timeout_s: Annotated[float, Range(1, 86_400)] = 120.0
-    """A message that Kafka did not take for so long is given up: its publisher is disconnected
-    without an acknowledgement, and sends it again."""
+    """Seconds after which a message that Kafka did not accept is given up: its publisher is
+    disconnected without an acknowledgement, and sends it again."""
     linger_ms: Annotated[int, Range(0, 1_000)] = 1
     """How long a record waits for others to travel with it; 5 where much is published."""
     compression: Literal["none", "lz4", "snappy"] = "lz4"
-    """How records travel, and are kept."""
+    """Compression of records."""
     queue_bytes: Annotated[int, Range(1 << 20, 2**40)] = 64 << 20
     """While so much waits for Kafka, QoS 0 is dropped and publishers that wait for it are not
     read; twice as much is refused."""
@@ -119,7 +119,7 @@ TLS_BUILD: Final = (
 
 
 def check_security(kafka: Kafka, place: Callable[[str], Place], faults: Faults) -> None:
-    """What ``[kafka.tls]`` and ``[kafka.sasl]`` demand."""
+    """Checks ``[kafka.tls]`` and ``[kafka.sasl]``."""
     for name, table in (("kafka.tls", kafka.tls), ("kafka.sasl", kafka.sasl)):
         if table is not None and has_kafka and not has_kafka_tls:
             faults.add(place(name), name, TLS_BUILD)
@@ -162,7 +162,7 @@ LOCAL: Final = ("127.", "localhost:", "[::1]:")
 def check_kafka(
     logs: Sequence[str], kafka: Kafka | None, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """What ``log`` of each stream and ``[kafka]`` demand of each other."""
+    """Checks ``log`` of each stream together with ``[kafka]``."""
     named = [index for index, log in enumerate(logs) if log == "kafka"]
     if kafka is not None and not kafka.servers:
         faults.add(place("kafka.servers"), "kafka.servers", "is empty", "allowed: 1 or more")

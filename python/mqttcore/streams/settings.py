@@ -30,7 +30,7 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
 
 def check_name(text: str) -> None:
-    """Refuses what cannot be a folder and a part of a URL everywhere."""
+    """Refuses text that cannot be a folder name and a part of a URL."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
         raise ValueError(f"{text!r} is not a name of a stream")
 
@@ -75,7 +75,7 @@ def group_id(name: str) -> int:
 
 
 def read_token(path: pathlib.Path) -> str:
-    """The token in a file, without the space around it.
+    """The token in a file, without surrounding whitespace.
 
     Raises:
         ValueError: it cannot be read, others may read it, or it is none.
@@ -94,7 +94,7 @@ def read_token(path: pathlib.Path) -> str:
 
 Filter = Annotated[str, Parsed(check_filter, "topic filters, none of them shared")]
 NAME: Final = "a-z, 0-9, _ and -, up to 64, the first a-z or 0-9"
-"""What `check_name` allows, for people."""
+"""The names that `check_name` allows, for users."""
 Name = Annotated[str, Parsed(check_name, NAME)]
 ColumnName = Annotated[str, Parsed(check_column, "up to 255 bytes that can be printed")]
 Age = Annotated[str, Parsed(age_s, "a number and s, m, h or d, as 7d")]
@@ -103,14 +103,14 @@ Group = Annotated[str, Parsed(group_id, "a group of this machine")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much of a stream is kept; what is older or more goes, file by file."""
+    """Limits of a stream; older files are removed one by one."""
 
     age: Age | None = None
     """``90s``, ``15m``, ``12h``, ``7d``; None: for ever."""
     bytes: Annotated[int, Range(1 << 20, 2**63 - 1)] | None = None
     """Bytes of sealed files, over all partitions; None: without limit."""
     hold_max: Age = "7d"
-    """For how long what a consumer has not read stays all the same, since its last word."""
+    """How long unread rows of a consumer are kept after its last request."""
 
     @property
     def age_s(self) -> int | None:
@@ -130,7 +130,7 @@ class Column:
     name: ColumnName
     """The column, and the field of the payload."""
     type: Literal["boolean", "int", "long", "double", "string", "binary", "timestamp"]
-    """What the field is read as; null where it does not fit."""
+    """Type of the field; null if a value does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +144,11 @@ class Stream:
     partitions: Annotated[int, Range(1, PARTITIONS_MAX)] = 1
     """Rows of one key are in one partition, in their order; the number stays as it was first."""
     retention: Retention = Retention()
-    """How much is kept."""
+    """Its limits."""
     key: Literal["topic", "client_id", "sparkplug"] = "topic"
-    """What decides about the partition; ``sparkplug``: group and edge node."""
+    """Partition key; ``sparkplug``: group and edge node."""
     schema: tuple[Column, ...] = ()
-    """Columns that are decoded out of the payload, beside those that every stream has."""
+    """Columns that are decoded from the payload, in addition to those of every stream."""
     decode: Decoder = "none"
     """How payloads are read for these columns."""
     descriptor: pathlib.Path | None = None
@@ -160,9 +160,9 @@ class Stream:
     group: Group | None = None
     """The group that may read the sealed files."""
     delta: bool = False
-    """Whether the broker keeps a Delta table of the sealed files, in ``delta`` beside them."""
+    """Whether the broker maintains a Delta table of the sealed files, in ``delta`` beside them."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
-    """Where the rows are kept: in ``data``, or in the Kafka of ``[kafka]``."""
+    """Store of the rows: ``data``, or the Kafka of ``[kafka]``."""
     topic: KafkaTopic | None = None
     """The topic of Kafka, which is made if it is missing; None: the stream's name."""
 
@@ -173,7 +173,7 @@ class Stream:
 
     @property
     def descriptor_bytes(self) -> bytes | None:
-        """What is in the file ``descriptor``."""
+        """The content of the file ``descriptor``."""
         return read_descriptor(self.descriptor) if self.descriptor else None
 
     @property
@@ -201,7 +201,7 @@ BUILD: Final = (
 def check_streams(
     streams: Sequence[Stream], data: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """What one key alone cannot know."""
+    """Checks the streams together."""
     if streams and not has_streams:
         faults.add(place("streams"), "streams", BUILD)
     if not data and any(stream.log == "mqttcore" for stream in streams):
@@ -218,7 +218,7 @@ def check_streams(
 
 
 def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults: Faults) -> None:
-    """What the keys of one stream demand of each other."""
+    """Checks the keys of one stream together."""
 
     def fault(name: str, what: str, *notes: str) -> None:
         faults.add(place(f"{key}.{name}"), f"{key}.{name}", what, *notes)
@@ -263,7 +263,7 @@ PLAIN: Final = Stream(name="plain", filter=())
 
 
 def check_log(stream: Stream, fault: Callable[..., None]) -> None:
-    """Refuses what another log would need, or a package that is missing."""
+    """Refuses keys that need another log or a missing package."""
     if stream.delta and not is_installed("deltalake"):
         fault("delta", "needs the package deltalake", "pip install 'mqttcore[pipeline]'")
     if stream.log == "mqttcore":
