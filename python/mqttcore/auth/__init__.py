@@ -1,1 +1,1 @@
-"""Built-in plugins, one file each. Nothing here runs unless the configuration names it."""
+"""Built-in plugins, one file each. They run only if the configuration names them."""

@@ -104,7 +104,7 @@ class Reading:
         self._user: str | None = None
 
     def take(self, line: str) -> None:
-        """Takes one line.
+        """Adds one line.
 
         Raises:
             ValueError: what is wrong with it.

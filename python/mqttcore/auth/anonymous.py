@@ -17,7 +17,7 @@ from mqttcore.plugin.hooks import hook
 
 
 class Anonymous(RulesPlugin):
-    """Lets in clients that send no user name and no password."""
+    """Admits clients without user name and password."""
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | None:

@@ -1,8 +1,8 @@
 """Base of plugins that ask a server about each login: limits, failures, access lists, secrets.
 
-A server that cannot be reached, is late or answers nonsense refuses the login with 0x88, never as a
-wrong password. Errors and log lines say what kind of failure it was, never the text of a library,
-which may have a password in it.
+If a server cannot be reached, is late or sends an invalid answer, the login is refused with 0x88,
+never as a wrong password. Errors and log lines name the kind of failure, never the text of a
+library, which may contain a password.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ T = TypeVar("T")
 RULES_MAX = 1_024
 """Rules that one client may have."""
 HASHING_S = 10.0
-"""What a login may take beside its requests: a password may have to be hashed."""
+"""Seconds of a login in addition to its requests: a password may have to be hashed."""
 SECRET_BYTES_MAX = 65_536
 EVERYTHING = Grant(publish=("#",), subscribe=("#", "$SYS/#"))
-"""What a superuser may do, but for ``deny`` of the configuration."""
+"""Rights of a superuser, except ``deny`` of the configuration."""
 
 
 class BackendError(MqttError):
@@ -99,7 +99,7 @@ class BackendPlugin(RulesPlugin):
         return None if self._fault is None else Degraded(self._fault)
 
     async def request(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does ``work``, which asks the server, as soon as a connection is free.
+        """Runs ``work``, which uses the server, as soon as a connection is free.
 
         Raises:
             OverloadedError: no connection was free in time.
@@ -154,9 +154,9 @@ class BackendPlugin(RulesPlugin):
 
 
 def access_list(rules: Iterable[tuple[str, str]], *, user: str, login: Login) -> tuple[Rule, ...]:
-    """Rules of a server with ``%u`` and ``%c`` filled in, in their order.
+    """Rules of a server with ``%u`` and ``%c`` inserted, in their order.
 
-    A rule whose shape a name would change is left out; one that denies is widened.
+    A rule whose levels or wildcards a name would change is left out; a rule that denies is widened.
 
     Raises:
         BadAnswerError: there are too many, or one of them is none.
@@ -183,12 +183,12 @@ def access_word(text: str) -> AccessWord:
 
 
 def has_no_lists(config: UserRules) -> bool:
-    """Whether the configuration leaves it to the server what clients may do."""
+    """Whether the configuration leaves the rights of clients to the server."""
     return not config.publish and not config.subscribe and config.acl_file is None
 
 
 def reason(error: BaseException) -> str:
-    """What kind of failure an exception is, without its text."""
+    """The kind of failure of an exception, without its text."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     verify = next((one for one in reversed(list(causes(error))) if is_tls(one)), None)
@@ -206,7 +206,7 @@ def is_tls(error: BaseException) -> bool:
 
 
 def causes(error: BaseException) -> Iterable[BaseException]:
-    """An exception and those behind it."""
+    """An exception and its causes."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

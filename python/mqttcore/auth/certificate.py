@@ -22,11 +22,11 @@ from mqttcore.plugin.hooks import hook
 
 
 class Certificate(RulesPlugin):
-    """Lets in clients with a certificate, where the listener takes the user name from it."""
+    """Admits clients with a certificate, if the listener takes the user name from it."""
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | None:
-        """Allows a user whom a certificate names; anybody else is the next plugin's."""
+        """Allows a user that a certificate names; for others, the next plugin is asked."""
         if not login.is_certified or login.username is None:
             return None
         return Allow(self.grant_for(user=login.username, client_id=login.client_id))

@@ -106,7 +106,7 @@ class DynamicSecurity(Plugin):
 
     @hook.grant
     async def present(self, login: Login) -> Allow | Deny | None:
-        """What a connected client may do now."""
+        """The present rights of a connected client."""
         name, state = login.username, self._state
         if name is None:
             return self._anonymous(login)

@@ -43,7 +43,7 @@ class Table(Generic[T]):
     key: str
     """The member of a command that has the name of one."""
     word: str
-    """What errors call one."""
+    """The name in errors."""
 
     def of(self, state: State) -> Mapping[str, T]:
         """All of them, by name."""
@@ -146,7 +146,7 @@ class Arguments:
         return self._hashing.password(found) if found else None
 
     def texts(self, texts: Texts) -> Texts:
-        """What people call it; what is not there stays."""
+        """Text names and descriptions; missing ones stay."""
         return Texts(
             name=self.text("textname", texts.name),
             description=self.text("textdescription", texts.description),

@@ -26,7 +26,7 @@ from mqttcore.auth.dynsec_state import (
 from mqttcore.errors import DynsecFileError, MqttError
 
 Path = tuple[str | int, ...]
-"""Where something stands: keys and positions from the outside."""
+"""A place: keys and indexes from the outside."""
 Json = dict[str, object]
 
 DEFAULTS: Mapping[DefaultType, bool] = {
@@ -35,7 +35,7 @@ DEFAULTS: Mapping[DefaultType, bool] = {
     "subscribe": False,
     "unsubscribe": True,
 }
-"""What a file without ``defaultACLAccess`` means."""
+"""Defaults of a file without ``defaultACLAccess``."""
 FAULTS_MAX = 20
 INTEGER_MAX = 2**31 - 1
 SPACE = re.compile(r"\s*")
@@ -77,7 +77,7 @@ class StateFile:
 
 
 def stamp_of(path: pathlib.Path) -> tuple[int, ...]:
-    """What changes with the file."""
+    """A stamp that changes with the file."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -152,7 +152,7 @@ def texts_json(texts: Texts) -> Json:
 
 
 def priorities_json(key: str, names: Priorities) -> list[Json]:
-    """Names in the order in which they count; a priority of its own only where there is one."""
+    """Names in their order; a priority only where one is set."""
     return [
         {key: name} if names[name] == PRIORITY else {key: name, "priority": names[name]}
         for name in (in_order(names) if key != "username" else names)
@@ -163,7 +163,7 @@ def priorities_json(key: str, names: Priorities) -> list[Json]:
 
 
 def state_of(text: str, name: str) -> State:
-    """What the file says.
+    """The state in the file.
 
     Raises:
         DynsecFileError: as `StateFile.read` does.
@@ -270,7 +270,7 @@ class Fields:
             yield found, one
 
     def priorities(self, key: str, name: str, known: Callable[[str], bool]) -> Priorities:
-        """Names, each with a priority; ``known`` says whether something has such a name."""
+        """Names with priorities; ``known`` says whether such a name exists."""
         found = {}
         for one, fields in self.named(key, name):
             if one and not known(one):
@@ -280,11 +280,11 @@ class Fields:
         return found
 
     def texts(self) -> Texts:
-        """What people call it."""
+        """Text names and descriptions."""
         return Texts(name=self.text("textname"), description=self.text("textdescription"))
 
     def finish(self) -> None:
-        """Refuses members that nobody has asked for."""
+        """Refuses members that were not read."""
         for key in self._found.keys() - self._known:
             self.fault(f"unknown key {key!r}", key)
 
@@ -307,7 +307,7 @@ def read(fields: Fields) -> State:
 
 
 def read_defaults(fields: Fields | None) -> Mapping[DefaultType, bool]:
-    """What happens without an ACL."""
+    """The access without an ACL."""
     if fields is None:
         return DEFAULTS
     found = {kind: fields.flag(kind.lower(), default=DEFAULTS[kind]) for kind in DEFAULTS}
@@ -401,7 +401,7 @@ def is_utf8(text: str) -> bool:
 
 
 def line_of(text: str, path: Path) -> int:
-    """The line on which something stands in a text that is JSON."""
+    """The line of a place in JSON text."""
     at = 0
     for step in path:
         at = member_at(text, at, step)

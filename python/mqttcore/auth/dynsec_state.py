@@ -18,9 +18,9 @@ AclType = Literal[
     "unsubscribeLiteral",
     "unsubscribePattern",
 ]
-"""What an ACL is about; lists of ACLs have this order."""
+"""Kinds of ACLs; lists of ACLs have this order."""
 DefaultType = Literal["publishClientSend", "publishClientReceive", "subscribe", "unsubscribe"]
-"""What happens without an ACL is said for each of these."""
+"""Kinds of default access, without an ACL."""
 
 PRIORITY = -1
 """Of a role or group without one."""
@@ -59,7 +59,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What people call something."""
+    """Text name and description."""
 
     name: str | None = None
     description: str | None = None
@@ -90,7 +90,7 @@ class Client:
 
     texts: Texts = Texts()
     password: Password | None = None
-    """None: nobody can log in."""
+    """None: login is not possible."""
     client_id: str | None = None
     """The only client identifier that it may have."""
     is_disabled: bool = False
@@ -120,7 +120,7 @@ class State:
         names = {"%u": user or "", "%c": client_id}
 
         def rules(*kinds: AclType) -> list[OrderedRule]:
-            """Of each role, the rules of the first kind come before those of the second."""
+            """For each role, rules of the first kind are before those of the second."""
             lists = [(self.roles[role].acls, kind) for role in roles for kind in kinds]
             return [rule for acls, kind in lists for rule in rules_of(acls, kind, names)]
 
@@ -141,7 +141,7 @@ class State:
         )
 
     def changed_users(self, before: "State") -> set[str] | None:
-        """User names whose clients may have other rights than before; None: perhaps everybody."""
+        """User names whose clients may have other rights than before; None: perhaps all."""
         roles = changed(before.roles, self.roles)
         groups = changed(before.groups, self.groups)
         own = changed(before.clients, self.clients)
@@ -174,13 +174,13 @@ class State:
 
 
 SYS: OrderedRule = ("deny", "$SYS/#")
-"""Nobody publishes there, whatever the ACLs say."""
+"""Publishing there is always denied."""
 EVERYTHING: tuple[OrderedRule, ...] = (("deny", "$CONTROL/#"), ("allow", "#"), ("allow", "$#"))
 """Where the default is yes. ``$CONTROL`` always needs an ACL."""
 
 
 def changed(before: Mapping[str, T], after: Mapping[str, T]) -> set[str]:
-    """The names of what was added, removed or changed."""
+    """The names of added, removed or changed entries."""
     return {
         name
         for name in before.keys() | after.keys()
@@ -200,10 +200,10 @@ def acls_in_order(acls: Iterable[Acl]) -> tuple[Acl, ...]:
 
 
 def rules_of(acls: Iterable[Acl], kind: AclType, names: Mapping[str, str]) -> Iterable[OrderedRule]:
-    """The rules of one kind with names in them.
+    """The rules of one kind with names inserted.
 
-    A name that is empty or has ``+``, ``#`` or ``/`` would change what the rule is about: the rule
-    is left out; if it denies, it is wider.
+    An empty name, or one with ``+``, ``#`` or ``/``, would change the meaning of a rule: the rule
+    is left out; if it denies, it is widened.
     """
     marks = dict(names)
     for acl in acls:

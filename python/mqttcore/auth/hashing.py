@@ -1,7 +1,7 @@
-"""Password hashing off every event loop: a bounded pool, at most cores - 1 at once.
+"""Password hashing outside of event loops: a bounded pool, at most cores - 1 at once.
 
-Addresses take turns: a guesser with many connections delays the login of another address by one
-hash, not by all of its own.
+Addresses take turns: many connections of one address delay the login of another address by one
+hash.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class FairQueue:
         """By address; the first address has its turn."""
 
     def put(self, address: str, work: Callable[[], bool]) -> Future[bool]:
-        """Adds ``work`` behind that of its address, and returns the future of its answer.
+        """Adds ``work`` after that of its address, and returns the future of its result.
 
         If the queue is full, the address with the most passwords loses its last one, which gets
         `OverloadedError`.
@@ -95,7 +95,7 @@ class Task:
         self._work = work
 
     def run(self) -> None:
-        """Hashes it, unless nobody waits for the answer any more."""
+        """Hashes it, unless the answer is not needed any more."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -114,7 +114,7 @@ queue = FairQueue()
 
 
 def address_of(peer: str) -> str:
-    """What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 address."""
+    """The unit of addresses: an IPv4 address, or the first 64 bits of an IPv6 address."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

@@ -43,15 +43,15 @@ except ImportError as error:
 BODY_BYTES_MAX = 65_536
 """Bytes of an answer that are read."""
 READ, WRITE, SUBSCRIBE = 1, 2, 4
-"""What go-auth calls an access."""
+"""Numbers of go-auth for accesses."""
 UNAVAILABLE = (408, 503)
-"""Statuses by which a service says that it cannot answer now."""
+"""Statuses of a service that cannot answer now."""
 TOO_MANY = 429
 """No answer about the password. A service may count by user: only this client is refused."""
 
 
 def check_url(url: str) -> None:
-    """Refuses a URL that cannot be asked.
+    """Refuses an unusable URL.
 
     Raises:
         ValueError: what is wrong.
@@ -78,23 +78,23 @@ class Header(PluginConfig):
 
 
 class Http(BackendPlugin):
-    """Asks an HTTP service who may connect, and what clients may do."""
+    """Asks an HTTP service about logins and rights."""
 
     class Config(ServerConfig):
-        """Keys of ``[plugins.config]``, those of the rules and the limits among them."""
+        """Keys of ``[plugins.config]``, including those of rules and limits."""
 
         url: Url
         """Asked about each login."""
         acl_url: Url | None = None
         """Asked about each publish and subscribe that no rule decides."""
         superuser_url: Url | None = None
-        """Asked who may do everything, in the style of go-auth."""
+        """In the style of go-auth: URL that says which users may do everything."""
         style: Literal["emqx", "go-auth"] = "emqx"
         """The form of requests and answers."""
         params: Literal["json", "form"] = "json"
         """How parameters are sent: as JSON, or as a form."""
         response: Literal["status", "json", "text"] = "status"
-        """What an answer of go-auth says yes with: its status, ``{"ok": true}``, or ``ok``."""
+        """Format of answers of go-auth: the status, ``{"ok": true}``, or ``ok``."""
         headers: tuple[Header, ...] = ()
         """Headers of each request."""
         acl_cache_s: Annotated[float, Range(0, 86_400)] = 60.0
@@ -241,7 +241,7 @@ class Http(BackendPlugin):
 
 
 def check_config(config: Http.Config) -> None:
-    """Refuses keys that do not fit each other.
+    """Refuses keys that contradict each other.
 
     Raises:
         ValueError: what is wrong.
@@ -284,7 +284,7 @@ def headers_of(headers: tuple[Header, ...]) -> dict[str, str]:
 
 
 def text_of(password: bytes | None) -> str | None:
-    """A password as text; None if there is none, or it has no text."""
+    """A password as text; None without one, or if it is not text."""
     try:
         return (password or b"").decode() or None
     except UnicodeDecodeError:

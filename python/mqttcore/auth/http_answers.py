@@ -21,7 +21,7 @@ ACTIONS = {"publish": ("write",), "subscribe": ("read",), "all": ("read", "write
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a service says about a client, or about a topic."""
+    """The answer of a service about a client or a topic."""
 
     says: Says
     is_superuser: bool = False
@@ -132,7 +132,7 @@ def is_denial(rule: Rule) -> bool:
 
 
 def emqx_rule(rule: object) -> Rule:
-    """One rule; what restricts it further is not understood, and so refused."""
+    """One rule; unknown restrictions are refused."""
     if not isinstance(rule, dict) or set(rule) != RULE_KEYS:
         raise BadAnswerError(f"a rule of acl has other keys than {', '.join(sorted(RULE_KEYS))}")
     permission, action, topic = rule["permission"], rule["action"], rule["topic"]
@@ -149,7 +149,7 @@ def emqx_rule(rule: object) -> Rule:
 
 
 def without_last_denials(rules: list[Rule]) -> list[Rule]:
-    """The rules without those at the end that deny what is denied anyway."""
+    """The rules without redundant denials at the end."""
     count = len(rules)
     while count and is_denial(rules[count - 1]):
         count -= 1

@@ -88,16 +88,16 @@ class Jwt(RulesPlugin):
     """Admits clients with a token, each with rules from its claims."""
 
     class Config(UserRules):
-        """Keys of ``[plugins.config]``, those of the rules among them."""
+        """Keys of ``[plugins.config]``, including those of rules."""
 
         algorithms: tuple[Algorithm, ...]
-        """Algorithms of the signatures; those of a secret and of public keys do not mix."""
+        """Algorithms of the signatures; those of a secret and of public keys cannot be mixed."""
         secret: Secret[str] | None = None
         """The shared secret, for HS256, HS384 and HS512."""
         key_file: pathlib.Path | None = None
         """Public keys: PEM, a JWK or a JWK Set; relative to the configuration file."""
         jwks_url: Annotated[str, Parsed(check_url, "https://...")] | None = None
-        """Where the issuer keeps its JWK Set."""
+        """URL of the issuer's JWK Set."""
         jwks_ca: pathlib.Path | None = None
         """CA certificates for that URL in PEM; none: those of the system."""
         jwks_refresh_s: Annotated[float, Range(10, 86_400)] = 300.0
@@ -107,15 +107,15 @@ class Jwt(RulesPlugin):
         issuer: str | None = None
         """The claim ``iss``; none: any."""
         audience: str | None = None
-        """What the claim ``aud`` must name; none: a token must not have one."""
+        """Required value in the claim ``aud``; none: tokens must not have one."""
         leeway_s: Annotated[float, Range(0, 300)] = 5.0
-        """Seconds by which the clocks of issuer and broker may differ."""
+        """Seconds that the clocks of issuer and broker may differ."""
         username_claim: str = "sub"
         """The claim that is the user name."""
         client_id_claim: str | None = None
         """The claim that the client identifier must be equal to; none: any identifier."""
         publish_claim: str | None = None
-        """A claim with a list of topic filters to publish to, beside the rules here."""
+        """A claim with a list of topic filters to publish to, in addition to the rules here."""
         subscribe_claim: str | None = None
         """The same, to subscribe to."""
 
@@ -161,7 +161,7 @@ class Jwt(RulesPlugin):
             return Deny("server_unavailable", "the keys for tokens cannot be fetched")
 
     async def verified(self, token: bytes) -> Claims:
-        """The claims of a token with a good signature; nothing else of them is checked.
+        """The claims of a token with a valid signature; nothing else is checked.
 
         Raises:
             TokenError: the token is malformed, its key is unknown, or its signature is wrong.
@@ -268,7 +268,7 @@ def extracted(token: bytes) -> jws.CompactSignature:
 
 
 def parsed(payload: bytes) -> Claims:
-    """The claims of a payload whose signature is good."""
+    """The claims of a payload whose signature is valid."""
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError):
@@ -279,7 +279,7 @@ def parsed(payload: bytes) -> Claims:
 
 
 def check_times(claims: Claims, *, now: float, leeway_s: float) -> datetime:
-    """When the client is disconnected: ``exp``, and the leeway.
+    """The time of the disconnect: ``exp`` plus the leeway.
 
     Raises:
         TokenError: the token is expired, not valid yet, or says nothing about it.

@@ -1,7 +1,7 @@
 """Keys of JSON Web Tokens: a shared secret, a file of public keys, or a JWK Set at a URL.
 
-A key has one type, and a type fits its own algorithms only: a public key never verifies an HMAC.
-The `kid` of a token is compared with those of the keys and used for nothing else.
+A key has one type, which fits its own algorithms only: a public key never verifies an HMAC. The
+`kid` of a token is only compared with those of the keys.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ KID_WAIT_S = 5.0
 WAITING_MAX = 1_024
 """Logins that wait for keys at the same time; others get "Server busy"."""
 RETRY_S = 10.0
-"""The least time between two requests for the same key set, whatever tokens ask for."""
+"""Minimum seconds between two requests for the same key set."""
 KEY_SET_BYTES_MAX = 1_048_576
 KEYS_MAX = 64
 RSA_BITS_MIN = 2_048
@@ -47,7 +47,7 @@ class JwtKeyError(ValueError):
 
 
 class KeysExpiredError(Exception):
-    """The key set could not be fetched for so long that its keys do not count any more."""
+    """The key set could not be fetched for so long that its keys are not valid any more."""
 
 
 class KeySource(Protocol):
@@ -197,11 +197,11 @@ def checked(key: Key) -> Key:
 
 
 class KeySetUrl:
-    """A JWK Set at a URL: fetched again every `refresh_s`, and when a token names an unknown key.
+    """A JWK Set at a URL: fetched again every `refresh_s`, and if a token names an unknown key.
 
-    The interval is kept in the background, from `start` to `stop`. A login waits only if its key is
-    unknown, for `KID_WAIT_S` at most; all wait for one request, with `RETRY_S` between two of them.
-    If a request fails, the keys of before count, for `keep_s`.
+    The interval runs in the background, from `start` to `stop`. A login waits only if its key is
+    unknown, for at most `KID_WAIT_S`; all logins share one request, with `RETRY_S` between two of
+    them. If a request fails, the old keys stay valid, for `keep_s`.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class KeySetUrl:
 
 
 def check_url(url: str) -> None:
-    """Refuses a URL from which keys must not come.
+    """Refuses a URL that is not allowed for keys.
 
     Raises:
         ValueError: what is wrong.
@@ -349,8 +349,8 @@ class RefuseRedirects(urllib.request.HTTPRedirectHandler):
 def fetch(url: str, *, ca: pathlib.Path | None, timeout: float = FETCH_TIMEOUT_S) -> bytes:
     """The body at the URL.
 
-    Blocks for `timeout` seconds, twice that at most; longer if the resolver does, or if the issuer
-    sends its headers a few bytes at a time.
+    Blocks for `timeout` seconds, at most twice that; longer if the resolver does, or if the issuer
+    sends its headers slowly.
 
     Raises:
         OSError: there is none, or it is too large or too slow.

@@ -45,19 +45,19 @@ class Ldap(BackendPlugin):
     """Admits the users of a directory."""
 
     class Config(ServerConfig):
-        """Keys of ``[plugins.config]``, those of the rules and the limits among them."""
+        """Keys of ``[plugins.config]``, including those of rules and limits."""
 
         url: str
         """``ldaps://host``, or ``ldap://host`` without TLS; a port may follow."""
         base: str
         """The entry below which users are searched."""
         filter: Annotated[str, Parsed(Filter, "(uid=%u)")] = "(uid=%u)"
-        """What finds the entry of a user; ``%u`` is the user name, ``%c`` the client identifier."""
+        """Filter for the entry of a user; ``%u`` is the user name, ``%c`` the client identifier."""
         username_attribute: str | None = None
         """The attribute that has exactly the user name; none: those that ``filter`` compares with
         ``%u`` alone."""
         bind_dn: str | None = None
-        """Who searches; none: nobody, anonymously."""
+        """Entry that searches; none: anonymous."""
         password: Secret[str] | None = None
         """The password of ``bind_dn``."""
         password_file: pathlib.Path | None = None
@@ -121,7 +121,7 @@ class Ldap(BackendPlugin):
 
     @hook.grant
     async def grant(self, login: Login) -> Allow | Deny | None:
-        """What a connected user may do now; one whose entry is gone is disconnected."""
+        """The present rights of a connected user; one without an entry is disconnected."""
         name = login.username
         if not name:
             return None
@@ -139,7 +139,7 @@ class Ldap(BackendPlugin):
         return Allow(self.grant_for(user=name, client_id=login.client_id, values=values))
 
     async def _entry(self, login: Login, name: str) -> Entry | None:
-        """The entry of a user, if the name is exactly one of its own."""
+        """The entry of a user, if the name is exactly one of its values."""
         entry = await self.request(lambda: self._find(name, login.client_id))
         if entry is None:
             return None
@@ -149,7 +149,7 @@ class Ldap(BackendPlugin):
         return None
 
     async def _find(self, name: str, client_id: str) -> Entry | None:
-        """The entry that the server finds, over a connection that is kept."""
+        """The entry that the server finds, over a persistent connection."""
         if self._idle:
             connection = self._idle.pop()
             try:
@@ -189,7 +189,7 @@ class Ldap(BackendPlugin):
         return entries[0] if entries else None
 
     async def _is_password(self, entry: Entry, password: bytes) -> bool:
-        """Whether an entry has this password; over a connection of its own."""
+        """Whether an entry has this password; over a separate connection."""
         connection = await LdapConnection.open(self._address)
         try:
             return await connection.bind(entry.name, password)
@@ -198,7 +198,7 @@ class Ldap(BackendPlugin):
 
 
 def names_of(config: Ldap.Config, found: Filter) -> set[str]:
-    """The attributes of which one has to be exactly the user name.
+    """The attributes one of which must have exactly the user name.
 
     Raises:
         ValueError: there is none.

@@ -121,7 +121,7 @@ class LdapConnection:
             self._writer.close()
 
     def abort(self) -> None:
-        """Drops the connection, with what has not been sent."""
+        """Closes the connection without sending the rest."""
         self._writer.transport.abort()
 
     def _next(self) -> int:

@@ -1,7 +1,7 @@
 """LDAP version 3 on the wire (RFC 4511): bind, search and their answers, in BER.
 
-Filters are templates that are parsed once (RFC 4515); names of a client go into an assertion value
-of its own, so that no character in them means anything.
+Filters are templates that are parsed once (RFC 4515). Names of clients are separate assertion
+values, so that their characters have no meaning in the filter.
 """
 
 import re

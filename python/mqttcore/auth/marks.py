@@ -15,7 +15,7 @@ def marks_of(rules: Iterable[str]) -> list[str]:
 
 
 def substituted(rule: str, names: Mapping[str, str]) -> str:
-    """Puts names in at once, so that a name with ``%c`` in it stays what it is."""
+    """Inserts all names at once, so that a name that contains ``%c`` is not changed."""
     return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
 
 

@@ -26,10 +26,10 @@ from mqttcore.plugin.hooks import hook
 
 
 class PasswordFile(RulesPlugin):
-    """Lets in the users of a file, all with the same rules."""
+    """Admits the users of a file, all with the same rules."""
 
     class Config(UserRules):
-        """Keys of ``[plugins.config]``, those of the rules among them."""
+        """Keys of ``[plugins.config]``, including those of rules."""
 
         path: pathlib.Path
         """The file; relative to the configuration file."""
@@ -86,7 +86,7 @@ def read_password_file(
 
 
 def add_line(hashes: dict[str, str], line: str, check: Callable[[str], object]) -> str | None:
-    """Takes one line; what is wrong with it, without its secrets."""
+    """Adds one line; returns the fault in it, without secrets."""
     user, colon, hashed = line.partition(":")
     if not colon or not user:
         return "expected user:hash"

@@ -26,7 +26,7 @@ class Rules(PluginConfig):
     deny: tuple[GrantRule, ...] = ()
     """Topic filters that no user may touch."""
     operate: tuple[OperatorScope, ...] = ()
-    """Scopes of a user who logs in to the HTTP API or its page; empty: nobody may."""
+    """Scopes of users who log in to the HTTP API or its page; empty: none."""
 
 
 class UserRules(Rules):
@@ -79,7 +79,7 @@ class RulesPlugin(Plugin):
 def grant_of(
     rules: Rules, *, user: str, client_id: str, values: Mapping[str, str] | None = None
 ) -> Grant:
-    """The rules for one client; ``values`` are those of other marks: ``{"%{tenant}": "a"}``."""
+    """The rules for one client; ``values`` has other placeholders: ``{"%{tenant}": "a"}``."""
     names = {"%u": user, "%c": client_id, **(values or {})}
     return Grant(
         publish=filled(rules.publish, names),

@@ -45,10 +45,10 @@ class ScramError(ValueError):
 
 
 class Scram(RulesPlugin):
-    """Lets in the users of a file, all with the same rules."""
+    """Admits the users of a file, all with the same rules."""
 
     class Config(UserRules):
-        """Keys of ``[plugins.config]``, those of the rules among them."""
+        """Keys of ``[plugins.config]``, including those of rules."""
 
         path: pathlib.Path
         """The file; relative to the configuration file."""
@@ -87,7 +87,7 @@ class Scram(RulesPlugin):
         return Allow(grant, username=first.user, data=signature)
 
     def _stand_in(self, user: str) -> "Verifier":
-        """What an unknown user meets: like a known one, the same each time, and of no password."""
+        """The verifier for an unknown user: like a real one, constant, without a password."""
         made = hmac.digest(self._secret, user.encode(), "sha256")
         known = list(self._verifiers.values())
         like = known[int.from_bytes(made) % len(known)]
@@ -98,7 +98,7 @@ class Scram(RulesPlugin):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """What the server keeps of a password."""
+    """The data that the server stores for a password."""
 
     iterations: int
     salt: bytes
@@ -123,7 +123,7 @@ class Verifier:
 
     @classmethod
     def parse(cls, text: str) -> "Verifier":
-        """Reads what `str` gives, which is how PostgreSQL writes it as well.
+        """Reads the format of `str`, which PostgreSQL also uses.
 
         Raises:
             PasswordHashError: it is something else.
@@ -162,7 +162,7 @@ class ClientFirst:
     header: str
     """How the client sees channel binding, with two commas."""
     bare: str
-    """All behind that, as the proof covers it."""
+    """The rest, which the proof covers."""
     user: str
     nonce: str
 

@@ -67,7 +67,7 @@ class Sql(StoredUsers):
     """Admits the users of a database."""
 
     class Config(ServerConfig):
-        """Keys of ``[plugins.config]``, those of the rules and the limits among them."""
+        """Keys of ``[plugins.config]``, including those of rules and limits."""
 
         url: Secret[str]
         """``postgresql://user@host/database``, or with ``mysql``, ``mariadb``, ``sqlite``."""
@@ -197,7 +197,7 @@ class Sql(StoredUsers):
 
 
 def url_of(given: str, password: str | None) -> URL:
-    """The address of the database, for the driver that is used.
+    """The address of the database, for its driver.
 
     Raises:
         ValueError: it is none, or it says more than that.
@@ -235,7 +235,7 @@ def sqlite_url(url: URL) -> URL:
 
 
 def connect_arguments(url: URL, config: Sql.Config) -> dict[str, Any]:
-    """What a driver is told for each connection; TLS, unless the server is this machine.
+    """Arguments of a driver for connections; TLS, unless the server is this machine.
 
     Raises:
         ValueError: the CA certificates cannot be read.
@@ -344,7 +344,7 @@ def rule_of(row: Row) -> tuple[str, str]:
 
 
 def error_text(error: DBAPIError, secrets: Sequence[str]) -> str:
-    """What the database said, in one line, without passwords."""
+    """The text of the database's error in one line, without passwords."""
     said = " ".join(str(error.orig).split())
     for secret in secrets:
         said = said.replace(secret, "***")

@@ -1,4 +1,4 @@
-"""A time limit for queries of SQLite, which otherwise go on in their thread for nobody."""
+"""A time limit for queries of SQLite, which would otherwise continue in their thread."""
 
 import time
 from typing import Any

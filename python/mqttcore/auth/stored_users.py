@@ -13,7 +13,7 @@ from mqttcore.plugin.hooks import hook
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What a server knows of a user."""
+    """Data of a user on the server."""
 
     password_hash: str | None = field(repr=False)
     """None: no password is right."""
@@ -53,7 +53,7 @@ class StoredUsers(BackendPlugin):
 
     @hook.authenticate
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Admits a user with the right password; one whom the server has not is the next's."""
+        """Admits a user with the right password; None for an unknown user."""
         name = login.username
         if name is None:
             return None
@@ -73,7 +73,7 @@ class StoredUsers(BackendPlugin):
 
     @hook.grant
     async def grant(self, login: Login) -> Allow | Deny | None:
-        """What a connected user may do now; one without a password by now is disconnected."""
+        """The present rights of a connected user; one without a password is disconnected."""
         name = login.username
         if name is None:
             return None

@@ -35,7 +35,7 @@ class User(Rules):
 
 
 class Users(Plugin):
-    """Lets in the users of its configuration."""
+    """Admits the users of its configuration."""
 
     class Config(PluginConfig):
         """Keys of ``[plugins.config]``."""

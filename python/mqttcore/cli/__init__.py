@@ -55,7 +55,7 @@ GROUPS: "Final" = {
         "completion": "print the completion script of bash, zsh or fish",
     },
 }
-"""All commands with what they do, in the groups of the help."""
+"""All commands with their descriptions, in the groups of the help."""
 
 COMMANDS: "Final" = {name: does for group in GROUPS.values() for name, does in group.items()}
 

@@ -1,4 +1,4 @@
-"""`mqttcore acl dry-run`: what another ACL file would change for live sessions."""
+"""`mqttcore acl dry-run`: changes that another ACL file would make for existing sessions."""
 
 import argparse
 import pathlib
@@ -31,7 +31,7 @@ PLACE: Final = re.compile(r"(?P<file>.+):\d+:\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What changes for a client."""
+    """A change for a client."""
 
     client_id: str
     username: str | None
@@ -125,7 +125,7 @@ def users_of(api: Api) -> dict[str, str | None]:
 def changes_of(
     api: Api, users: dict[str, str | None], old: AclFile, new: AclFile
 ) -> Iterator[Change]:
-    """What changes for the sessions: first what they may publish, then each subscription."""
+    """The changes for the sessions: first for publishing, then for each subscription."""
     changed: dict[str, tuple[Sequence[Rule], Sequence[Rule]]] = {}
     for client_id, username in users.items():
         before = old.rules_of(user=username, client_id=client_id)
@@ -161,13 +161,13 @@ def changes_of(
 
 
 def writing(rules: Sequence[Rule]) -> str:
-    """What a client may publish: its rules about that, in their order."""
+    """The rules of a client for publishing, in order."""
     about = [one for one in rules if one[0] != "read"]
     return shown(about) if any(access != "deny" for access, _ in about) else NOTHING
 
 
 def reading(rules: Sequence[Rule], held: TopicFilter) -> str:
-    """What a client receives by a subscription: everything, nothing, or what its rules say."""
+    """The messages that a client receives by a subscription: all, none, or those of its rules."""
     about: list[Rule] = []
     is_decided = False
     for access, topic in rules:

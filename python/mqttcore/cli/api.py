@@ -183,7 +183,7 @@ class Api:
         return answer.status, answer.read()
 
     def _advice(self, error: Exception) -> str:
-        """What to do about a broker that cannot be reached."""
+        """Advice for a broker that cannot be reached."""
         if isinstance(error, PermissionError):
             return "run it as the broker's user or root, or use --url and --key-file"
         if self._socket:
@@ -227,7 +227,7 @@ def asking(
     options: argparse.Namespace,
     act: Callable[["Api", argparse.Namespace], int],
 ) -> int:
-    """Does what a command does with the API of a broker; returns the exit status."""
+    """Runs a command with the API of a broker; returns the exit status."""
 
     def run() -> int:
         with Api(options) as api:
@@ -260,7 +260,7 @@ def refusal(status: int, problem: Json) -> CommandError:
 
 
 def problem_of(raw: bytes) -> Json:
-    """The problem in the body of an answer; empty if it is none."""
+    """The problem in the body of an answer; empty without one."""
     try:
         found = json.loads(raw)
     except ValueError:
@@ -279,6 +279,6 @@ def whole(pages: Iterator[Json]) -> Json:
 
 
 def missing_parts(partial: Sequence[Json]) -> str:
-    """What a list lacks, in a line; empty if it is whole."""
+    """The missing parts of a list, as a line; empty if it is complete."""
     shards = ", ".join(f"shard {part['shard']}: {part['why']}" for part in partial)
     return printable(f"the list is incomplete: {shards}") if shards else ""

@@ -25,7 +25,7 @@ from mqttcore.errors import MqttError
 NAME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(_\d{6})?\.jsonl", re.ASCII)
 """Files with other names are not of the log."""
 FIRST: Final = "0" * 64
-"""What the first line of all has in place of a hash."""
+"""The hash of the predecessor in the first line."""
 
 
 class AuditError(MqttError):

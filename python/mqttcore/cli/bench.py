@@ -81,7 +81,7 @@ def positive(text: str) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measures as the options say; returns the exit status."""
+    """Measures; returns the exit status."""
     topic = options.topic or read_url(options) or f"bench/{os.urandom(4).hex()}"
     plan = plan_of(options, topic)
     load = Load(plan, lambda: client_of(options), options.pairs)
@@ -92,7 +92,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def plan_of(options: argparse.Namespace, topic: str) -> Plan:
-    """What is to be sent.
+    """The plan of the measurement.
 
     Raises:
         CommandError: the options contradict each other.
@@ -115,7 +115,7 @@ def plan_of(options: argparse.Namespace, topic: str) -> Plan:
 
 
 def tell(load: Load, seconds: float, plan: Plan) -> None:
-    """Says how far it is, in runs of more than two seconds."""
+    """Prints the progress of runs of more than two seconds."""
     if plan.seconds > SHORT_S:
         p99_ms = load.latency.percentile_ns(99) / 1e6
         print(

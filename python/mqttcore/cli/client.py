@@ -39,7 +39,7 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 30.0
 """Pauses between attempts to connect again double from the first to the longest."""
 FIRST_ERROR: Final = 0x80
-"""Reason codes from here on say that something failed."""
+"""First reason code of failures."""
 TAKEN_OVER: Final = 0x8E
 PASSING: Final = frozenset(
     {0x00, 0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x96, 0x97, 0x98, 0x9C, 0x9F, 0xA0}
@@ -123,7 +123,7 @@ class MqttClient:
         return self._connected().fileno()
 
     def connect(self) -> ConnAck:
-        """Connects; sends what was in flight before once more.
+        """Connects, and sends in-flight messages again.
 
         Raises:
             CommandError: the broker cannot be reached, or refuses.
@@ -203,13 +203,13 @@ class MqttClient:
         return is_other
 
     def take(self) -> Packet | None:
-        """The next packet for the caller: messages, and final acknowledgements of its own."""
+        """The next packet for the caller: a message, or a final acknowledgement."""
         return self._events.popleft() if self._events else None
 
     def acknowledge(self, message: Publish) -> None:
-        """Acknowledges a message that was taken; a broker sends one without this again.
+        """Acknowledges a message; without this, the broker sends it again.
 
-        If the connection is lost, `poll` says so.
+        If the connection is lost, `poll` reports it.
         """
         if message.packet_id is None:
             return
@@ -250,7 +250,7 @@ class MqttClient:
         self._sent_at = time.monotonic()
 
     def _check(self, packet: Packet, size: int) -> None:
-        """Refuses what the broker does not take, by its CONNACK."""
+        """Checks the request against the limits in CONNACK."""
         most_bytes = self._limit("maximum_packet_size", size)
         if size > most_bytes:
             what = f"a packet of {size} bytes: the limit is {most_bytes}"
@@ -270,7 +270,7 @@ class MqttClient:
         return found if isinstance(found, int) else default
 
     def _answer(self, kind: type[Kind]) -> Kind:
-        """Waits for the answer of this kind; other packets are kept for `take`."""
+        """Waits for an answer of this kind; stores other packets for `take`."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             for packet in self._events:
@@ -292,7 +292,7 @@ class MqttClient:
             self._events = waiting
 
     def _handle(self, packet: Packet) -> None:
-        """Answers a packet, or keeps it for `take`."""
+        """Answers a packet, or stores it for `take`."""
         match packet:
             case Publish():
                 self._receive(packet)
@@ -347,7 +347,7 @@ class MqttClient:
             self._received.clear()
 
     def _send_again(self, *, is_resumed: bool) -> None:
-        """Sends what was in flight when the connection was lost [MQTT-4.4.0-1]."""
+        """Sends in-flight messages again after a lost connection [MQTT-4.4.0-1]."""
         if self.in_flight:
             self._fruitless += 1
         if self._fruitless >= FRUITLESS:

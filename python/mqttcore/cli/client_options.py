@@ -48,7 +48,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_connection_options(group: argparse._ArgumentGroup) -> None:
-    """Adds where the broker is, and who the client is there."""
+    """Adds the options of the broker's address and of the login."""
     group.add_argument(
         "-h", "--host", default="localhost", help="host of the broker (default: localhost)"
     )
@@ -88,7 +88,7 @@ def add_connection_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_session_options(group: argparse._ArgumentGroup) -> None:
-    """Adds what the session is like."""
+    """Adds the options of the session."""
     group.add_argument("-i", "--id", metavar="ID", help="client identifier (default: a random one)")
     group.add_argument(
         "-I", "--id-prefix", metavar="PREFIX", help="client identifier: PREFIX and the process id"

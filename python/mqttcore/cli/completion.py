@@ -144,7 +144,7 @@ FILES: Final = "value=file"
 
 
 def plain(text: str) -> str:
-    """A help text without what argparse replaces."""
+    """A help text without argparse's placeholders."""
     return text.replace("%%", "%")
 
 

@@ -75,7 +75,7 @@ class Connection:
         """Whether the broker has closed the connection."""
 
     def send(self, raw: bytes) -> None:
-        """Queues the bytes of a packet, and writes what the socket takes now."""
+        """Queues the bytes of a packet, and writes as much as the socket accepts."""
         self._out += raw
         self._write()
 
@@ -125,7 +125,7 @@ class Connection:
         self._socket.close()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Writes what is queued, and closes."""
+        """Writes queued bytes, and closes."""
         deadline = time.monotonic() + timeout_s
         with contextlib.suppress(OSError):
             while self._out and time.monotonic() < deadline and not self.has_ended:

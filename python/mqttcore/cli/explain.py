@@ -124,7 +124,7 @@ def print_steps(found: Json) -> None:
 
 
 def print_notes(receivers: Json) -> None:
-    """Says on standard error what the list of receivers lacks."""
+    """Prints to standard error the missing parts of the list of receivers."""
     sys.stdout.flush()
     if receivers["next"]:
         print("there are more receivers: --limit prints up to 1000", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Failures of commands: a text for the person who gave the command, and the exit status."""
+"""Failures of commands: a text for the user, and the exit status."""
 
 import sys
 from collections.abc import Callable

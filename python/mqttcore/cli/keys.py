@@ -32,7 +32,7 @@ CONTROL: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 """No name has such a character: the broker refuses the whole file."""
 SECRET_BYTES: Final = 32
 OTHERS: Final = 0o077
-"""The rights that nobody but the owner may have."""
+"""Permissions that only the owner may have."""
 
 Key = dict[str, Any]  # values of TOML
 
@@ -180,7 +180,7 @@ def write(file: pathlib.Path, keys: list[Key]) -> None:
 
 
 def quoted(value: object) -> str:
-    """Strings as TOML: those of JSON, but for U+007F."""
+    """Strings as TOML: those of JSON, except U+007F."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

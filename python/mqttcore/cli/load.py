@@ -28,7 +28,7 @@ TURN_MESSAGES: Final = 256
 
 
 class Plan(NamedTuple):
-    """What is to be sent."""
+    """The plan of a load."""
 
     rate: float
     """Messages a second, of all pairs; 0: as fast as ``window`` allows."""
@@ -151,7 +151,7 @@ class Load:
         return is_unfinished or self.received + self.refused < self.sent
 
     def _send_due(self) -> float:
-        """Sends what is due; returns the seconds until more is."""
+        """Sends the messages that are due; returns the seconds until the next one."""
         if not self._plan.rate:
             return self._send_windows()
         for _ in range(min(TURN_MESSAGES, self._plan.messages - self.sent)):

@@ -90,7 +90,7 @@ def clock(letter: str) -> Part:
 
 
 def padded(part: Part, found: re.Match[str]) -> Part:
-    """The part, cut and padded as the flags and widths say."""
+    """The part, cut and padded by flags and widths."""
     flags, width = found["flags"], int(found["width"] or 0)
     most = int(found["most"]) if found["most"] else None
     if not width and most is None:

@@ -29,7 +29,7 @@ EXAMPLES: Final[dict[str, Callable[[Properties], Packet]]] = {
     "disconnect": lambda found: Disconnect(properties=found),
     "will": lambda found: Connect(will=Will(topic="a", properties=found)),
 }
-"""A packet with some properties: the codec says whether they are allowed in it."""
+"""Example packets for properties: the codec checks whether they are allowed."""
 FLAGS: Final = frozenset(
     {
         *("payload_format_indicator", "request_problem_information"),

@@ -85,7 +85,7 @@ def list_plugins(file: str | None) -> int:
 
 
 def built_in() -> Iterator[tuple[str, str, str]]:
-    """Those of this package; none of them is imported."""
+    """The built-in plugins; none of them is imported."""
     for name in BUILT_IN:
         text = resources.files("mqttcore").joinpath(f"auth/{name}.py").read_text(encoding="utf-8")
         purpose = ast.get_docstring(ast.parse(text)) or ""

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
-    """Adds what messages are like."""
+    """Adds the options of messages."""
     made.add_argument("-t", "--topic", metavar="TOPIC", help=topic)
     made.add_argument(
         "-q", "--qos", type=int, choices=(0, 1, 2), default=0, help="QoS (default: 0)"
@@ -131,7 +131,7 @@ def message_of(options: argparse.Namespace, topic: str | None, payload: bytes) -
 
 
 def publish(options: argparse.Namespace) -> int:
-    """Publishes what the options say; returns the exit status."""
+    """Publishes; returns the exit status."""
     topic = read_url(options)
     payload = b"" if options.stdin_line else payload_of(options)
     message = message_of(options, topic, payload)
@@ -180,7 +180,7 @@ class Publisher:
             self._turn(TURN_S)
 
     def report(self, *, is_json: bool) -> int:
-        """Prints what became of the messages; returns the exit status."""
+        """Prints the results of the messages; returns the exit status."""
         if is_json:
             import json
 

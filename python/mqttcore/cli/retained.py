@@ -165,7 +165,7 @@ def opened(path: pathlib.Path) -> TextIO:
 
 
 def read_export(file: TextIO) -> Iterator[tuple[str, Json]]:
-    """Topics, and what is published there.
+    """Topics and their messages.
 
     Raises:
         CommandError: a line is not one of an export.

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What happened in each second between two samples."""
+    """Rates between two samples."""
 
     received: float
     sent: float

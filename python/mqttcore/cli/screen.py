@@ -13,7 +13,7 @@ from mqttcore.cli.terminal import printable
 PREFIXES: Final = ("", "k", "M", "G", "T")
 STEP: Final = 1_000
 STUCK_S: Final = 1.0
-"""A shard that has not run its timers for so long is shown as late."""
+"""Seconds after which a shard that has not run its timers is shown as late."""
 ESCAPE, ENTER, NEW_LINE, BACKSPACE, DELETE = 27, 13, 10, 8, 127
 ESCAPE_DELAY_MS: Final = 25
 """Wait of curses for the rest of an escape sequence."""
@@ -31,7 +31,7 @@ HELP: Final = "q quit  s sort  / find  k kick"
 
 
 class Shown(NamedTuple):
-    """What is on the screen."""
+    """The content of the screen."""
 
     sample: Sample
     rates: Rates

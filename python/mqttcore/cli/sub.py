@@ -72,7 +72,7 @@ FILTERS: Final = {
 
 
 def add_subscription_options(group: argparse._ArgumentGroup) -> None:
-    """Adds what is subscribed to."""
+    """Adds the options of subscriptions."""
     for names, words in FILTERS.items():
         group.add_argument(
             *names, action="append", default=[], metavar="FILTER", help=f"{words}; may be repeated"
@@ -103,7 +103,7 @@ def add_subscription_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_output_options(made: argparse.ArgumentParser) -> None:
-    """Adds what is printed, and how."""
+    """Adds the options of the output."""
     group = made.add_argument_group("output")
     form = group.add_mutually_exclusive_group()
     form.add_argument("-v", "--verbose", action="store_true", help="print topic and payload")
@@ -135,7 +135,7 @@ def format_of(options: argparse.Namespace) -> MessageFormat:
 
 
 def subscribe(options: argparse.Namespace) -> int:
-    """Subscribes as the options say; returns the exit status."""
+    """Subscribes; returns the exit status."""
     topic = read_url(options)
     if topic:
         options.topic.insert(0, topic)
@@ -191,12 +191,12 @@ class Printer:
         sys.stdout.buffer.write(raw)
 
     def flush(self) -> None:
-        """Has the reader see what was printed."""
+        """Flushes the output."""
         sys.stdout.buffer.flush()
 
 
 class Subscriber:
-    """Receives messages until the options say that it is enough."""
+    """Receives messages until a limit of the options."""
 
     def __init__(self, options: argparse.Namespace, client: MqttClient, printer: Printer) -> None:
         self._options = options
@@ -205,7 +205,7 @@ class Subscriber:
         self._pauses = Pauses()
         self._is_subscribed = False
         self._shown: list[Publish] = []
-        """Messages to acknowledge when the reader has what was printed."""
+        """Printed messages to acknowledge after the output is flushed."""
         self._deadline = None if options.timeout is None else time.monotonic() + options.timeout
         self._version = VERSIONS[options.protocol_version]
         filters_of([text.removeprefix(SHARED) for text in options.topic], "-t")

@@ -22,7 +22,7 @@ class Column(NamedTuple):
     title: str
     cell: Callable[[Any], object]  # an item of the list, with the type that the caller knows
     is_number: bool = False
-    """Numbers stand right, and are never cut."""
+    """Numbers are right-aligned and never cut."""
 
 
 class Table:
@@ -34,7 +34,7 @@ class Table:
         self._widths: list[int] = []
 
     def lines(self, items: Iterable[object]) -> Iterator[str]:
-        """The lines of a page; those of the first page begin with the titles."""
+        """The lines of a page; the first page begins with the titles."""
         rows = [[text(column.cell(item)) for column in self._columns] for item in items]
         if not self._widths:
             titles = [column.title for column in self._columns]

@@ -62,7 +62,7 @@ def interval(text: str) -> float:
 
 
 def show(api: Api, options: argparse.Namespace) -> int:
-    """Shows the broker as the options say."""
+    """Shows the broker."""
     if options.once:
         return print_once(api, options)
     if options.json:
@@ -100,7 +100,7 @@ def print_once(api: Api, options: argparse.Namespace) -> int:
 
 
 class View:
-    """The full screen: asks the broker each interval, and does what keys say."""
+    """The full screen: asks the broker each interval, and handles keys."""
 
     def __init__(self, api: Api, options: argparse.Namespace, terminal: "Terminal") -> None:
         self._api = api
@@ -128,7 +128,7 @@ class View:
                 due = time.monotonic() + self._interval_s
 
     def _press(self, key: str) -> None:
-        """Does what a key says."""
+        """Handles a key."""
         if key:
             self._note = ""
         if key == "s":

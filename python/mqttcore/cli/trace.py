@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_limits(start: argparse.ArgumentParser) -> None:
-    """Adds the name of a trace, and the options that limit its time and what it keeps."""
+    """Adds the name of a trace, and the limits of its time and memory."""
     start.add_argument("--name", default="", help="name of the trace")
     start.add_argument(
         "--for",

@@ -1,7 +1,7 @@
-"""The ready-made pipeline: a stream as raw, decoded and aggregated tables, and alerts.
+"""Pipelines: a stream as raw, decoded and aggregated tables, and alerts.
 
-``python -m mqttcore.pipeline FILE`` runs what `config` describes; `run` does the same from Python.
-Needs the extra ``mqttcore[pipeline]``.
+``mqttcore pipeline FILE`` runs the pipeline of a file; `run` does the same from Python. Needs the
+extra ``mqttcore[pipeline]``.
 """
 
 from mqttcore.pipeline.config import Pipeline, load

@@ -1,11 +1,11 @@
-"""`python -m mqttcore.pipeline FILE`: runs the pipeline that a TOML file describes.
+"""`mqttcore pipeline FILE`: runs the pipeline that a TOML file describes.
 
-`python -m mqttcore.pipeline emit-sdp FILE FOLDER` writes it as a declarative pipeline of Spark,
-`python -m mqttcore.pipeline delta DATA STREAM` makes a Delta table of a stream's sealed files,
-which `--follow` keeps current.
+`mqttcore pipeline emit-sdp FILE FOLDER` converts it to a declarative pipeline of Spark, `mqttcore
+pipeline delta DATA STREAM` makes a Delta table of a stream's sealed files, which `--follow` keeps
+up to date.
 
-Exit status: 0 when it has ended as asked, 1 when a query failed or something is missing, 2 for a
-file or command line that is wrong.
+Exit status: 0 if it ended as requested, 1 if a query failed or something is missing, 2 if the file
+or the command line is wrong.
 """
 
 import argparse
@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what one command line asks for; returns the exit status."""
+    """Runs one command line; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     # a file has no such name: it would be `./delta`
     act, parse, rest = {
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 EXTRA = {"deltalake", "pandas", "pyarrow", "pyspark", "rich"}
-"""What a pipeline needs beside Python."""
+"""Packages that a pipeline needs."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -117,7 +117,7 @@ def emission_parser() -> argparse.ArgumentParser:
 
 
 def run_or_show(options: argparse.Namespace) -> None:
-    """Runs a pipeline, or says what it would do."""
+    """Runs a pipeline, or prints its tables or plans."""
     pipeline = with_spark(load(options.file), options.master, options.conf, options.remote)
     with naming_places(options.file):
         if options.dry_run or options.explain:
@@ -153,12 +153,12 @@ def with_spark(
 
 
 def write(options: argparse.Namespace) -> None:
-    """Writes a declarative pipeline, and says where."""
+    """Writes a declarative pipeline, and prints its folder."""
     print(*emit(load(options.file), options.folder), sep="\n")
 
 
 def refresh_table(options: argparse.Namespace) -> None:
-    """Brings Delta tables of streams up to date, and says what came and went."""
+    """Updates Delta tables of streams, and prints the changes."""
     from mqttcore.pipeline.follow import NICENESS, follow, told, until_input_ends
     from mqttcore.pipeline.lake import refresh
     from mqttcore.spark.folder import find_folder

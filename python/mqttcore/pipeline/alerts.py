@@ -1,8 +1,8 @@
 """Alerts: publishes rows of a batch as messages, all or none, exactly once.
 
-They go the way of `mqttcore.spark`'s sink, under ``(query id, batch id)``: the broker answers a
-commit that it has seen before without publishing again. So a batch that Spark repeats has its
-alerts sent once, whatever died in between.
+They use `mqttcore.spark`'s sink, under ``(query id, batch id)``: for a commit that it knows, the
+broker answers without publishing again. So if Spark repeats a batch after a crash, its alerts are
+published once.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ class AlertPublisher:
     def publish(self, parts: Sequence["DataFrame"], batch: "Batch") -> None:
         """Publishes the messages of all alerts of a batch, unless that was done before.
 
-        Spark raises what the sink does, and nothing was published: a `LoopError`, or an
-        `EndpointError` when the broker refuses or does not come back.
+        Spark raises the errors of the sink, and nothing was published: a `LoopError`, or an
+        `EndpointError` if the broker refuses or does not come back.
         """
         if not parts:
             return
@@ -45,7 +45,7 @@ class AlertPublisher:
 
 
 def alert_messages(rows: "DataFrame", alert: Alert) -> "DataFrame":
-    """What an alert publishes for ``rows``: columns ``topic``, ``payload``, ``qos``, ``retain``."""
+    """The messages of an alert for ``rows``: ``topic``, ``payload``, ``qos``, ``retain``."""
     from pyspark.sql import functions as f
 
     whole = f.to_json(f.struct("*"))

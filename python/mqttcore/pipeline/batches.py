@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What became of the rows of a batch."""
+    """Results for the rows of a batch."""
 
     quarantined: int
     """Messages that went to quarantine, late ones included."""
@@ -58,7 +58,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a batch has."""
+    """Sums over a batch."""
 
     rows: int
     valid: int
@@ -72,7 +72,7 @@ class Totals:
 
 
 class BatchWriter:
-    """Writes batches. One at a time: each depends on what silver has of those before."""
+    """Writes batches, one at a time: each depends on silver after the ones before."""
 
     def __init__(self, pipeline: Pipeline, table: Callable[[str], PipelineTable]) -> None:
         """``table`` opens a table by its name; it need not exist.
@@ -124,7 +124,7 @@ class BatchWriter:
             table.tidy()
 
     def _has_late(self) -> bool:
-        """Whether a message can be late: for a window, or to be told from a repeat."""
+        """Whether a message can be late: there are windows, or repeats are recognised."""
         return bool(self._pipeline.gold or self._pipeline.silver.dedupe)
 
     def _write(self, rows: "DataFrame", batch: Batch, mark_us: int | None) -> Written:
@@ -239,18 +239,18 @@ class BatchWriter:
         return self._messages(gold.name, closed(made, mark_us, up_to_us))
 
     def _messages(self, table: str, rows: "DataFrame") -> "list[DataFrame]":
-        """What the alerts on a table publish for these rows."""
+        """The messages of the alerts on a table for these rows."""
         alerts = (alert for alert in self._pipeline.alerts if alert.table == table)
         return [alert_messages(rows, alert) for alert in alerts]
 
 
 def totals_of(parts: "Sequence[Row]", delay_us: int) -> Totals:
-    """The sum of what the partitions of a batch have.
+    """The sums over the partitions of a batch.
 
-    All partitions are read up to the newest event time of the slowest one: while a backlog is read,
-    partitions may be at different times. Partitions are at most as far apart as the times at which
-    the broker received their messages, and the delay of the watermark. An event time that is older
-    than that is the fault of a device's clock, and others do not wait for it.
+    Batches are read up to the newest event time of the slowest partition: during a backlog,
+    partitions may be at different times. The difference is at most that of the times at which the
+    broker received their messages, plus the delay of the watermark. An older event time is a fault
+    of a device's clock, for which other partitions do not wait.
     """
     timed = [part for part in parts if part.newest is not None]
     newest_us = max((part.newest for part in timed), default=None)

@@ -79,13 +79,13 @@ TAKEN = frozenset({"bronze", "silver", "quarantine"})
 
 
 def check_name(text: str) -> None:
-    """Refuses what is not a name of a table."""
+    """Refuses text that is not a name of a table."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", text):
         raise ValueError(f"{text!r} is not a name")
 
 
 def check_duration(text: str) -> None:
-    """Refuses what Spark does not take for a length of time."""
+    """Refuses text that Spark does not accept as a duration."""
     if not re.fullmatch(r"[1-9]\d* (millisecond|second|minute|hour|day)s?", text):
         raise ValueError(f"{text!r} is not a duration")
 
@@ -106,42 +106,42 @@ UNIT_US = {
 
 
 def check_trigger(text: str) -> None:
-    """Refuses what starts no batch."""
+    """Refuses text that is not a trigger."""
     if text != "available_now":
         check_duration(text)
 
 
 def check_setting(text: str) -> None:
-    """Refuses what sets nothing."""
+    """Refuses text that is not a setting."""
     if not re.fullmatch(r"spark\.[^\s=]+=.*", text):
         raise ValueError(f"{text!r} is not a setting")
 
 
 def check_option(text: str) -> None:
-    """Refuses what is no option of an object store."""
+    """Refuses text that is not an option of an object store."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*=.*", text):
         raise ValueError("is not an option")  # it may have a secret
 
 
 def check_memory(text: str) -> None:
-    """Refuses what Spark does not take for a size."""
+    """Refuses text that Spark does not accept as a size."""
     if not re.fullmatch(r"[1-9]\d*[mg]", text):
         raise ValueError(f"{text!r} is not a size")
 
 
 def check_master(text: str) -> None:
-    """Refuses what names no Spark."""
+    """Refuses text that is not a Spark master."""
     if not re.fullmatch(r"local(\[[^\]]+\])?|yarn|local-cluster\[.+\]|(spark|k8s)://\S+", text):
         raise ValueError(f"{text!r} is not a master")
 
 
 def check_remote(text: str) -> None:
-    """Refuses Spark Connect: it runs the function that writes a batch in the server, not here."""
+    """Refuses Spark Connect: it would run the function that writes a batch in the server."""
     raise ValueError(f"{text!r}: a pipeline does not run through Spark Connect (ADR 0061)")
 
 
 def check_text(text: str) -> None:
-    """Refuses nothing where something is needed."""
+    """Refuses empty text."""
     if not text.strip():
         raise ValueError("is empty")
 
@@ -185,7 +185,7 @@ class Source:
     """Maximum rows of a batch."""
 
     def place(self) -> dict[str, str]:
-        """Which stream of which broker, as options of ``format("mqttcore")``.
+        """The stream and its broker, as options of ``format("mqttcore")``.
 
         Raises:
             PipelineError: the file with the token cannot be read.
@@ -201,7 +201,7 @@ class Source:
         return {name: value for name, value in options.items() if value}
 
     def client(self, *, timeout_s: float = 30.0) -> StreamClient:
-        """Asks the broker that keeps the stream; nothing is asked of it yet.
+        """A client of the broker that stores the stream; nothing is requested yet.
 
         Raises:
             PipelineError: the file with the token cannot be read.
@@ -223,7 +223,7 @@ class Source:
             raise PipelineError(f"{self.ca}: {error}") from error
 
     def token(self) -> str | None:
-        """What the endpoint asks for.
+        """The token for the endpoint.
 
         Raises:
             PipelineError: the file with it cannot be read.

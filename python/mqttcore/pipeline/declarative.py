@@ -74,7 +74,7 @@ def {name}() -> DataFrame:
 
 
 def emit(pipeline: Pipeline, folder: Path) -> list[Path]:
-    """Writes the pipeline into ``folder``; answers the files that it wrote.
+    """Writes the pipeline into ``folder``; returns the written files.
 
     A token is not written: whoever runs the pipeline adds it to ``OPTIONS``.
 

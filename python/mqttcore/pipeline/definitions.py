@@ -1,9 +1,9 @@
 """Refuses a file whose tables exist with other columns, or with another meaning of the same ones.
 
-Each table keeps its definition: the part of the file that its rows depend on. At start, columns and
-definitions of the tables are compared with those of the file. A Delta table takes over new columns
+Each table stores its definition: the part of the file that its rows depend on. At start, columns
+and definitions of the tables are compared with those of the file. A Delta table adopts new columns
 of ``silver.schema`` and of ``gold.columns``; its older rows have null there. Every other change
-would put rows of two meanings into one table, and is refused.
+would mix rows of two meanings in one table, and is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ Definition = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a table says of itself."""
+    """Columns and definition of an existing table."""
 
     columns: Mapping[str, str]
     """The types of its columns by their names; none if it has no rows that tell."""
@@ -93,7 +93,7 @@ def plain(duration: str) -> str:
 def check_tables(
     pipeline: Pipeline, made: "Mapping[str, DataFrame]", tables: "Mapping[str, PipelineTable]"
 ) -> dict[str, list[str]]:
-    """The columns that each table is to get in addition.
+    """The columns to add to each table.
 
     Args:
         pipeline: The pipeline that is to run.
@@ -148,9 +148,9 @@ class Part:
     def reshaped(
         self, found: Found, columns: Mapping[str, str], new: Sequence[str]
     ) -> list[Change]:
-        """The columns that the table cannot take over.
+        """The columns that the table cannot adopt.
 
-        ``columns``: those that the file gives it; ``new``: those of them that it lacks.
+        ``columns``: those of the file; ``new``: those of them that the table lacks.
         """
         changes = []
         for name, kind in found.columns.items():

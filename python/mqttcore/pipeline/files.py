@@ -13,7 +13,7 @@ __all__ = ["locked", "replace_file", "sync_path"]
 
 @contextmanager
 def locked(folder: Path, problem: str) -> Iterator[None]:
-    """Keeps other processes away from ``folder``, which is made if it is missing.
+    """Locks ``folder`` against other processes; creates it if it is missing.
 
     Raises:
         PipelineError: one is there; ``problem`` says what that means.
@@ -28,7 +28,7 @@ def locked(folder: Path, problem: str) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Puts ``text`` in the place of what ``path`` holds, whole or not at all."""
+    """Replaces the content of ``path`` by ``text``, completely or not at all."""
     fresh = path.with_name("_" + path.name)
     fresh.write_text(text)
     sync_path(fresh)

@@ -1,4 +1,4 @@
-"""Keeps Delta tables of streams current until standard input ends: ``pipeline delta --follow``."""
+"""Keeps Delta tables of streams up to date until standard input ends: `delta --follow`."""
 
 import os
 import select
@@ -55,7 +55,7 @@ def follow(
 
 
 def taken_in(data: str, stream: str, known: dict[str, Mark]) -> str:
-    """Brings one table up to date if its stream has changed; says what came and went, if any."""
+    """Updates one table if its stream has changed; prints the changes."""
     folder = find_folder(data, stream)
     mark = mark_of(folder.path)
     if known.get(stream) == mark:

@@ -31,7 +31,7 @@ __all__ = ["Change", "refresh"]
 EPOCH = "mqttcore.epoch"
 """Property of the table: the stream's epoch that its rows are of."""
 KEPT_HOURS = 1
-"""How long a file that the table does not name any more is kept for those who read it."""
+"""Hours for which a file that the table no longer names is kept for its readers."""
 TRIES = 5
 """How often the index may change while files are linked."""
 
@@ -41,7 +41,7 @@ Files = dict[str, SealedFile]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of the table."""
+    """The changes of a table."""
 
     added: int
     removed: int
@@ -50,7 +50,7 @@ class Change:
 
 
 def refresh(folder: StreamFolder) -> Change:
-    """Brings the table of a stream up to date; the broker may run meanwhile.
+    """Updates the table of a stream; the broker may run meanwhile.
 
     Raises:
         StreamFolderError: the folder is none of a stream.
@@ -70,10 +70,10 @@ def refresh(folder: StreamFolder) -> Change:
 
 
 def linked(folder: StreamFolder, path: Path) -> Files:
-    """The files that stand now, under the names that they have in the table's folder.
+    """The present files, under their names in the table's folder.
 
-    A merge gives a file of the stream other rows. So the names here say which rows, and the
-    index is asked again when a file is not what it said.
+    A merge gives a file of the stream other rows. So the names here contain the rows, and the index
+    is read again if a file differs from it.
     """
     for _ in range(TRIES):
         wanted = {
@@ -182,7 +182,7 @@ def commit(
 
 
 def removed(name: str, held: dict[str, object], wanted: Files) -> "RemoveAction":
-    """What the table's log says of a file that goes: merged into another one, or retired."""
+    """The log entry for a removed file: merged into another one, or retired."""
     from deltalake.transaction import RemoveAction
 
     first = held["min.offset"]
@@ -198,7 +198,7 @@ def removed(name: str, held: dict[str, object], wanted: Files) -> "RemoveAction"
 
 
 def adds(table: "deltalake.DeltaTable") -> "list[dict[str, object]]":
-    """What the table says of its files."""
+    """The table's entries of its files."""
     import pyarrow as pa
 
     found: list[dict[str, object]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -206,7 +206,7 @@ def adds(table: "deltalake.DeltaTable") -> "list[dict[str, object]]":
 
 
 def added(path: Path, *, is_new: bool) -> "AddAction":
-    """What the table's log says of a file that comes."""
+    """The log entry for an added file."""
     import pyarrow.parquet as pq
     from deltalake.transaction import AddAction
 

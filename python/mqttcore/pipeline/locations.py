@@ -1,7 +1,7 @@
-"""Where tables and checkpoints are: folders, or URIs of an object store.
+"""Locations of tables and checkpoints: folders, or URIs of an object store.
 
-An object store is reached through delta-rs, by the driver and by executors: no jar is needed, and
-names of options are those of delta-rs.
+Driver and executors access an object store through delta-rs: no jar is needed, and options have the
+names of delta-rs.
 """
 
 import re
@@ -88,7 +88,7 @@ class Location:
 
 
 def check_location(text: str) -> None:
-    """Refuses what is neither a path nor a URI of a scheme in `SCHEMES`."""
+    """Refuses text that is neither a path nor a URI of a scheme in `SCHEMES`."""
     if not text:
         raise ValueError("is empty")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text)

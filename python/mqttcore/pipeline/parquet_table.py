@@ -30,8 +30,8 @@ DEFINED = "_definition.json"
 class ParquetTable:
     """A folder of Parquet files, ``<query id>-<batch>-<number>.parquet``.
 
-    What a batch leaves behind when it is interrupted goes when it comes again. The last batch and
-    its ends are in ``_batches/``, a file a query; readers pass over names that begin with ``_``.
+    Files of an interrupted batch are removed when the batch is repeated. The last batch and its
+    ends are in ``_batches/``, one file for each query; readers skip names that begin with ``_``.
     """
 
     def __init__(self, path: Path, *, definition: Definition | None = None) -> None:
@@ -129,7 +129,7 @@ class ParquetTable:
         return set(self.path.glob(f"{stem(batch)}-*.parquet"))
 
     def _book(self, batch: Batch) -> Path:
-        """The file that says what the table has."""
+        """The file with the state of the table."""
         return self.path / "_batches" / f"{batch.name}.json"
 
     def tidy(self) -> None:

@@ -44,7 +44,7 @@ TOLD_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One batch of one query; the keys are those of the module's table."""
+    """One batch of one query; the keys are those of the table above."""
 
     query: str
     batch: int
@@ -76,7 +76,7 @@ class Progress:
 
 
 class Reporter(Protocol):
-    """Is told of each batch."""
+    """Receives the progress of each batch."""
 
     def report(self, progress: Progress) -> None:
         """A batch has ended."""
@@ -129,7 +129,7 @@ class Told:
 
 
 def read(progress: "StreamingQueryProgress", written: "Written | None") -> Progress:
-    """What Spark says of a batch, and what became of its rows, if that is known."""
+    """Combines Spark's report of a batch with the results for its rows, if known."""
     took = dict(progress.durationMs)
     batch_ms = int(took.pop("triggerExecution", 0))
     observed = (progress.observedMetrics or {}).get(NEWEST)
@@ -183,11 +183,11 @@ def telling(
     queries: "Iterable[StreamingQuery]",
     written: "MutableMapping[int, Written]",
 ) -> Iterator[None]:
-    """Has ``reporter`` told of every batch of ``queries``, the runs of the query ``name``.
+    """Reports every batch of ``queries``, the runs of the query ``name``, to ``reporter``.
 
-    They have been stopped when this ends. Spark tells of a batch after it has ended, perhaps after
-    its query has; so this ends when Spark has told that the queries have ended. ``written``, by
-    number of the batch, says what became of its rows; entries are taken out.
+    At the end of the block the queries have stopped. Spark reports a batch after it has ended,
+    perhaps after its query has; so this ends when Spark has reported the end of the queries.
+    ``written`` has the results of batches by number; entries are removed.
     """
     ended = Ended()
     told = listener(name, reporter, ended, written)
@@ -234,7 +234,7 @@ def listener(
 
     class Listening(StreamingQueryListener):
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 -- Spark's name
-            """Says nothing: the first batch will."""
+            """Does nothing: the first batch is reported."""
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
             """A batch has ended."""

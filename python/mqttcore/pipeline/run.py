@@ -67,9 +67,9 @@ def run(
 def session_for(
     pipeline: Pipeline, spark: "SparkSession | None" = None
 ) -> "Iterator[SparkSession]":
-    """``spark``, or a session for one run; its link goes to standard error.
+    """``spark``, or a session for one run; its link is printed to standard error.
 
-    What is wrong with the source is said first: in a sentence, and before Java has begun.
+    Faults of the source are reported first: in one sentence, and before Java starts.
     """
     check_source(pipeline)
     if spark is not None:

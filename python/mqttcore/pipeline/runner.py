@@ -80,7 +80,7 @@ class Runner:
         self._is_once = False
 
     def start(self, *, once: bool = False) -> None:
-        """Starts the query; with ``once`` it ends when it has read what there is now.
+        """Starts the query; with ``once`` it ends when it has read all present rows.
 
         Raises:
             PipelineError: another process runs on this checkpoint, the tables have changed or
@@ -101,9 +101,9 @@ class Runner:
         self._start()
 
     def wait(self) -> None:
-        """Returns when the query has ended, `end` was called, or it has failed for good.
+        """Returns when the query has ended, `end` was called, or it has failed permanently.
 
-        A query that fails for a reason that may pass starts again where it was, within a budget.
+        After a transient failure, the query starts again at its checkpoint, within a budget.
 
         Raises:
             PipelineError: what the query failed with.
@@ -164,7 +164,7 @@ class Runner:
         return writer.foreachBatch(self._write).start()
 
     def _tell_hold(self) -> None:
-        """Has the broker keep what no batch that is done with has read, and no more."""
+        """Updates the hold: the broker keeps all rows after the last completed batch."""
         stream = self.pipeline.source.stream
         with self.pipeline.source.client() as broker:
             try:
@@ -200,7 +200,7 @@ def is_at_work(query: "StreamingQuery") -> bool:
 
 
 def read_batch(name: str, checkpoint: Location, number: int) -> Batch:
-    """What Spark planned for a batch, as it noted before the batch ran."""
+    """Spark's plan of a batch, which it stored before the batch ran."""
     query = json.loads(checkpoint.read_text("metadata"))["id"]
     planned = read_offset(checkpoint, number)
     before = read_offset(checkpoint, number - 1) if number else UNRESOLVED
@@ -209,7 +209,7 @@ def read_batch(name: str, checkpoint: Location, number: int) -> Batch:
 
 
 def read_offset(checkpoint: Location, number: int) -> dict[str, Any]:
-    """The source's offset behind a batch."""
+    """The source's end offset of a batch."""
     try:
         offset: dict[str, Any] = read_offsets(checkpoint, number)[0]
     except ValueError as error:

@@ -54,7 +54,7 @@ def tables(rows: "DataFrame", pipeline: Pipeline) -> "dict[str, DataFrame]":
 
 
 def check_source(pipeline: Pipeline) -> None:
-    """Has the source look at what it will be asked, as Spark does later.
+    """Checks that the source accepts the options, as Spark does later.
 
     Raises:
         StreamFolderError: there is no such stream.
@@ -75,7 +75,7 @@ def source(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:
-    """What a pipeline asks of ``format("mqttcore")``; the broker keeps what it has not read yet."""
+    """The options for ``format("mqttcore")``; the broker keeps unread rows."""
     given, silver = pipeline.source, pipeline.silver
     described = {
         "descriptorFile": str(silver.descriptor.absolute()) if silver.descriptor else None,
@@ -96,7 +96,7 @@ def source_options(pipeline: Pipeline) -> dict[str, str]:
 
 
 def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":
-    """Each message with what is wrong with it, or null, as the column ``fault``."""
+    """Adds the column ``fault`` to each message: the fault, or null."""
     from pyspark.sql import functions as f
 
     time, broker_time = f.col(silver.event_time), f.col("timestamp")
@@ -196,7 +196,7 @@ def closed(windows: "DataFrame", after_us: int | None, up_to_us: int) -> "DataFr
 
 
 def as_it_came(rows: "DataFrame") -> "DataFrame":
-    """Messages without what was made of them, and their day."""
+    """Messages without derived columns, with their day."""
     from pyspark.sql import functions as f
 
     return rows.select(*OWN_COLUMNS).withColumn("day", f.to_date("timestamp"))
@@ -214,7 +214,7 @@ def valid(rows: "DataFrame") -> "DataFrame":
 
 @contextmanager
 def naming(part: str) -> Iterator[None]:
-    """Says which part of the pipeline an expression belongs to that Spark refuses."""
+    """Adds the part of the pipeline to Spark's error about an expression."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:

@@ -1,4 +1,4 @@
-"""Starts what fails for a reason that may pass again, within a budget."""
+"""Restarts a query after transient failures, within a budget."""
 
 import logging
 import re
@@ -33,11 +33,9 @@ PASSING: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""What errors say that a busy machine, or a broker or an object store that is away, may cause.
-
-delta-rs says of a request to a store that it was repeated, as it does with those that may succeed
-later, or that there was no answer.
-"""
+"""Texts of errors that may be caused by a busy machine, or by a broker or an object store that is
+away. delta-rs reports that a request to a store was repeated, which it does for transient failures,
+or that there was no answer."""
 
 
 def may_pass(error: BaseException) -> bool:
@@ -52,7 +50,7 @@ class Restarts:
         self._times: dict[str, deque[float]] = defaultdict(deque)
 
     def take(self, name: str, error: BaseException) -> float:
-        """Says why a query is started again; returns how many seconds to wait before that.
+        """Logs why a query is started again; returns the seconds to wait before.
 
         Raises:
             PipelineError: the error will not pass, or the budget is used up.
@@ -83,7 +81,7 @@ class Restarts:
 def retried(
     make: Callable[[], Made], name: str, restarts: Restarts, is_over: threading.Event
 ) -> Made:
-    """What ``make`` returns, called again while it fails for a reason that may pass.
+    """Returns the result of ``make``, which is repeated after transient failures.
 
     Raises:
         PipelineError: the budget is used up.

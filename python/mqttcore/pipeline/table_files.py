@@ -1,4 +1,4 @@
-"""Files of a pipeline's tables: how executors write them, and what is said of each."""
+"""Files of a pipeline's tables: how executors write them, and their metadata."""
 
 import contextlib
 import datetime
@@ -126,7 +126,7 @@ class File:
 
 
 def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
-    """What Delta says of a file so that readers can pass over it.
+    """Statistics of a file, with which readers of Delta skip it.
 
     The number of rows, and bounds of integers and of times with a zone.
     """
@@ -149,7 +149,7 @@ def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
 
 
 def is_bound(value: object) -> bool:
-    """Whether `bound` can say it."""
+    """Whether `bound` supports it."""
     return isinstance(value, int) or (
         isinstance(value, datetime.datetime) and value.tzinfo is not None
     )
@@ -163,7 +163,7 @@ def bound(value: object) -> object:
 
 
 def times_of(path: Path, column: str) -> tuple[int, int] | None:
-    """The first and last time of a file's column in unix microseconds; None if it does not say."""
+    """The first and last time of a column in Unix microseconds; None if unknown."""
     import pyarrow.parquet as pq
 
     found = statistics(pq.read_metadata(path))

@@ -52,22 +52,22 @@ class Batch:
     starts: tuple[int, ...]
     """First offset of each source partition that it reads."""
     ends: tuple[int, ...]
-    """Offset behind the last one of each source partition; empty for a table that is computed from
-    another one, and lacks batches that add nothing to it."""
+    """End offset of each source partition; empty for a table that is computed from another one,
+    which lacks batches that add nothing to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a table says of the batches that it has."""
+    """The batches that a table has."""
 
     number: int | None = None
     """The last batch of the query; None: there is none."""
     ends: tuple[int, ...] | None = None
     """How far the table has the source; None: nothing yet."""
     mark_us: int | None = None
-    """The watermark behind the last batch, in unix microseconds."""
+    """The watermark after the last batch, in Unix microseconds."""
     mark_before_us: int | None = None
-    """The watermark behind the batch before that."""
+    """The watermark after the batch before."""
 
     def before(self, batch: Batch) -> int | None:
         """The watermark of the table before ``batch``, also if it has that batch already."""
@@ -82,7 +82,7 @@ class PipelineTable(Protocol):
         """Where the table is, for errors."""
 
     def found(self) -> Found | None:
-        """What the table says of itself; None: it does not exist."""
+        """State of the table; None: it does not exist."""
 
     def columns_of(self, rows: "DataFrame") -> dict[str, str]:
         """The columns that the table has if ``rows`` are added, with their types."""
@@ -91,10 +91,10 @@ class PipelineTable(Protocol):
         """Gives the table, which exists, the columns ``added`` of ``rows``, and its definition."""
 
     def seen(self, batch: Batch) -> Seen:
-        """What the table has of the query of ``batch``."""
+        """The batches of the query of ``batch`` in the table."""
 
     def append(self, rows: "DataFrame", batch: Batch, *, mark_us: int | None = None) -> int | None:
-        """Adds the rows of ``batch``; None when the table has that batch already.
+        """Adds the rows of ``batch``; None if the table has this batch already.
 
         Args:
             rows: The rows.
@@ -163,9 +163,9 @@ def is_next(table: object, batch: Batch, last: int | None, ends: Sequence[int] |
 class DeltaTable:
     """A Delta table: executors write Parquet files, the driver commits them with delta-rs.
 
-    The transaction identifiers of the table keep what was seen: the query's id holds its last
-    batch, ``<name>/<partition>`` the end of each source partition, and ``<name>/watermark`` and
-    ``<name>/watermark_before`` unix microseconds.
+    The transaction identifiers of the table store its state: the query's id has its last batch,
+    ``<name>/<partition>`` the end of each source partition, and ``<name>/watermark`` and
+    ``<name>/watermark_before`` Unix microseconds.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class DeltaTable:
             table.alter.set_table_properties(self._properties(), raise_if_not_exists=False)
 
     def _properties(self) -> dict[str, str]:
-        """What the table's metadata have beside the columns."""
+        """The metadata of the table besides the columns."""
         return {DEFINITION: json.dumps(self._definition, sort_keys=True)}
 
     def seen(self, batch: Batch) -> Seen:
@@ -262,7 +262,7 @@ class DeltaTable:
         return sum(int(file.rows) for file in written)
 
     def tidy(self) -> None:
-        """Also removes files of no version of the last week, as those of batches that died."""
+        """Also removes files of no version of the last week, such as those of crashed batches."""
         from deltalake.exceptions import DeltaError
 
         table = self._open()
@@ -299,7 +299,7 @@ class DeltaTable:
         return rows_between(like, paths, column, since_us=since_us, until_us=until_us)
 
     def _added(self, file: "Row") -> "AddAction":
-        """What the table's log says of one file."""
+        """The log entry of one file."""
         from deltalake.transaction import AddAction
 
         return AddAction(
@@ -364,7 +364,7 @@ def types_of(schema: "deltalake.Schema") -> dict[str, str]:
 
 
 def seen_of(table: "deltalake.DeltaTable", batch: Batch) -> Seen:
-    """What the log of a Delta table says."""
+    """The state in the log of a Delta table."""
     names = [f"{batch.name}/{partition}" for partition in range(len(batch.ends))]
     ends = tuple(end for end in map(table.transaction_version, names) if end is not None)
     return Seen(
