@@ -1,22 +1,22 @@
 """Frozen dataclasses as schemas: what a key may hold is written once, as the type of its field.
 
-`read_record` turns untrusted values (TOML with places, text of the environment) into a dataclass
+`read_record` turns untrusted values (TOML with places, text of the environment) into a record
 and collects every fault on the way; `check_record` holds one that Python code made to the same
 rules. Kinds of field: `bool`, `int`, `float`, `str`, `Path`, `Literal`
-words, `tuple[T, ...]`, another dataclass, and any of these with ``| None``. `Annotated` adds a
+words, `tuple[T, ...]`, another record, and any of these with ``| None``. `Annotated` adds a
 `Range` or a `Parsed`. A `Table` is kept as it is, for somebody else to read.
 """
 
 import contextlib
-import dataclasses
+import functools
 import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 from mqttcore._core import MqttError
+from mqttcore._record import REQUIRED, Record, field
 
 T = TypeVar("T")
 # a type form, such as `int | None`: no static type names these
@@ -25,24 +25,21 @@ Kind = Any
 Made = Any
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Record, kw_only=False):
     """Numbers from ``low`` to ``high``, both included."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Record, kw_only=False):
     """Text that ``check`` accepts: it raises `ValueError` or `MqttError` with what is wrong."""
 
     check: Callable[[str], object]
     allowed: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record, kw_only=False):
     """Where a value was written: a file with line and column, a variable, a flag."""
 
     source: str
@@ -53,8 +50,7 @@ class Place:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record, kw_only=False):
     """A value before it is checked.
 
     ``value`` is a table (``dict[str, Entry]``), an array (``list[Entry]``), or a scalar.
@@ -66,8 +62,7 @@ class Entry:
     key_place: Place = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Record, kw_only=False):
     """A table that is validated later, by the code that knows its keys."""
 
     entry: Entry
@@ -128,11 +123,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f'did you mean "{near[0]}"?' if near else ""
 
 
-def field_types(record: type) -> dict[str, Kind]:
-    """The type of each field, annotations kept."""
+@functools.cache
+def field_types(record: Kind) -> Mapping[str, Kind]:
+    """The type of each field that a file may set, annotations kept."""
     hints = typing.get_type_hints(record, include_extras=True)
-    shown = [field for field in dataclasses.fields(record) if "internal" not in field.metadata]
-    return {field.name: hints[field.name] for field in shown}
+    if issubclass(record, Record):
+        fields = record.fields_by_name.items()
+        return {name: hints[name] for name, own in fields if not own.is_internal}
+    import dataclasses  # the `Config` of a plugin
+
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
 def read_record(record: type[T], entry: Entry, *, key: str, faults: Faults) -> T | None:
@@ -164,12 +164,28 @@ def read_fields(record: type, entry: Entry, *, key: str, faults: Faults) -> dict
 
 def missing(record: type, given: Mapping[str, object]) -> list[str]:
     """Fields without a default that were not given."""
-    absent = dataclasses.MISSING
+    return [name for name in required(record) if name not in given]
+
+
+def required(record: Kind) -> list[str]:
+    """Fields without a default."""
+    if issubclass(record, Record):
+        fields = record.fields_by_name.items()
+        return [name for name, own in fields if own.default is REQUIRED and own.factory is None]
+    from dataclasses import MISSING
+    from dataclasses import fields as fields_of
+
     return [
         field.name
-        for field in dataclasses.fields(record)
-        if field.default is absent and field.default_factory is absent and field.name not in given
+        for field in fields_of(record)
+        if field.default is MISSING and field.default_factory is MISSING
     ]
+
+
+def is_record(kind: Kind) -> bool:
+    """Whether a kind, or the kind of a value, has fields: a record or a dataclass."""
+    own: type = kind if isinstance(kind, type) else type(kind)
+    return issubclass(own, Record) or "__dataclass_fields__" in vars(own)
 
 
 def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
@@ -178,11 +194,11 @@ def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
     if Table in options:
         return Table(entry)
     if entry.kind == "text":
-        entry = dataclasses.replace(entry, value=from_text(options, str(entry.value)))
+        entry = entry.replaced(value=from_text(options, str(entry.value)))
     if len(options) > 1:
         return read_option(options, entry, key=key, faults=faults)
     plain = options[0]
-    if dataclasses.is_dataclass(plain):
+    if is_record(plain):
         return read_record(cast(type, plain), entry, key=key, faults=faults)
     if is_array(plain):
         return read_items(typing.get_args(plain)[0], entry, key=key, faults=faults)
@@ -257,7 +273,7 @@ def has_shape(kind: Kind, value: object) -> bool:
     plain, _ = bare(kind)
     if wrapper(plain):
         return isinstance(value, str)
-    if dataclasses.is_dataclass(plain):
+    if is_record(plain):
         return isinstance(value, dict)
     if is_array(plain):
         return isinstance(value, list)
@@ -278,7 +294,7 @@ def is_array(kind: Kind) -> bool:
 def shape_name(kind: Kind) -> str:
     """The name of this kind, for users."""
     plain, _ = bare(kind)
-    if dataclasses.is_dataclass(plain) and not wrapper(plain):
+    if is_record(plain) and not wrapper(plain):
         return "a table"
     names: dict[Any, str] = {
         bool: "true or false",
@@ -362,10 +378,11 @@ def allowed_text(notes: Iterable[object]) -> str:
     return ""
 
 
-def check_record(record: object, *, key: str, faults: Faults) -> None:
+def check_record(record: Made, *, key: str, faults: Faults) -> None:
     """Holds a dataclass that Python code made to the rules of its fields."""
     place = Place(type(record).__name__)
-    for name, kind in field_types(type(record)).items():
+    own: Kind = type(record)
+    for name, kind in field_types(own).items():
         path = f"{key}.{name}" if key else name
         entry = Entry(getattr(record, name), "", place, place)
         check_made(kind, entry, key=path, faults=faults)
@@ -377,7 +394,7 @@ def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
     value = entry.value
     if Table in options or (value is None and type(None) in options):
         return
-    if dataclasses.is_dataclass(value) and type(value) in [bare(option)[0] for option in options]:
+    if is_record(value) and type(value) in [bare(option)[0] for option in options]:
         check_record(value, key=key, faults=faults)
         return
     if isinstance(value, tuple) and is_array(options[0]):

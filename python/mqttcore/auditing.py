@@ -3,14 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TypeVar
+
+from mqttcore._record import Record
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Record):
     """The caller of a change."""
 
     who: str
@@ -19,8 +19,7 @@ class Caller:
     """The way in: ``control``, ``python`` or ``signal``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Record):
     """A change that was made or refused."""
 
     who: str
@@ -51,8 +50,7 @@ def called_by(caller: Caller) -> Iterator[None]:
         _calling.reset(token)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Record):
     """A change and its parameters; those without a value are left out."""
 
     action: str

@@ -1,12 +1,11 @@
 """Bans, as `Broker.ban` makes them and `Broker.bans` lists them."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+
+from mqttcore._record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ban:
+class Ban(Record):
     """A ban in force."""
 
     kind: str
@@ -46,7 +45,7 @@ def ban_actions(
     return {
         "ban": lambda asked: called(ban, asked),
         "unban": lambda asked: called(unban, asked),
-        "bans": lambda _: [asdict(one) for one in bans()],
+        "bans": lambda _: [vars(one) for one in bans()],
     }
 
 
@@ -56,6 +55,8 @@ def called(action: Callable[..., int], asked: str) -> int:
     Raises:
         ValueError: they are not those of the action.
     """
+    import json  # a start does not need it
+
     keywords = json.loads(asked)
     try:
         return action(**keywords)

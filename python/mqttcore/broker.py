@@ -1,13 +1,16 @@
-"""The broker embedded in a Python program."""
+"""The broker embedded in a Python program.
+
+Modules that a plain start does not need are imported where they are used.
+"""
+
+from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
@@ -17,9 +20,7 @@ from mqttcore.auditing import ENDPOINT, Change, called_by
 from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, Changes, changes
 from mqttcore.config import Listener, Origin, Settings
-from mqttcore.config.effective import effective
 from mqttcore.config.reading import Loaded
-from mqttcore.control import Control
 from mqttcore.errors import (
     BrokerFailedError,
     ConfigError,
@@ -27,14 +28,15 @@ from mqttcore.errors import (
     StoppedError,
     StoreFailedError,
 )
-from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.host import PluginHost
-from mqttcore.plugin.loading import load_plugins
-from mqttcore.plugin.stats import HookStats
-from mqttcore.streams.info import StreamInfo, info
 
 if TYPE_CHECKING:
+    from mqttcore.control import Control
+    from mqttcore.plugin.base import Plugin
+    from mqttcore.plugin.host import PluginHost
+    from mqttcore.plugin.no_plugins import NoPlugins
+    from mqttcore.plugin.stats import HookStats
     from mqttcore.streams.delta import DeltaTables
+    from mqttcore.streams.info import StreamInfo
 
 log = logging.getLogger("mqttcore")
 
@@ -73,7 +75,7 @@ class Broker:
         self._bound: list[Listener | None] = []
         self._lock = threading.Lock()
         self._engine: Engine | None = None
-        self._plugin_host: PluginHost | None = None
+        self._plugin_host: PluginHost | NoPlugins | None = None
         self._control: Control | None = None
         self._tables: DeltaTables | None = None
         self._leaving: list[threading.Thread] = []
@@ -294,6 +296,10 @@ class Broker:
 
     def streams(self) -> list[StreamInfo]:
         """The streams, with the begin and the end of each partition."""
+        import json
+
+        from mqttcore.streams.info import info
+
         return [info(json.loads(text)) for text in self._started().streams()]
 
     def stats(self) -> dict[str, int]:
@@ -512,6 +518,8 @@ class Broker:
 
     def _operate(self, action: str, argument: str) -> str:
         """Functions for the HTTP endpoint, which pass JSON."""
+        import json
+
         with called_by(ENDPOINT):
             return json.dumps(self._operations[action](argument))
 
@@ -520,7 +528,9 @@ class Broker:
         return {"config": self._config, "check": self._check_text, "reload": self._reload_all}
 
     def _config(self, _: str) -> object:
-        return [asdict(key) for key in effective(self._loaded)]
+        from mqttcore.config.effective import effective
+
+        return [vars(key) for key in effective(self._loaded)]
 
     def _check_text(self, text: str) -> object:
         try:
@@ -544,6 +554,8 @@ class Broker:
     def _open_control(self) -> Control | None:
         if not self._settings.data:
             return None
+        from mqttcore.control import Control
+
         try:
             return Control(
                 pathlib.Path(self._settings.data),
@@ -553,16 +565,21 @@ class Broker:
             log.warning("tools such as `mqttcore store` cannot reach this broker: %s", error)
             return None
 
-    def _make_plugin_host(self, settings: Settings) -> PluginHost:
+    def _make_plugin_host(self, settings: Settings) -> PluginHost | NoPlugins:
+        sessions = {entry.title: entry.session for entry in settings.listeners}
+        if not settings.plugins and not self._own_plugins:
+            from mqttcore.plugin.no_plugins import NoPlugins
+
+            return NoPlugins(sessions)
+        from mqttcore.plugin.host import PluginHost
+        from mqttcore.plugin.loading import load_plugins
+
         named = load_plugins(settings)
+        uses = zip(named, settings.plugins, strict=True)
         return PluginHost(
             [*named, *self._own_plugins],
-            {entry.title: entry.session for entry in settings.listeners},
-            observers=[
-                plugin
-                for plugin, use in zip(named, settings.plugins, strict=True)
-                if use.on_error == "skip"
-            ],
+            sessions,
+            observers=[plugin for plugin, use in uses if use.on_error == "skip"],
             invalidate=self._invalidate_if_running,
         )
 
@@ -611,12 +628,11 @@ running: set[Broker] = set()
 """Brokers that were not stopped; their threads are ended before the interpreter is."""
 
 
-def delta_tables(settings: Settings) -> "DeltaTables | None":
+def delta_tables(settings: Settings) -> DeltaTables | None:
     """The task that updates Delta tables of streams, if there are any."""
     streams = [stream.name for stream in settings.streams if stream.delta]
     if not streams:
         return None
-    # Loads more of Python than a broker without such tables needs.
     from mqttcore.streams.delta import DeltaTables
 
     return DeltaTables(pathlib.Path(settings.data), streams)

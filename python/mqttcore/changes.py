@@ -1,8 +1,8 @@
 """Compares settings at a reload: what has changed, and which changes need a restart."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 
+from mqttcore._record import Record
 from mqttcore.config import Listener, Settings
 
 RESTART = frozenset(
@@ -42,8 +42,7 @@ LISTENER = (
 """Keys of a listener that change without a new socket."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Record):
     """Names of settings, as ``limits.connections`` or ``listener main: anonymous``."""
 
     applied: tuple[str, ...]
@@ -70,8 +69,7 @@ def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") ->
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Bound(Record):
     """The listeners before and after, in the order of their sockets; None: removed."""
 
     before: Sequence[Listener | None]
@@ -100,7 +98,6 @@ class Bound:
         yield from (f"listener {one.title}: new" for one in new if id(one) not in kept)
 
 
-def differing(old: object, new: object) -> list[str]:
-    """The fields of two values of one dataclass that differ."""
-    names = [field.name for field in fields(old)]  # type: ignore[arg-type] # a dataclass
-    return [name for name in names if getattr(old, name) != getattr(new, name)]
+def differing(old: Record, new: Record) -> list[str]:
+    """The fields of two records of one class that differ."""
+    return [name for name in old.fields_by_name if getattr(old, name) != getattr(new, name)]

@@ -1,6 +1,5 @@
 """Damaged stores: the advice to the operator, and the repair before a start (`--accept-loss`)."""
 
-import json
 import logging
 import pathlib
 
@@ -38,6 +37,8 @@ def accept_loss(directory: pathlib.Path) -> None:
     """
     if not is_there(directory):
         return
+    import json  # a start does not need it
+
     done = _core.store_repair(directory)
     if done["damage"] is None:
         log.info("--accept-loss: the folder is not damaged, no data was given up")

@@ -1,82 +1,23 @@
-"""The log of `mqttcore serve`: `[log]` of the configuration.
+"""The log of `mqttcore serve`: `[log]` of the configuration."""
 
-Machine-readable lines have these keys, in this order, and only those that are known: ts, level,
-class, event, client_id, username, ip, listener, reason_code, text, suppressed.
-"""
-
-import datetime
-import json
 import logging
-import re
 import sys
 from typing import Final, Literal
 
 FIELDS: Final = "mqttcore_fields"
 """Attribute of records of the engine: keys and their values as text."""
-NUMBERS: Final = frozenset({"reason_code", "suppressed"})
 PRETTY: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-BARE: Final = re.compile(r"[^\s\"=\\\x00-\x20\x7f-\x9f\u2028\u2029]+")
-"""Values that logfmt has without quotation marks."""
 
 Format = Literal["pretty", "json", "logfmt"]
-Value = str | int
 
 
-def fields(record: logging.LogRecord) -> dict[str, Value]:
-    """The keys of a record; for lines of Python code, the class is the logger."""
-    time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-    found: dict[str, Value] = {
-        "ts": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "level": record.levelname.lower(),
-    }
-    known: list[tuple[str, str]] | None = getattr(record, FIELDS, None)
-    if known is None:
-        return {**found, "class": record.name, "text": record.getMessage()}
-    return {**found, **{key: int(text) if key in NUMBERS else text for key, text in known}}
+def formatter(form: Format) -> logging.Formatter:
+    """Makes the formatter of a format."""
+    if form == "pretty":
+        return logging.Formatter(PRETTY)
+    from mqttcore.log_formats import JsonFormatter, LogfmtFormatter  # loads json and datetime
 
-
-class MachineFormatter(logging.Formatter):
-    """Formats each record as one line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        found = fields(record)
-        if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return self.line(found)
-
-    def line(self, found: dict[str, Value]) -> str:
-        """The keys and values as one line."""
-        raise NotImplementedError
-
-
-class JsonFormatter(MachineFormatter):
-    """A JSON object a line; everything beyond ASCII is escaped."""
-
-    def line(self, found: dict[str, Value]) -> str:
-        """The keys and values as one line."""
-        return json.dumps(found)
-
-
-class LogfmtFormatter(MachineFormatter):
-    """`key=value` pairs; values with spaces, quotes, `=` or control characters as JSON strings."""
-
-    def line(self, found: dict[str, Value]) -> str:
-        """The keys and values as one line."""
-        return " ".join(f"{key}={quoted(value)}" for key, value in found.items())
-
-
-def quoted(value: Value) -> str:
-    """A value of logfmt."""
-    text = str(value)
-    return text if BARE.fullmatch(text) else json.dumps(text)
-
-
-FORMATTERS: Final[dict[Format, logging.Formatter]] = {
-    "pretty": logging.Formatter(PRETTY),
-    "json": JsonFormatter(),
-    "logfmt": LogfmtFormatter(),
-}
+    return JsonFormatter() if form == "json" else LogfmtFormatter()
 
 
 def configure(level: str, form: Format, to: str) -> None:
@@ -86,7 +27,7 @@ def configure(level: str, form: Format, to: str) -> None:
         OSError: the file cannot be opened.
     """
     handler = logging.StreamHandler(sys.stderr) if to == "stderr" else log_file(to)
-    handler.setFormatter(FORMATTERS[form])
+    handler.setFormatter(formatter(form))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

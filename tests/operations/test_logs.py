@@ -14,7 +14,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqttcore import logs
+from mqttcore import log_formats, logs
 
 from tests.wire import Wire
 
@@ -130,8 +130,8 @@ def written(formatter: logging.Formatter, **known: str) -> str:
 def test_any_text_is_one_line_and_comes_back(client_id: str, username: str) -> None:
     known = {"class": "denied", "client_id": client_id, "username": username, "text": client_id}
 
-    in_json = written(logs.JsonFormatter(), **known)
-    in_logfmt = written(logs.LogfmtFormatter(), **known)
+    in_json = written(log_formats.JsonFormatter(), **known)
+    in_logfmt = written(log_formats.LogfmtFormatter(), **known)
 
     for line in (in_json, in_logfmt):
         assert line.splitlines() == [line.removesuffix("\n")]
@@ -142,7 +142,7 @@ def test_any_text_is_one_line_and_comes_back(client_id: str, username: str) -> N
 def test_lines_of_python_have_their_logger_as_class() -> None:
     record = logging.LogRecord("mqttcore.plugins", logging.ERROR, "", 0, "a %s", ("b",), None)
 
-    found = json.loads(logs.JsonFormatter().format(record))
+    found = json.loads(log_formats.JsonFormatter().format(record))
 
     assert (found["level"], found["class"], found["text"]) == ("error", "mqttcore.plugins", "a b")
 

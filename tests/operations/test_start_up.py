@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from mqttcore import plugin
 
 HEAVY = {
     *("mqttcore._core", "mqttcore._schema", "mqttcore.broker", "mqttcore.config"),
@@ -59,6 +60,31 @@ def test_pub_loads_no_server() -> None:
     assert found & (server | slow) == set()
 
 
+def test_a_plain_start_loads_nothing_that_it_does_not_need() -> None:
+    program = (
+        "import sys\n"
+        "from mqttcore import logs, serve\n"
+        "options = serve.parser().parse_args(['--listen', '127.0.0.1:0'])\n"
+        "logs.configure('info', 'pretty', 'stderr')\n"
+        "with serve.Broker(serve.origin_of(options)) as broker:\n"
+        "    serve.banner(broker, has_file=False)\n"
+        "    print(*sys.modules)\n"
+    )
+
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    found = set(done.stdout.split())
+    slow = {
+        *("asyncio", "dataclasses", "datetime", "inspect", "json"),
+        *("selectors", "shutil", "socket"),
+    }
+    plugins = {f"mqttcore.plugin.{name}" for name in ("answers", "base", "chain", "hooks", "host")}
+    unused = {"mqttcore.control", "mqttcore.config.effective", "mqttcore.streams.info"}
+    assert found & (slow | plugins | unused) == set()
+
+
 @pytest.mark.parametrize("module", ["mqttcore", "mqttcore.cli"])
 def test_the_command_is_a_module_too(module: str) -> None:
     done = subprocess.run(  # noqa: S603 -- our own program
@@ -66,6 +92,14 @@ def test_the_command_is_a_module_too(module: str) -> None:
     )
 
     assert done.stdout.startswith("mqttcore 0.")
+
+
+def test_each_name_for_plugins_is_there_when_it_is_used() -> None:
+    assert {name: getattr(plugin, name).__name__ for name in plugin.__all__} == {
+        name: "DisconnectClient" if name == "Disconnect" else name for name in plugin.__all__
+    }
+    assert set(plugin.__all__) <= set(dir(plugin))
+    assert not hasattr(plugin, "nothing")
 
 
 def test_each_name_of_the_package_is_there_when_it_is_used() -> None:

@@ -11,7 +11,8 @@ from mqttcore import logs
 from mqttcore._core import Question
 from mqttcore.errors import PluginError
 from mqttcore.plugin import Event, Login, Plugin, hook, host
-from mqttcore.plugin.host import DRAIN_S, LOG_JOIN_S, PluginHost, each
+from mqttcore.plugin.engine_log import LOG_JOIN_S, each
+from mqttcore.plugin.host import DRAIN_S, PluginHost
 from mqttcore.plugin.plugin_workers import PluginWorkers
 
 from tests.clock import Clock
@@ -87,8 +88,8 @@ def hosting(
     """A host whose supervisor has come to the end of the notifications."""
     monkeypatch.setattr(host, "HookQueues", lambda **_: queues or Queues())
     made = PluginHost(plugins, {}, observers=observers)
-    made._watch.join(20)
-    assert not made._watch.is_alive()
+    made._log._thread.join(20)
+    assert not made._log._thread.is_alive()
     return made
 
 
@@ -154,7 +155,7 @@ def test_a_stop_ends_the_last_plugin_first_and_waits_for_the_log(
     first, second, queues = Told(), Told(), Queues()
     made = hosting(monkeypatch, first, second, queues=queues)
     waits: list[float | None] = []
-    made._watch = cast("Any", SimpleNamespace(join=waits.append))
+    made._log._thread = cast("Any", SimpleNamespace(join=waits.append))
 
     made.stop()
 

@@ -1,13 +1,12 @@
 """The configuration in force for people: each key with its value and its source."""
 
-import dataclasses
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from mqttcore._schema import Entry, Table, entry_of, field_types
+from mqttcore._record import Record
+from mqttcore._schema import Entry, Kind, Table, entry_of, field_types, is_record
 from mqttcore.config.reading import Loaded
 
 MASK: Final = "***"
@@ -21,8 +20,7 @@ QUERY: Final = re.compile(r"(\w://[^\s?#]*)\?[^\s#]*")
 """A URL with a query, which often has a token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Record):
     """A key of the configuration."""
 
     key: str
@@ -41,13 +39,14 @@ def keys(value: object, entry: Entry | None, name: str) -> Iterator[Key]:
     """The keys of a value that was read from ``entry``; None: it is the default."""
     if isinstance(value, Table):
         yield from raw(value.entry, name)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif is_record(value) and not isinstance(value, type):
         inner = entry.value if entry else {}
         table = inner if isinstance(inner, Mapping) else {}
-        for field in field_types(type(value)):
+        kind: Kind = type(value)
+        for field in field_types(kind):
             below = f"{name}.{field}" if name else field
             yield from keys(getattr(value, field), table.get(field), below)
-    elif isinstance(value, tuple | list) and any(map(dataclasses.is_dataclass, value)):
+    elif isinstance(value, tuple | list) and any(map(is_record, value)):
         items = entry.value if entry and isinstance(entry.value, list) else []
         for index, item in enumerate(value):
             yield from keys(item, items[index] if index < len(items) else None, f"{name}[{index}]")

@@ -3,9 +3,9 @@
 import ipaddress
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
+from mqttcore._record import Record, field
 from mqttcore._schema import Place, Range, Table, entry_of
 from mqttcore.config.values import (
     BUILT_IN_ADDRESS,
@@ -34,8 +34,7 @@ from mqttcore.streams.settings import Group, group_id, read_token
 Rate = Annotated[int, Range(0, 1_000_000_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Record):
     """Rights of clients without a user name, or with one that no plugin knows."""
 
     publish: tuple[GrantRule, ...] = ()
@@ -49,8 +48,7 @@ class Access:
 EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOutput:
+class LogOutput(Record):
     """How `mqttcore serve` logs; an application that runs a broker configures `logging` itself."""
 
     format: Literal["pretty", "json", "logfmt"] = "pretty"
@@ -59,8 +57,7 @@ class LogOutput:
     """``stderr``, or the path of a file that lines are appended to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateFiles:
+class CertificateFiles(Record):
     """A certificate and its key, as PEM files."""
 
     certificate: pathlib.Path
@@ -69,7 +66,6 @@ class CertificateFiles:
     """The key of the first certificate, not encrypted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tls(CertificateFiles):
     """Certificates of a listener, and its policy for client certificates. Files are reloaded."""
 
@@ -88,8 +84,7 @@ class Tls(CertificateFiles):
     the whole subject, or the only alternative name; None: CONNECT."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class Listener(Record):
     """One address that clients connect to."""
 
     address: ListenAddress = BUILT_IN_ADDRESS
@@ -177,8 +172,7 @@ class Listener:
         return EVERYTHING if self.anonymous else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpListener:
+class HttpListener(Record):
     """The HTTP endpoint on TCP, in addition to sockets in the data folder."""
 
     address: HttpAddress = ""
@@ -235,8 +229,7 @@ class HttpListener:
             raise ConfigError([f"http.token_file: {error}"]) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(Record):
     """Limits of clients; the defaults are those of SECURITY.md."""
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
@@ -380,8 +373,7 @@ class ServerLimits:
     not allow it any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRule:
+class TopicRule(Record):
     """Rules for messages by topic; the first matching filter applies."""
 
     filter: Filter
@@ -393,8 +385,7 @@ class TopicRule:
     it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginUse:
+class PluginUse(Record):
     """One plugin in the order in which they are asked."""
 
     use: str
@@ -404,9 +395,7 @@ class PluginUse:
     on_error: Literal["stop", "skip"] = "stop"
     """If it does not start: the broker does not start, or starts without it. The latter is only for
     plugins with event hooks that neither authenticate nor authorize."""
-    place: Place = field(
-        default=Place("plugins"), repr=False, compare=False, metadata={"internal": True}
-    )
+    place: Place = field(default=Place("plugins"), repr=False, compare=False, is_internal=True)
     """Where ``use`` was written."""
 
     @property

@@ -3,11 +3,11 @@
 import logging
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, cast
 
 from mqttcore import _core
+from mqttcore._record import Record, field
 from mqttcore._schema import Entry, Faults, Place, beside, entry_of, read_fields
 from mqttcore.config.checks import check_together, place_of, raise_faults
 from mqttcore.config.settings import Settings
@@ -60,16 +60,14 @@ def load(
     return origin.load().settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Record):
     """Settings, and the values that they were read from, with their places."""
 
     settings: Settings
     root: Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Record):
     """Where settings are read from, so that they can be read again; the arguments of `load`."""
 
     path: pathlib.Path | None = None
@@ -107,7 +105,7 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
     check_together(values, partial(place_of, root), faults)
     values["data"] = data_folder(values.get("data") or "", place_of(root, "data"), faults)
     values["plugins"] = tuple(
-        replace(use, place=place_of(root, f"plugins[{index}].use"))
+        use.replaced(place=place_of(root, f"plugins[{index}].use"))
         for index, use in enumerate(values.get("plugins", ()))
     )
     return None if faults else Settings(**values)

@@ -1,8 +1,8 @@
 """The complete, validated configuration."""
 
-from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
+from mqttcore._record import Record, field
 from mqttcore._schema import Faults, Made, Place, Range, check_record
 from mqttcore.config.checks import check_together, raise_faults
 from mqttcore.config.parts import (
@@ -18,8 +18,7 @@ from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Record):
     """The complete configuration of a broker.
 
     Raises:
@@ -73,4 +72,4 @@ class Settings:
 
 def vars_of(settings: Settings) -> dict[str, Made]:
     """The fields by name."""
-    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: getattr(settings, name) for name in settings.fields_by_name}

@@ -22,39 +22,44 @@ others for event hooks. Only CONNECT and the requests of `@hook.authorize`, `@ho
 `@hook.publish` and `@hook.control` wait for them. If a hook blocks its thread beyond its timeout
 (`time.sleep`, an endless loop), another thread takes over; a `def` hook may then run in both. While
 a hook blocks four threads, it is not called.
+
+Names are imported when they are used first: a broker without plugins needs few of them.
 """
 
-from mqttcore._core import (
-    Ask,
-    Client,
-    ClientCertificate,
-    Event,
-    Login,
-    Message,
-    Subscribe,
-    SubscribeEntry,
-)
-from mqttcore.plugin.answers import (
-    Allow,
-    Degraded,
-    Deny,
-    Disconnect,
-    DisconnectClient,
-    Drop,
-    Grant,
-    Limits,
-    OrderedRules,
-    Redirect,
-    Replace,
-    ReplaceConnect,
-    ReplaceOptions,
-)
-from mqttcore.plugin.base import Plugin
-from mqttcore.plugin.exchange import Exchange
-from mqttcore.plugin.hooks import hook
-from mqttcore.plugin.options import PluginConfig, Secret
-from mqttcore.plugin.stats import HookStats
-from mqttcore.sessions.policy import SessionLimits, SessionPolicy
+# As in `mqttcore`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mqttcore._core import (
+        Ask,
+        Client,
+        ClientCertificate,
+        Event,
+        Login,
+        Message,
+        Subscribe,
+        SubscribeEntry,
+    )
+    from mqttcore.plugin.answers import (
+        Allow,
+        Degraded,
+        Deny,
+        Disconnect,
+        DisconnectClient,
+        Drop,
+        Grant,
+        Limits,
+        OrderedRules,
+        Redirect,
+        Replace,
+        ReplaceConnect,
+        ReplaceOptions,
+    )
+    from mqttcore.plugin.base import Plugin
+    from mqttcore.plugin.exchange import Exchange
+    from mqttcore.plugin.hooks import hook
+    from mqttcore.plugin.options import PluginConfig, Secret
+    from mqttcore.plugin.stats import HookStats
+    from mqttcore.sessions.policy import SessionLimits, SessionPolicy
 
 __all__ = [
     "Allow",
@@ -87,3 +92,53 @@ __all__ = [
     "SubscribeEntry",
     "hook",
 ]
+
+_NAMES = {
+    "_core": (
+        "Ask",
+        "Client",
+        "ClientCertificate",
+        "Event",
+        "Login",
+        "Message",
+        "Subscribe",
+        "SubscribeEntry",
+    ),
+    "plugin.answers": (
+        "Allow",
+        "Degraded",
+        "Deny",
+        "Disconnect",
+        "DisconnectClient",
+        "Drop",
+        "Grant",
+        "Limits",
+        "OrderedRules",
+        "Redirect",
+        "Replace",
+        "ReplaceConnect",
+        "ReplaceOptions",
+    ),
+    "plugin.base": ("Plugin",),
+    "plugin.exchange": ("Exchange",),
+    "plugin.hooks": ("hook",),
+    "plugin.options": ("PluginConfig", "Secret"),
+    "plugin.stats": ("HookStats",),
+    "sessions.policy": ("SessionLimits", "SessionPolicy"),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+"""The module of each name."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=__name__)
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"mqttcore.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

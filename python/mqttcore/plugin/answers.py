@@ -1,11 +1,11 @@
 """Answers of hooks: small frozen classes, validated when they are created."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
 from mqttcore._core import TopicFilter, TopicName, check_grant_rule
+from mqttcore._record import Record, field
 from mqttcore._schema import Faults, Range, check_record
 from mqttcore.sessions.policy import Durability, FullQueuePolicy, SessionPolicy
 
@@ -43,8 +43,7 @@ def refuse_faults(record: object) -> None:
         raise ValueError("; ".join(faults.lines()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Record):
     """Caps for one client's traffic; None leaves the broker's own in force."""
 
     max_qos: Annotated[int, Range(0, 2)] | None = None
@@ -56,8 +55,7 @@ class Limits:
         refuse_faults(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderedRules:
+class OrderedRules(Record):
     """Rules of each action in their order: the first that matches decides; without one: denied.
 
     A rule is a pair of ``allow`` or ``deny`` and a topic filter, or ``$#``. With ``allow_exactly``
@@ -90,8 +88,7 @@ class OrderedRules:
             object.__setattr__(self, name, tuple(rules))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Record):
     """The rights of a client, and the policy of its session. Everything else is denied.
 
     As everywhere in MQTT, ``#`` does not match topics that begin with ``$``: name ``$SYS``, or use
@@ -187,8 +184,7 @@ def checked_list(grant: Grant) -> tuple[tuple[AccessWord, str], ...]:
     return rules
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
+class Allow(Record, kw_only=False):
     """Yes.
 
     To a login it brings a `Grant`, may put another user name in the place of the one sent, and may
@@ -212,8 +208,7 @@ class Allow:
             TopicFilter(self.covers)
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Record, kw_only=False):
     """No.
 
     ``text`` is for people and never holds a secret: it is logged, and sent as the reason string to
@@ -227,8 +222,7 @@ class Deny:
         refuse_faults(self)
 
 
-@dataclass(frozen=True, slots=True)
-class DisconnectClient:
+class DisconnectClient(Record, kw_only=False):
     """No, and the client is disconnected; ``text`` as in `Deny`."""
 
     reason: DenyReason = "not_authorized"
@@ -241,8 +235,7 @@ class DisconnectClient:
 Disconnect = DisconnectClient  # the name of earlier versions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replace:
+class Replace(Record):
     """Publish the message with these changes; None leaves a part as it is.
 
     A new topic is authorized again. The QoS of a message cannot be changed: it decides how the
@@ -272,8 +265,7 @@ class Replace:
             raise ValueError(f"message_expiry_interval is {seconds}: 0 to 4,294,967,295")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceConnect:
+class ReplaceConnect(Record):
     """Connect the client with these changes; None leaves a part as it is."""
 
     keep_alive: int | None = None
@@ -292,8 +284,7 @@ class ReplaceConnect:
                 raise ValueError(f"{name} is {value}: 0 to {most:,}")
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Record, kw_only=False):
     """Refuse the client and name another server; a client of MQTT 3.x hears only of the refusal."""
 
     server: str
@@ -307,8 +298,7 @@ class Redirect:
             raise ValueError("server must have 1 to 65,535 bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceOptions:
+class ReplaceOptions(Record):
     """Subscribe with these options; None leaves a part as it is."""
 
     qos: Literal[0, 1, 2] | None = None
@@ -322,8 +312,7 @@ class ReplaceOptions:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: 0, 1 or 2")
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Record, kw_only=False):
     """Do not route the message; a publisher that awaits an acknowledgement gets ``reason``."""
 
     reason: Literal["success", "no_matching_subscribers"] = "success"
@@ -332,8 +321,7 @@ class Drop:
         refuse_faults(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Degraded:
+class Degraded(Record, kw_only=False):
     """The plugin cannot do all of its work; ``text`` says why, and must not contain secrets."""
 
     text: str

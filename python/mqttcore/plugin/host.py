@@ -1,32 +1,25 @@
 """The plugin host: starts, supervises and stops the plugins of one configuration."""
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
-from mqttcore._core import HookQueues, Question
+from mqttcore._core import HookQueues
 from mqttcore.errors import PluginError
-from mqttcore.logs import FIELDS
 from mqttcore.plugin.base import Invalidate, Plugin
 from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.chain import Chain
+from mqttcore.plugin.engine_log import EngineLog, Late
 from mqttcore.plugin.plugin_workers import PluginWorkers
 from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionPolicy
 
 log = logging.getLogger("mqttcore.plugins")
-engine_log = logging.getLogger("mqttcore.engine")
 
 DRAIN_S = 5.0
 """For hooks that run while their plugins are replaced; the default timeout of a hook."""
 DRAIN_CHECK_S = 0.01
-LOG_JOIN_S = 5.0
-"""Seconds that `stop` waits for the last lines of the log; a handler may block for ever."""
-
-T = TypeVar("T")
 
 
 class PluginHost:
@@ -69,8 +62,7 @@ class PluginHost:
         observing = iter(range(len(self._plugin_workers)))
         for workers in self._plugin_workers:
             workers.serve(self.queues, observer=next(observing) if workers.kinds else None)
-        self._watch = threading.Thread(target=self._run, name="mqttcore-log", daemon=True)
-        self._watch.start()
+        self._log = EngineLog(self.queues, expired=self._expired)
 
     def hook_stats(self) -> list[HookStats]:
         """Counters of each hook: logins first, then requests, then events."""
@@ -119,7 +111,7 @@ class PluginHost:
         """Refuses queued questions, stops the plugins, ends the threads that are not blocked."""
         self.close()
         self._stop_workers()
-        self._watch.join(LOG_JOIN_S)
+        self._log.join()
 
     def _start(self, workers: PluginWorkers, *, may_skip: bool) -> None:
         try:
@@ -156,12 +148,8 @@ class PluginHost:
         for workers in reversed(self._plugin_workers):
             workers.stop()
 
-    def _run(self) -> None:
-        while (notifications := self.queues.notifications()) is not None:
-            each(notifications.lines, tell_line)
-            each(notifications.expired, lambda late: self._expired(*late))
-
-    def _expired(self, question: Question, title: str, timeout: float) -> None:
+    def _expired(self, late: Late) -> None:
+        question, title, timeout = late
         hook = self._chain.late_hook(question, title)
         workers = next((workers for workers in self._plugin_workers if hook in workers.hooks), None)
         is_fault = hook is None or workers is None or workers.is_fault(question, hook)
@@ -171,16 +159,3 @@ class PluginHost:
 def first_worker(hooks: Sequence[BoundHook]) -> int | None:
     """The worker of the first of these hooks."""
     return hooks[0].worker if hooks else None
-
-
-def tell_line(line: tuple[int, str, list[tuple[str, str]]]) -> None:
-    """Logs a line of the engine."""
-    level, text, known = line
-    engine_log.log(level, "%s", text, extra={FIELDS: known})
-
-
-def each(items: Iterable[T], tell: Callable[[T], None]) -> None:
-    """Calls ``tell`` for each item; a log handler that raises does not end the thread."""
-    for item in items:
-        with contextlib.suppress(Exception):
-            tell(item)

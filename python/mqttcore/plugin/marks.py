@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
+
+from mqttcore._record import Record, field
 
 Point = Literal[
     "authenticate",
@@ -26,8 +27,7 @@ MARK = "__mqttcore_hook__"
 F = TypeVar("F", bound=Callable[..., Any])  # Any: each hook point has its own arguments and answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Record):
     """What a decorator notes on its function."""
 
     point: Point

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mqttcore._core import HookCounters
+from mqttcore._record import Record
 from mqttcore.plugin.breaker import BreakerState
 from mqttcore.plugin.marks import Point
 
@@ -20,8 +21,7 @@ class Turn:
     calls: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookStats:
+class HookStats(Record):
     """The calls of one hook, since the broker was started or reloaded.
 
     A call counts for one result. It does not count while it runs within its time, and if its client

@@ -1,8 +1,8 @@
 """Session policies: a plugin chooses one at CONNECT, the engine enforces it."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from mqttcore._record import Record
 from mqttcore._schema import Range
 
 Count = Annotated[int, Range(0, 2**32 - 1)]
@@ -18,8 +18,7 @@ the session drops a message; or it is refused. A 3.x client waits for room inste
 disconnected without an acknowledgement after ``limits.queue_deadline_s``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLimits:
+class SessionLimits(Record):
     """Caps for one session; None leaves the broker's own in force."""
 
     subscriptions: Count | None = None
@@ -30,8 +29,7 @@ class SessionLimits:
     """Bytes of messages that wait for the client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPolicy:
+class SessionPolicy(Record):
     """Policy of a client's session."""
 
     resume: bool = True

@@ -1,14 +1,14 @@
 """Descriptions of a stream that its endpoint returns."""
 
 import pathlib
-from dataclasses import dataclass
 from typing import Any
+
+from mqttcore._record import Record
 
 Json = Any  # what `json.loads` gives: taken apart where it comes in
 
 
-@dataclass(frozen=True, slots=True)
-class StreamName:
+class StreamName(Record, kw_only=False):
     """One of the streams that there are."""
 
     name: str
@@ -16,8 +16,7 @@ class StreamName:
     epoch: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Record, kw_only=False):
     """Offsets of one partition: it has the rows from ``earliest`` to ``end`` (exclusive)."""
 
     earliest: int
@@ -26,8 +25,7 @@ class Bounds:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
+class StreamInfo(Record, kw_only=False):
     """Data of a stream for readers."""
 
     name: str

@@ -4,10 +4,10 @@ import pathlib
 import re
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from mqttcore._core import has_kafka, has_kafka_tls
+from mqttcore._record import Record
 from mqttcore._schema import Faults, Parsed, Place, Range
 
 
@@ -27,8 +27,7 @@ KafkaTopic = Annotated[str, Parsed(check_topic, "letters, digits, ., _ and -, up
 Server = Annotated[str, Parsed(check_server, "host and port, as kafka-1.example.org:9092")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaTls:
+class KafkaTls(Record):
     """Encrypts the connection to Kafka; certificates and host names of its nodes are verified."""
 
     ca: pathlib.Path | None = None
@@ -39,8 +38,7 @@ class KafkaTls:
     """The private key of that certificate, as a PEM file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSasl:
+class KafkaSasl(Record):
     """The user of Kafka that this broker is."""
 
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
@@ -77,8 +75,7 @@ def read_password(path: pathlib.Path) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kafka:
+class Kafka(Record):
     """The Kafka that streams with ``log = "kafka"`` go to."""
 
     servers: tuple[Server, ...]

@@ -5,10 +5,10 @@ import pathlib
 import re
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
 from mqttcore._core import TopicFilter, has_streams
+from mqttcore._record import Record
 from mqttcore._schema import Faults, Parsed, Place, Range
 from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
@@ -101,8 +101,7 @@ Age = Annotated[str, Parsed(age_s, "a number and s, m, h or d, as 7d")]
 Group = Annotated[str, Parsed(group_id, "a group of this machine")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(Record):
     """Limits of a stream; older files are removed one by one."""
 
     age: Age | None = None
@@ -123,8 +122,7 @@ class Retention:
         return age_s(self.hold_max)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Record):
     """One typed column that is decoded out of the payload."""
 
     name: ColumnName
@@ -133,8 +131,7 @@ class Column:
     """Type of the field; null if a value does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class Stream(Record):
     """One stream: which messages become rows, and how long they stay."""
 
     name: Name

@@ -10,6 +10,7 @@ use mqttcore_session::MessageChanges;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 use crate::grants::{GrantLimitsFields, SessionTerms, grant};
 use crate::topics::{parse_filter, qos_of};
@@ -25,8 +26,10 @@ fn reason_named(word: &str) -> PyResult<ReasonCode> {
     found.ok_or_else(|| PyValueError::new_err(format!("unknown reason {word:?}")))
 }
 
-/// The Python classes of answers, looked up once.
-pub(crate) struct AnswerClasses {
+/// The Python classes of answers, imported with the first answer: a broker without plugins does without them.
+pub(crate) struct AnswerClasses(PyOnceLock<Classes>);
+
+struct Classes {
     allow: Py<PyAny>,
     deny: Py<PyAny>,
     disconnect: Py<PyAny>,
@@ -113,8 +116,8 @@ impl From<ReplaceFields> for MessageChanges {
     }
 }
 
-impl AnswerClasses {
-    pub(crate) fn import(py: Python<'_>) -> PyResult<Self> {
+impl Classes {
+    fn import(py: Python<'_>) -> PyResult<Self> {
         let module = py.import("mqttcore.plugin.answers")?;
         Ok(Self {
             allow: module.getattr("Allow")?.unbind(),
@@ -127,6 +130,16 @@ impl AnswerClasses {
             drop: module.getattr("Drop")?.unbind(),
         })
     }
+}
+
+impl AnswerClasses {
+    pub(crate) const fn new() -> Self {
+        Self(PyOnceLock::new())
+    }
+
+    fn get(&self, py: Python<'_>) -> PyResult<&Classes> {
+        self.0.get_or_try_init(py, || Classes::import(py))
+    }
 
     /// Converts the answer to a login, which must be `Allow` or `Deny`, with the last data of an exchange.
     pub(crate) fn verdict(
@@ -135,7 +148,8 @@ impl AnswerClasses {
         default: Option<&SessionTerms>,
     ) -> PyResult<(LoginDecision, Option<Secret>)> {
         let py = answer.py();
-        if answer.is_instance(self.allow.bind(py))? {
+        let classes = self.get(py)?;
+        if answer.is_instance(classes.allow.bind(py))? {
             let pairs: Vec<(String, String)> = answer.getattr("user_properties")?.extract()?;
             let boxed = |(name, value): (String, String)| (name.into(), value.into());
             let verdict = LoginDecision::Allow {
@@ -146,7 +160,7 @@ impl AnswerClasses {
             let data: Option<Vec<u8>> = answer.getattr("data")?.extract()?;
             return Ok((verdict, auth_data(data.as_deref())?));
         }
-        if answer.is_instance(self.deny.bind(py))? {
+        if answer.is_instance(classes.deny.bind(py))? {
             let verdict = LoginDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
@@ -159,14 +173,15 @@ impl AnswerClasses {
     /// Converts the answer of a publish hook.
     pub(crate) fn message_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<MessageAnswer> {
         let py = answer.py();
+        let classes = self.get(py)?;
         if answer.is_none() {
             return Ok(MessageAnswer::Pass);
         }
-        if answer.is_instance(self.replace.bind(py))? {
+        if answer.is_instance(classes.replace.bind(py))? {
             let fields: ReplaceFields = answer.extract()?;
             return Ok(MessageAnswer::Change(fields.into()));
         }
-        let refusal = if answer.is_instance(self.drop.bind(py))? {
+        let refusal = if answer.is_instance(classes.drop.bind(py))? {
             let reason: String = answer.getattr("reason")?.extract()?;
             let reason = match reason.as_str() {
                 "success" => ReasonCode::SUCCESS,
@@ -177,12 +192,12 @@ impl AnswerClasses {
                 }
             };
             PublishDecision::Drop { reason }
-        } else if answer.is_instance(self.deny.bind(py))? {
+        } else if answer.is_instance(classes.deny.bind(py))? {
             PublishDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             }
-        } else if answer.is_instance(self.disconnect.bind(py))? {
+        } else if answer.is_instance(classes.disconnect.bind(py))? {
             PublishDecision::Disconnect {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
@@ -197,7 +212,8 @@ impl AnswerClasses {
     /// Converts the answer of a `connect` hook.
     pub(crate) fn connect_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<ConnectAnswer> {
         let py = answer.py();
-        if answer.is_instance(self.replace_connect.bind(py))? {
+        let classes = self.get(py)?;
+        if answer.is_instance(classes.replace_connect.bind(py))? {
             let fields: ReplaceConnectFields = answer.extract()?;
             let boxed = |(name, value): (String, String)| (name.into(), value.into());
             return Ok(ConnectAnswer::Change(ConnectChanges {
@@ -208,12 +224,12 @@ impl AnswerClasses {
                 user_properties: fields.user_properties.into_iter().map(boxed).collect(),
             }));
         }
-        let refusal = if answer.is_instance(self.deny.bind(py))? {
+        let refusal = if answer.is_instance(classes.deny.bind(py))? {
             ConnectDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             }
-        } else if answer.is_instance(self.redirect.bind(py))? {
+        } else if answer.is_instance(classes.redirect.bind(py))? {
             ConnectDecision::Redirect {
                 server: answer.getattr("server")?.extract()?,
                 is_permanent: answer.getattr("permanent")?.extract()?,
@@ -227,7 +243,7 @@ impl AnswerClasses {
 
     /// Converts the answer of a `subscribe` hook.
     pub(crate) fn subscribe_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<SubscribeAnswer> {
-        if answer.is_instance(self.deny.bind(answer.py()))? {
+        if answer.is_instance(self.get(answer.py())?.deny.bind(answer.py()))? {
             return Ok(SubscribeAnswer::Deny(reason_of(answer)?, text_of(answer)?));
         }
         let Ok(answers) = answer.extract::<Vec<Bound<'_, PyAny>>>() else {
@@ -240,16 +256,17 @@ impl AnswerClasses {
 
     fn entry_answer(&self, answer: &Bound<'_, PyAny>) -> PyResult<EntryAnswer> {
         let py = answer.py();
+        let classes = self.get(py)?;
         if answer.is_none() {
             return Ok(EntryAnswer::Pass);
         }
-        if answer.is_instance(self.deny.bind(py))? {
+        if answer.is_instance(classes.deny.bind(py))? {
             return Ok(EntryAnswer::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             });
         }
-        if !answer.is_instance(self.replace_options.bind(py))? {
+        if !answer.is_instance(classes.replace_options.bind(py))? {
             let expected = "ReplaceOptions, Deny or None is expected for each filter";
             return Err(PyTypeError::new_err(expected));
         }
@@ -268,6 +285,7 @@ impl AnswerClasses {
         cache: Duration,
     ) -> PyResult<AuthorizeDecision> {
         let py = answer.py();
+        let classes = self.get(py)?;
         if let Ok(yes) = answer.extract::<bool>() {
             return if yes {
                 allow_all(topic, cache)
@@ -275,7 +293,7 @@ impl AnswerClasses {
                 Ok(AuthorizeDecision::deny(ReasonCode::NOT_AUTHORIZED))
             };
         }
-        if answer.is_instance(self.allow.bind(py))? {
+        if answer.is_instance(classes.allow.bind(py))? {
             let covers: Option<String> = answer.getattr("covers")?.extract()?;
             let Some(covers) = covers else {
                 return allow_all(topic, cache);
@@ -283,13 +301,13 @@ impl AnswerClasses {
             let ttl: f64 = answer.getattr("ttl")?.extract()?;
             return allow_all(&parse_filter(&covers)?, Duration::try_from_secs_f64(ttl)?);
         }
-        if answer.is_instance(self.deny.bind(py))? {
+        if answer.is_instance(classes.deny.bind(py))? {
             return Ok(AuthorizeDecision::Deny {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,
             });
         }
-        if answer.is_instance(self.disconnect.bind(py))? {
+        if answer.is_instance(classes.disconnect.bind(py))? {
             return Ok(AuthorizeDecision::Disconnect {
                 reason: reason_of(answer)?,
                 text: text_of(answer)?,

@@ -95,7 +95,6 @@ impl PyHookQueues {
         reason = "arguments made out of Python lists"
     )]
     fn new(
-        py: Python<'_>,
         workers: Vec<bool>,
         logins: Option<usize>,
         grants: Option<usize>,
@@ -131,7 +130,7 @@ impl PyHookQueues {
         )?;
         Ok(Self {
             shared,
-            classes: Arc::new(AnswerClasses::import(py)?),
+            classes: Arc::new(AnswerClasses::new()),
         })
     }
 

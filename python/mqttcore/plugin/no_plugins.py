@@ -1,0 +1,61 @@
+"""The plugin host of a broker without plugins, which starts without the modules of plugins."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mqttcore._core import HookQueues
+from mqttcore.plugin.engine_log import EngineLog
+from mqttcore.sessions.policy import SessionPolicy
+
+if TYPE_CHECKING:
+    from mqttcore.plugin.stats import HookStats
+
+
+class NoPlugins:
+    """Asks nobody, and writes the lines of the engine into the log, as `PluginHost` does.
+
+    Args:
+        sessions: The default session policy of each listener.
+    """
+
+    def __init__(self, sessions: Mapping[str, SessionPolicy]) -> None:
+        self.queues = HookQueues(
+            workers=(),
+            logins=None,
+            grants=None,
+            methods=(),
+            rules=(),
+            connects=None,
+            subscribes=None,
+            publishes=(),
+            wills=(),
+            controls=(),
+            events=(),
+            counters=(),
+            sessions=dict(sessions),
+        )
+        self._log = EngineLog(self.queues)
+
+    def hook_stats(self) -> "list[HookStats]":
+        """No counters."""
+        return []
+
+    def forget(self) -> None:
+        """Does nothing: there are no cached answers."""
+
+    def tell_health_to(self, tell: Callable[[Sequence[str]], None]) -> None:
+        """Says that no plugin is degraded."""
+        tell([])
+
+    def close(self) -> None:
+        """Closes the queues."""
+        self.queues.close()
+
+    def drain(self) -> None:
+        """Stops."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the thread of the log."""
+        self.close()
+        self._log.join()
