@@ -233,12 +233,12 @@ impl Figures for Endpoint {
             Figure::new("http_refused", "HTTP requests that were refused.", refused),
             Figure::new(
                 "http_connections_refused",
-                "HTTP connections that found the endpoint full.",
+                "HTTP connections refused because the endpoint had its maximum.",
                 full,
             ),
             Figure::new(
                 "http_connections_refused_address",
-                "Connections to the endpoint whose address had too many.",
+                "HTTP connections refused because their address had its maximum.",
                 share,
             ),
         ]

@@ -206,7 +206,7 @@ impl Figures for RowStreams {
             ),
             Figure::new(
                 "stream_rows_unsealed",
-                "Rows that are in no file yet.",
+                "Rows that are not in files yet.",
                 unsealed,
             ),
             Figure::new(

@@ -83,13 +83,13 @@ const fn less(text: &'static str, figure: &'static str, less: &'static [&'static
 
 #[rustfmt::skip]
 pub(super) const FAMILIES: &[Family] = &[
-    family("mqttcore_build", Info, "The version; only in answers to peers with a token or on the Unix socket.",
+    family("mqttcore_build", Info, "The version; only for callers with the token or a key, or on the Unix socket.",
         Each(&["version"], |s| s.version.iter().map(|version| (vec![(*version).into()], 1.0)).collect())),
     family("mqttcore_start_time_seconds", Gauge, "Unix time at which the broker started.", Maybe(|s| Some(s.started_unix_s))),
 
-    family("mqttcore_connections", Gauge, "Connections now, those without CONNACK among them.",
+    family("mqttcore_connections", Gauge, "Current connections, including those without CONNACK.",
         Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], float(*count))).collect())),
-    family("mqttcore_connections_accepted", Counter, "Sockets accepted.", One("connections_accepted")),
+    family("mqttcore_connections_accepted", Counter, "Accepted sockets.", One("connections_accepted")),
     family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", By("reason", &[
         part("connections", "connections_refused_full"),
         part("listener_connections", "connections_refused_listener"),
@@ -102,41 +102,41 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
         Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
-    family("mqttcore_connects_unanswered", Counter, "Connections closed before CONNACK, without one.", One("connects_unanswered")),
-    family("mqttcore_connects_limited", Counter, "CONNECT packets refused for another reason than the login itself.", By("reason", &[
+    family("mqttcore_connects_unanswered", Counter, "Connections that ended without a CONNACK.", One("connects_unanswered")),
+    family("mqttcore_connects_limited", Counter, "CONNECT packets refused because of a limit or a ban, not because of the login.", By("reason", &[
         part("protocol_version", "connects_refused_protocol_version"),
         part("banned", "connects_refused_banned"),
         part("failed_logins", "connects_refused_failed_logins"),
         part("session_share", "connects_refused_user_sessions"),
     ])),
-    family("mqttcore_logins_failed", Counter, "Logins with a user name that no plugin knew, or another password.", One("logins_failed")),
+    family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
-    family("mqttcore_list_part_seconds", Histogram, "Time that a shard works for a part of a list of clients, and for nothing else.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
-    family("mqttcore_login_seconds", Histogram, "Time from CONNECT until its login was decided, plugins included.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.logins)])),
-    family("mqttcore_wills_delayed", Counter, "Wills that were published later, because too many were due at once.", One("wills_delayed")),
-    family("mqttcore_takeovers", Counter, "Connections taken over by another one with the same client identifier.", One("takeovers")),
-    family("mqttcore_disconnects", Counter, "Connections of clients that ended, by who ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
+    family("mqttcore_list_part_seconds", Histogram, "Time that a shard spends without interruption on a part of a list of clients.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
+    family("mqttcore_login_seconds", Histogram, "Time from CONNECT to the decision about the login, including plugins.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.logins)])),
+    family("mqttcore_wills_delayed", Counter, "Wills that were published later because too many were due at once.", One("wills_delayed")),
+    family("mqttcore_takeovers", Counter, "Connections that another connection with the same client identifier took over.", One("takeovers")),
+    family("mqttcore_disconnects", Counter, "Ended connections of clients, by the side that ended them and the reason code of DISCONNECT.", Each(&["by", "reason"], |s| {
         let lost = vec![(vec!["network".into(), "Connection lost".into()], s.figure("connections_lost").unwrap_or_default())];
         let closed = by_name(&s.tallies.closed, &["broker"]);
         let left = by_name(&s.tallies.left, &["client"]);
         [lost, closed, left].into_iter().flatten().collect()
     })),
     family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", One("violations")),
-    family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client was silent for too long.", One("keep_alive_timeouts")),
-    family("mqttcore_stalled", Counter, "Connections closed because the client took no bytes for too long.", One("stalled")),
+    family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client sent nothing for too long.", One("keep_alive_timeouts")),
+    family("mqttcore_stalled", Counter, "Connections closed because the client accepted no bytes for too long.", One("stalled")),
 
-    family("mqttcore_sessions", Gauge, "Sessions now: with a connection, without one, and still to be loaded after a start.", By("state", &[
+    family("mqttcore_sessions", Gauge, "Current sessions: with a connection, without one, and not loaded yet after a start.", By("state", &[
         part("online", "clients_connected"),
         less("away", "sessions", &["clients_connected"]),
         part("loading", "sessions_to_come"),
     ])),
-    family("mqttcore_clients", Gauge, "Clients connected now.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
+    family("mqttcore_clients", Gauge, "Currently connected clients.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
     family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
-    family("mqttcore_subscriptions", Gauge, "Subscriptions now, shared ones among them.", One("subscriptions")),
-    family("mqttcore_shared_subscriptions", Gauge, "Shared subscriptions now.", One("shared_subscriptions")),
+    family("mqttcore_subscriptions", Gauge, "Current subscriptions, including shared ones.", One("subscriptions")),
+    family("mqttcore_shared_subscriptions", Gauge, "Current shared subscriptions.", One("shared_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
-    family("mqttcore_directory_retired_bytes", Gauge, "Bytes that the directory replaced and that wait for readers.", One("directory_retired_bytes")),
-    family("mqttcore_directory_waits", Counter, "Changes of the directory that gave way to readers.", One("directory_garbage_waits")),
+    family("mqttcore_directory_retired_bytes", Gauge, "Bytes of the directory that wait for readers before they are freed.", One("directory_retired_bytes")),
+    family("mqttcore_directory_waits", Counter, "Changes of the directory that waited for readers.", One("directory_garbage_waits")),
 
     family("mqttcore_packets", Counter, "MQTT packets.", Each(&["direction", "type"], |s| {
         let received = by_name(&s.tallies.packets_received, &["in"]);
@@ -144,16 +144,16 @@ pub(super) const FAMILIES: &[Family] = &[
     })),
     family("mqttcore_bytes", Counter, "Bytes of MQTT packets.", By("direction", &[
         part("in", "bytes_received"), part("out", "bytes_sent")])),
-    family("mqttcore_messages", Counter, "PUBLISH packets, retained messages and repeats among them.", Each(&["direction", "qos"], |s| {
+    family("mqttcore_messages", Counter, "PUBLISH packets, including retained messages and repeats.", Each(&["direction", "qos"], |s| {
         let received = by_name(&s.tallies.messages_received, &["in"]);
         received.into_iter().chain(by_name(&s.tallies.messages_sent, &["out"])).collect()
     })),
     family("mqttcore_payload_bytes", Counter, "Bytes of payloads of PUBLISH packets.", By("direction", &[
         part("in", "payload_bytes_received"), part("out", "payload_bytes_sent")])),
     family("mqttcore_session_messages", Gauge, "Messages that sessions have queued or in flight; a message for several sessions counts for each.", One("session_messages")),
-    family("mqttcore_waiting_packets", Gauge, "Packets that wait for their connection to take them.", One("waiting_packets")),
-    family("mqttcore_waiting_bytes", Gauge, "Bytes of packets that wait for their connection to take them.", One("waiting_bytes")),
-    family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers the shard knew from an earlier one.", One("matches_cached")),
+    family("mqttcore_waiting_packets", Gauge, "Packets that wait to be sent.", One("waiting_packets")),
+    family("mqttcore_waiting_bytes", Gauge, "Bytes of packets that wait to be sent.", One("waiting_bytes")),
+    family("mqttcore_matches_cached", Counter, "PUBLISH packets whose subscribers were in the cache of the shard.", One("matches_cached")),
     family("mqttcore_shared_handed_on", Counter, "Messages of shared subscriptions that went to another member.", One("shared_handed_on")),
     family("mqttcore_messages_dropped", Counter, "Messages that a subscriber did not get.", By("reason", &[
         part("backlog", "dropped_qos0_backlog"),
@@ -168,41 +168,41 @@ pub(super) const FAMILIES: &[Family] = &[
         part("hook", "dropped_hook"),
         part("stream_overload", "dropped_stream_overload"),
     ])),
-    family("mqttcore_messages_dropped_acknowledged", Counter, "Messages that were acknowledged to their publisher, dropped because the queue of a kept session was full.", One("dropped_acknowledged")),
+    family("mqttcore_messages_dropped_acknowledged", Counter, "Acknowledged messages that were dropped because the queue of a kept session was full.", One("dropped_acknowledged")),
     family("mqttcore_messages_rejected", Counter, "Publishes that the broker refused.", By("reason", &[
         part("disk", "refused_no_room"),
         part("queue_full", "refused_queue_full"),
         part("too_many_filters", "refused_too_many_filters"),
         part("memory", "refused_memory"),
     ])),
-    family("mqttcore_denied", Counter, "Publishes and subscribes refused by permissions.", One("denied")),
-    family("mqttcore_queues_nearly_full", Gauge, "Sessions whose queue takes more than 80 % of its limit.", One("queues_nearly_full")),
-    family("mqttcore_retained_messages", Gauge, "Messages retained, without the broker's own.", One("retained_messages")),
-    family("mqttcore_retained_refused", Counter, "Retained messages that were delivered and not retained.", By("reason", &[
+    family("mqttcore_denied", Counter, "PUBLISH and SUBSCRIBE requests denied by permissions.", One("denied")),
+    family("mqttcore_queues_nearly_full", Gauge, "Sessions whose queue is more than 80 % full.", One("queues_nearly_full")),
+    family("mqttcore_retained_messages", Gauge, "Retained messages, without those of the broker.", One("retained_messages")),
+    family("mqttcore_retained_refused", Counter, "Messages that were delivered but not retained.", By("reason", &[
         part("limit", "dropped_retained_full"), part("share", "refused_user_retained"), part("memory", "refused_memory_retained")])),
-    family("mqttcore_retained_withheld", Counter, "Retained messages withheld from a new subscription: their publisher may not publish them any more.", One("retained_withheld")),
+    family("mqttcore_retained_withheld", Counter, "Retained messages withheld from a new subscription because their publisher has lost the permission.", One("retained_withheld")),
 
     family("mqttcore_memory_budget_bytes", Gauge, "Memory that the broker may use.", One("memory_budget_bytes")),
-    family("mqttcore_memory_used_bytes", Gauge, "Memory that is used of the budget.", By("owner", &[
+    family("mqttcore_memory_used_bytes", Gauge, "Used memory of the budget.", By("owner", &[
         part("messages", "memory_messages_bytes"),
         part("sessions", "memory_sessions_bytes"),
         part("pending", "memory_pending_bytes"),
         part("tables", "memory_tables_bytes"),
     ])),
-    family("mqttcore_memory_limited", Counter, "What was refused or slowed because memory was short, beside messages.", By("action", &[
+    family("mqttcore_memory_limited", Counter, "Actions other than messages that were refused or slowed because memory was short.", By("action", &[
         part("session_refused", "refused_memory_sessions"),
         part("packet_refused", "refused_memory_packets"),
         part("client_slowed", "slowed_memory"),
     ])),
 
-    family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard ran its timers last; below 0.2 unless it is stuck.",
+    family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard last ran its timers; below 0.2 unless it is stuck.",
         Each(&["shard"], |s| s.health.turns.iter().enumerate().map(|(shard, age)| (vec![shard.to_string().into()], age.as_secs_f64())).collect())),
-    family("mqttcore_panics", Counter, "Tasks that panicked; each ended one connection and nothing else.", One("panics")),
+    family("mqttcore_panics", Counter, "Panics of tasks; each ended only one connection.", One("panics")),
 
     family("mqttcore_store_log_bytes", Gauge, "Bytes of the log.", One("store_log_bytes")),
     family("mqttcore_store_live_bytes", Gauge, "Bytes of the log that are still needed.", One("store_live_bytes")),
     family("mqttcore_store_segments", Gauge, "Segments of the log.", One("store_segments")),
-    family("mqttcore_store_records", Counter, "Records written.", One("store_records")),
+    family("mqttcore_store_records", Counter, "Written records.", One("store_records")),
     family("mqttcore_store_records_not_synced", Gauge, "Records that no sync covers yet.", One("store_records_not_synced")),
     family("mqttcore_store_waiting_bytes", Gauge, "Bytes that wait to be written.", One("store_waiting_bytes")),
     family("mqttcore_store_syncs", Counter, "Syncs of the log.", One("store_syncs")),
@@ -210,36 +210,36 @@ pub(super) const FAMILIES: &[Family] = &[
         let seconds = |text: &str, name| Some((vec![text.into()], s.figure(name)? / 1e6));
         [seconds("0.5", "store_sync_p50_us"), seconds("0.99", "store_sync_p99_us")].into_iter().flatten().collect()
     })),
-    family("mqttcore_store_queues_ratio", Gauge, "Kept messages in relation to their share of the disk.", Maybe(|s| s.figure("store_queues_percent").map(|percent| percent / 100.0))),
+    family("mqttcore_store_queues_ratio", Gauge, "Stored messages in relation to their limit on the disk.", Maybe(|s| s.figure("store_queues_percent").map(|percent| percent / 100.0))),
     family("mqttcore_store_pending_rows", Gauge, "Rows of the index that wait for the next checkpoint.", One("store_pending_rows")),
-    family("mqttcore_store_checkpoints", Counter, "Checkpoints written.", One("store_checkpoints")),
+    family("mqttcore_store_checkpoints", Counter, "Written checkpoints.", One("store_checkpoints")),
     family("mqttcore_store_checkpoint_age_seconds", Gauge, "Age of the last checkpoint.", One("store_checkpoint_age_s")),
     family("mqttcore_store_pressure", Gauge, "Space on the disk: 0 enough, 1 little, 2 none.", One("store_pressure")),
-    family("mqttcore_store_segments_scrubbed", Counter, "Old segments that were read again.", One("store_scrubbed")),
-    family("mqttcore_store_segments_damaged", Counter, "Segments that were damaged when they were read again.", One("store_damaged")),
+    family("mqttcore_store_segments_scrubbed", Counter, "Scrubbed segments.", One("store_scrubbed")),
+    family("mqttcore_store_segments_damaged", Counter, "Segments that scrubbing found damaged.", One("store_damaged")),
 
     family("mqttcore_stream_rows", Gauge, "Rows of all streams that can be read.", One("stream_rows")),
     family("mqttcore_stream_unsealed_rows", Gauge, "Rows of all streams that are in no file yet.", One("stream_rows_unsealed")),
     family("mqttcore_stream_tail_bytes", Gauge, "Bytes of rows in memory.", One("stream_tail_bytes")),
-    family("mqttcore_stream_rows_refused", Counter, "Messages that became no row because they were too large.", One("stream_rows_refused")),
-    family("mqttcore_kafka_waiting_bytes", Gauge, "Bytes on their way to Kafka.", One("kafka_waiting_bytes")),
+    family("mqttcore_stream_rows_refused", Counter, "Messages that did not become rows because they were too large.", One("stream_rows_refused")),
+    family("mqttcore_kafka_waiting_bytes", Gauge, "Bytes that wait for Kafka.", One("kafka_waiting_bytes")),
     family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[
         part("taken", "kafka_records"), part("lost", "kafka_lost")])),
 
     family("mqttcore_hook_calls", Counter, "Calls of plugin hooks, by result; shut_out: refused without a call, because the hook keeps failing.",
         Each(&["plugin", "hook", "result"], |s| s.hooks.iter().flat_map(results).collect())),
-    family("mqttcore_hook_calls_in_flight", Gauge, "Calls of plugin hooks that have not come back.",
+    family("mqttcore_hook_calls_in_flight", Gauge, "Calls of plugin hooks that have not returned.",
         Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.in_flight))),
-    family("mqttcore_hook_cache_hits", Counter, "Logins that the cache of a plugin hook decided, without a call.",
+    family("mqttcore_hook_cache_hits", Counter, "Logins that the cache of a plugin hook decided without a call.",
         Each(&["plugin", "hook"], |s| of_hooks(s, |hook| hook.cache_hits))),
-    family("mqttcore_hook_run_seconds", Histogram, "Time of calls of plugin hooks that came back.",
+    family("mqttcore_hook_run_seconds", Histogram, "Duration of returned calls of plugin hooks.",
         Durations(&["plugin", "hook"], |s| s.hooks.iter().map(|hook| (names(hook), &hook.run)).collect())),
     family("mqttcore_hook_wait_seconds", Histogram, "Time that questions waited for plugin hooks: queue and interpreter.",
         Durations(&["plugin", "hook"], |s| s.hooks.iter().map(|hook| (names(hook), &hook.wait)).collect())),
-    family("mqttcore_hook_queue", Gauge, "Questions that wait for the hooks of a plugin now; 1,024 are the most in a queue.",
+    family("mqttcore_hook_queue", Gauge, "Questions that wait for the hooks of a plugin; a queue has at most 1,024.",
         Each(&["plugin"], |s| waiting(&s.hooks))),
 
-    family("mqttcore_audit_entries", Counter, "Changes by operators, by whether the audit log has them.", By("result", &[
+    family("mqttcore_audit_entries", Counter, "Changes by operators, written to the audit log or lost.", By("result", &[
         part("written", "audit_entries"), part("lost", "audit_lost")])),
     family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
         part("answered", "http_answered"), part("refused", "http_refused")])),

@@ -162,17 +162,17 @@ impl KafkaProducer {
         [
             Figure::new(
                 "kafka_waiting_bytes",
-                "Bytes on their way to Kafka.",
+                "Bytes that wait for Kafka.",
                 waiting_bytes,
             ),
             Figure::new(
                 "kafka_records",
-                "Records that Kafka has taken.",
+                "Records that Kafka has accepted.",
                 count(|producer| &producer.kept),
             ),
             Figure::new(
                 "kafka_lost",
-                "Records that it has not, as far as anybody knows.",
+                "Records that were given up: Kafka did not accept them, as far as is known.",
                 count(|producer| &producer.lost),
             ),
         ]
