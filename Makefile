@@ -83,7 +83,7 @@ wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 wheel: export RUSTFLAGS := $(strip $(RUSTFLAGS) $(REMAPPED:%=--remap-path-prefix=%))
 wheel: export CFLAGS := $(strip $(CFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: export CXXFLAGS := $(strip $(CXXFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
-wheel: .make/venv ## build the wheel that users install, and its provenance, into .make/wheel (FEATURES=kafka; minutes the first time)
+wheel: .make/venv ## build a wheel and its provenance into .make/wheel (FEATURES=kafka; takes minutes the first time)
 	@rm -rf .make/wheel
 	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
 		--target-dir $(TARGET)/wheel --out .make/wheel >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
@@ -93,7 +93,7 @@ wheel: .make/venv ## build the wheel that users install, and its provenance, int
 
 ##@ Prove
 # Beside the extension of .venv: its own package folder, found first.
-mqtt-only: .make/tools .make/venv .make/dev ## build the extension without streams and HTTP into .make/mqtt-only, start it
+mqtt-only: .make/tools .make/venv .make/dev ## build the extension without streams and HTTP into .make/mqtt-only, and test it
 	@mkdir -p .make/mqtt-only
 	@PYO3_BUILD_EXTENSION_MODULE=1 cargo build --quiet -p mqttcore-bindings --no-default-features $(CARGO_ARGS)
 	@rm -rf .make/mqtt-only/mqttcore && cp -r python/mqttcore .make/mqtt-only/ && rm -f .make/mqtt-only/mqttcore/_core.*so
@@ -101,7 +101,7 @@ mqtt-only: .make/tools .make/venv .make/dev ## build the extension without strea
 	@PYTHONPATH=.make/mqtt-only $(BIN)/python -m pytest tests/unit/test_mqtt_only.py $(ARGS)
 
 # The folders lie in this checkout, where git finds the commit. Each compiles all dependencies.
-reproducible: .make/venv ## build the wheel of the last commit in two folders: fails if their bytes differ (minutes)
+reproducible: .make/venv ## build the wheel of the last commit in two folders, and compare the bytes (takes minutes)
 	@rm -rf .make/reproducible
 	@for folder in a another-folder; do \
 		mkdir -p .make/reproducible/$$folder || exit 1; \
@@ -111,23 +111,23 @@ reproducible: .make/venv ## build the wheel of the last commit in two folders: f
 	@$(PYTHON) -m tests.provenance --compare .make/reproducible/*/.make/wheel/*.whl
 	@rm -rf .make/reproducible
 
-test: test-rust models pytest ## everything that proves the product
+test: test-rust models pytest ## all tests
 
-http-test: build .make/tools .make/dev ## the HTTP API: each route with each scope, bad input, generated requests, pages, changes that outlive a crash
+http-test: build .make/tools .make/dev ## test the HTTP API: routes and scopes, bad input, generated requests, pages of lists, changes after a crash
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
 	@$(BIN)/python -m pytest --quiet tests/operations/test_generated.py tests/operations/test_configuration.py \
 		tests/operations/test_audit.py tests/operations/test_keys.py $(ARGS)
 
-page-test: build .make/dev ## the page for operators in Chromium: journeys, screens, nothing foreign, names of strangers (ARGS="-k login")
+page-test: build .make/dev ## test the page for operators in Chromium (ARGS="-k login")
 	@cargo test --quiet -p mqttcore-http --test suite page:: $(CARGO_ARGS)
 	@MQTTCORE_SCREENSHOTS=$(CURDIR)/.make/screenshots $(BIN)/python -m pytest tests/page $(ARGS)
 
 # OPERATIONS: random changes of clients, each with a message whose explanation is compared with what happens.
-explain-test: .make/tools ## explanations of deliveries and permissions beside what happens (OPERATIONS=100000)
+explain-test: .make/tools ## compare explanations of deliveries and permissions with the real results (OPERATIONS=100000)
 	@cargo test --quiet -p mqttcore-session --test foresee $(CARGO_ARGS)
 	@MQTTCORE_EXPLAIN_OPERATIONS=$(OPERATIONS) cargo test --quiet -p mqttcore-http --test suite explain:: $(CARGO_ARGS)
 
-trace-test: build .make/tools .make/dev ## traces beside what clients sent and received; pcapng read by tshark, if it is there
+trace-test: build .make/tools .make/dev ## compare traces with the packets of clients; read pcapng files with tshark, if it is installed
 	@cargo test --quiet -p mqttcore-broker --lib traces:: $(CARGO_ARGS)
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts
 	@cargo test --quiet -p mqttcore-http traces:: $(CARGO_ARGS)
@@ -141,10 +141,10 @@ models:
 	@$(MAKE) loom PREEMPTIONS=3
 	@$(MAKE) shuttle SCHEDULES=2000
 
-pytest: build .make/dev .make/interop-python ## the Python tests only (ARGS="tests/unit -k config")
+pytest: build .make/dev .make/interop-python ## only the Python tests (ARGS="tests/unit -k config")
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: lint-rust borders deny lint-python citations ## formatters, linters, types, stub, borders, licences, citations, rows of attacks
+check: lint-rust borders deny lint-python citations ## formatters, linters, types, stub, imports, licences, citations, rows of attacks
 
 lint-rust: .make/tools
 	@cargo fmt --all --check
@@ -156,7 +156,7 @@ lint-python: build .make/dev
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest mqttcore._core
 
-borders: .make/tools .make/dev ## who may know whom: crates by cargo, modules of a crate by tests/modules.py, of Python by import-linter
+borders: .make/tools .make/dev ## check the imports between crates, modules of a crate, and Python packages
 	@for crate in $(SANS_IO); do \
 		found=$$(cargo tree -q -e normal --prefix none -p mqttcore-$$crate | grep -E '^(tokio|mio|pyo3) ' | head -n 1); \
 		if [ -n "$$found" ]; then echo "borders: mqttcore-$$crate pulls in $$found" >&2; exit 1; fi; \
@@ -183,7 +183,7 @@ deny: .make/tools
 		cargo deny --locked --log-level error check --disable-fetch --hide-inclusion-graph advisories; \
 	else echo "deny: advisories are skipped: their database is not on this machine (cargo deny fetch db)"; fi
 
-fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz, else proptest)
+fuzz: .make/tools ## fuzz the codec, SECONDS=60 for each target (nightly Rust and cargo-fuzz, otherwise proptest)
 	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
 		$(PYTHON) fuzz/corpus.py write; \
 		for target in $$(cargo +nightly fuzz list); do \
@@ -195,20 +195,20 @@ fuzz: .make/tools ## fuzz the codec, SECONDS=60 a target (nightly and cargo-fuzz
 			cargo test --quiet -p mqttcore-codec --test fuzz_fixed_seeds; \
 	fi
 
-loom: .make/tools ## every order of small histories of the directory, up to PREEMPTIONS=4 switches
+loom: .make/tools ## all interleavings of small histories of the directory, up to PREEMPTIONS=4
 	@$(MODEL_BUILD) RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=$(PREEMPTIONS) \
 		cargo test --release --quiet --target-dir $(TARGET)/loom -p mqttcore-topics --lib models::
 
-shuttle: .make/tools ## SCHEDULES=20000 of each kind for longer histories of the directory
+shuttle: .make/tools ## SCHEDULES=20000 random schedules of longer histories of the directory
 	@$(MODEL_BUILD) RUSTFLAGS="--cfg shuttle" SCHEDULES=$(SCHEDULES) \
 		cargo test --release --quiet --target-dir $(TARGET)/shuttle -p mqttcore-topics --test shuttle
 
-stress: .make/tools ## churn with every acknowledgement checked (CYCLES=100000000 THREADS=4)
+stress: .make/tools ## changes of the directory on real threads, each acknowledgement checked (CYCLES=100000000 THREADS=4)
 	@cargo run --release --quiet -p mqttcore-benches --bin mqttcore-stress -- --cycles $(STRESS_CYCLES) --threads $(THREADS)
 
 # Known traps: crossbeam-epoch needs tree borrows and casts integers to pointers; its global garbage and the threads'
 # own lists are no leaks; the pool of blocks is off, or it would hide what is used after it was freed, but for its own tests.
-miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 schedules each (nightly, or it says so)
+miri: .make/tools ## unsafe code of the directory under Miri, SEEDS=4 schedules (needs nightly Rust)
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 		for seed in $$(seq $(SEEDS)); do \
 			echo "seed $$seed"; \
@@ -223,7 +223,7 @@ miri: .make/tools ## the unsafe parts of the directory under Miri, SEEDS=4 sched
 
 # Python's own allocator hides what is used after it was freed, so `malloc` stands in; Python frees little at its exit.
 # Reports go to files: pytest would keep those of its workers, and a test may expect that a program fails.
-asan: .make/tools .make/dev ## the Python tests of the extension with an AddressSanitizer build of it (nightly and gcc's libasan, or it says so)
+asan: .make/tools .make/dev ## Python tests with an AddressSanitizer build of the extension (needs nightly Rust and gcc's libasan)
 	@runtime=$$(cc -print-file-name=libasan.so); \
 	host=$$(rustc -vV | sed -n 's/^host: //p'); \
 	if cargo +nightly --version >/dev/null 2>&1 && [ -e "$$runtime" ]; then \
@@ -241,7 +241,7 @@ asan: .make/tools .make/dev ## the Python tests of the extension with an Address
 	else echo "no nightly Rust, or no libasan.so of gcc: rustup toolchain install nightly"; fi
 
 # Half the crates, so each change can afford it.
-asan-mqtt-only: ## `make mqtt-only` with more tests and under AddressSanitizer; without it where `make asan` does not run
+asan-mqtt-only: ## `make mqtt-only` with more tests, and under AddressSanitizer where `make asan` runs
 	@if cargo +nightly --version >/dev/null 2>&1 && [ -e "$$(cc -print-file-name=libasan.so)" ]; then \
 		$(MAKE) asan ASAN_FEATURES=--no-default-features ASAN_TESTS="$(ASAN_MQTT_TESTS)"; \
 	else \
@@ -249,7 +249,7 @@ asan-mqtt-only: ## `make mqtt-only` with more tests and under AddressSanitizer; 
 		$(MAKE) mqtt-only; \
 	fi
 
-mutants: mutants-rust mutants-python ## one-line faults in codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md
+mutants: mutants-rust mutants-python ## mutation tests of codec, session, grants, auth, plugin, offsets (hours; SHARD=0/8): docs/proofs.md
 
 mutants-rust: .make/tools
 	@cargo mutants --version >/dev/null 2>&1 || { \
@@ -267,10 +267,10 @@ mutants-python: build .make/dev .make/mutmut
 	@cd .make/mutants-python && PYTHONPATH=$(CURDIR)/.make/mutmut nice $(CURDIR)/$(BIN)/python -m mutmut run --max-children 1 $(MUTANTS)
 	@cd .make/mutants-python && PYTHONPATH=$(CURDIR)/.make/mutmut $(CURDIR)/$(BIN)/python -m mutmut results | grep -v ': not checked$$' || true
 
-spec: build .make/dev ## every normative statement against a running broker; writes docs/conformance.md
+spec: build .make/dev ## test the normative statements of MQTT with a running broker; writes docs/conformance.md
 	@$(BIN)/python -m tests.spec $(ARGS)
 
-powercut: build .make/dev ## CYCLES=1000 runs of the store on a disk that loses power, a hundredth of them whole brokers (SEED=1)
+powercut: build .make/dev ## CYCLES=1000 power losses of a simulated disk, a hundredth of them with whole brokers (SEED=1)
 	@$(MAKE) powercut-process CYCLES=$$((($(CYCLES) + 99) / 100))
 	@MQTTCORE_CYCLES=$(CYCLES) MQTTCORE_SEED=$(SEED) CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2 \
 		cargo test --quiet -p mqttcore-store --test power_cut $(CARGO_ARGS) -- --nocapture nothing_that >.make/powercut.log 2>&1 \
@@ -281,43 +281,43 @@ powercut: build .make/dev ## CYCLES=1000 runs of the store on a disk that loses 
 		|| { cat .make/powercut.log; exit 1; }
 	@grep ' runs of streams: ' .make/powercut.log
 
-powercut-process: build .make/dev ## CYCLES=1000 power cuts under the real broker, by a library between it and its disk (SEED=1)
+powercut-process: build .make/dev ## CYCLES=1000 power losses of the real broker, by a library that discards unsynced data (SEED=1)
 	@$(BIN)/python -m tests.crash --power --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
-damage: build .make/dev ## every kind of damage to the folder of a killed broker: what the start says, what is kept
+damage: build .make/dev ## damage the folder of a killed broker in each way: errors of the start, remaining data
 	@$(BIN)/python -m tests.crash.damage
 
-diskfull: build .make/dev ## CYCLES=8 times a full disk under the real broker, a tmpfs if it may be mounted (SEED=1)
+diskfull: build .make/dev ## fill the disk of the real broker CYCLES=8 times, a tmpfs if it may be mounted (SEED=1)
 	@$(BIN)/python -m tests.crash.full --cycles $(FULL_CYCLES) --seed $(SEED) $(ARGS)
 
-model: build .make/dev ## STEPS=10000 of random histories beside a reference of the standard (SEED=1)
+model: build .make/dev ## compare STEPS=10000 of random histories with a reference implementation (SEED=1)
 	@$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-pipeline: build .make/dev ## the factory of examples/: broker, machines, pipeline, alerts (ARGS="--seconds 60 --picture load.png")
+pipeline: build .make/dev ## run examples/factory/: broker, machines, pipeline, alerts (ARGS="--seconds 60 --picture load.png")
 	@$(BIN)/python examples/factory/demo.py $(ARGS)
 
-soak: build .make/dev ## two minutes of churn: nothing lost, nothing twice, memory flat
+soak: build .make/dev ## clients connect and leave for two minutes: no message lost or doubled, constant memory
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
-soak-pipeline: build .make/dev ## a stream and its pipeline at 100 messages/s for SOAK_SECONDS=120: files, bytes, lag; .make/soak-pipeline.png
+soak-pipeline: build .make/dev ## run a stream and its pipeline at 100 messages/s for SOAK_SECONDS=120: files, bytes, lag; .make/soak-pipeline.png
 	@nice $(BIN)/python -m tests.pipeline.soak --seconds $(SOAK_SECONDS) $(ARGS)
 
-abuse: build .make/dev ## every row of docs/abuse.md: tested, waiting for what, failing (ARGS="D16 H05")
+abuse: build .make/dev ## test the rows of docs/abuse.md; print those without complete tests (ARGS="D16 H05")
 	@$(BIN)/python -m tests.abuse $(ARGS)
 
-storm: build .make/dev ## attacks on a broker with default limits: what a client beside them waits, what memory stays (ARGS="--only group --json")
+storm: build .make/dev ## attack a broker with default limits; measure the wait of another client and the memory (ARGS="--only group --json")
 	@$(BIN)/python -m tests.storm $(ARGS)
 
-hooks-matrix: build .make/dev ## each plugin hook with each fault (raise, hang, block, flood, ...): what was let through
+hooks-matrix: build .make/dev ## test each plugin hook with each fault (raise, hang, block, flood, ...): no request may pass
 	@$(BIN)/python -m tests.hooks_matrix
 
-sys-diff: build .make/dev ## $SYS topics of Mosquitto, if it is installed, beside those of mqttcore: names, payloads, flags
+sys-diff: build .make/dev ## compare $SYS topics with those of an installed Mosquitto: names, payloads, flags
 	@$(BIN)/python -m tests.operations.sys_diff
 
-interop: build .make/dev .make/interop-python ## foreign clients of every language that is here: docs/interop.md
+interop: build .make/dev .make/interop-python ## test clients of other projects, in each installed language; writes docs/interop.md
 	@$(BIN)/python -m tests.interop $(ARGS)
 
-crash: build .make/dev ## kill the broker CYCLES=1000 times: nothing lost, doubled or reordered (SEED=1)
+crash: build .make/dev ## kill the broker CYCLES=1000 times: no message lost, doubled or reordered (SEED=1)
 	@$(BIN)/python -m tests.crash --cycles $(CYCLES) --seed $(SEED) $(ARGS)
 
 # Tests of tables in an object store (tests/pipeline/test_store.py) are skipped where moto is not installed.
@@ -330,12 +330,12 @@ spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KIL
 .make/kafka/jars/s3a: .make/venv
 	@$(BIN)/python -c 'from tests.kafka.jars import S3A, fetch; fetch(S3A)'
 
-tier: build .make/dev .make/moto ## tables in an object store: KILLS=20 of the pipeline, OUTAGES=5 of the store (SEED=1)
+tier: build .make/dev .make/moto ## tables in an object store, with KILLS=20 of the pipeline and OUTAGES=5 of the store (SEED=1)
 	@$(BIN)/python -m tests.pipeline.tier --kills $(KILLS) --outages $(OUTAGES) --seed $(SEED) $(ARGS)
 
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it, which takes the headers
 # of OpenSSL (Debian: apt-get install libssl-dev pkg-config).
-kafka: $(if $(NODES),kafka-nodes,kafka-node) ## what the broker writes to Kafka: Rust against a mock, a real node and Spark, KILLS=20 of both under load; NODES=3: latencies and CPU of three nodes
+kafka: $(if $(NODES),kafka-nodes,kafka-node) ## test streams in Kafka: a mock, a real node and Spark, KILLS=20 of both under load; NODES=3: measure three nodes
 
 kafka-nodes: .make/dev
 	@cargo build --release --quiet -p mqttcore-streams --features kafka --example kafka_load $(CARGO_ARGS)
@@ -349,21 +349,21 @@ kafka-node:
 	@$(BIN)/python -m tests.kafka.loss --kills $(KILLS) --seed $(SEED)
 
 # Jars come from Maven Central, or from where MAVEN_MIRROR=https://... says.
-kafka-up: .make/tools ## start a Kafka node of one's own under .make/kafka, and say where it is (Java 17, Maven)
+kafka-up: .make/tools ## start a Kafka node under .make/kafka, and print its address (needs Java 17 and Maven)
 	@$(PYTHON) -m tests.kafka up
 
-kafka-down: .make/tools ## stop it; what it kept stays
+kafka-down: .make/tools ## stop the Kafka node; its data stays
 	@$(PYTHON) -m tests.kafka down
 
 # Packages of Debian: postgresql, mariadb-server-core with mariadb-client-core, redis-server, slapd. What is missing is named.
-services-up: .make/tools ## start the servers that tests of plugins need, below .make, on the loopback; those that are installed
+services-up: .make/tools ## start the installed servers for tests of plugins, below .make, on the loopback
 	@$(PYTHON) -m tests.services up
 
-services-down: .make/tools ## stop them, and remove their data
+services-down: .make/tools ## stop these servers, and remove their data
 	@$(PYTHON) -m tests.services down
 
 nightly: export MQTTCORE_NIGHTLY := 1
-nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## the long runs, before an issue is called resolved
+nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop bench-broker ## long runs, before an issue is closed
 	@$(MAKE) stress CYCLES=100000000
 	@$(MAKE) asan
 	@$(MAKE) reproducible
@@ -376,29 +376,29 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) mutants
 
 ##@ Measure
-bench: .make/tools ## codec, session and tree: messages or filters a second
+bench: .make/tools ## measure codec, session and directory: messages or filters per second
 	@cargo bench -p mqttcore-benches $(ARGS)
 
-bench-broker: build .make/dev ## the broker beside Mosquitto, one core each (DURABLE=1: with a store; PEERS=peers.toml: others, too)
+bench-broker: build .make/dev ## compare the broker with Mosquitto, one core each (DURABLE=1: with a store; PEERS=peers.toml: other brokers)
 	@$(BIN)/python -m benches.broker $(if $(DURABLE),--durable) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
-counts: build .make/dev ## allocations, page faults and instructions a message, bytes an idle connection, beside the baselines
+counts: build .make/dev ## count allocations, page faults and instructions per message, bytes per idle connection; compare with baselines
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts idle --nocapture
 	@$(BIN)/python -m pytest --quiet -rs -s tests/counts $(ARGS)
 
-bench-hooks: build .make/dev ## what plugin hooks cost, with goals (ARGS="--only revocation", --json, --quick)
+bench-hooks: build .make/dev ## measure the cost of plugin hooks, beside goals (ARGS="--only revocation", --json, --quick)
 	@$(BIN)/python -m benches.hooks $(ARGS)
 
-bench-start: build .make/dev ## starting with a large store (ARGS="--sessions 1000000 --queued 10000000")
+bench-start: build .make/dev ## measure the start with a large store (ARGS="--sessions 1000000 --queued 10000000")
 	@$(BIN)/python benches/start_report.py $(ARGS)
 
-spark-matrix: build ## tests/spark with Spark 4.0, 4.1 and 4.2, through Connect, and declarative pipelines (minutes each)
+spark-matrix: build ## run tests/spark with Spark 4.0, 4.1 and 4.2, Spark Connect, declarative pipelines (minutes each)
 	@$(BIN)/python -m tests.spark.matrix
 
-bench-spark: build .make/dev ## Spark over a stream beside Spark's own: docs/spark-report.md (SCALE=small BY=cpu)
+bench-spark: build .make/dev ## compare the Spark source with Spark's own; writes docs/spark-report.md (SCALE=small BY=cpu)
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) --kills $(KILLS) $(ARGS)
 
-tree-report: .make/tools ## the directory beside its peers: docs/tree-report.md (ARGS="--sizes 10k,100k")
+tree-report: .make/tools ## compare the directory with nine others; writes docs/tree-report.md (ARGS="--sizes 10k,100k")
 	@cargo run --release --quiet --locked --manifest-path benches/tree-study/Cargo.toml --target-dir $(TARGET)/tree-study -- $(ARGS)
 
 ##@ House
@@ -413,7 +413,7 @@ lock: .make/venv ## renew requirements-dev.lock
 		-o tests/interop/python/requirements.lock tests/interop/python/requirements.in
 	@sed -n '/^maturin==/,/# via/{/# via/!p}' requirements-dev.lock > requirements-build.lock
 
-clean: ## remove what make made; cargo's own builds stay (cargo clean)
+clean: ## remove files that make made; builds of cargo stay (cargo clean)
 	@rm -rf .make .venv python/mqttcore/_core*.so
 
 help:
