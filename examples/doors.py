@@ -1,8 +1,8 @@
-"""A plugin: who may come in, what it may do, what it did.
+"""A plugin: authenticates doors, decides single requests, receives events.
 
 `doors.toml` beside this file uses it:
 
-    cd examples && python -m mqttcore.serve -c doors.toml
+    cd examples && mqttcore serve -c doors.toml
 """
 
 import logging
@@ -27,25 +27,25 @@ log = logging.getLogger(__name__)
 
 
 class Doors(Plugin):
-    """Doors report their state; guards may open them while they are on duty."""
+    """Doors report their state; guards on duty may open them."""
 
     class Config(PluginConfig):
         """Keys of ``[plugins.config]``; the broker refuses any other."""
 
         token: Secret[str]
-        """What every door sends as its password."""
+        """The password of every door."""
         guards: tuple[str, ...] = ()
-        """User names of those on duty."""
+        """User names of the guards on duty."""
 
     config: Config
 
     async def start(self) -> None:
-        """A plugin that cannot work raises here, and the broker does not start."""
+        """If a plugin cannot work, it raises here, and the broker does not start."""
         log.info("guards on duty: %s", ", ".join(self.config.guards) or "nobody")
 
     @hook.authenticate(timeout=2.0)
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Asked once a CONNECT; everything later is enforced without Python."""
+        """Asked once for each CONNECT; Rust enforces the answer for every message."""
         if login.username in self.config.guards:
             return Allow(Grant(subscribe=["door/#"]))
         if login.username != "door":
@@ -63,11 +63,11 @@ class Doors(Plugin):
 
     @hook.authorize(action="publish", filter="door/+/open", cache=0)
     def may_open(self, ask: Ask) -> bool | None:
-        """Asked about each publish that the filter matches and no grant speaks of."""
+        """Asked about publishes that the filter matches and no grant covers."""
         return ask.client.username in self.config.guards
 
     @hook.events("connected", "disconnected", "denied")
     def record(self, events: Sequence[Event]) -> None:
-        """Told in batches; nobody waits for it."""
+        """Gets events in batches; nothing waits for it."""
         for event in events:
             log.info("%s %s %s", event.kind, event.client_id, event.topic or "")

@@ -1,4 +1,4 @@
-"""A broker inside of a program: it listens, publishes, and tells who is there.
+"""A broker in a program: it listens, publishes, and lists its clients.
 
 python examples/embedded.py 127.0.0.1:1883
 """
@@ -11,7 +11,7 @@ from mqttcore.config import Listener
 
 
 def main(address: str, seconds: float) -> None:
-    """Publishes the time each second, for a while."""
+    """Publishes the time once a second."""
     settings = Settings(listeners=(Listener(address=address, anonymous=True),))
     with Broker(settings) as broker:
         print(f"listening on port {broker.port}", flush=True)

@@ -1,4 +1,4 @@
-"""Messages become rows, and rows messages: a broker that keeps a stream, Spark that reads it.
+"""A broker with a stream: Spark reads its messages as rows, and publishes rows as messages.
 
 python examples/rows.py
 """
@@ -18,14 +18,14 @@ DEVICES = 20
 
 
 def start_broker(data: str) -> Broker:
-    """A broker that keeps what is published below `plant/` as rows."""
+    """Starts a broker that stores messages below `plant/` as rows."""
     stream = Stream(name="plant", filter=("plant/#",), partitions=2)
     listener = Listener(address="127.0.0.1:0", anonymous=True)
     return Broker(Settings(listeners=(listener,), data=data, streams=(stream,)))
 
 
 def publish(broker: Broker, rounds: int) -> None:
-    """Each device says its temperature a few times."""
+    """Each device publishes its temperature a few times."""
     for number in range(rounds):
         for device in range(DEVICES):
             told = {"temperature": 20 + device + number / 10, "unit": "C"}
@@ -33,7 +33,7 @@ def publish(broker: Broker, rounds: int) -> None:
 
 
 def temperatures(spark: "SparkSession", data: str) -> "DataFrame":
-    """The mean temperature of each device, over all rows until now."""
+    """The mean temperature of each device over all present rows."""
     rows = (
         spark.read.format("mqttcore")
         .option("decode", "json")
@@ -44,7 +44,7 @@ def temperatures(spark: "SparkSession", data: str) -> "DataFrame":
 
 
 def warn(spark: "SparkSession", data: str) -> None:
-    """Publishes what is too warm at `warm/...`, each row once, however often this is called."""
+    """Publishes high temperatures to `warm/...`, each row once, even if it is called again."""
     rows = (
         spark.readStream.format("mqttcore")
         .options(decode="json", payloadSchema="temperature DOUBLE", startingOffsets="earliest")
@@ -61,7 +61,7 @@ def warn(spark: "SparkSession", data: str) -> None:
 
 
 def main() -> None:
-    """Shows a table, and who was warned of."""
+    """Shows the table, and the warnings."""
     from mqttcore.spark import session
 
     with tempfile.TemporaryDirectory() as data, start_broker(data) as broker:

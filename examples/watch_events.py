@@ -1,4 +1,4 @@
-"""An asyncio program with a broker in it: a plugin hands events to the program's own loop."""
+"""An asyncio program with a broker: a plugin passes events to the event loop of the program."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Readings of electricity meters: most are good; some come twice, some late, and some are bad.
+"""Readings of electricity meters: most are good; some are repeated, late or wrong.
 
 python examples/energy/readings.py --port 1883
 """
@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 EVERY = datetime.timedelta(minutes=15)
 OFFLINE = ("m3", START + datetime.timedelta(hours=5), START + datetime.timedelta(hours=9))
-"""One meter has no network at that time, and sends what it has read two days later."""
+"""A meter without a network at that time, which sends its readings two days later."""
 
 Kind = Literal["good", "again", "late", "bad"]
 
@@ -58,7 +58,7 @@ def readings(*, meters: int = 10, days: int = 2, seed: int = 1) -> Iterator[Read
 def sent(
     dice: random.Random, values: dict[str, Any], at: datetime.datetime
 ) -> Iterator[tuple[datetime.timedelta, Reading]]:
-    """What a meter sends of one reading, and how long after it was taken."""
+    """The messages for one reading, and their delays."""
     minutes = datetime.timedelta(minutes=1)
     meter, since, until = OFFLINE
     if values["meter"] == meter and since <= at < until:
@@ -81,7 +81,7 @@ def reading(kind: Kind, values: dict[str, Any]) -> Reading:
 
 
 def main() -> None:
-    """Publishes all of them as fast as the broker takes them."""
+    """Publishes all of them as fast as the broker accepts them."""
     parser = argparse.ArgumentParser(description="Publishes two days of readings of ten meters.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1883)

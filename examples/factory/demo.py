@@ -1,4 +1,4 @@
-"""Everything at once: a broker, machines that report to it, the pipeline, and who is alerted.
+"""A broker, machines that report to it, a pipeline, and a client that receives alerts.
 
 python examples/factory/demo.py --seconds 30 --picture load.png    # the picture needs matplotlib
 """
@@ -29,10 +29,10 @@ HERE = Path(__file__).parent
 
 
 class Watcher:
-    """An MQTT client that is told of alerts."""
+    """An MQTT client that receives alerts."""
 
     def __init__(self, port: int) -> None:
-        """Subscribes; the broker keeps what comes until `close`."""
+        """Subscribes; the broker queues messages until `close`."""
         self.alerts: list[str] = []
         self._alerted = threading.Event()
         self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="watcher")
@@ -42,7 +42,7 @@ class Watcher:
         self._client.loop_start()
 
     def close(self) -> None:
-        """Says goodbye, once an alert that may be on its way has come."""
+        """Disconnects, after a wait for the last alert."""
         self._alerted.wait(5)
         self._client.disconnect()
         self._client.loop_stop()
@@ -54,7 +54,7 @@ class Watcher:
 
 
 def run(spark: "SparkSession", pipeline: Pipeline, port: int, seconds: float) -> int:
-    """The pipeline runs while the machines report, then reads the rest; how many messages."""
+    """Runs the pipeline while the machines report, then reads the rest; returns the messages."""
     live = Runner(spark, pipeline, Lines())
     live.start()
     try:
@@ -68,7 +68,7 @@ def run(spark: "SparkSession", pipeline: Pipeline, port: int, seconds: float) ->
 
 
 def main() -> int:
-    """Exits with 1 when nobody was alerted."""
+    """Returns 1 if there was no alert."""
     parser = argparse.ArgumentParser(description="A factory: broker, machines, pipeline, alerts.")
     parser.add_argument("--seconds", type=float, default=30, help="how long the machines run")
     parser.add_argument("--picture", type=Path, help="PNG that the gold table is drawn to")
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def read(pipeline: Pipeline, table: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 -- pandas
-    """A table as pandas has it."""
+    """Reads a table into pandas."""
     return deltalake.DeltaTable(pipeline.table(table).path).to_pandas()
 
 

@@ -1,4 +1,4 @@
-"""Draws the gold table as a picture: python plot.py tables/load load.png (needs matplotlib)."""
+"""Plots the gold table: python plot.py tables/load load.png (needs matplotlib)."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import deltalake
 
 
 def plot(table: Path, picture: Path) -> None:
-    """A line a machine: its highest temperature, a window."""
+    """A line for each machine: its highest temperature in each window."""
     from matplotlib.figure import Figure
 
     rows = deltalake.DeltaTable(table).to_pandas().sort_values("window_start")

@@ -24,7 +24,7 @@ GARBAGE = b'{"machine": "m'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one machine says once."""
+    """One measurement of a machine."""
 
     machine: str
     temperature: float
@@ -33,12 +33,12 @@ class Measurement:
 
     @property
     def topic(self) -> str:
-        """Where it is published."""
+        """The topic."""
         return f"plant/{self.machine}/state"
 
     @property
     def payload(self) -> bytes:
-        """What is published."""
+        """The payload."""
         values = {
             "machine": self.machine,
             "temperature": round(self.temperature, 2),
@@ -49,7 +49,7 @@ class Measurement:
 
 
 def measure(machine: int, elapsed_s: float, chance: random.Random) -> Measurement:
-    """A machine's temperature follows its load; the hot one's leaves it behind."""
+    """The temperature of a machine follows its load; that of the hot one rises above it."""
     load = 0.5 + 0.4 * math.sin(elapsed_s / 6 + machine)
     excess = 6 * max(0.0, elapsed_s - 5) if machine == HOT else 0.0
     return Measurement(
@@ -61,7 +61,7 @@ def measure(machine: int, elapsed_s: float, chance: random.Random) -> Measuremen
 
 
 def messages(machines: int, elapsed_s: float, chance: random.Random) -> Iterator[tuple[str, bytes]]:
-    """What all machines send at one moment."""
+    """The messages of all machines at one moment."""
     for machine in range(machines):
         made = measure(machine, elapsed_s, chance)
         yield made.topic, made.payload
@@ -72,7 +72,7 @@ def messages(machines: int, elapsed_s: float, chance: random.Random) -> Iterator
 
 
 def simulate(port: int, *, machines: int, per_second: float, seconds: float, seed: int = 1) -> int:
-    """Publishes until the time is over; how many messages the broker has acknowledged."""
+    """Publishes until the time is over; returns the number of acknowledged messages."""
     chance = random.Random(seed)  # noqa: S311 -- a simulation
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id="factory-simulator")
     client.connect("127.0.0.1", port)
@@ -91,7 +91,7 @@ def simulate(port: int, *, machines: int, per_second: float, seconds: float, see
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Machines that report what they measure.")
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--machines", type=int, default=8)

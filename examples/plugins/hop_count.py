@@ -1,7 +1,7 @@
-"""Ends loops of bridges: a user property counts how often a message has come to this broker.
+"""Ends loops between bridges: a user property counts the passes through this broker.
 
-Bridges that speak MQTT 5.0 pass user properties on; 3.1.1 has none. Each message costs a call of
-Python, so name the bridged topics in the filter, not `#`.
+Bridges that speak MQTT 5.0 pass user properties on; MQTT 3.1.1 has none. Each message costs a call
+of Python, so use a filter for the bridged topics, not `#`.
 """
 
 from mqttcore.plugin import Drop, Message, Plugin, Replace, hook

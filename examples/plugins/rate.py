@@ -1,6 +1,6 @@
-"""A rate for each user, over all of its clients: messages above it are refused.
+"""A rate limit for each user, over all of its clients: messages above it are refused.
 
-`Limits(messages_per_second=)` in a grant does this for each client, without Python.
+`Limits(messages_per_second=)` in a grant limits each client, without Python.
 """
 
 import time

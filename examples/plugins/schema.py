@@ -1,4 +1,4 @@
-"""Messages on `order/...` are refused unless they are JSON objects with the fields of an order."""
+"""Refuses messages on `order/...` that are not JSON objects with the fields of an order."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 as a conversation: the hook asks the client, and waits for its answer.
+"""SCRAM-SHA-256 as enhanced authentication: the hook asks the client, and waits for its answer.
 
 `mqttcore.auth.scram` does this with a file of users.
 """

@@ -1,4 +1,4 @@
-"""Each JSON object on `sensor/...` gets the time of its arrival and the client that sent it."""
+"""Adds the time of arrival and the client to each JSON object on `sensor/...`."""
 
 import json
 import time
