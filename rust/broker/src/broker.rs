@@ -38,7 +38,7 @@ use crate::startup::{self, StartError};
 pub struct Broker {
     engine: Arc<EngineState>,
     addresses: Vec<SocketAddr>,
-    /// As they were bound.
+    /// The listeners as they were bound.
     listeners: Vec<Listener>,
     /// The folder of its store.
     folder: Option<PathBuf>,
@@ -304,11 +304,11 @@ impl Broker {
         guarantees.unwrap_or_else(|| "nothing: the broker is stopped".to_owned())
     }
 
-    /// Takes new limits, grants, levels of durability and plugins into force; sockets, shards and the folder of
-    /// the store stay as they are. A client's own level is that of its CONNECT.
+    /// Applies new limits, grants, durabilities and plugins; sockets, shards and the data folder stay. The durability
+    /// of a client is that of its CONNECT.
     ///
-    /// Returns which of the new listeners each bound one is now: that of its address and name, else
-    /// of its address, else of its name. `None` if it was taken out: it has no rules any more.
+    /// Returns the new listener of each bound one: that of its address and name, otherwise of its address, otherwise
+    /// of its name. `None` if it was removed: it has no rules any more.
     ///
     /// # Errors
     ///
@@ -343,7 +343,7 @@ impl Broker {
 
     /// Disconnects every client with 0x8B, waits until their last bytes are sent, and ends.
     ///
-    /// Clients that take no bytes are cut off after `deadline`. A second call does nothing.
+    /// Connections of clients that do not read are closed after `deadline`. A second call does nothing.
     pub fn stop(&self, deadline: Duration) {
         let threads = std::mem::take(&mut *self.threads());
         if threads.is_empty() {
@@ -397,7 +397,7 @@ impl Broker {
         self.ask_for(index, |shard, answer| answer(question(shard)))
     }
 
-    /// As [`ask`](Self::ask), for an answer that is not there at once.
+    /// Like [`ask`](Self::ask), for an answer that takes time.
     fn ask_for<T: Send + 'static>(
         &self,
         index: usize,
@@ -442,7 +442,7 @@ impl Drop for Broker {
     }
 }
 
-/// Where the answer to another thread's question goes.
+/// Receives the answer to the question of another thread.
 type Answer<T> = Box<dyn FnOnce(T)>;
 
 /// The durability that `new` configures for the data in `folder`.

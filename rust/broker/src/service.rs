@@ -105,7 +105,7 @@ impl BrokerHandle {
         engine.map_or_else(Vec::new, |engine| engine.connections.by_listener())
     }
 
-    /// Whether the broker works, and whether clients may come. Never waits. `None`: the broker has ended.
+    /// The health of the broker. Never waits. `None`: the broker has ended.
     pub fn health(&self) -> Option<Health> {
         let engine = self.0.upgrade()?;
         Some(health::health(&engine, Instant::now()))
@@ -122,7 +122,8 @@ impl BrokerHandle {
         log.map_or(Ok(()), |log| log.store.notes(visit))
     }
 
-    /// Whether the broker takes more that has to be kept: the disk has room, and no external log is behind.
+    /// Whether the broker accepts more messages that have to be stored: the disk has room, and no external log is
+    /// behind.
     pub fn has_room(&self) -> bool {
         let Some(engine) = self.0.upgrade() else {
             return true;
@@ -174,8 +175,8 @@ impl BrokerHandle {
         .await
     }
 
-    /// Publishes as the broker itself, in one batch of the store with a note of how far it came: `value` returns it for
-    /// a number of messages. Returns when all are routed, which may be before they are safe.
+    /// Publishes as the broker itself, in one batch of the store with a note of the progress: `value` returns the
+    /// note for a number of messages. Returns when all are routed, which may be before they are safe.
     ///
     /// # Errors
     ///
@@ -272,8 +273,8 @@ impl BrokerHandle {
         }
     }
 
-    /// Reads the audit log, the newest entry first, without files of days before `since`; from the one before `before`
-    /// on, if that is given. `None`: there is no data folder, or the broker has ended. Blocks.
+    /// Reads the audit log, the newest entry first, without files of days before `since`, from the entry before
+    /// `before`, if that is given. `None`: there is no data folder, or the broker has ended. Blocks.
     ///
     /// # Errors
     ///
@@ -333,7 +334,7 @@ impl BrokerHandle {
     }
 }
 
-/// Where the answer to a service's question goes.
+/// Receives the answer to the question of a service.
 pub(crate) type Answer<T> = Box<dyn FnOnce(T)>;
 
 /// Clears a part of the retained store; returns the position to continue from.

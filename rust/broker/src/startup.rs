@@ -57,7 +57,7 @@ pub enum StartError {
         /// The file, the error and a remedy.
         error: TlsError,
     },
-    /// The operating system gives no thread or event queue.
+    /// The operating system refuses a thread or an event queue.
     #[error("cannot start shard {shard}: {error}")]
     Shard {
         /// Its number.

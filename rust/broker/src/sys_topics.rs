@@ -37,7 +37,7 @@ pub(crate) async fn publish_regularly(shard: Rc<Shard>) {
     }
 }
 
-/// How often a broker that publishes nothing looks whether that has changed.
+/// Interval in which a broker that publishes nothing checks whether that has changed.
 const OFF: Duration = Duration::from_secs(1);
 
 /// The time from `now` to the next multiple of `interval`.

@@ -1,4 +1,4 @@
-//! An authenticated connection on its way to its session, and the terms that the session gets.
+//! An authenticated connection that is not bound to its session yet, and the terms of the session.
 
 use std::sync::Arc;
 

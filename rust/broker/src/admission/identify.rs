@@ -57,8 +57,8 @@ impl UserName {
 }
 
 impl Handshake<'_> {
-    /// Replaces the user name of `request` by the identity of the peer or of its certificate; returns false if the listener
-    /// uses neither, or there is no certificate.
+    /// Replaces the user name of `request` by the identity of the peer or of its certificate; returns false if the
+    /// listener uses neither, or there is no certificate.
     ///
     /// # Errors
     ///

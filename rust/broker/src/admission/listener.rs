@@ -52,8 +52,8 @@ fn bound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A bound socket. A TCP socket refuses connections until it listens; a Unix socket listens, since another process
-/// would take one that does not for a dead one.
+/// A bound socket. A TCP socket refuses connections until it listens. A Unix socket listens at once: another process
+/// would consider one that does not listen as that of a dead process.
 pub(crate) enum BoundSocket {
     Tcp(Socket),
     Unix(std::os::unix::net::UnixListener, SocketFile),
@@ -83,7 +83,7 @@ impl BoundSocket {
         }
     }
 
-    /// Has the system take connections from now on.
+    /// Starts to accept connections.
     ///
     /// # Errors
     ///

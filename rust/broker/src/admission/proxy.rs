@@ -65,7 +65,7 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<ProxyHeader, Reje
     }
 }
 
-/// Takes bytes out of the socket that are there.
+/// Discards bytes that are in the socket.
 async fn discard(tcp: &mut TcpStream, mut left: usize) -> io::Result<()> {
     let mut chunk = [0; 512];
     while left > 0 {

@@ -1,8 +1,8 @@
-//! Publishes of a client, which are routed at once or wait for plugins: for permission, for the publish hooks, or for
-//! the answer to a request on a control topic.
+//! Publishes of a client that are routed at once or wait for plugins: for permission, for publish hooks, or for the
+//! answer to a request on a control topic.
 //!
-//! Messages behind one that waits wait with it, so that the order of one publisher's messages stays. Nothing else is
-//! read from the client meanwhile; other clients are not delayed.
+//! Later messages wait behind a waiting one, so that the messages of a publisher stay in order. The client is not
+//! read meanwhile; other clients are not delayed.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::connection::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_r
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;
 
-/// Bytes of heap that a TLS session takes, during its handshake and idle: measured, since rustls does not tell them.
+/// Bytes of heap of a TLS session, during its handshake and idle: measured, since rustls does not report them.
 pub(crate) const TLS_BYTES: usize = 7_500;
 
 /// The server side of a TLS session, and its TCP stream.

@@ -73,7 +73,7 @@ impl Transport {
         }
     }
 
-    /// Waits until the peer has sent something or is gone; returns true if it is gone.
+    /// Waits until the peer has sent something or has closed the connection; returns true if it has closed it.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut byte = [0; 1];
         let mut peeked = ReadBuf::new(&mut byte);

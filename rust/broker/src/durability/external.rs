@@ -111,7 +111,7 @@ impl ExternalQueue {
         }
     }
 
-    /// Puts a message with those that leave at the end of this turn; returns its number.
+    /// Adds a message to the records of this turn; returns its number.
     pub(crate) fn push(
         &self,
         stream: u32,

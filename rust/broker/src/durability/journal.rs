@@ -79,12 +79,12 @@ impl ShardLogWriter {
         }
     }
 
-    /// No delivery was given this number or a higher one so far.
+    /// The next number of a delivery; no delivery has it or a higher one yet.
     pub(crate) fn next_number(&self) -> u64 {
         self.log.numbers(0)
     }
 
-    /// Has a page of a queue read; it comes as work for the shard.
+    /// Requests a page of a queue; it arrives as a job of the shard.
     pub(crate) fn read_page(&self, request: PageRequest) {
         self.log.read_page(request);
     }

@@ -34,7 +34,7 @@ pub(crate) enum RecordOutcome {
     Lost(LostRecord),
 }
 
-/// A record that the external log did not take, as far as anybody knows.
+/// A record that was given up: the external log did not accept it, as far as is known.
 pub(crate) struct LostRecord {
     pub(crate) topic: Box<str>,
     pub(crate) why: Box<str>,

@@ -84,7 +84,7 @@ pub trait RowLog: Figures {
     /// is room again.
     fn settled(&self, bytes: usize, is_kept: bool);
 
-    /// Takes the records of a turn over, in their order. It never waits.
+    /// Accepts the records of a turn, in order. Never waits.
     fn send(&self, records: &mut Vec<RowRecord>);
 
     /// Sends waiting records for at most `limit`, and ends.
@@ -100,7 +100,7 @@ pub struct RowSubscription {
     pub filters: Vec<SubscriptionFilter>,
 }
 
-/// A message on its way to an external log.
+/// A message for an external log.
 #[derive(Clone)]
 pub struct RowRecord {
     /// The message.

@@ -166,7 +166,7 @@ impl DurableLog {
         Ok(())
     }
 
-    /// Has a page of a queue read; it comes as work for the shard that asks.
+    /// Requests a page of a queue; it arrives as a job of the shard that asks.
     pub(crate) fn read_page(&self, request: PageRequest) {
         if let Some(pages) = &*self.lock_pages() {
             // A thread that has ended has reported its failure.

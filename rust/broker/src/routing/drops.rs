@@ -23,7 +23,7 @@ pub(crate) enum DropCause {
     Backlog,
     Denied,
     Ended,
-    /// Memory is short, and the client does not take it at once.
+    /// Memory is short, and the client does not read the message at once.
     Memory,
     Session(DropReason),
 }

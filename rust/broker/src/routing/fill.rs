@@ -14,7 +14,7 @@ const HIGH: usize = 80;
 /// ... until it is below this percentage, so that a queue near the limit is logged only once.
 const LOW: usize = 70;
 
-/// Looks at the queue of `client`, which has changed.
+/// Checks the queue of `client`, which has changed.
 pub(crate) fn watch(shard: &Shard, client: &Client) {
     client.weigh(shard);
     let holds_much = memory::count_held(shard, client);

@@ -32,7 +32,7 @@ enum MemberAvailability {
     Away,
     /// The message would wait behind others.
     Waits,
-    /// It goes at once.
+    /// It is sent at once.
     Taken,
 }
 
@@ -98,7 +98,7 @@ impl<'a> AvailabilityCheck<'a> {
     }
 }
 
-/// Finds the member that a message goes to next.
+/// Finds the next member for a message.
 struct NextMember<'a> {
     shard: &'a Shard,
     judge: AvailabilityCheck<'a>,

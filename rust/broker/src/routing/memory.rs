@@ -147,7 +147,7 @@ pub(crate) fn is_short(shard: &Shard) -> bool {
     shard.memory_level() >= MemoryLevel::High
 }
 
-/// Leaves a queue to the store as far as that has it, if memory is short.
+/// Spills a queue to the store, as far as the store has it, if memory is short.
 pub(crate) fn relieve(shard: &Shard, client: &Client) {
     if !is_short(shard) || client.number(&shard.engine).is_none() {
         return;

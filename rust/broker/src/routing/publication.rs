@@ -87,9 +87,9 @@ pub(crate) enum Unroutable {
     NoMemory,
     /// The queue of a kept session is full, and the policy of the message says that it is refused then.
     QueueFull,
-    /// The search for its subscribers takes more steps than one may (abuse H15).
+    /// The search for its subscribers exceeds the limit of steps (abuse H15).
     TooManyFilters,
-    /// It is a record of Kafka's, which does not take it, for this reason.
+    /// It would be a record of Kafka, which does not accept it, for this reason.
     NotLogged(&'static str),
 }
 

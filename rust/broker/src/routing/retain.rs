@@ -87,8 +87,8 @@ fn next_of(replay: &mut Replay, shard: &Shard) -> ReplayStep {
     ReplayStep::Searching
 }
 
-/// Whether `message` is still the retained one of its topic: what replaced it meanwhile has been
-/// delivered as it happened, and the old value must not come behind it.
+/// Whether `message` is still the retained one of its topic: a newer one has been delivered as a live message, and
+/// the old value must not be sent after it.
 fn is_current(shard: &Shard, message: &Message) -> bool {
     let kept = shard.engine.retained.get(message.topic_name());
     kept.is_some_and(|kept| kept.message.bytes().is_same(message.bytes()))
@@ -363,8 +363,7 @@ pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
     replays.front().is_some_and(is_due) && has_room(shard, client, link)
 }
 
-/// Nothing queued in the session, and not much in the outbox: retained messages never push
-/// live ones out of a queue.
+/// Whether nothing is queued in the session, and little in the outbox: retained messages never displace live ones.
 fn has_room(shard: &Shard, client: &Client, link: &Link) -> bool {
     let waiting = link.outbox.borrow().len();
     let backlog_bytes = shard.config().limits.qos0_backlog_bytes;

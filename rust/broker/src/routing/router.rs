@@ -208,7 +208,7 @@ pub(crate) fn publish_accepted(shard: &Rc<Shard>, mut publication: Publication<'
     });
 }
 
-/// Publishes as the broker itself; returns how many it goes to.
+/// Publishes as the broker itself; returns the number of subscribers.
 ///
 /// # Errors
 ///

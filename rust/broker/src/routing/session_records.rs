@@ -29,8 +29,8 @@ pub(crate) fn keep(shard: &Shard, client: &Rc<Client>, durable: bool) -> bool {
     is_new
 }
 
-/// Writes what a session has that lived in memory alone so far, behind [`opened`]: subscriptions,
-/// and the identifiers that stand for messages. The messages themselves were never kept.
+/// Records the state of a session that was in memory only, after [`opened`]: subscriptions, and the identifiers that
+/// stand for messages. The messages themselves were never stored.
 pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
     let Some((journal, session)) = kept(shard, client) else {
         return;
@@ -47,8 +47,8 @@ pub(crate) fn write_adopted_session(shard: &Shard, client: &Rc<Client>) {
     }
 }
 
-/// Whether the will of a client whose session ends with its connection is kept: all that of its client
-/// lives in memory alone is not, nor is it while the disk is nearly full.
+/// Whether the will of a client whose session ends with its connection is stored: not if all state of its client is
+/// in memory only, and not while the disk is nearly full.
 pub(crate) fn keeps_will(
     shard: &Shard,
     durability: Durability,
@@ -67,7 +67,7 @@ fn will_of<'r>(access: &CompiledGrant, request: &'r ConnectRequest) -> Option<&'
     request.will.as_deref().filter(may_publish)
 }
 
-/// Writes what a connection makes of a kept session, and its will, if that `keeps_will` or belongs to such a
+/// Records the effect of a connection on a kept session, and its will, if that `keeps_will` or belongs to such a
 /// session; CONNACK waits for it.
 pub(crate) fn opened(
     shard: &Shard,
@@ -131,9 +131,9 @@ pub(crate) fn expired(shard: &Shard, topics: &[String]) {
     }
 }
 
-/// Writes that a kept session is without a connection: its time runs from now on, through any
-/// number of crashes. If nobody saw the end of the connection, queued messages with a number below
-/// `maybe_sent_below` may have been sent.
+/// Records that a kept session has lost its connection: its expiry runs from now on, through any number of crashes.
+/// If the end of the connection was not noticed, queued messages with a number below `maybe_sent_below` may have been
+/// sent.
 pub(crate) fn write_detached(shard: &Shard, client: &Client, maybe_sent_below: u64) {
     if let Some((journal, session)) = kept(shard, client) {
         let away = Record::Away(Away {
@@ -172,7 +172,7 @@ pub(crate) fn will_ended(shard: &Shard, client: &Client) {
     journal.write(client.kept_at(), &record);
 }
 
-/// Writes that a kept session ended: nothing of it is left.
+/// Records that a kept session has ended, with everything in it.
 pub(crate) fn write_session_end(shard: &Shard, client: &Client) {
     if let Some((journal, session)) = kept(shard, client) {
         journal.write(client.kept_at(), &Record::Ended { session });
@@ -180,7 +180,7 @@ pub(crate) fn write_session_end(shard: &Shard, client: &Client) {
     }
 }
 
-/// Takes the number of a session that ends, although the store must keep its will, which is due. The record of the
+/// Takes the number of a session that ends while the store must keep its will, which is due. The record of the
 /// session ends with the will: [`write_end_of`].
 pub(crate) fn take_number(shard: &Shard, client: &Client) -> Option<u64> {
     let durable = &shard.engine.durable;

@@ -21,7 +21,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Looks at the next retained messages and removes those that expired.
+    /// Checks the next retained messages, and removes expired ones.
     pub(crate) fn step(&mut self, shard: &Shard) {
         const LOOKED_AT_A_STEP: usize = 256;
         let now = shard.now();

@@ -3,9 +3,9 @@
 use crate::clients::client::Client;
 use crate::shard::Shard;
 
-/// Sessions that a tick looks at, at least.
+/// Minimum number of sessions that a tick counts.
 const LOOKED_AT_A_TICK: usize = 256;
-/// Ticks that a whole count takes, at most: 10 s.
+/// Maximum number of ticks of a whole count: 10 s.
 const TICKS_MAX: usize = 100;
 
 /// A count in progress.

@@ -139,7 +139,7 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
     }
 }
 
-/// A deadline of the client in `slot` may have come.
+/// Handles a possible deadline of the client in `slot`.
 pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     let client = shard.registry.borrow().in_slot(slot);
     let Some(client) = client else { return };

@@ -28,11 +28,11 @@ use crate::shard::{EngineState, Shard, WaitingClient};
 const MESSAGE_BATCH: usize = 512;
 /// Number of retained messages that are read before waiting clients are checked again.
 const RETAINED_TOGETHER: usize = 256;
-/// Pieces of work that the shards have at once.
+/// Maximum number of pieces of work that wait at the shards.
 const UNDER_WAY: usize = 8;
-/// Time begins for so many sessions at once.
+/// Number of sessions whose deadlines start together.
 const BEGUN_TOGETHER: u32 = 4_096;
-/// How often the thread looks whether the broker has failed while a shard is busy.
+/// Interval in which the thread checks whether the broker has failed, while a shard is busy.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs `then` when all sessions are loaded: usually at once.

@@ -47,7 +47,7 @@ pub(crate) struct SessionReader<'s> {
     store: &'s dyn Store,
     clock: KeptClock,
     now: Instant,
-    /// The first number that this run gives.
+    /// The first number that this run assigns.
     first_number: u64,
     /// Messages that were read: they wait for several sessions.
     messages: HashMap<u64, Message>,
@@ -269,8 +269,8 @@ fn install_one(shard: &Rc<Shard>, kept: &RestoredSession) {
     directory.commit(client.subscriber, &changes);
 }
 
-/// Lets time begin for the sessions in `count` slots from `from` on: wills and ends that came due
-/// meanwhile. Returns the slot behind them, if there are more.
+/// Starts the deadlines of the sessions in `count` slots from `from` on: wills and ends that came due meanwhile.
+/// Returns the next slot, if there is one.
 pub(crate) fn begin(shard: &Rc<Shard>, from: u32, count: u32) -> Option<u32> {
     shard.refresh_now();
     let end = shard.registry.borrow().slots();

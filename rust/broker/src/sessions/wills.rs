@@ -61,7 +61,7 @@ fn publish_each(shard: &Rc<Shard>, mut next: impl FnMut(&mut DueWills) -> Option
     }
 }
 
-/// Takes a will out of the queue, whose bytes count no longer.
+/// Removes a will from the queue and from the count of its bytes.
 fn take_out(shard: &Shard, next: impl FnOnce(&mut DueWills) -> Option<DueWill>) -> Option<DueWill> {
     let will = next(&mut shard.due_wills.borrow_mut())?;
     shard.memory().sessions.sub(WAITING_BYTES as u64);
@@ -80,7 +80,7 @@ fn due(shard: &Shard, client: &Rc<Client>, message: Message) -> DueWill {
     DueWill::of(client, message, shard.engine.invalidations.count())
 }
 
-/// Writes that the session of `client` has ended; if its will is queued, that the will is all that is left of it.
+/// Records that the session of `client` has ended; if its will is queued, that only the will remains.
 pub(crate) fn write_session_end(shard: &Shard, client: &Rc<Client>) {
     match shard.due_wills.borrow_mut().of(client) {
         Some(will) => will.record = session_records::take_number(shard, client),

@@ -13,7 +13,7 @@ impl SessionOwners {
         self.0.get(slot).copied().flatten()
     }
 
-    /// Returns the one before.
+    /// Returns the owner before.
     fn replace(&mut self, slot: usize, owner: Option<Owner>) -> Option<Owner> {
         if self.0.len() <= slot {
             owner?;

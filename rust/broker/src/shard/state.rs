@@ -56,8 +56,8 @@ const TURN_TIME: Duration = Duration::from_millis(5);
 /// ... up to this many.
 const MOST_TURN_DELIVERIES: usize = 4 * TURN_DELIVERIES;
 
-/// Steps that the searches for the receivers of one connection's publishes may take in a turn, about a millisecond of
-/// the slowest; one more publish is finished (abuse H15).
+/// Search steps for the receivers of one connection's publishes in a turn, about a millisecond for slow ones; one
+/// more publish is completed (abuse H15).
 const TURN_STEPS: usize = 16 * 1024;
 
 /// Configuration, plugins and listener policies, which a reload can replace.
@@ -407,7 +407,7 @@ impl Shard {
         contained(self, "a plugin's event", || hooks.event(event));
     }
 
-    /// The read buffer; give it back with [`Shard::return_scratch`].
+    /// Takes the read buffer; return it with [`Shard::return_scratch`].
     pub(crate) fn take_scratch(&self) -> Box<[u8]> {
         self.scratch
             .take()

@@ -225,7 +225,7 @@ mod tests {
         outbox
     }
 
-    /// All that leaves when the socket takes `step` bytes at a time.
+    /// Writes everything in steps of `step` bytes.
     fn written(outbound: &mut Outbound, outbox: &mut Outbox, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while !outbox.is_empty() || outbound.has_head() {

@@ -24,7 +24,7 @@ const PROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 /// Why a connection did not become a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// The HTTP response; empty if the peer is gone.
+    /// The HTTP response; empty if the peer has closed the connection.
     pub(crate) answer: Vec<u8>,
     pub(crate) why: &'static str,
 }
@@ -141,11 +141,11 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     texts.flat_map(|text| text.split(',').map(str::trim))
 }
 
-/// Whether the page that connects, if it is one, may: browsers let any page on the Web try, and
-/// a broker on this machine would take it for a client on this machine.
+/// Whether the page that connects, if it is a page, is allowed: browsers let any page try, and the broker would take
+/// it for a client on this machine.
 ///
-/// A page of the listener's own host and port may if that host is an address or `localhost`. A name must be listed: the
-/// owner of a page can let its name resolve to this machine (DNS rebinding, abuse I09).
+/// A page of the listener's own host and port is allowed if that host is an address or `localhost`. A name must be
+/// listed: the owner of a page can make its name resolve to this machine (DNS rebinding, abuse I09).
 fn is_welcome(headers: &HeaderMap, rules: &WebSocketRules) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     headers.get_all(ORIGIN).into_iter().all(|origin| {

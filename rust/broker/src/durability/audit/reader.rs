@@ -43,8 +43,8 @@ impl FromStr for AuditPosition {
 
 /// The complete lines of the audit log without their ends, the newest one first.
 ///
-/// A line longer than any entry, which damage can make, comes in pieces. The end of a file without the end of a line is
-/// left out.
+/// A line that is longer than any entry, because of damage, is returned in pieces. An incomplete line at the end of a
+/// file is left out.
 #[derive(Debug, Default)]
 pub struct AuditLines {
     folder: PathBuf,
