@@ -34,7 +34,7 @@ function Subscriptions({ id }) {
   const { data, error, reload } = useLoad((signal) => get(`${address(['clients', id, 'subscriptions'])}?limit=1000`, signal), [id]);
   const path = (item) => (item.share ? `$share/${item.share}/${item.filter}` : item.filter);
   const end = async (item) => {
-    const text = html`<p>The client gets no messages of <${Name} text=${path(item)} /> any more, and is not told.</p>`;
+    const text = html`<p>The client gets no messages of <${Name} text=${path(item)} /> any more. It is not notified.</p>`;
     if (!(await confirm({ title: 'End this subscription?', text, action: 'End it' }))) return;
     if (await change('DELETE', address(['clients', id, 'subscriptions', path(item)]), undefined, 'The subscription has ended.')) reload();
   };

@@ -10,14 +10,14 @@ const NoKeys = () => html`<p>This address has no keys. Set <code>keys_file</code
   <p>Or reach the Unix socket in the data folder, which needs no key:</p>
   <pre>ssh -L 8090:/var/lib/mqttcore/http broker</pre>`;
 
-const KeyForm = () => html`<${Field} label="Key" hint="It stays in this tab, and goes with it. Its scopes decide what you see and may do; view is needed.">
+const KeyForm = () => html`<${Field} label="Key" hint="It is stored in this tab only. Its scopes decide what you can see and do; view is needed.">
   <input name="key" type="password" autocomplete="off" spellcheck=${false} placeholder=${HOW.includes('known') ? 'not needed over this socket' : 'mq_…'} />
 </${Field}>`;
 
 const PasswordForm = () => html`<${Field} label="User name">
     <input name="username" autocomplete="username" autocapitalize="none" spellcheck=${false} required />
   </${Field}>
-  <${Field} label="Password" hint="Of an MQTT user whom a plugin lets operate the broker. The login lasts 12 hours, in all tabs.">
+  <${Field} label="Password" hint="Password of an MQTT user with the right to operate the broker. The login lasts 12 hours, in all tabs.">
     <input name="password" type="password" autocomplete="current-password" required />
   </${Field}>`;
 

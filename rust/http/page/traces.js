@@ -164,7 +164,7 @@ export function Traces({ query }) {
       ${mayTrace() && html`<button type="button" onClick=${() => start(true)}>Start a trace</button>`}
     </${Heading}>
     <${Problem} error=${error} retry=${reload} /><${Partial} partial=${data?.partial} />
-    ${data?.items.length === 0 && html`<${Empty}>There is no trace. A trace records what chosen clients send and get, for a time.</${Empty}>`}
+    ${data?.items.length === 0 && html`<${Empty}>There is no trace. A trace records packets of chosen clients for a limited time.</${Empty}>`}
     ${data?.items.length > 0 && html`<${Plain} label="Traces" rows=${data.items} columns=${columns} />`}
     ${shown && mayTrace() && html`<h2 class="foot">Packets of <${Name} text=${titleOf(shown)} /></h2><${Live} key=${shown.id} id=${shown.id} close=${() => watch(null)} />`}
     ${isStarting && html`<${Start} close=${() => start(false)} done=${(id) => { start(false); reload(); watch(id); }} />`}
