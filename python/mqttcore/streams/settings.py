@@ -191,7 +191,7 @@ class Stream(Record):
 
 BUILD: Final = (
     "this build of mqttcore serves MQTT only: it has neither streams nor their HTTP endpoint;"
-    " install one that has: pip install mqttcore, or in a checkout make build"
+    " install a wheel that has them (make wheel), or in a checkout: make build"
 )
 
 
