@@ -1,4 +1,4 @@
-"""Types of the native half. Kept true to the binary by `make check` (mypy.stubtest)."""
+"""Types of the native half; `make check` compares them with the binary (mypy.stubtest)."""
 
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -202,10 +202,10 @@ class Directory:
         """
 
     def match_many(self, topics: Sequence[str], /, *, publisher: int | None = None) -> Matches:
-        """Who gets a message on each of ``topics``; quicker than one at a time."""
+        """Subscribers of a message on each of ``topics``; faster than one at a time."""
 
     def stats(self) -> dict[str, int]:
-        """Counts of what is held: exact, and of one moment."""
+        """Exact counts of the content at one moment."""
 
     def __len__(self) -> int:
         """How many subscriptions it holds."""
@@ -224,7 +224,7 @@ class Match:
 
     @property
     def retain_as_published(self) -> bool:
-        """Whether one of them keeps the RETAIN flag."""
+        """Whether a subscription keeps the RETAIN flag."""
 
     @property
     def subscription_ids(self) -> list[int]:
@@ -244,11 +244,11 @@ class Matches:
 
     @property
     def offsets(self) -> array[int]:
-        """Where the rows of each topic begin, and behind the last where they end; 64-bit."""
+        """Where the deliveries of each topic begin, and the end of the last; 64-bit."""
 
     @property
     def clients(self) -> array[int]:
-        """Who gets each delivery; 64-bit."""
+        """Subscriber of each delivery; 64-bit."""
 
     @property
     def qos(self) -> array[int]:
@@ -292,7 +292,7 @@ class Engine:
 
     @staticmethod
     def check(settings: Settings, /) -> list[str]:
-        """Raise what would keep a broker from starting; an address in use does not.
+        """Check whether a broker could start; raise the error. An address in use is accepted.
 
         Returns the warnings that a start would log.
         """
@@ -319,7 +319,7 @@ class Engine:
         """Every session, connected or not."""
 
     def streams(self) -> list[str]:
-        """What readers are told of each stream, as JSON."""
+        """Descriptions of the streams for readers, as JSON."""
 
     def http_address(self) -> tuple[str, int] | None:
         """TCP address of the HTTP endpoint, as (host, port)."""
@@ -350,14 +350,14 @@ class Engine:
         """Append to the audit log, if there is a data folder; return when the entry is on disk."""
 
     def invalidate(self, kind: str, value: str, /) -> int:
-        """Have the plugins asked again what clients may do; return how many are connected.
+        """Ask the plugins again about rights of clients; return the number of connected ones.
 
         Raises:
             ValueError: ``kind`` is none of client_id, username and everything.
         """
 
     def set_degraded_plugins(self, reasons: Sequence[str], /) -> None:
-        """Replace what plugins say about themselves if they are degraded."""
+        """Replace the reports of degraded plugins."""
 
     def reload(self, settings: Settings, queues: HookQueues, /) -> list[int | None]:
         """Take new limits, grants and plugins into force; sockets and shards stay.
@@ -366,7 +366,7 @@ class Engine:
         """
 
     def backup(self, to: StrPath, /) -> int:
-        """Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.
+        """Copies the data folder into ``to``, a new or empty folder; returns the bytes of the copy.
 
         Raises:
             StoreError: nothing is kept, or the folder cannot be made.
@@ -551,14 +551,14 @@ class Login:
         """User properties in their order."""
 
     def password_matches(self, hash: str | None, /) -> Awaitable[bool]:  # noqa: A002
-        """Whether the password belongs to ``hash``, hashed on a pool of its own.
+        """Whether the password belongs to ``hash``, hashed on a separate pool.
 
-        Hand in None for an unknown user, so that the answer takes as long as for a known one.
+        Pass None for an unknown user, so that the answer takes as long as for a known one.
         """
 
 @final
 class Client:
-    """A client that was let in, without its password."""
+    """An admitted client, without its password."""
 
     @property
     def client_id(self) -> str:
@@ -655,7 +655,7 @@ class SubscribeEntry:
 
     @property
     def no_local(self) -> bool:
-        """Whether the client does not want what it publishes itself."""
+        """Whether the client does not want its own messages."""
 
     @property
     def retain_as_published(self) -> bool:
@@ -795,7 +795,7 @@ class HookCounters:
 
     @property
     def in_flight(self) -> int:
-        """Calls, or turns of them, that have not come back."""
+        """Calls, or turns of them, that have not returned."""
 
     @property
     def cache_hits(self) -> int:
@@ -836,7 +836,7 @@ class HookCounters:
         """Record an answer from the cache."""
 
     def count(self, result: str, /) -> None:
-        """Record what became of a call, or of a question without one."""
+        """Record the result of a call, or of a question without one."""
 
 @final
 class HookQueues:
@@ -881,7 +881,7 @@ class HookQueues:
         """Wait for questions of a worker of `def` hooks; None: the workers are closed."""
 
     def give_back(self, worker: int, questions: Sequence[Question], /) -> None:
-        """Put questions back that a thread took and could not ask; they keep their order."""
+        """Return questions that a thread took and could not ask; they keep their order."""
 
     def take_async(self, worker: int, limit: int, /) -> list[Question]:
         """Questions of a worker of `async def` hooks, without waiting."""
@@ -938,7 +938,7 @@ class Question:
 
     @property
     def subject(self) -> Login | Ask | Subscribe | Message:
-        """What the hook is called with; of an exchange or of messages, the `Login` behind it."""
+        """The argument of the hook; for an exchange or messages, its `Login`."""
 
     @property
     def key(self) -> int:
@@ -998,7 +998,7 @@ class Question:
         """Start a hook with a timeout in seconds; return False if the question is over."""
 
     def pause(self) -> None:
-        """Let the time of the hook stand still until `start`: it waits in a queue of the broker."""
+        """Stop the time of the hook until `start`: it waits in a queue of the broker."""
 
     def hand_over(self, worker: int, /) -> None:
         """Give the question to another worker."""
@@ -1053,7 +1053,7 @@ class Question:
         """Refuse one message as a fault of the plugin."""
 
     def complete(self) -> bool:
-        """Answer with what the hooks have left of the packet or messages; False: too late."""
+        """Answer with the result of the hooks for the packet or messages; False: too late."""
 
     def apply(self, answer: object, /) -> bool:
         """Apply a hook's answer to a CONNECT or SUBSCRIBE; True: it is refused, all is answered.
@@ -1073,7 +1073,7 @@ class Question:
 
     @property
     def is_over(self) -> bool:
-        """Nobody waits for the answer: it was given, or the client left."""
+        """Whether the question is over: it was answered, or the client left."""
 
     @property
     def is_answered(self) -> bool:
@@ -1086,7 +1086,7 @@ class Question:
 
 @final
 class TomlValue:
-    """One value of a TOML document and where it stands."""
+    """One value of a TOML document, and its place."""
 
     @property
     def value(self) -> object:
@@ -1120,7 +1120,7 @@ def grant_allows(
     action: Literal["publish", "subscribe", "unsubscribe", "receive"],
     topic: str,
 ) -> bool:
-    """Whether the rules of ``grant`` let its client do this; what they do not name is denied."""
+    """Whether the rules of ``grant`` allow this; actions without a rule are denied."""
 
 def check_mount_point(text: str, /) -> None:
     """Raise `TopicNameError` unless ``text`` may be a mount point.
@@ -1143,19 +1143,19 @@ def hash_password(password: bytes, /, *, salt: bytes) -> str:
 # --- the durable store
 
 def store_verify(directory: StrPath, /) -> dict[str, Any]:
-    """Reads all of the store in ``directory``; returns what it holds."""
+    """Reads the whole store in ``directory``; returns a summary."""
 
 def store_info(directory: StrPath, /) -> dict[str, Any]:
-    """Tells what the store in ``directory`` holds."""
+    """Returns a summary of the store in ``directory``."""
 
 def store_backup(directory: StrPath, to: StrPath, /) -> int:
     """Copies the store in ``directory`` into ``to``, an empty folder; returns the bytes copied."""
 
 def store_repair(directory: StrPath, /) -> dict[str, Any]:
-    """Mends the store in ``directory`` by giving up what cannot be read; tells what was done."""
+    """Repairs the store in ``directory`` by discarding unreadable data; returns a report."""
 
 def store_seal(directory: StrPath, /) -> list[dict[str, Any]]:
-    """Writes all rows of the store in ``directory`` into files; returns what its streams hold."""
+    """Writes all rows of the store in ``directory`` into files; returns the state of streams."""
 
 def store_dump(directory: StrPath, line: Callable[[str], object], /) -> int:
     """Calls ``line`` with a text for each record of the log, in order; returns how many."""
@@ -1226,11 +1226,11 @@ class StreamBatch:
 
 @final
 class StreamDecoder:
-    """Decodes payloads of rows that come from elsewhere.
+    """Decodes payloads of rows from other sources than a broker.
 
-    Batches come in order, which the aliases of Sparkplug B need. Rows have a column ``payload``
-    of blobs; ``sparkplug`` and ``auto`` need ``topic``, too, and ``on_error="fail"``, which
-    names the row, ``partition`` and ``offset``.
+    Batches must be in order, for the aliases of Sparkplug B. Rows have a column ``payload`` of
+    blobs; ``sparkplug`` and ``auto`` need ``topic``, too, and ``on_error="fail"``, which names the
+    row, ``partition`` and ``offset``.
     """
 
     def __new__(
@@ -1246,7 +1246,7 @@ class StreamDecoder:
     ) -> StreamDecoder: ...
     @property
     def schema(self) -> StreamSchema:
-        """The columns that rows get, behind those that they have."""
+        """The columns to add to rows."""
 
     def decode(self, ipc: bytes) -> list[StreamBatch]:
         """The rows of an Arrow IPC stream, decoded."""
@@ -1289,14 +1289,10 @@ class Publisher:
         """
 
     def poll_transmit(self) -> bytes:
-        """What to send next, about 256 KiB at most; nothing before the server answers."""
+        """The next bytes to send, at most about 256 KiB; none before the server answers."""
 
     def handle_bytes(self, data: bytes, /) -> None:
-        """Take what the server sent, in pieces of any size.
-
-        Raise `UndeliveredError` if it refuses a message or the connection, ends it, or breaks the
-        protocol.
-        """
+        """Handle bytes of the server, in pieces of any size."""
 
     def ping(self) -> None:
         """Have a PINGREQ sent."""
@@ -1389,7 +1385,7 @@ def write_stream_file(
     """
 
 def read_stream_file_meta(path: StrPath, /) -> dict[str, int | str | None]:
-    """What a footer says.
+    """Return the data in the footer of a file.
 
     That is stream, epoch, schema, partition, base, last, min_us, max_us, typed and aliases.
     """

@@ -52,7 +52,7 @@ pub(crate) enum SubscribeAnswer {
     Deny(ReasonCode, Option<String>),
 }
 
-/// What a hook changes of one filter.
+/// Changes by a hook for one filter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OptionChanges {
     pub(crate) qos: Option<QoS>,

@@ -57,8 +57,8 @@ impl PyEngine {
         })
     }
 
-    /// Raises what would keep a broker from starting; an address in use does not. Returns the warnings that a start
-    /// would log.
+    /// Checks whether a broker could start; raises the error. An address in use is accepted. Returns the warnings
+    /// that a start would log.
     #[staticmethod]
     #[pyo3(signature = (settings, /))]
     fn check(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
@@ -190,7 +190,7 @@ impl PyEngine {
         Ok(py.detach(|| broker.invalidate(&what)))
     }
 
-    /// Replaces what plugins say about themselves if they are degraded.
+    /// Replaces the reports of degraded plugins.
     #[pyo3(signature = (reasons, /))]
     fn set_degraded_plugins(&self, reasons: Vec<String>) -> Result<(), CoreError> {
         self.running()?.set_degraded_plugins(reasons);
@@ -231,7 +231,7 @@ impl PyEngine {
         Ok(failure.map(|failure| (kind(&failure), failure.to_string())))
     }
 
-    /// Copies what is kept into ``to``, a new or empty folder; returns the bytes of the copy.
+    /// Copies the data folder into ``to``, a new or empty folder; returns the bytes of the copy.
     #[pyo3(signature = (to, /))]
     #[expect(
         clippy::needless_pass_by_value,

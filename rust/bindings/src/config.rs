@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 pub(crate) struct PyTomlValue {
     /// `dict[str, TomlValue]`, `list[TomlValue]`, `str`, `int`, `float`, `bool`; `None` for a date.
     value: Py<PyAny>,
-    /// What TOML calls it: `table`, `array`, `string`, `integer`, `float`, `boolean`, `datetime`.
+    /// Its type in TOML: `table`, `array`, `string`, `integer`, `float`, `boolean`, `datetime`.
     kind: &'static str,
     /// Line and column of the value, from 1.
     place: (usize, usize),

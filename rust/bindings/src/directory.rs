@@ -143,7 +143,7 @@ impl PyDirectory {
         })
     }
 
-    /// Who gets a message on ``topic`` that the client ``publisher`` sends: one `Match` a delivery.
+    /// Subscribers of a message on ``topic`` from the client ``publisher``: one `Match` for each delivery.
     #[pyo3(name = "match", signature = (topic, /, *, publisher = None))]
     fn match_one(
         &self,
@@ -156,7 +156,7 @@ impl PyDirectory {
         Ok(found.of_topic(0).collect())
     }
 
-    /// Who gets a message on each of ``topics``; quicker than one at a time.
+    /// Subscribers of a message on each of ``topics``; faster than one at a time.
     #[pyo3(signature = (topics, /, *, publisher = None))]
     #[expect(clippy::needless_pass_by_value, reason = "extracted for this call")]
     fn match_many(
@@ -176,7 +176,7 @@ impl PyDirectory {
         })
     }
 
-    /// Counts of what is held: exact, and of one moment.
+    /// Exact counts of the content at one moment.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.directory.stats();
         let dict = PyDict::new(py);
@@ -307,7 +307,7 @@ impl PyMatches {
         array_of_words(py, &self.offsets)
     }
 
-    /// Who gets each delivery; ``array('Q')``.
+    /// Subscriber of each delivery; ``array('Q')``.
     #[getter]
     fn clients<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         array_of_words(py, &self.clients)

@@ -1,4 +1,4 @@
-//! Converts what plugins and the configuration grant a client (`Grant`, `SessionPolicy`, ...) to values of the engine.
+//! Converts grants of plugins and of the configuration (`Grant`, `SessionPolicy`, ...) to values of the engine.
 
 use std::time::{Duration, SystemTime};
 

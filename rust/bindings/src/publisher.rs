@@ -57,7 +57,7 @@ impl PyPublisher {
         })
     }
 
-    /// What to send next.
+    /// The next bytes to send.
     fn poll_transmit<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>, CoreError> {
         let out = py.detach(|| {
             let mut out = Vec::new();
@@ -67,7 +67,7 @@ impl PyPublisher {
         Ok(PyBytes::new(py, &out))
     }
 
-    /// Takes what the server sent.
+    /// Handles bytes of the server.
     #[pyo3(signature = (data, /))]
     fn handle_bytes(&self, py: Python<'_>, data: &[u8]) -> Result<(), CoreError> {
         Ok(py.detach(|| self.held().handle_bytes(data))?)

@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::error::CoreError;
 
-/// Reads all of the store in ``directory``; returns what it holds.
+/// Reads the whole store in ``directory``; returns a summary.
 #[pyfunction]
 #[pyo3(signature = (directory, /))]
 pub(crate) fn store_verify(
@@ -28,7 +28,7 @@ pub(crate) fn store_verify(
     described(py, &info, true)
 }
 
-/// Tells what the store in ``directory`` holds.
+/// Returns a summary of the store in ``directory``.
 #[pyfunction]
 #[pyo3(signature = (directory, /))]
 pub(crate) fn store_info(
@@ -55,7 +55,7 @@ pub(crate) fn store_backup(
     Ok(copied)
 }
 
-/// Mends the store in ``directory`` by giving up what cannot be read; returns what was done.
+/// Repairs the store in ``directory`` by discarding unreadable data; returns a report.
 #[pyfunction]
 #[pyo3(signature = (directory, /))]
 pub(crate) fn store_repair(
@@ -85,7 +85,7 @@ pub(crate) fn store_repair(
     Ok(done)
 }
 
-/// Writes all rows of the store in ``directory`` into files; returns what its streams hold then.
+/// Writes all rows of the store in ``directory`` into files; returns the state of its streams.
 #[pyfunction]
 #[pyo3(signature = (directory, /))]
 pub(crate) fn store_seal(

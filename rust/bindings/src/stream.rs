@@ -216,7 +216,7 @@ impl PyStreamReader {
         Ok(next?.map(PyStreamBatch))
     }
 
-    /// The aliases of Sparkplug B that are known by now, for the options of the reader that goes on from here.
+    /// The known aliases of Sparkplug B, for the options of the reader that continues from here.
     #[getter]
     fn aliases(&self, py: Python<'_>) -> Option<String> {
         py.detach(|| {
@@ -304,7 +304,8 @@ fn taken(options: Option<&Bound<'_, PyStreamOptions>>) -> ReadOptions {
     options.map_or_else(ReadOptions::default, |options| options.get().0.clone())
 }
 
-/// Writes one file out of an Arrow IPC stream of rows, dense and of one partition; returns what its footer says.
+/// Writes one file from an Arrow IPC stream of rows, consecutive and of one partition; returns the data of its
+/// footer.
 #[pyfunction]
 #[pyo3(signature = (path, ipc, /, *, stream, epoch="", schema=0, aliases=None))]
 pub(crate) fn write_stream_file<'py>(
@@ -331,7 +332,7 @@ pub(crate) fn write_stream_file<'py>(
     described(py, &meta)
 }
 
-/// Returns what the footer of a stream's file says.
+/// Returns the data in the footer of a stream's file.
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 pub(crate) fn read_stream_file_meta(

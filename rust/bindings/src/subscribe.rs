@@ -69,7 +69,7 @@ impl PySubscribeEntry {
         self.0.options.qos as u8
     }
 
-    /// Whether the client does not want what it publishes itself.
+    /// Whether the client does not want its own messages.
     #[getter]
     fn no_local(&self) -> bool {
         self.0.options.no_local
