@@ -10,7 +10,7 @@ use crate::composed::MessageError;
 use crate::limits::ServerLimits;
 use crate::message::{Message, is_forwarded};
 
-/// What a plugin changes of a message; `None` stays as it is.
+/// Changes of a message by a plugin; a field that is `None` stays as it is.
 #[derive(Clone, Debug, Default)]
 pub struct MessageChanges {
     /// The topic name.

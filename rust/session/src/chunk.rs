@@ -170,7 +170,8 @@ fn allocated_bytes(len: usize) -> usize {
 /// Reference count, charge and length of the chunk, and the word in which allocators keep the block size.
 const HEAD_BYTES: usize = size_of::<usize>() + size_of::<Charge>() + 2 * size_of::<usize>();
 const STEP_BYTES: usize = 16;
-/// What a chunk of a buffer allocates beside its bytes: the `Vec`, with the word of each of the two allocations more.
+/// Bytes that a chunk of a buffer allocates in addition to its content: the `Vec`, and one word for each of the two
+/// additional allocations.
 const BUFFER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
 
 #[cfg(test)]

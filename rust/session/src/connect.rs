@@ -23,8 +23,8 @@ use crate::will::WillMessage;
 pub struct ConnectRequest {
     /// The version that the client speaks.
     pub version: ProtocolVersion,
-    /// The client is a bridge of another broker. 3.x subscriptions cannot say so, so each of them gets No Local and
-    /// Retain As Published.
+    /// The client is a bridge of another broker. 3.x subscriptions have no options for this, so each gets No Local
+    /// and Retain As Published.
     pub is_bridge: bool,
     /// The prefix of the client's topics, set by [`ConnectRequest::mount`].
     pub mount_point: Option<MountPoint>,
@@ -40,8 +40,8 @@ pub struct ConnectRequest {
     pub password: Option<Secret>,
     /// The will: published if the connection ends without a DISCONNECT.
     pub will: Option<Box<WillMessage>>,
-    /// How long the session should outlive the connection, in seconds; `u32::MAX` means it never expires, which is also
-    /// what a 3.x session without Clean Session asks for.
+    /// How long the session should outlive the connection, in seconds. `u32::MAX`: it never expires, as in 3.x
+    /// without Clean Session.
     pub session_expiry_interval_s: u32,
     /// Receive Maximum: how many QoS 1 and 2 publishes the client accepts in flight, at least 1.
     pub receive_maximum: u16,

@@ -61,7 +61,7 @@ impl DeliveryDecision {
 }
 
 impl Session {
-    /// What [`Session::deliver`] would do with a message. Nothing changes.
+    /// Returns what [`Session::deliver`] would do with a message; changes nothing.
     pub fn foresee(
         &self,
         now: Instant,

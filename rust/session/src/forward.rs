@@ -1,4 +1,4 @@
-//! Messages that a client gets at once and as their publisher sent them.
+//! Messages that are sent at once, as their publisher sent them.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ impl Session {
         (is_unchanged && fits && self.forwards()).then_some((chunk, frame))
     }
 
-    /// Whether the client gets frames of others unchanged, and nothing is to be sent before the next one.
+    /// Whether the client may get frames of publishers unchanged, and no other packet waits to be sent.
     fn forwards(&self) -> bool {
         let live = &*self.live;
         self.state == LinkState::Open

@@ -42,7 +42,7 @@ impl AckGate {
         token <= self.confirmed
     }
 
-    /// Confirms everything up to `token`. A token that was never issued confirms no more than the issued ones.
+    /// Confirms everything up to `token`. A token that was not issued yet confirms all issued ones.
     pub(crate) fn confirm(&mut self, token: AckToken) {
         self.confirmed = self.confirmed.max(token.min(self.last));
     }
@@ -61,7 +61,7 @@ impl HeldAcks {
         self.0.push_back((token, control));
     }
 
-    /// Whether [`Self::poll`] would return one.
+    /// Whether [`Self::poll`] would return an acknowledgement.
     pub(crate) fn is_due(&self, gate: &AckGate) -> bool {
         self.0
             .front()

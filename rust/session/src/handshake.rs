@@ -225,8 +225,8 @@ impl Session {
         Some(Control(ControlKind::Disconnect(Box::new(body))))
     }
 
-    /// Takes out the acknowledgements that wait for [`Session::confirm`], oldest first, for a server that ends the
-    /// connection: it may still write them before DISCONNECT once [`Session::last_token`] is safe.
+    /// Removes and returns the acknowledgements that wait for [`Session::confirm`], oldest first. A server that ends
+    /// the connection may still write them before DISCONNECT, once [`Session::last_token`] is safe.
     ///
     /// Returns none before CONNACK was sent [MQTT-3.2.0-1].
     pub fn take_held_acks(&mut self) -> Vec<Control> {
@@ -276,7 +276,7 @@ impl Session {
         }
     }
 
-    /// Adds the agreed values that differ from what the client asked for.
+    /// Adds the agreed values that differ from those of CONNECT.
     fn settle(&self, request: &ConnectRequest, terms: &Terms, properties: &mut PropertiesBuf) {
         if self.expiry_interval_s != request.session_expiry_interval_s {
             add(

@@ -79,7 +79,8 @@ pub struct ServerLimits {
     pub user_property_bytes: u32,
     /// AUTH packets that a client may send in one exchange.
     pub authentication_rounds: u8,
-    /// How many stray acknowledgements more than valid ones are tolerated on one connection; then 0x96 (abuse D15).
+    /// Stray acknowledgements, minus valid ones, that are tolerated on one connection; more end it with 0x96 (abuse
+    /// D15).
     pub stray_acknowledgements: u16,
     /// Refuses a payload that is not UTF-8 although its Payload Format Indicator is 1 (abuse B15).
     pub payload_format_checked: bool,

@@ -17,7 +17,7 @@ use crate::queue::Outgoing;
 use crate::received::ReceivedIds;
 use crate::will::WillMessage;
 
-/// Everything of a session but its name, its subscriptions and its queue.
+/// State of a session, without its name, its subscriptions and its queue.
 #[derive(Debug)]
 pub(crate) struct ActiveState {
     pub(crate) link: ConnectionState,

@@ -10,7 +10,7 @@ use mqttcore_topics::TopicName;
 
 use crate::chunk::{Chunk, ChunkAccount};
 
-/// Topic, properties and payload in shared bytes, and what a receiver needs besides.
+/// Topic, properties and payload in shared bytes, and other data for receivers.
 ///
 /// 48 bytes and one reference count: a clone allocates nothing. The bytes are a part of the chunk that holds the
 /// publisher's PUBLISH, so one message keeps the whole chunk alive; [`Message::release_chunk`] copies the message out

@@ -329,5 +329,5 @@ impl ConnectionState {
     }
 }
 
-/// Bytes of payload, topic and properties that any packet can carry, whatever is added to them.
+/// Messages with fewer bytes of payload, topic and properties fit into any packet.
 const SMALL_BYTES: usize = PACKET_BYTES_MAX as usize / 2;

@@ -130,7 +130,7 @@ impl MemoryQueue {
         self.bytes - self.unstored_bytes
     }
 
-    /// Takes a message that was queued after the queue was opened out of `behind`, because its page has arrived.
+    /// Removes a message from `behind` because its page has arrived; it was queued after the queue was opened.
     fn take_late(&mut self, key: u64) -> Option<Outgoing> {
         let place = self.late.iter().position(|late| *late == key)?;
         self.late.swap_remove(place);
@@ -208,8 +208,8 @@ impl Queue {
             && bytes.saturating_add(cost_bytes) <= limits.queue_bytes
     }
 
-    /// How many of the oldest messages, at least `least`, are dropped to make room for one more of `cost_bytes`, and
-    /// whether it is then queued. Only [`QueuePolicy::DropOldest`] drops them.
+    /// Returns how many of the oldest messages, at least `least`, must be dropped to make room for one more of
+    /// `cost_bytes`, and whether that one is then queued. Only [`QueuePolicy::DropOldest`] drops messages.
     pub(crate) fn evictions(
         &self,
         least: usize,

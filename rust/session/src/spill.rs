@@ -97,8 +97,8 @@ impl Session {
     }
 
     /// Adds the next messages from the store, in their order, and sends as many as allowed. Messages that `keep`
-    /// rejects are dropped, as by [`Session::keep_queued`]. `is_last` says that the store has no more of them, whatever
-    /// the count was, except messages that came after the queue was closed again.
+    /// rejects are dropped, as by [`Session::keep_queued`]. `is_last`: the store has no more messages, whatever the
+    /// count of spilled messages says. It has no effect if the queue was closed again in the meantime.
     pub fn page<'d>(
         &mut self,
         now: Instant,
