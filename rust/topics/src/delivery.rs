@@ -6,7 +6,7 @@ use mqttcore_codec::QoS;
 
 use crate::SubscriptionFilter;
 
-/// The largest Subscription Identifier that the wire can carry.
+/// The largest Subscription Identifier of MQTT.
 pub const MAX_SUBSCRIPTION_ID: u32 = 268_435_455;
 
 /// A subscriber of one [`Directory`](crate::Directory): dense, small, reused only after a grace period.
@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A subscription of 3.1.1 and before: a QoS and nothing else.
+    /// A subscription of 3.x: only a QoS.
     pub const fn at(qos: QoS) -> Self {
         Self {
             qos,
@@ -76,11 +76,11 @@ pub struct Match<'a> {
     pub handle: u64,
     /// The recipient.
     pub subscriber: SubscriberId,
-    /// The maximum over the matching subscriptions; the message's own QoS is the caller's to apply.
+    /// The maximum QoS of the matching subscriptions; the caller applies the QoS of the message.
     pub qos: QoS,
-    /// Whether any of the matching subscriptions keeps the RETAIN flag.
+    /// Whether any matching subscription keeps the RETAIN flag.
     pub retain_as_published: bool,
-    /// The Subscription Identifiers of all of them, in no particular order, repeated when given twice
+    /// The Subscription Identifiers of all matching subscriptions, in no particular order, with repetitions
     /// [MQTT-3.3.4-4].
     pub ids: &'a [NonZeroU32],
 }
@@ -88,9 +88,9 @@ pub struct Match<'a> {
 /// Cost of the search for the matches of a message, and whether it was complete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Search {
-    /// Nodes visited, levels passed between them, and subscriptions read; 1 at least.
+    /// Number of visited nodes, levels passed between them, and subscriptions read; at least 1.
     pub steps: usize,
-    /// `false` if the topic takes more steps than a search may: none of its matches is handed out.
+    /// `false` if the topic takes more steps than allowed; then no match is returned.
     pub is_complete: bool,
 }
 

@@ -28,7 +28,7 @@ impl TopicFilter {
         Self::parse_from(text, 0, limits)
     }
 
-    /// Checks the part of `text` behind byte `start`; the byte limit counts the whole text.
+    /// Checks the part of `text` from byte `start` on; the limit of bytes applies to the whole text.
     pub(crate) fn parse_from(
         text: &str,
         start: u16,
@@ -74,7 +74,7 @@ impl TopicFilter {
         }
     }
 
-    /// Whether `+` or `#` fills a level.
+    /// Whether the filter contains a wildcard.
     pub fn has_wildcard(&self) -> bool {
         self.has_wildcard
     }
@@ -98,7 +98,7 @@ impl TopicFilter {
         is_match(filter.as_bytes(), topic.as_str().as_bytes())
     }
 
-    /// Whether every topic that `other` matches is matched by this filter too.
+    /// Whether the filter matches every topic that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.as_str(), other.as_str());
         if starts_wild(mine) && theirs.starts_with('$') {
@@ -114,7 +114,7 @@ impl TopicFilter {
         covers_levels(mine.as_bytes(), theirs.as_bytes())
     }
 
-    /// Whether some topic is matched by both filters.
+    /// Whether both filters match a common topic.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.as_str(), other.as_str());
         if (starts_wild(mine) && theirs.starts_with('$'))
@@ -129,7 +129,7 @@ impl TopicFilter {
 }
 
 impl From<TopicName<'_>> for TopicFilter {
-    /// The filter that matches this topic and no other, whatever limits the name was checked with.
+    /// The filter that matches this topic only; the limits of the name do not matter.
     fn from(topic: TopicName<'_>) -> Self {
         Self {
             text: topic.as_str().into(),

@@ -6,7 +6,7 @@ pub(crate) const SEPARATOR: u8 = b'/';
 /// Number of bytes that are compared at once.
 const STRIDE: usize = 8;
 
-/// Patterns that fill a stride.
+/// Byte patterns repeated over a stride.
 const ONES: u64 = u64::from_le_bytes([1; STRIDE]);
 const SEPARATORS: u64 = u64::from_le_bytes([SEPARATOR; STRIDE]);
 const TOPS: u64 = u64::from_le_bytes([0x80; STRIDE]);
@@ -28,7 +28,7 @@ pub(crate) fn level_len(text: &[u8]) -> usize {
     text.len() - rest.len() + len.unwrap_or(rest.len())
 }
 
-/// Splits the first level off; the rest is `None` behind the last level.
+/// Splits off the first level; the rest is `None` after the last level.
 #[inline]
 pub(crate) fn split_level(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     let (level, rest) = text.split_at(level_len(text));
@@ -45,15 +45,15 @@ pub(crate) fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether `filter` matches `topic`, both from the same level on. The `$` rule is the caller's.
+/// Whether `filter` matches `topic`; both begin at the same level. The caller applies the rule for `$`.
 ///
-/// `#` takes its parent level too: `a/#` matches `a`, and `+/#` matches every one-level topic.
+/// `#` also matches its parent level: `a/#` matches `a`, and `+/#` matches every topic of one level.
 #[inline]
 pub(crate) fn is_match(filter: &[u8], topic: &[u8]) -> bool {
     is_match_counted(filter, topic, &mut 0)
 }
 
-/// As [`is_match`]; adds how many `+` it passed to `passed`.
+/// Like [`is_match`]; adds the number of `+` that it passed to `passed`.
 #[inline]
 pub(crate) fn is_match_counted(mut filter: &[u8], mut topic: &[u8], passed: &mut usize) -> bool {
     loop {
@@ -72,8 +72,8 @@ pub(crate) fn is_match_counted(mut filter: &[u8], mut topic: &[u8], passed: &mut
     }
 }
 
-/// The bytes of `topic` that a run of whole levels, which may have `+` among them, takes off its front; `None` if it does
-/// not match them. Adds how many `+` it passed to `passed`.
+/// Returns the length of the front of `topic` that matches `run`, whole levels that may include `+`; `None` if it
+/// does not match. Adds the number of `+` to `passed`.
 #[inline]
 pub(crate) fn taken_by(run: &[u8], topic: &[u8], passed: &mut usize) -> Option<usize> {
     let (mut run, mut rest) = (run, topic);
@@ -94,7 +94,7 @@ pub(crate) fn taken_by(run: &[u8], topic: &[u8], passed: &mut usize) -> Option<u
     }
 }
 
-/// The bytes of the whole levels that two texts begin with in common.
+/// Returns the length of the common front of two texts, in whole levels.
 pub(crate) fn shared_levels(one: &[u8], two: &[u8]) -> usize {
     let mut shared = 0;
     let (mut one, mut two) = (Some(one), Some(two));

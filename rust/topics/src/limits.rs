@@ -2,18 +2,18 @@
 
 use crate::TopicError;
 
-/// The most levels that any limit can allow, whatever the configuration says.
+/// The largest limit of levels, whatever the configuration says.
 pub const MAX_LEVELS: usize = 1024;
 
-/// The most bytes that the wire can carry in one string.
+/// Maximum length of a string in MQTT.
 pub const MAX_BYTES: usize = 65_535;
 
-/// Limits of topic names and filters, set for a listener.
+/// Limits of topic names and filters of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TopicLimits {
-    /// Most UTF-8 bytes of the whole text, `$share/name/` included. At most [`MAX_BYTES`] count.
+    /// Maximum bytes of the whole text in UTF-8, including `$share/name/`; at most [`MAX_BYTES`].
     pub bytes: usize,
-    /// Most levels, counting empty ones. At most [`MAX_LEVELS`] count.
+    /// Maximum number of levels, including empty ones; at most [`MAX_LEVELS`].
     pub levels: usize,
     /// Refuses U+0001 to U+001F, U+007F to U+009F and the Unicode non-characters.
     pub refuse_control_characters: bool,
@@ -30,21 +30,21 @@ impl Default for TopicLimits {
 }
 
 impl TopicLimits {
-    /// The widest limits that a configuration can set, for rules of operators and plugins.
+    /// The largest limits that a configuration can set, for rules of operators and plugins.
     pub const WIDEST: Self = Self {
         bytes: MAX_BYTES,
         levels: MAX_LEVELS,
         refuse_control_characters: true,
     };
 
-    /// For names and filters that were checked with a listener's limits before: only their form is checked,
-    /// since the default limits may be narrower.
+    /// For names and filters that were checked with the limits of a listener: only their form is checked, since the
+    /// default limits may be lower.
     pub const AS_IT_CAME: Self = Self {
         refuse_control_characters: false,
         ..Self::WIDEST
     };
 
-    /// Checks everything that names and filters share; answers whether `+` or `#` occurs anywhere.
+    /// Checks the rules for both names and filters; returns whether the text contains `+` or `#`.
     pub(crate) fn check(&self, text: &str) -> Result<bool, TopicError> {
         if text.is_empty() {
             return Err(TopicError::Empty);
@@ -78,7 +78,8 @@ impl TopicLimits {
     }
 }
 
-/// Whether all bytes are plain. Of a longer text 16 bytes are checked at once; the last 16 may overlap those before.
+/// Whether all bytes are plain. In a longer text 16 bytes are checked at once; the last 16 may overlap the previous
+/// ones.
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
     if let Some(last) = bytes.last_chunk::<16>() {

@@ -1,4 +1,4 @@
-//! Mount points: a prefix of all topics of some clients, which do not see it.
+//! Mount points: a prefix of all topics of a client, hidden from the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use crate::{SubscriptionFilter, TopicError, TopicFilter, TopicLimits, TopicName,
 
 /// A prefix of whole levels. Topics that begin with `$` do not get it.
 ///
-/// The name that the client writes is the visible one, the name behind the mount point the internal one. Names below the
-/// mount point whose visible part is empty or begins with `$` cannot be seen: `$SYS` stays the broker's, and a
-/// wildcard at the front does not reach them [MQTT-4.7.2-1].
+/// The client uses the visible name, the broker the internal name, which has the prefix. A client cannot see an
+/// internal name whose visible part is empty or begins with `$`: `$SYS` belongs to the broker, and a leading wildcard
+/// does not match it [MQTT-4.7.2-1].
 #[derive(Clone, Eq, PartialEq)]
 pub struct MountPoint(
     /// Ends with `/`.
@@ -17,7 +17,7 @@ pub struct MountPoint(
 );
 
 impl MountPoint {
-    /// Checks `text`, a topic name; a `/` at its end is the one that it would get anyway.
+    /// Checks `text`, a topic name; a `/` at its end is optional.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl MountPoint {
         Ok(Self(format!("{levels}/").into()))
     }
 
-    /// The internal name of a visible one, if that is another.
+    /// Returns the internal name of a visible one, if it is another.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl MountPoint {
         TopicNameBuf::parse(text, &TopicLimits::AS_IT_CAME).map(Some)
     }
 
-    /// The internal filter of a visible one, in the same group if it is shared.
+    /// Returns the internal filter of a visible one, in the same group if it is shared.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl MountPoint {
         }
     }
 
-    /// Whether a client behind this mount point could have written the internal filter.
+    /// Whether a client behind this mount point could have sent the internal filter.
     pub fn holds(&self, internal: &TopicFilter) -> bool {
         self.hidden_bytes(internal.as_str()).is_some()
     }

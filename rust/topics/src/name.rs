@@ -40,7 +40,7 @@ impl<'a> TopicName<'a> {
         self.0.split('/')
     }
 
-    /// Whether the first character is `$`: out of reach of a leading wildcard [MQTT-4.7.2-1].
+    /// Whether the first character is `$`: a leading wildcard does not match it [MQTT-4.7.2-1].
     pub fn is_dollar(self) -> bool {
         self.0.starts_with('$')
     }
@@ -52,12 +52,12 @@ impl fmt::Display for TopicName<'_> {
     }
 }
 
-/// A checked topic name with a text of its own. A clone costs one reference count.
+/// A checked topic name that owns its text. A clone costs one reference count.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TopicNameBuf(Arc<str>);
 
 impl TopicNameBuf {
-    /// Checks `text` once, as [`TopicName::parse`].
+    /// Checks `text` like [`TopicName::parse`].
     ///
     /// # Errors
     ///

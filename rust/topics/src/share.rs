@@ -21,7 +21,7 @@ impl<'a> ShareName<'a> {
 
 /// The filter of a SUBSCRIBE: `filter`, or `$share/name/filter`.
 ///
-/// Two shared subscriptions belong to one group when their name *and* filter are equal.
+/// Two shared subscriptions belong to the same group if their names *and* filters are equal.
 #[derive(Clone)]
 pub struct SubscriptionFilter(TopicFilter);
 
@@ -58,7 +58,7 @@ impl SubscriptionFilter {
         self.0.whole_text()
     }
 
-    /// Returns the group's name when the subscription is shared.
+    /// Returns the name of the group, if the subscription is shared.
     pub fn share(&self) -> Option<ShareName<'_>> {
         let name_end = self.0.start().checked_sub(1)?;
         Some(ShareName(&self.0.whole_text()[PREFIX.len()..name_end]))
@@ -69,14 +69,14 @@ impl SubscriptionFilter {
         self.0.start() > 0
     }
 
-    /// Returns the topic filter that decides what matches.
+    /// Returns the topic filter that messages are matched with.
     pub fn filter(&self) -> &TopicFilter {
         &self.0
     }
 }
 
 impl From<TopicFilter> for SubscriptionFilter {
-    /// Subscribes to the filter alone, not to the group that it may have come from.
+    /// Subscribes to the filter alone, without a group.
     fn from(filter: TopicFilter) -> Self {
         Self(filter.into_unshared())
     }

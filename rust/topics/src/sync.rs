@@ -1,8 +1,8 @@
-//! Atomics, locks and epochs: the only module that imports them, and the root pointer that writers replace.
+//! Atomics, locks and epochs (only this module imports them), and the root pointer that writers replace.
 //!
-//! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, replace atomics and locks by those of the
-//! tool's scheduler, and epochs by a simple grace period (`sync/grace.rs`). Reference counts and buckets of
-//! tables are std's in all builds: no other thread of a model can observe their intermediate states.
+//! Two builds of the tests, `--cfg loom` and `--cfg shuttle`, replace atomics and locks by those of the tool's
+//! scheduler, and epochs by a simple grace period (`sync/grace.rs`). Reference counts and buckets of tables are those
+//! of std in all builds: no other thread of a model can observe their intermediate states.
 
 #[cfg(not(any(loom, shuttle)))]
 mod garbage;
@@ -42,7 +42,7 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicU32, AtomicU64, AtomicUsize},
 };
 
-/// Locks a mutex whose data is consistent at every moment, so that a panic elsewhere does not matter.
+/// Locks a mutex whose data is always consistent, so that the lock of a thread that panicked may be used.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -108,7 +108,7 @@ impl Garbage {
         unsafe { (self.free)(self.data) };
     }
 
-    /// Runs when the grace period is over.
+    /// Called when the grace period is over.
     fn is_over(self) {
         #[cfg(not(any(loom, shuttle)))]
         garbage::push(self);
@@ -123,7 +123,7 @@ impl Garbage {
     }
 }
 
-/// Number of set bits, by one instruction if the processor has it; a build for any x86-64 must check that.
+/// Number of set bits, by one instruction if the processor has it; a portable x86-64 build checks this at run time.
 #[inline]
 pub(crate) fn ones(bits: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(target_feature = "popcnt"), not(miri)))]
@@ -210,7 +210,7 @@ impl Drop for CountedBytes {
 /// One pointer to an immutable value: read without a lock, replaced by compare-and-set.
 pub(crate) struct Root<T>(Atomic<T>);
 
-/// A value that was replaced: threads that pinned before may still read it.
+/// A replaced value; threads that pinned earlier may still read it.
 #[must_use = "the value leaks"]
 pub(crate) struct Unlinked<'g, T> {
     value: Shared<'g, T>,
@@ -218,7 +218,7 @@ pub(crate) struct Unlinked<'g, T> {
 }
 
 impl<T: Send + Sync + 'static> Unlinked<'_, T> {
-    /// Destroys the value after a grace period, and frees `also`.
+    /// Destroys the value and frees `also` after a grace period.
     pub(crate) fn destroy_with(self, also: Option<Garbage>) {
         // SAFETY: the pointer is never null.
         let data = unsafe { NonNull::new_unchecked(self.value.as_raw().cast_mut().cast()) };
@@ -233,7 +233,7 @@ impl<T: Send + Sync + 'static> Unlinked<'_, T> {
     }
 }
 
-/// Puts a value into memory of its own.
+/// Moves a value to the heap.
 fn place<T>(value: T) -> NonNull<T> {
     const { assert!(align_of::<T>() <= slab::ALIGNMENT && size_of::<T>() > 0) }
     let place = slab::allocate(size_of::<T>()).cast::<T>();
@@ -258,7 +258,7 @@ impl<T: Send + Sync + 'static> Root<T> {
         Self(Atomic::from(place(value).as_ptr().cast_const()))
     }
 
-    /// Returns the current value, alive as long as the pin.
+    /// Returns the current value; the pin keeps it alive.
     #[inline]
     pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> &'g T {
         // ORDERING: Acquire pairs with the release of `replace`: the value is complete when seen.
@@ -268,9 +268,9 @@ impl<T: Send + Sync + 'static> Root<T> {
         unsafe { current.deref() }
     }
 
-    /// Puts `new` in the place of `current`; `None` when another value is there by now.
+    /// Replaces `current` by `new`; returns `None` if another value is there now.
     ///
-    /// `current` was loaded under `guard`, so its address cannot have been reused: there is no ABA.
+    /// `current` was loaded under `guard`, so its address cannot have been reused: there is no ABA problem.
     pub(crate) fn replace<'g>(
         &self,
         current: &T,

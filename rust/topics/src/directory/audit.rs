@@ -1,4 +1,4 @@
-//! A walker over one version that checks its invariants; for tests.
+//! Walks one version and checks its invariants; for tests.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::tree::node::{Block, Branches, HandleLookup, TreeVersion, measure};
 use crate::tree::update::{Fields, HASH, HERE, KIDS, PLUS, fields_of};
 use crate::tree::word::{View, Word};
 
-/// Checks a version; answers its shape as text, equal for equal content.
+/// Checks a version; returns its shape as text, equal for equal content.
 pub(crate) fn audit<'a>(
     version: &'a DirectoryVersion,
     hasher: &'a Hasher,
@@ -61,7 +61,7 @@ impl Audit<'_> {
         let _ = write!(self.shape, "{} ", what.as_ref());
     }
 
-    /// Adds what is below a node to the counts.
+    /// Adds the content below a node to the counts.
     fn node(&mut self, fields: Fields<'_>) -> Result<(), String> {
         self.describe("{");
         self.map(fields[KIDS], KeyKind::Level, 0, 0)?;
@@ -186,7 +186,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks that a leaf keeps the handle of a lone subscriber, and nothing beside other payloads.
+    /// Checks that a leaf stores the handle of its only subscriber, and no handle with other payloads.
     fn handle(&self, leaf: Block<'_>) -> Result<(), String> {
         let due = match leaf.word(0).view() {
             View::Inline(value) => (self.handles)(value),
@@ -201,7 +201,7 @@ impl Audit<'_> {
         ensure(is_kept, "I7", || text(leaf.text()))
     }
 
-    /// Checks what a filter holds, or a group when `is_group`.
+    /// Checks the payload of a filter, or of a group if `is_group`.
     fn payload(&mut self, payload: Word<'_>, is_group: bool) -> Result<(), String> {
         if payload.is_empty() {
             return Ok(());
@@ -229,7 +229,7 @@ impl Audit<'_> {
         self.groups(groups, 0, 0)
     }
 
-    /// Checks the map of groups: leaves only, one a group, each where the hash of its name says.
+    /// Checks the map of groups: only leaves, one for each group, each at the place of its hash.
     fn groups(&mut self, groups: Word<'_>, path: u64, shift: u32) -> Result<(), String> {
         match groups.view() {
             View::Empty => Ok(()),
@@ -277,7 +277,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Checks that the available ones of a group are members of it, or have left.
+    /// Checks that the available members of a group are its members, or have left.
     fn available(&mut self, group: SharedGroup<'_>) -> Result<(), String> {
         self.describe("available");
         self.set(group.available)?;
@@ -291,7 +291,8 @@ impl Audit<'_> {
         })
     }
 
-    /// Checks that each member has a seat on the ring, if there is one, and that only those have one or who has left.
+    /// Checks that each member has a seat on the ring, if there is one, and that all other seats are of members that
+    /// have left.
     fn ring(&mut self, group: SharedGroup<'_>) -> Result<(), String> {
         if group.ring.is_empty() {
             return Ok(());

@@ -37,9 +37,9 @@ const PROBES: usize = 64;
 /// itself: then it costs a counter and no memory.
 #[derive(Default)]
 pub struct MatchCache {
-    /// The directory that the entries are of.
+    /// The directory of the entries.
     identity: Option<Arc<()>>,
-    /// Empty until a window showed that they would be useful.
+    /// Empty until a window has shown that entries would be useful.
     entries: Vec<Entry>,
     probe: Probe,
     seen: u32,
@@ -47,7 +47,7 @@ pub struct MatchCache {
     pause: u32,
 }
 
-/// Which results would have been hits.
+/// The results that would have been hits.
 struct Probe([u64; PROBES]);
 
 impl Default for Probe {
@@ -149,7 +149,8 @@ impl Receiver {
 }
 
 impl MatchCache {
-    /// Makes an empty cache. It takes its memory, about 190 KB, once a quarter of 256 matches would have been hits.
+    /// Makes an empty cache. It allocates its memory, about 190 KB, after 256 matches of which a quarter would have
+    /// been hits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -203,7 +204,7 @@ impl MatchCache {
         true
     }
 
-    /// Delivers what a search has found, and caches it if possible.
+    /// Delivers the result of a search, and caches it if possible.
     #[inline]
     fn deliver_and_keep(
         &mut self,
@@ -232,8 +233,8 @@ impl MatchCache {
         receivers.for_each(|receiver| receiver.visit(visitor));
     }
 
-    /// The entry that this result goes to. The second place is for a topic whose first place is taken by another topic
-    /// that may be in use, too.
+    /// The entry for this result. The second place is used if the first one has another topic that may be in use,
+    /// too.
     fn place_for(&mut self, key: Key<'_>) -> Option<&mut Entry> {
         let [first, second] = places(key.hash);
         let is_taken = self.entries.get(first)?.changes == key.changes;
@@ -253,7 +254,7 @@ impl MatchCache {
 /// One value for each of the topics that are searched for together.
 type Group<T> = SmallVec<[T; INTERLEAVED_TOPICS]>;
 
-/// Where the result of a topic comes from: the cache, or one of the searches.
+/// The source of the result of a topic: the cache, or one of the searches.
 #[derive(Clone, Copy)]
 struct Source<'t> {
     key: Option<Key<'t>>,
@@ -268,11 +269,11 @@ fn places(hash: u64) -> [usize; 2] {
 }
 
 impl Directory {
-    /// As [`match_one`](crate::Snapshot::match_one) on the current version, with a worker's cache.
+    /// Like [`match_one`](crate::Snapshot::match_one) on the current version, with a worker's cache.
     ///
-    /// Every commit and leave that is over when this begins is seen; one that runs meanwhile may be. A hit
-    /// takes no pin and reads one word that is shared. Results with No Local or shared groups are never
-    /// cached. Returns whether the result came from the cache.
+    /// It sees every commit and leave that was completed before it begins, and may see one that runs at the same
+    /// time. A hit takes no pin and reads one shared word. Results with No Local or shared groups are never cached.
+    /// Returns whether the result came from the cache.
     #[inline]
     pub fn match_cached(
         &self,
@@ -319,8 +320,9 @@ impl Directory {
         Some(key)
     }
 
-    /// As [`match_many`](crate::Snapshot::match_many), with a worker's cache: only topics that are not in it are searched
-    /// for, and a topic that comes several times in a row once. Returns how many results came from the cache.
+    /// Like [`match_many`](crate::Snapshot::match_many), with a worker's cache: only topics that are not in the cache
+    /// are searched for, and a topic that occurs several times in a row is searched for once. Returns the number of
+    /// results from the cache.
     pub fn match_many_cached(
         &self,
         cache: &mut MatchCache,
@@ -362,7 +364,7 @@ impl Directory {
         hits
     }
 
-    /// Where the results of `topics` come from, and those topics that have to be searched for.
+    /// The sources of the results of `topics`, and the topics to search for.
     fn sources<'t>(
         &self,
         cache: &mut MatchCache,

@@ -11,20 +11,20 @@ use crate::{Options, SubscriptionFilter};
 pub enum Change<'a> {
     /// Adds a subscription, or replaces the options of the one with the same filter [MQTT-3.8.4-3].
     Subscribe {
-        /// What to subscribe to.
+        /// The filter to subscribe to.
         filter: &'a SubscriptionFilter,
-        /// How.
+        /// The options.
         options: Options,
     },
     /// Removes the subscription with exactly this filter [MQTT-3.10.4-1].
     Unsubscribe {
-        /// What to unsubscribe from.
+        /// The filter to unsubscribe from.
         filter: &'a SubscriptionFilter,
     },
 }
 
 impl<'a> Change<'a> {
-    /// The filter that the step is about.
+    /// The filter of the step.
     pub fn filter(&self) -> &'a SubscriptionFilter {
         match self {
             Self::Subscribe { filter, .. } | Self::Unsubscribe { filter } => filter,
@@ -39,12 +39,13 @@ pub struct ChangeOutcome {
     pub existed: bool,
     /// The topic filter had no subscription before the step, or has none after it.
     ///
-    /// Those of subscribers that left count until they are cleaned ([`clean_with`](crate::Directory::clean_with)
-    /// tells when one of these was the last), or until a commit on the filter drops them in passing.
+    /// Subscriptions of subscribers that have left count until they are cleaned, or until a commit on the same filter
+    /// drops them. [`clean_with`](crate::Directory::clean_with) reports a filter that loses its last subscription by
+    /// cleaning.
     pub first_or_last: bool,
 }
 
-/// One outcome a change, in order. A slice; a few of them take no heap.
+/// One outcome for each change, in order. A slice; a few outcomes need no heap memory.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ChangeOutcomes(SmallVec<[ChangeOutcome; 8]>);
 
@@ -96,17 +97,17 @@ impl<const N: usize> PartialEq<[ChangeOutcome; N]> for ChangeOutcomes {
 /// Statistics of one version and of the subscribers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DirectoryStats {
-    /// Distinct topic filters; a group on a filter does not count again.
+    /// Distinct topic filters; a group on a filter does not count separately.
     pub filters: usize,
-    /// Subscriptions, those of tombstoned subscribers included until they are cleaned or dropped in passing.
+    /// Subscriptions, including those of removed subscribers that are not cleaned or dropped yet.
     pub subscriptions: usize,
-    /// Those of them in shared groups.
+    /// Subscriptions in shared groups.
     pub shared_subscriptions: usize,
     /// Shared groups: pairs of share name and topic filter.
     pub shared_groups: usize,
     /// Heap blocks of the tree.
     pub nodes: usize,
-    /// Bytes of these blocks, without what the allocator adds.
+    /// Bytes of these blocks, without the overhead of the allocator.
     pub bytes: usize,
     /// Committed batches that changed something.
     pub version: u64,
@@ -114,9 +115,9 @@ pub struct DirectoryStats {
     pub subscribers: usize,
     /// Subscriptions of removed subscribers that are not cleaned yet.
     pub removed_subscriptions: usize,
-    /// Bytes that were replaced and wait for their grace period, with what the allocator and the epoch add to them.
+    /// Replaced bytes that wait for their grace period, with the overhead of the allocator and the epoch.
     pub retired_bytes: usize,
-    /// Attempts to commit that another writer overtook.
+    /// Attempts to commit that lost to another writer.
     pub lost_races: u64,
     /// Commits that yielded to readers because too many retired bytes waited.
     pub garbage_waits: u64,

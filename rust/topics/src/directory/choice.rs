@@ -11,8 +11,8 @@ use crate::{Search, Strategy, SubscriberId, SubscriptionFilter, Visitor};
 const MOST_ASKED: usize = 32;
 
 impl Snapshot<'_> {
-    /// Offers a message of a group to the members that come behind the last one of `tried`, in a ring; those
-    /// in `tried` could not take it. Does nothing if the group does not exist any more.
+    /// Offers a message of a group to the members that follow the last one of `tried`, in a ring; those in `tried`
+    /// could not take it. Does nothing if the group no longer exists.
     pub fn offer_again(
         &self,
         group: &SubscriptionFilter,
@@ -53,8 +53,8 @@ impl Snapshot<'_> {
         self.offer((group, cursor), start, may_be_asked, visitor);
     }
 
-    /// Offers a message to the available members of a group, from `start` on, in a ring;
-    /// if all of those would refuse it, the first of the others that would keep it gets it.
+    /// Offers a message to the available members of a group, from `start` on, in a ring. If all of them would refuse
+    /// it, the first other member that would keep it gets it.
     fn offer(
         &self,
         (group, cursor): (SharedGroup<'_>, &GroupCursor),
@@ -85,7 +85,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Rates those of `members` that are not available, until one of them would keep the message.
+    /// Rates the members that are not available, until one of them would keep the message.
     fn rate_away(
         &self,
         group: SharedGroup<'_>,
@@ -108,7 +108,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Makes a member that did not take the message the best one, if none before it has as high a `standby`.
+    /// Makes a member that did not take the message the best one, if no earlier one has an equal or higher `standby`.
     fn rate(
         &self,
         member: PackedSubscription,

@@ -93,7 +93,7 @@ impl Clients {
         self.handle_kept(id, Word::EMPTY)
     }
 
-    /// As [`handle`](Self::handle), with what a leaf kept of it, which saves a read.
+    /// Like [`handle`](Self::handle), with the handle that a leaf stores, which saves a read.
     #[inline]
     pub(crate) fn handle_kept(&self, id: SubscriberId, kept: Word<'_>) -> Option<u64> {
         let place = TableIndex::of(id.0);
@@ -109,7 +109,8 @@ impl Clients {
         Some(kept.value() >> 1)
     }
 
-    /// The handle of a subscriber as leaves keep it, for as long as it has its number; `None` if it needs all 64 bits.
+    /// The handle of a subscriber as leaves store it, valid while the subscriber has its number; `None` if it needs
+    /// all 64 bits.
     pub(crate) fn kept_handle<'g>(&self, id: SubscriberId) -> Option<Word<'g>> {
         let slot = self.handles.slot(TableIndex::of(id.0))?;
         // ORDERING: Acquire: as in `handle`; whoever subscribes joined before.
@@ -133,13 +134,14 @@ impl Clients {
         word.is_none_or(|word| word & bit(id) == 0)
     }
 
-    /// Whether a subscriber is available to its shared groups. Under the lock of its filters.
+    /// Whether a subscriber is available to its shared groups. Call it under the lock of its filters.
     pub(crate) fn is_available(&self, id: SubscriberId) -> bool {
         let away = self.away_words.slot(TableIndex::of(id.0));
         away.is_none_or(|away| away.load(Relaxed) & bit(id) == 0) // ORDERING: the lock orders it.
     }
 
-    /// Sets whether a subscriber is available; `false` if nothing changed. Under the lock of its filters.
+    /// Sets whether a subscriber is available; returns `false` if nothing changed. Call it under the lock of its
+    /// filters.
     pub(crate) fn set_available(&self, id: SubscriberId, is_available: bool) -> bool {
         let Some(away) = self.away_words.slot(TableIndex::of(id.0)) else {
             return false;
@@ -209,7 +211,7 @@ impl Clients {
         lock(&self.removed).pop_front()
     }
 
-    /// Puts a removed subscriber back that still has subscriptions.
+    /// Returns a removed subscriber that still has subscriptions to the queue.
     pub(crate) fn put_back(&self, id: SubscriberId) {
         lock(&self.removed).push_front(id);
     }

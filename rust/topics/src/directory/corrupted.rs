@@ -1,4 +1,5 @@
-//! Every invariant that the audit is for can fail: states that break one of I1 to I8, made by hand, are refused by name.
+//! The audit detects a violation of each invariant, I1 to I8: states that violate one, made by hand, are refused with
+//! its name.
 
 use mqttcore_codec::QoS;
 
@@ -15,7 +16,7 @@ use crate::{Options, SubscriberId, SubscriptionFilter, TopicLimits};
 
 const NOTHING: Fields<'static> = [Word::EMPTY; 4];
 
-/// What makes blocks here.
+/// Makes blocks.
 struct Forge<'e, 'g> {
     edit: &'e mut Edit<'g>,
     hasher: &'e Hasher,
@@ -25,7 +26,7 @@ fn of<'g>(number: u32) -> Word<'g> {
     PackedSubscription::new(SubscriberId(number), Options::at(QoS::AtMostOnce)).word()
 }
 
-/// What a leaf keeps of a lone subscriber here: its number, but nothing of subscriber 7.
+/// The handle that a leaf stores here: the number of the subscriber, except for subscriber 7.
 fn handle_of<'g>(lone: u64) -> Option<Word<'g>> {
     let number = PackedSubscription::from_bits(lone).subscriber().get();
     (number != 7).then(|| of_handle(number))
@@ -40,7 +41,7 @@ impl<'g> Forge<'_, 'g> {
         self.edit.make(kind, tag, &[words], &[text.as_bytes()])
     }
 
-    /// A leaf under the key that its text has in a map of `level`s, or of whole texts.
+    /// A leaf with the key of its text, in a map of levels or of whole texts.
     fn leaf(&mut self, text: &str, key: &str, payload: Word<'g>) -> Word<'g> {
         let tag = tag(self.hasher.hash(key.as_bytes()));
         self.edit.make_leaf(tag, &[text.as_bytes()], payload)
@@ -55,7 +56,7 @@ impl<'g> Forge<'_, 'g> {
         digit(self.hasher.hash(key.as_bytes()), 0)
     }
 
-    /// The turn of the group `g` on `a`.
+    /// The cursor of the group `g` on `a`.
     fn cursor(&mut self) -> Word<'g> {
         let group = SubscriptionFilter::parse("$share/g/a", &TopicLimits::default());
         self.edit.make_group_cursor(&group.expect("a filter"))
@@ -67,7 +68,7 @@ impl<'g> Forge<'_, 'g> {
     }
 }
 
-/// Audits a state of an exact map and a tree, with counts that are all zero.
+/// Audits a state of an exact map and a tree; all its counts are zero.
 fn verdict(forge: impl for<'g> FnOnce(&mut Forge<'_, 'g>) -> (Word<'g>, Fields<'g>)) -> String {
     // What passes has no verdict, and starts with no rule.
     let verdict = verdict_with(DirectoryCounts::default(), u64::MAX, forge);
@@ -310,7 +311,8 @@ fn i6_counts_that_differ_from_the_walk_are_refused_each() {
     }
 }
 
-/// Equal content in another shape is refused by I2 or I3; what passes differs in its text when its content differs.
+/// I2 or I3 refuse equal content with another shape; a state that passes has another shape text if its content
+/// differs.
 #[test]
 fn i7_the_shape_tells_contents_apart() {
     let shape = |text: &'static str, client: u32| {

@@ -1,8 +1,8 @@
-//! How much a publish looks at: every block and word that it visits is counted, in builds of these tests only.
+//! The work of a publish: in the builds of these tests, every visited block and word is counted.
 //!
-//! A match visits what its topic can lead to: the nodes whose filters agree with a beginning of the topic, and the
-//! payloads that match. Other filters cost nothing but the depth of the maps between them. Filters with `+` that
-//! agree with a beginning and part later are visited too: up to a bound, above which the topic is refused.
+//! A match visits the nodes whose filters match a beginning of the topic, and the payloads that match. Other filters
+//! only add depth to the maps between them. Filters with `+` that match a beginning and differ later are visited,
+//! too; above a limit the topic is refused.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of #[test] functions, too, are tests"
@@ -56,7 +56,7 @@ fn subscribe(directory: &Directory, id: SubscriberId, text: &str) {
     );
 }
 
-/// Publishes; answers how many words were visited, and how many deliveries there were.
+/// Publishes; returns the number of visited words and of deliveries.
 fn publish(directory: &Directory, text: &str) -> (usize, usize) {
     let topic = TopicName::parse(text, &TopicLimits::default());
     let (mut count, before) = (Count::default(), views());
@@ -67,7 +67,7 @@ fn publish(directory: &Directory, text: &str) -> (usize, usize) {
     (visited, count.0)
 }
 
-/// Most words that a level of a topic may lead to: its node, and the branches of a map of a million.
+/// Maximum number of words for a level of a topic: its node, and the branches of a map of a million items.
 const LEVEL: usize = 8;
 
 #[test]
@@ -135,8 +135,8 @@ fn deliveries_cost_a_visit_or_two_each() {
     assert!(visited <= LEVEL * (100 + found), "{visited}");
 }
 
-/// The worst that filters can do: all choices of a literal or `+` on ten levels, that part in the last level. Visited
-/// are their nodes, each once, however many more filters there are beside them.
+/// The worst case of filters: all combinations of a literal or `+` on ten levels, which differ in the last level.
+/// Their nodes are visited once each, however many other filters there are.
 #[test]
 fn branches_of_plus_are_visited_once_each_and_nothing_beside_them() {
     let (directory, id) = directory();
@@ -180,7 +180,7 @@ fn all_choices(levels: usize) -> Directory {
 /// A way to match a topic.
 type Way<'a> = Box<dyn FnMut(&mut Count) + 'a>;
 
-/// What each way to match a topic tells of its search, and what it visits.
+/// For each way to match a topic: the reported cost of its search, and the visited words.
 fn searches(directory: &Directory, text: &str) -> Vec<(Search, usize)> {
     let limits = TopicLimits::default();
     let topic = TopicName::parse(text, &limits).unwrap();
@@ -256,7 +256,7 @@ fn levels_that_are_passed_between_nodes_count_too() {
     }
 }
 
-/// A message that a member refuses costs the way to its group and the members that are asked, whatever else matches.
+/// A message that a member refuses costs the path to its group and the members that are asked, whatever else matches.
 #[test]
 fn an_offer_to_the_next_member_costs_the_same_beside_any_number_of_filters_that_match() {
     const LEVELS: usize = 10;
@@ -282,10 +282,10 @@ fn an_offer_to_the_next_member_costs_the_same_beside_any_number_of_filters_that_
     assert!(steps > LEVELS, "{steps}");
 }
 
-/// Members of a group that are away cost a message as much if they are thousands as if they are two.
+/// Absent members of a group cost a message the same, whether they are two or thousands.
 #[test]
 fn a_group_in_which_nobody_takes_a_message_costs_the_same_with_any_number_of_members() {
-    /// Rates each member with this word, and counts how many it rated.
+    /// Rates each member with this number, and counts the rated members.
     struct Away {
         standby: u8,
         may_keep: bool,

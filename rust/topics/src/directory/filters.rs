@@ -7,7 +7,7 @@ use std::{mem, slice};
 use crate::SubscriptionFilter;
 use crate::tree::hash::Hasher;
 
-/// Up to here a list is searched from end to end.
+/// Up to this length a list is searched from end to end.
 const FEW: usize = 32;
 
 /// Key of a filter in a long set: its hash, then the filter.
@@ -50,7 +50,7 @@ impl Filters {
         self.len() == 0
     }
 
-    /// Those of a short set.
+    /// The filters of a short set.
     fn list(&self) -> &[SubscriptionFilter] {
         match self {
             Self::One(filter) => slice::from_ref(filter),
@@ -59,7 +59,7 @@ impl Filters {
         }
     }
 
-    /// Takes the list of a short set out.
+    /// Removes and returns the list of a short set.
     fn take_list(&mut self) -> Vec<SubscriptionFilter> {
         match mem::take(self) {
             Self::One(filter) => vec![filter],
@@ -71,7 +71,7 @@ impl Filters {
         }
     }
 
-    /// A short set of these.
+    /// Makes a short set of these filters.
     fn of(mut list: Vec<SubscriptionFilter>) -> Self {
         match list.pop() {
             Some(filter) if list.is_empty() => Self::One(filter),
@@ -115,9 +115,10 @@ impl Filters {
         }
     }
 
-    /// Visits the filters behind `after`, or all; answers where to go on when `limit` of a long set were visited.
+    /// Visits the filters after `after`, or all; returns where to continue if `limit` filters of a long set were
+    /// visited.
     ///
-    /// A short set has no order that lasts, so all of it is visited.
+    /// A short set has no lasting order, so all of it is visited.
     pub(crate) fn visit(
         &self,
         after: Option<&FilterKey>,

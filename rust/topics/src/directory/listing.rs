@@ -1,4 +1,4 @@
-//! Lists all subscriptions, some at a time.
+//! Lists all subscriptions, in several calls.
 
 use super::Directory;
 use super::filters::FilterKey;
@@ -9,19 +9,19 @@ use crate::{Options, SubscriberId, SubscriptionFilter};
 /// Position of a listing. It holds no version, so it may be kept for any time.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// The subscriber that is next, or in the middle of whose filters the listing is.
+    /// The next subscriber, or the one whose filters are listed partly.
     number: u32,
     after: Option<FilterKey>,
 }
 
 impl Directory {
-    /// Visits subscriptions, one subscriber after the other, from `listing` on; returns where to go on, or `None`
+    /// Visits subscriptions, one subscriber after the other, from `listing` on; returns where to continue, or `None`
     /// at the end. `visit` gets the subscriber's handle, the filter and the options.
     ///
-    /// A call looks at about `limit` subscriptions and subscribers (up to 32 more, so as not to divide a short list
-    /// of filters). A subscription that is there during the whole listing is visited exactly once, one that comes
-    /// or goes meanwhile once or not at all. `visit` runs under a pin and a subscriber's lock: it must not block,
-    /// nor change this directory.
+    /// A call visits about `limit` subscriptions and subscribers (up to 32 more, so that a short list of filters is
+    /// not divided). A subscription that exists during the whole listing is visited exactly once; one that is added
+    /// or removed in the meantime, once or not at all. `visit` runs under a pin and a subscriber's lock: it must not
+    /// block, nor change this directory.
     pub fn list(
         &self,
         listing: Option<Listing>,
@@ -72,7 +72,7 @@ impl Directory {
         })
     }
 
-    /// Returns what a subscriber asked for with a filter, if it is subscribed.
+    /// Returns the options of a subscription; `None` if there is none.
     pub fn options(&self, id: SubscriberId, filter: &SubscriptionFilter) -> Option<Options> {
         let guard = pin();
         let version = self.root.load(&guard);

@@ -13,7 +13,7 @@ use crate::SubscriberId;
 use crate::subscribers::{PackedSubscription, set};
 use crate::tree::word::Word;
 
-/// Up to here subscriptions are copied and sorted; beyond, the sets are merged as they stand.
+/// Up to this number, subscriptions are copied and sorted; above it, the sets are merged in place.
 const FEW: usize = 512;
 
 /// The merged subscriptions of one subscriber.
@@ -65,7 +65,7 @@ pub(crate) fn merge(
     all.chunk_by(is_same).for_each(&mut visit);
 }
 
-/// As [`merge`], by a heap of the sets' next ones.
+/// Like [`merge`], with a heap of the next subscription of each set.
 fn merge_large<'g>(
     sets: impl Iterator<Item = Word<'g>>,
     keep: impl Fn(PackedSubscription) -> bool,

@@ -1,9 +1,9 @@
-//! The subscription directory: joining, committing changes, cleaning, statistics.
+//! The subscription directory: join, commit changes, clean, statistics.
 //!
-//! The root points to one immutable [`DirectoryVersion`]. A writer makes the next version, which shares all
-//! but the changed path with the last one, and installs it by compare-and-set; the loser of a race starts
-//! again. A reader pins the current version and walks it without a lock, and without writing anything that
-//! another thread reads.
+//! The root points to one immutable [`DirectoryVersion`]. A writer makes the next version, which shares everything
+//! except the changed path with the last one, and installs it by compare-and-set; if it loses the race, it starts
+//! again. A reader pins the current version and walks it without a lock, and writes nothing that another thread
+//! reads.
 
 mod audit;
 mod cache;
@@ -43,39 +43,40 @@ pub use change::{Change, ChangeOutcome, ChangeOutcomes, DirectoryStats};
 pub use listing::Listing;
 pub use snapshot::Snapshot;
 
-/// Most subscriptions that one commit of a cleaning removes.
+/// Maximum number of subscriptions that one commit of a cleaning removes.
 const CLEANING_BATCH: usize = 256;
 
-/// Changes from one try of a writer to end an epoch to its next. The next commits write again to the memory that waits
-/// for its grace period, and a nearer cache holds so much of it. Pins alone try each 128th time.
+/// Changes between two attempts of a writer to advance the epoch. The next commits reuse the memory that waits for
+/// its grace period, and this amount fits into a closer cache. Pins alone attempt it every 128th time.
 const CHANGES_AN_EPOCH: u64 = 32;
 
-/// Retired bytes above which writers help to reclaim ...
+/// Above these retired bytes, writers help to reclaim.
 const HELP_BYTES: usize = 32 << 20;
 
-/// ... each time that so many changes are over ...
+/// Changes between two checks of the retired bytes.
 const CHANGES_A_LOOK: u64 = 64;
 
-/// ... and above which they wait for readers: the budget of 64 MiB, less what may be retired while they wait.
+/// Above these retired bytes, writers wait for readers: the budget of 64 MiB, minus what may be retired while they
+/// wait.
 const WAIT_BYTES: usize = 60 << 20;
 
-/// The most that one commit waits for readers: about 10 ms ...
+/// Maximum number of turns that one commit waits for readers: about 10 ms.
 const MOST_TURNS: usize = 10_000;
 
-/// ... of which it gives its time slice away now and then. Where others wait for the processor each of these takes
-/// milliseconds, and a commit should not wait for all of them ten thousand times.
+/// Turns between two yields of the time slice. If other threads wait for the processor, each yield takes
+/// milliseconds, and a commit should not wait for ten thousand of them.
 const TURNS_A_YIELD: usize = 64;
 
-/// Dead subscriptions below which it is not worth to sweep.
+/// Below this number of dead subscriptions a sweep is not worthwhile.
 const FEW_REMOVED: usize = 1024;
 
-/// Pauses of the processor after the first race that a commit lost; twice as many after each further one, ...
+/// Pause instructions after the first race that a commit lost; doubled after each further one.
 const PAUSES: u32 = 32;
 
-/// ... up to these, some microseconds.
+/// Maximum number of pause instructions: some microseconds.
 const MOST_PAUSES: u32 = 512;
 
-/// Who subscribed to what. Shared by reference; readers and writers may be on any thread.
+/// All subscriptions. Shared by reference; readers and writers may be on any thread.
 ///
 /// ```
 /// use mqttcore_codec::QoS;
@@ -113,19 +114,19 @@ pub struct Directory {
     garbage: GarbageCounter,
     lost_races: AtomicU64,
     garbage_waits: AtomicU64,
-    /// Commits and leaves that are over: what a [`MatchCache`] goes by.
+    /// Number of completed commits and leaves: a [`MatchCache`] compares it.
     changes: AtomicU64,
-    /// Tells this directory from every other that a cache has met.
+    /// Distinguishes this directory from all others that a cache has seen.
     identity: Arc<()>,
 }
 
 impl Directory {
-    /// Makes an empty directory. `seed` keys its hashes and must not be known to publishers.
+    /// Makes an empty directory. `seed` is the key of its hashes; publishers must not know it.
     pub fn new(seed: u64, strategy: Strategy) -> Self {
         Self::with_hasher(Hasher::new(seed), strategy)
     }
 
-    /// As [`new`](Self::new), with only the hash bits in `mask`: for tests of collisions.
+    /// Like [`new`](Self::new), with only the hash bits in `mask`: for tests of collisions.
     #[doc(hidden)]
     pub fn with_hash_mask(seed: u64, strategy: Strategy, mask: u64) -> Self {
         Self::with_hasher(Hasher::masked(seed, mask), strategy)
@@ -145,12 +146,12 @@ impl Directory {
         }
     }
 
-    /// Gives a subscriber an id. `handle` is the caller's, and comes back with every match.
+    /// Adds a subscriber. `handle` is chosen by the caller and returned with every match.
     ///
-    /// It is available to its shared groups until [`set_available`](Self::set_available) says otherwise.
+    /// The subscriber is available to its shared groups until [`set_available`](Self::set_available) changes that.
     ///
-    /// The id of a subscriber that left is given again once its subscriptions are cleaned and no match can have
-    /// seen them.
+    /// The id of a subscriber that has left is reused after its subscriptions are cleaned and no match can have seen
+    /// them.
     ///
     /// # Panics
     ///
@@ -159,8 +160,8 @@ impl Directory {
         self.join_as(handle, handle)
     }
 
-    /// As [`join`](Self::join), with a key that stays the same when the subscriber leaves and comes back: a hash of
-    /// [`key_of`](Self::key_of) its client id, say. Strategies that hash know publishers and members by this key.
+    /// Like [`join`](Self::join), with a key that stays the same if the subscriber leaves and returns, such as
+    /// [`key_of`](Self::key_of) its client id. Strategies that hash identify publishers and members by this key.
     ///
     /// # Panics
     ///
@@ -169,7 +170,7 @@ impl Directory {
         self.clients.join(handle, key)
     }
 
-    /// A key for [`join_as`](Self::join_as): the same in every directory with the same seed.
+    /// A key for [`join_as`](Self::join_as); equal in every directory with the same seed.
     pub fn key_of(&self, client_id: &str) -> u64 {
         self.hasher.hash(client_id.as_bytes())
     }
@@ -184,15 +185,16 @@ impl Directory {
         }
     }
 
-    /// Removes up to `limit` subscriptions of subscribers that left; returns how many are left to do.
+    /// Removes up to `limit` subscriptions of subscribers that have left; returns the number of remaining ones.
     pub fn clean(&self, limit: usize) -> usize {
         self.clean_with(limit, &mut |_| {})
     }
 
-    /// As [`clean`](Self::clean), and tells each filter that lost its last subscription by it.
+    /// Like [`clean`](Self::clean), and calls `gone` with each filter that lost its last subscription by it.
     ///
-    /// With the outcomes of commits these tell of each filter, strictly in turn, that it came and that it went:
-    /// subscribers that left count until they are cleaned, or until a commit on the same filter drops them.
+    /// Together with the outcomes of commits this reports for each filter, strictly in turn, its first and its last
+    /// subscription. Subscribers that have left count until they are cleaned, or until a commit on the same filter
+    /// drops them.
     pub fn clean_with(&self, limit: usize, gone: &mut dyn FnMut(&SubscriptionFilter)) -> usize {
         let mut budget = limit;
         while budget > 0 {
@@ -240,7 +242,7 @@ impl Directory {
         taken.len()
     }
 
-    /// Whether so many subscriptions of removed subscribers are left that cleaning should not wait for a quiet moment.
+    /// Whether cleaning should not wait for a quiet moment, because many subscriptions of removed subscribers remain.
     pub fn is_sweep_due(&self) -> bool {
         // ORDERING: Relaxed: a count that orders nothing.
         let removed = self.clients.removed_subscriptions.load(Relaxed);
@@ -251,10 +253,11 @@ impl Directory {
         removed > all.saturating_sub(removed) / 8
     }
 
-    /// Applies a batch at once: every match sees all of it or nothing. One outcome a change, in order.
+    /// Applies a batch atomically: every match sees all of it or nothing. Returns one outcome for each change, in
+    /// order.
     ///
-    /// Changes of a subscriber that left do nothing, and their outcomes say so. Takes the lock of this subscriber's
-    /// filters; batches of other subscribers run beside it.
+    /// Changes of a subscriber that has left do nothing, and their outcomes say so. Locks the filters of this
+    /// subscriber; batches of other subscribers run concurrently.
     pub fn commit(&self, id: SubscriberId, changes: &[Change<'_>]) -> ChangeOutcomes {
         // Loads both at once; under the lock they would be loaded one after the other.
         self.clients.prefetch_entry(id);
@@ -296,10 +299,10 @@ impl Directory {
         outcomes
     }
 
-    /// Says whether a subscriber is there to take messages of its shared groups at once.
+    /// Sets whether a subscriber is available: whether it can take messages of its shared groups at once.
     ///
-    /// Those that are available are asked first, so that the others cost a message nothing. One commit, if it has
-    /// shared subscriptions.
+    /// Available members are asked first, so that the others do not slow down a message. It makes one commit if the
+    /// subscriber has shared subscriptions.
     pub fn set_available(&self, id: SubscriberId, is_available: bool) {
         let Some(filters) = self.clients.filters(id) else {
             return;
@@ -321,7 +324,7 @@ impl Directory {
         self.help_reclaim();
     }
 
-    /// Makes and publishes versions until one is not overtaken.
+    /// Makes and publishes versions until no other writer was faster.
     fn publish<'f>(
         &self,
         id: SubscriberId,
@@ -364,10 +367,10 @@ impl Directory {
         }
     }
 
-    /// Keeps the garbage within its budget: helps to reclaim, then gives way to readers that hold it back.
+    /// Keeps the garbage within its budget: helps to reclaim it, then waits for readers that delay that.
     ///
-    /// Bounded, as a reader may itself wait for what the caller does next; and not at all when this thread holds a
-    /// pin, which it would wait for in vain.
+    /// The wait is limited, since a reader may itself wait for the caller. There is none if this thread holds a pin:
+    /// it would wait for itself.
     fn help_reclaim(&self) {
         let changes = self.changes.load(Relaxed); // ORDERING: Relaxed: any number will do.
         if changes.is_multiple_of(CHANGES_AN_EPOCH) {
@@ -394,7 +397,7 @@ impl Directory {
         }
     }
 
-    /// Pins the current version. For short use: it holds back the reclamation of what writers replace.
+    /// Pins the current version. For short use: it delays the reclamation of replaced memory.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot::new(self)
     }
@@ -421,24 +424,24 @@ impl Directory {
         }
     }
 
-    /// Gives the free blocks that this thread keeps for later commits back to the system.
+    /// Returns the free blocks that this thread keeps for later commits to the system.
     ///
-    /// They are at most 2 MiB a thread, shared by all directories and retained stores, and go with the thread.
-    /// 2 MiB that no thread uses, kept for the next, go as well.
+    /// A thread keeps at most 2 MiB, for all directories and retained stores, and frees them when it ends. A spare
+    /// chunk of 2 MiB that no thread uses is returned, too.
     pub fn trim() {
         drop(pin());
         free_what_is_over();
         slab::trim();
     }
 
-    /// Bytes of memory that blocks of all directories and retained stores take, with those that threads keep for later
-    /// commits; for tests and reports.
+    /// Memory of the blocks of all directories and retained stores in bytes, including blocks that threads keep for
+    /// later commits; for tests and reports.
     #[doc(hidden)]
     pub fn heap_bytes() -> usize {
         slab::used_bytes()
     }
 
-    /// Walks the whole tree and checks its invariants and counts; for tests. Answers the tree's shape as text.
+    /// Walks the whole tree and checks its invariants and counts; for tests. Returns the shape of the tree as text.
     ///
     /// # Errors
     ///
@@ -455,7 +458,7 @@ impl Directory {
         )
     }
 
-    /// What a leaf keeps beside a lone subscription.
+    /// The handle that a leaf stores beside its only subscription.
     fn kept_handle<'g>(&self, lone: u64) -> Option<Word<'g>> {
         let subscriber = PackedSubscription::from_bits(lone).subscriber();
         self.clients.kept_handle(subscriber)

@@ -1,12 +1,13 @@
-//! Models for loom: small histories of two writers and a reader, in every order that the memory model allows.
+//! Models for loom: short histories of two writers and a reader, in every order that the memory model allows.
 //!
-//! `make loom` runs them, on the grace period of `sync/grace.rs`, which frees as early as any epoch may. The number of
-//! preemptions is bounded (`LOOM_MAX_PREEMPTIONS`, 4 if unset); within that bound nothing is left out. Blocks are plain
-//! heap memory, which loom does not watch: `make miri` does. What loom watches here are the values behind a [`Root`],
-//! which wait for the same pins as the blocks that hang off them.
+//! `make loom` runs them with the grace period of `sync/grace.rs`, which frees as early as any epoch may. The number
+//! of preemptions is limited (`LOOM_MAX_PREEMPTIONS`, default 4); within that limit every order is tried. Blocks are
+//! plain heap memory, which loom does not observe; `make miri` does. Here, loom observes the values behind a
+//! [`Root`], which wait for the same pins as the blocks below them.
 //!
-//! Tried by hand, and refused by these models: `Relaxed` in [`Root::load`] or in [`Root::replace`], destroying at once
-//! what was replaced, and giving a number back without waiting. What can be broken from here is broken below.
+//! Tried by hand, and detected by these models: `Relaxed` in [`Root::load`] or [`Root::replace`], destroying a
+//! replaced value at once, and reusing a number without waiting. Faults that this module can make itself have tests
+//! below.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of #[test] functions, too, are tests"
@@ -25,7 +26,7 @@ use crate::{
     TopicLimits, TopicName, Visitor,
 };
 
-/// Runs a model in every order, and says how many these were.
+/// Runs a model in every order, and prints the number of orders.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(4);
@@ -74,7 +75,7 @@ impl Drop for Watched {
     }
 }
 
-/// Adds one by the rule of all writers: load, make, compare and set, start again when overtaken.
+/// Adds one as all writers do: load, compute, compare and set; start again if another writer was faster.
 fn add_one(root: &Root<Watched>) {
     let guard = pin();
     loop {
@@ -86,7 +87,7 @@ fn add_one(root: &Root<Watched>) {
     }
 }
 
-/// The root: no update is lost, versions are seen in order, and what is replaced is freed once, under no pin.
+/// The root: no update is lost, versions are seen in order, and a replaced value is freed once, when no pin needs it.
 #[test]
 fn two_writers_and_a_reader_share_a_root() {
     explore(|| {
@@ -116,7 +117,7 @@ fn read_twice(root: &Root<Watched>) {
     assert_eq!(seen.number(), number);
 }
 
-/// The same history refuses writers that compare with a later version than the one they built on.
+/// The same history detects writers that compare with a later version than the one they started from.
 #[test]
 fn writers_that_compare_too_late_lose_an_update() {
     let lost = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -138,7 +139,7 @@ fn writers_that_compare_too_late_lose_an_update() {
     assert!(lost.load(SeqCst) > 0);
 }
 
-/// The same history refuses a writer that gives up at once what it replaced.
+/// The same history detects a writer that frees a replaced value at once.
 #[test]
 fn without_a_grace_period_a_value_is_read_after_it_is_gone() {
     let late = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -205,7 +206,7 @@ fn receivers(directory: &Directory, topic: &str) -> Vec<u64> {
     handles.0
 }
 
-/// The whole directory: both acknowledged subscriptions are there, and what was retired is freed, once.
+/// The whole directory: both acknowledged subscriptions are present, and retired memory is freed once.
 #[test]
 fn two_subscribers_and_a_match_share_a_filter() {
     explore(|| {
@@ -230,8 +231,8 @@ fn two_subscribers_and_a_match_share_a_filter() {
     });
 }
 
-/// A worker's cache: what had returned before a match begins is seen by it, whatever the cache held; and a handle of a
-/// number is that of the subscription, though the number has a new owner by now.
+/// A worker's cache: a match sees everything that returned before it began, whatever the cache contained. The handle
+/// of a number is that of the subscription, even if the number has a new owner.
 #[test]
 fn a_cache_sees_what_has_returned() {
     explore(|| {
@@ -319,7 +320,7 @@ fn a_retained_value_is_swapped_by_two_writers() {
     });
 }
 
-/// A topic that one writer clears while the other sets it ends with the value of the last, and counts one or none.
+/// One writer clears a topic while another sets it: the last one wins, and the count is one or none.
 #[test]
 fn a_retained_value_is_cleared_while_it_is_set() {
     explore(|| {

@@ -16,7 +16,7 @@ use crate::sync::Pinned;
 use crate::tree::word::{View, Word};
 use crate::{Match, SubscriberId, TopicName, Visitor};
 
-/// Smallest number of topics for which interleaving pays.
+/// Minimum number of topics for which interleaving pays.
 const FEW: usize = 2;
 
 /// Larger sets are merged without the check of [`are_apart`].
@@ -27,14 +27,14 @@ const GLANCE: usize = 4;
 
 /// One version of the directory, pinned while this value lives. It stays on its thread.
 ///
-/// It holds back the reclamation of what writers replace meanwhile, so keep it for as long as one read of a socket
-/// takes, never across an `.await` and never around foreign code that blocks.
+/// It delays the reclamation of replaced memory. Keep it no longer than one read of a socket takes; never keep it
+/// across an `.await` or a call of foreign code that blocks.
 pub struct Snapshot<'d> {
     pub(super) directory: &'d Directory,
     pub(super) version: Pinned<'d, DirectoryVersion>,
 }
 
-/// One message on its way to the matching subscriptions.
+/// One message that is delivered to the matching subscriptions.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchRequest<'m> {
     pub(crate) topic: TopicName<'m>,
@@ -52,11 +52,11 @@ impl<'d> Snapshot<'d> {
 
     /// Calls `visitor` with each subscriber of `topic`.
     ///
-    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription
-    /// first, then QoS is the maximum, Retain As Published is any, and all Subscription Identifiers are kept.
-    /// Each shared group chooses for itself, so a subscriber may get the message from groups too. `publisher`
-    /// is for No Local and [`Strategy::ClientHash`](crate::Strategy::ClientHash); `random` is a fresh random word. Removed subscribers are
-    /// skipped.
+    /// A subscriber with several plain matches is visited once: No Local is applied to each subscription first; then
+    /// QoS is the maximum, Retain As Published is true if any subscription has it, and all Subscription Identifiers
+    /// are kept. Each shared group chooses separately, so a subscriber may also get the message from groups.
+    /// `publisher` is for No Local and [`Strategy::ClientHash`](crate::Strategy::ClientHash); `random` is a new
+    /// random word. Removed subscribers are skipped.
     pub fn match_one(
         &self,
         topic: TopicName<'_>,
@@ -117,10 +117,10 @@ impl<'d> Snapshot<'d> {
         is_short || !self.search(topic).is_given_up()
     }
 
-    /// Matches several topics of one publisher in one go; [`Visitor::topic`] says which one comes.
+    /// Matches several topics of one publisher in one call; [`Visitor::topic`] announces each topic.
     ///
-    /// `random` is one fresh random word for all of them. In a large tree the reads of several topics overlap, so
-    /// this takes a fraction of the time of as many calls of [`match_one`](Self::match_one).
+    /// `random` is one new random word for all of them. In a large tree the reads of several topics overlap, so this
+    /// is several times as fast as a call of [`match_one`](Self::match_one) for each.
     pub fn match_many(
         &self,
         topics: &[TopicName<'_>],
@@ -139,7 +139,7 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// As [`match_many`](Self::match_many) in a large tree, however large it is: for tests.
+    /// Like [`match_many`](Self::match_many) in a large tree, for a tree of any size: for tests.
     #[doc(hidden)]
     pub fn match_interleaved(
         &self,
@@ -164,7 +164,7 @@ impl<'d> Snapshot<'d> {
         }
     }
 
-    /// Prefetches what [`deliver`](Self::deliver) will read of small sets.
+    /// Prefetches the data of small sets that [`deliver`](Self::deliver) will read.
     fn prefetch_receivers(&self, topic_walks: &[TopicWalk<'_, '_>]) {
         let clients = &self.directory.clients;
         let sets = || {
@@ -306,7 +306,7 @@ impl<'d> Snapshot<'d> {
         self.with_kept(subscription, Word::EMPTY, visit)
     }
 
-    /// As [`with_match`](Self::with_match), with what a leaf kept of the handle.
+    /// Like [`with_match`](Self::with_match), with the handle that a leaf stores.
     #[inline]
     fn with_kept<R>(
         &self,
@@ -326,8 +326,7 @@ impl<'d> Snapshot<'d> {
     }
 }
 
-/// Collects what a small result of a search adds up to, for a cache; `false` when it is not small, or depends on
-/// more than the topic.
+/// Merges a small result of a search for a cache; `false` if it is not small, or depends on more than the topic.
 pub(crate) fn summarize(
     topic_walk: &TopicWalk<'_, '_>,
     summary: &mut SmallVec<[u64; MOST_CACHED]>,
@@ -373,7 +372,7 @@ impl MatchRequest<'_> {
     }
 }
 
-/// Whether all subscribers differ, as far as the low bits of their numbers tell; `false` if unsure.
+/// Whether all subscribers differ, judged by the low bits of their numbers; `false` if unsure.
 fn are_apart(found: &[MatchedFilter<'_>]) -> bool {
     let mut seen = [0_u64; GLANCE];
     found.iter().all(|found| {

@@ -12,20 +12,20 @@ use crate::tree::update::{Fields, change_map, change_tree};
 use crate::tree::word::{Stored, Word};
 use crate::{SubscriptionFilter, TopicFilter};
 
-/// Number of filters with wildcards from which on the branches of one topic are interleaved.
+/// From this number of filters with wildcards on, the branches of one topic are interleaved.
 const LARGE: usize = 50_000;
 
-/// Number of filters from which on several topics are interleaved: a smaller tree fits the processor's cache.
+/// From this number of filters on, several topics are interleaved: a smaller tree fits into the processor's cache.
 const WORTH_TURNS: usize = 30_000;
 
-/// One version of the directory, which a compare-and-set replaces.
+/// One version of the directory; a compare-and-set replaces it.
 pub(crate) struct DirectoryVersion {
     /// Filters without wildcards, by their whole text.
     exact: Stored,
     /// Filters with wildcards, level by level.
     wild: [Stored; 4],
     pub(crate) counts: DirectoryCounts,
-    /// Versions since the first, each exactly one more than the last.
+    /// Number of the version; each version has exactly the next number.
     pub(crate) number: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct DirectoryCounts {
     pub(crate) filters: usize,
     pub(crate) wild_filters: usize,
     pub(crate) subscriptions: usize,
-    /// Those of them in groups.
+    /// Subscriptions in groups.
     pub(crate) shared_subscriptions: usize,
     pub(crate) groups: usize,
     pub(crate) size: Size,
@@ -120,7 +120,7 @@ pub(crate) struct Draft<'g> {
     wild: Fields<'g>,
     counts: DirectoryCounts,
     number: u64,
-    /// Whether anything differs from the version that the draft began with.
+    /// Whether the draft differs from the version that it began with.
     pub(crate) is_changed: bool,
 }
 

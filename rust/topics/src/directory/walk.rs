@@ -1,8 +1,8 @@
 //! Walks the tree to find the payloads of all filters that match a topic.
 //!
-//! A topic opens branches: one in the exact index, one in the tree, and one more wherever the tree has both
-//! `+` and the literal level. Each branch is a chain of dependent reads. In a large tree, the branches of one
-//! or several topics are therefore interleaved: each advances by one read and prefetches its next one.
+//! A topic opens branches: one in the exact index, one in the tree, and another one wherever the tree has both `+`
+//! and the literal level. Each branch is a chain of dependent reads. In a large tree, the branches of one or several
+//! topics are therefore interleaved: each advances by one read and prefetches its next one.
 
 use smallvec::SmallVec;
 
@@ -20,7 +20,7 @@ use crate::tree::word::{View, Word};
 #[derive(Clone, Copy)]
 pub(crate) struct MatchedFilter<'g> {
     pub(crate) payload: Word<'g>,
-    /// What a leaf keeps beside it: the handle of a lone subscription, or nothing.
+    /// The handle of the only subscription, if the leaf stores it.
     pub(crate) handle: Word<'g>,
 }
 
@@ -43,20 +43,21 @@ impl<'g> MatchedFilter<'g> {
 /// Maximum number of interleaved topics.
 pub(crate) const INTERLEAVED_TOPICS: usize = 16;
 
-/// Most steps of the walk of one topic: nodes visited, and some for each `+` passed between nodes. A topic that takes
-/// more is refused.
+/// Maximum number of steps of the walk of one topic: nodes visited, and a share for `+` passed between nodes. A topic
+/// that takes more is refused.
 ///
-/// A topic of `n` levels leads to less than 2^(n+1) nodes, and to that many only if its filters have `+` and a literal on
-/// every level. So no topic of up to [`LEVELS_FOR_SURE`] is ever refused, and a longer one only if it meets such filters.
+/// A topic of `n` levels leads to less than 2^(n+1) nodes, and to that many only if filters have both `+` and a
+/// literal on every level. So a topic of up to [`LEVELS_FOR_SURE`] levels is never refused, and a longer one only
+/// with such filters.
 pub(crate) const MOST_STEPS: usize = 8192;
 
-/// Levels up to which the nodes take at most half of these steps.
+/// Up to this number of levels, the nodes take at most half of the steps.
 pub(crate) const LEVELS_FOR_SURE: usize = MOST_STEPS.ilog2() as usize - 2;
 
-/// So many `+` that are passed between nodes take about as long as one node.
+/// Number of `+` passed between nodes that take about as long as one node.
 const PASSED_A_STEP: usize = 4;
 
-/// Hashes of levels that a walk caches: its branches need the same ones.
+/// Number of level hashes that a walk caches: its branches need the same ones.
 const KEPT: usize = 8;
 
 /// One level of a topic: where it starts and ends, and its hash.
@@ -78,28 +79,28 @@ impl TopicLevel {
 /// The walk of one topic through the tree.
 pub(crate) struct TopicWalk<'t, 'g> {
     topic: &'t [u8],
-    /// The last level that was hashed of those that start at the same place, modulo [`KEPT`].
+    /// The last hashed level of each start position modulo [`KEPT`].
     levels: [TopicLevel; KEPT],
     pub(crate) found: SmallVec<[MatchedFilter<'g>; 12]>,
     /// Nodes visited.
     nodes: usize,
-    /// How many `+` were passed in runs of levels between nodes.
+    /// Number of `+` passed in runs of levels between nodes.
     passed: usize,
 }
 
-/// Where a branch stands: at a map or at an item of one.
+/// The position of a branch: a map or an item of one.
 #[derive(Clone, Copy)]
 struct Branch<'g> {
     word: Word<'g>,
-    /// The digits of the hash that are still to be used.
+    /// The digits of the hash that are not used yet.
     path: u64,
-    /// Where the level starts that the items are found by.
+    /// Start of the level that is the key of the items.
     at: u32,
     topic_walk: u32,
     through: ItemKey,
 }
 
-/// What the items are found by.
+/// The key of the items.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum ItemKey {
     /// A level of the topic, in the tree.
@@ -138,13 +139,13 @@ impl<'t, 'g> TopicWalk<'t, 'g> {
         }
     }
 
-    /// Whether the walk stopped before its end, because it took too many steps.
+    /// Whether the walk stopped early because it took too many steps.
     #[inline]
     pub(crate) fn is_given_up(&self) -> bool {
         self.steps() > MOST_STEPS
     }
 
-    /// Returns the level that starts at `at`, the place of a level.
+    /// Returns the level that starts at byte `at`.
     #[inline]
     fn level(&mut self, at: usize, hasher: &Hasher) -> TopicLevel {
         let kept = &mut self.levels[at % KEPT];
@@ -199,12 +200,13 @@ pub(crate) fn collect<'g>(
 #[derive(Clone, Copy)]
 struct Node<'n, 'g> {
     fields: &'n Fields<'g>,
-    /// Where the level starts that its children are compared with: one byte behind the topic when it has none left.
+    /// Start of the level that its children are compared with; one byte past the end of the topic if no level is
+    /// left.
     at: usize,
 }
 
 impl<'g> TopicWalk<'_, 'g> {
-    /// Follows the literal chain; what `+` opens beside it waits in a list.
+    /// Follows the literal levels; branches of `+` wait in a list.
     #[inline]
     fn follow(&mut self, hasher: &Hasher, root: &Fields<'g>) {
         let mut pending: SmallVec<[Node<'_, 'g>; 8]> = SmallVec::new();
@@ -225,7 +227,7 @@ impl<'g> TopicWalk<'_, 'g> {
         }
     }
 
-    /// Visits one node; answers the literal child when it is a node too.
+    /// Visits one node; returns the literal child if it is a node, too.
     #[inline]
     fn visit<'n>(
         &mut self,
@@ -254,7 +256,7 @@ impl<'g> TopicWalk<'_, 'g> {
         self.child(kid, at)
     }
 
-    /// Takes the payload of a leaf that matches; answers the node of an entry that does.
+    /// Takes the payload of a leaf that matches; returns the node of an entry that matches.
     #[inline]
     fn child(&mut self, child: Word<'g>, at: usize) -> Option<Node<'g, 'g>> {
         let rest = &self.topic[at..];
@@ -277,7 +279,7 @@ impl<'g> TopicWalk<'_, 'g> {
     }
 }
 
-/// Same as [`collect`] for several walks, at most [`INTERLEAVED_TOPICS`], with their branches interleaved.
+/// Like [`collect`] for several walks, at most [`INTERLEAVED_TOPICS`], with interleaved branches.
 pub(crate) fn collect_interleaved<'g>(
     version: &'g DirectoryVersion,
     hasher: &Hasher,
@@ -319,7 +321,7 @@ fn reachable<'g>(mut root: Fields<'g>, topic: &[u8]) -> Fields<'g> {
 struct Walk<'w, 't, 'g> {
     hasher: &'w Hasher,
     topic_walks: &'w mut [TopicWalk<'t, 'g>],
-    /// Branches that did not advance yet.
+    /// Branches that have not advanced yet.
     opened: SmallVec<[Branch<'g>; 32]>,
 }
 
@@ -343,7 +345,7 @@ impl<'g> Walk<'_, '_, 'g> {
         }
     }
 
-    /// Visits a node: takes what ends here and opens the branches below.
+    /// Visits a node: takes the payloads that end here and opens the branches below.
     #[inline]
     fn open(&mut self, fields: &Fields<'g>, topic_walk: u32, at: u32) {
         let here = &mut self.topic_walks[topic_walk as usize];
@@ -374,7 +376,7 @@ impl<'g> Walk<'_, '_, 'g> {
         }
     }
 
-    /// Advances a branch by one read and asks for the next; `false` at its end.
+    /// Advances a branch by one read and prefetches the next; `false` at its end.
     #[inline]
     fn advance(&mut self, branch: &mut Branch<'g>) -> bool {
         match branch.word.view() {

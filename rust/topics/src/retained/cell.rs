@@ -1,8 +1,8 @@
-//! The cell of one topic's value: shared by all versions that hold the topic, replaced in place.
+//! The cell of one topic's value: shared by all versions that have the topic, replaced in place.
 //!
-//! A cell is created with a value and loses it once. After that it stays empty: a writer that finds it in a
-//! version unlinks it or replaces it by a new cell. So setting a value takes no path copy while the topic has
-//! one, and no reader sees a moment without a value between the old and the new one.
+//! A cell is created with a value and loses it once. Then it stays empty: a writer that finds it in a version unlinks
+//! it or replaces it by a new cell. So replacing a value copies no path, and a reader never finds none between the
+//! old and the new value.
 
 use std::ptr::NonNull;
 
@@ -19,7 +19,7 @@ impl<V: Send + Sync + 'static> Cell<V> {
         Self(Atomic::new(value))
     }
 
-    /// Returns the value, alive as long as the pin, unless it is gone.
+    /// Returns the value, unless it was removed; the pin keeps it alive.
     pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g V> {
         // ORDERING: Acquire pairs with the release of whoever stored the value.
         let value = self.0.load(Acquire, guard);
@@ -27,7 +27,7 @@ impl<V: Send + Sync + 'static> Cell<V> {
         unsafe { value.as_ref() }
     }
 
-    /// Puts `value` in place of the present one and returns that; gives `value` back when the cell is gone.
+    /// Replaces the value and returns the previous one; returns `value` as an error if the cell has lost its value.
     pub(crate) fn replace<'g>(&self, value: V, guard: &'g Guard) -> Result<&'g V, V> {
         let mut new = Owned::new(value);
         // ORDERING: as in `load`.
@@ -97,7 +97,7 @@ unsafe fn retire<'g, V>(value: Shared<'g, V>, guard: &'g Guard) -> &'g V {
 
 /// Cells as words. All cells of a tree are of one type: that of the store that the tree belongs to.
 impl<V: Send + Sync + 'static> Cell<V> {
-    /// Makes a cell that no version links yet.
+    /// Makes a cell; no version links it yet.
     pub(crate) fn make<'g>(value: V) -> Word<'g> {
         Word::cell(NonNull::from(Box::leak(Box::new(Self::new(value)))).cast())
     }
@@ -122,7 +122,7 @@ impl<V: Send + Sync + 'static> Cell<V> {
         unsafe { guard.defer_destroy(cell) };
     }
 
-    /// Empties a whole tree of these cells at once: nobody else has it.
+    /// Empties a whole tree of these cells at once: no other thread uses it.
     pub(crate) fn clear_all(root: &mut Root<impl TreeVersion>) {
         clear_with(root, |word| {
             if let View::Cell(cell) = word.view() {

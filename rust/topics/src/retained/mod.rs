@@ -1,7 +1,7 @@
 //! Retained values: a store of one value for each topic, searched by filters.
 //!
-//! The same tree as the directory's, with concrete topics in it and the cell of a value as payload. Replacing a
-//! value swaps it in its cell; only a topic that comes or goes makes a version.
+//! The tree is that of the directory, with topics as texts and the cell of a value as payload. Replacing a value
+//! swaps it in its cell; only a topic that is added or removed makes a version.
 
 mod cell;
 mod walk;
@@ -46,7 +46,7 @@ pub struct RetainedStore<V: Clone + Send + Sync + 'static> {
     weight: AtomicUsize,
 }
 
-/// One version of the store, which a compare-and-set replaces.
+/// One version of the store; a compare-and-set replaces it.
 struct State {
     fields: [Stored; 4],
     size: Size,
@@ -74,22 +74,23 @@ impl TreeVersion for State {
 /// Position of a walk. It holds no version, so it may be kept for any time.
 #[derive(Clone, Debug)]
 pub struct RetainedCursor {
-    /// What was looked at last; everything in front of it and itself is done, what is below it is not.
+    /// The last topic that was visited. The walk is past it and everything before it, but not past the topics below
+    /// it.
     after: Box<str>,
 }
 
 impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
-    /// Makes an empty store. `seed` keys its hashes and must not be known to publishers.
+    /// Makes an empty store. `seed` is the key of its hashes; publishers must not know it.
     pub fn new(seed: u64) -> Self {
         Self::weighing(seed, |_| 0)
     }
 
-    /// As [`new`](Self::new), and keeps the sum of `weigh` over all values.
+    /// Like [`new`](Self::new); also keeps the sum of `weigh` over all values.
     pub fn weighing(seed: u64, weigh: fn(&V) -> usize) -> Self {
         Self::with_hasher(Hasher::new(seed), weigh)
     }
 
-    /// As [`weighing`](Self::weighing), with only the hash bits in `mask`: for tests of collisions.
+    /// Like [`weighing`](Self::weighing), with only the hash bits in `mask`: for tests of collisions.
     #[doc(hidden)]
     pub fn with_hash_mask(seed: u64, weigh: fn(&V) -> usize, mask: u64) -> Self {
         Self::with_hasher(Hasher::masked(seed, mask), weigh)
@@ -106,9 +107,9 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         }
     }
 
-    /// Stores the value of `topic`; returns the one before.
+    /// Stores the value of `topic`; returns the previous one.
     ///
-    /// While the topic has a value this replaces it in place. A reader sees the old or the new one, never none.
+    /// If the topic has a value, it is replaced in place: a reader sees the old or the new value, never none.
     pub fn set(&self, topic: TopicName<'_>, value: V) -> Option<V> {
         let guard = pin();
         // ORDERING: Relaxed, here and below: counts that order nothing. What comes is counted before it can be
@@ -121,7 +122,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         old.cloned()
     }
 
-    /// Replaces the value in its cell, or links a new cell, until one of both is not overtaken.
+    /// Replaces the value in its cell, or links a new cell; repeats that until no other writer was faster.
     fn store<'g>(&'g self, topic: &[u8], mut value: V, guard: &'g Guard) -> Option<&'g V> {
         loop {
             let version = self.root.load(guard);
@@ -143,8 +144,8 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         }
     }
 
-    /// Puts a new cell in the place of `gone`, which is empty or a cell without value; gives the value back when
-    /// another writer was faster.
+    /// Replaces `gone`, which is empty or a cell without value, by a new cell; returns the value if another writer
+    /// was faster.
     fn link(
         &self,
         version: &State,
@@ -164,7 +165,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         Err(value)
     }
 
-    /// Publishes the version in which `topic` has the payload `new`; `false` when another writer was faster.
+    /// Publishes a version in which `topic` has the payload `new`; `false` if another writer was faster.
     fn exchange(&self, version: &State, topic: &[u8], new: Word<'_>, guard: &Guard) -> bool {
         free_what_is_over();
         let mut edit = Edit::new(guard, &self.garbage, version.size);
@@ -231,13 +232,12 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         self.weight.load(Relaxed) // ORDERING: see `set`.
     }
 
-    /// Visits the values that `filter` matches, from `cursor` on; returns where to go on, or `None` at the end.
+    /// Visits the values that `filter` matches, from `cursor` on; returns where to continue, or `None` at the end.
     ///
-    /// A call looks at no more than `limit` (at least one) nodes of the tree, whether they match or not, so
-    /// it visits no more than `limit` values, and may visit none and still return a cursor. A topic that has
-    /// a value during the whole walk is visited exactly once; the order is not specified. `visit` runs under
-    /// the pin: it must not block. A leading wildcard does not reach topics that begin with `$`
-    /// [MQTT-4.7.2-1].
+    /// A call visits at most `limit` nodes of the tree (at least one), whether they match or not. So it visits at
+    /// most `limit` values, and may visit none and still return a cursor. A topic that has a value during the whole
+    /// walk is visited exactly once; the order is not specified. `visit` runs under the pin: it must not block. A
+    /// leading wildcard does not match topics that begin with `$` [MQTT-4.7.2-1].
     pub fn walk(
         &self,
         filter: &TopicFilter,
@@ -253,7 +253,7 @@ impl<V: Clone + Send + Sync + 'static> RetainedStore<V> {
         )
     }
 
-    /// Same as [`walk`](Self::walk) over all topics, also those that begin with `$`: for the broker itself.
+    /// Like [`walk`](Self::walk) over all topics, including those that begin with `$`: for the broker itself.
     pub fn walk_all(
         &self,
         cursor: Option<RetainedCursor>,

@@ -1,8 +1,8 @@
-//! Walks the tree to find the topics that a filter matches, some at a time.
+//! Walks the tree to find the topics that a filter matches, in several calls.
 //!
-//! The walk goes through the tree in one fixed order: what ends at a node, then its levels by the digits of their
-//! hash, then by their bytes. So a topic is a place in that order, whether it has a value or not, and a walk can go
-//! on from it in any later version.
+//! The walk has a fixed order: first the topic that ends at a node, then its levels by the digits of their hashes,
+//! then by their bytes. So every topic has a place in that order, with or without a value, and a walk can continue
+//! from it in any later version.
 
 use std::cmp::Ordering;
 
@@ -53,18 +53,18 @@ enum LevelPattern<'f> {
     End,
 }
 
-/// One part of the tree that is still to be looked at.
+/// One part of the tree that is not visited yet.
 #[derive(Clone, Copy)]
 struct Task<'g> {
     /// A map, or an item of one.
     word: Word<'g>,
-    /// The level that the items of the map are.
+    /// The level of the items of the map.
     depth: usize,
-    /// The bytes of the topic in front of that level.
+    /// Length of the topic before that level.
     path_len: usize,
-    /// The bits of the hash that the way through the map took.
+    /// The bits of the hash that the path through the map has used.
     shift: u32,
-    /// The way here is that of the resumed topic, so what is in front of it must be left out.
+    /// The path to here is that of the topic where the walk continues: what comes before it is skipped.
     is_bound: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'a> WalkCall<'a> {
         }
     }
 
-    /// Visits what matches; answers the topic behind which to go on, or `None` at the end.
+    /// Visits the matches; returns the topic after which to continue, or `None` at the end.
     pub(crate) fn walk<'g>(
         &self,
         root: Fields<'g>,
@@ -157,7 +157,7 @@ impl<'a> WalkCall<'a> {
             && !matches!(self.want(0), LevelPattern::Only(_))
     }
 
-    /// Where a text that begins at level `depth` is in the order, seen from the resumed topic.
+    /// The order of a text that begins at level `depth`, compared with the topic where the walk continues.
     fn order(&self, text: &[u8], mut depth: usize) -> Ordering {
         let mut rest = Some(text);
         loop {
@@ -176,7 +176,7 @@ impl<'a> WalkCall<'a> {
     }
 }
 
-/// The order in which a map is walked: by the digits of the hash, then by the bytes.
+/// The order in which a map is walked: by the digits of the hashes, then by the bytes.
 fn order_of_levels(one: (&[u8], u64), two: (&[u8], u64)) -> Ordering {
     let digits = |hash| {
         (0..u64::BITS)
@@ -195,9 +195,9 @@ fn utf8(path: &[u8]) -> &str {
 
 struct Walk<'w, 'a, 'g> {
     ask: &'w WalkCall<'a>,
-    /// The next task is the last: what comes first in order is pushed last.
+    /// The last task is the next one: tasks are pushed in reverse order.
     pending: Vec<Task<'g>>,
-    /// The topic that was looked at last.
+    /// The topic that was visited last.
     path: Vec<u8>,
     looked_at: usize,
     visit: &'w mut dyn FnMut(&str, Word<'g>),
@@ -243,7 +243,7 @@ impl<'g> Walk<'_, '_, 'g> {
         }
     }
 
-    /// Plans the slots of a HAMT block, less those in front of the resumed topic.
+    /// Plans the slots of a HAMT block, without those before the topic where the walk continues.
     fn split(&mut self, task: Task<'g>, bitmap: u64, slots: &[Word<'g>]) {
         let resume = self.ask.resume.filter(|_| task.is_bound);
         let resumed = resume.and_then(|resume| resume.level(task.depth));
@@ -295,7 +295,7 @@ impl<'g> Walk<'_, '_, 'g> {
         self.open(fields, depth, false);
     }
 
-    /// Whether the filter has something to look for below these levels.
+    /// Whether the filter may match below these levels.
     fn wants_run(&self, depth: usize, run: &[u8]) -> bool {
         let mut levels = levels(run).zip(depth..);
         !self.ask.is_out_of_reach(depth, run)
@@ -306,8 +306,8 @@ impl<'g> Walk<'_, '_, 'g> {
             })
     }
 
-    /// Where what is below a run is in the order, seen from the resumed topic: equal where that is below it too, or its
-    /// end. And the number of its levels.
+    /// The order of the topics below a run, compared with the topic where the walk continues: equal if that topic is
+    /// below the run, too, or is its end. Also returns the number of levels of the run.
     fn order_of_run(&self, task: Task<'g>, run: &[u8]) -> (Ordering, usize) {
         let resume = self.ask.resume.filter(|_| task.is_bound);
         let (mut order, mut count) = (Ordering::Equal, 0);

@@ -1,9 +1,9 @@
 //! The subscribers of one filter: a set of plain subscriptions, and shared groups.
 //!
-//! Without groups the payload of a filter is the plain set alone. With groups it is an extended block of two
-//! words: the plain set, and a map from share name to the group's block. That holds three words: the set of
-//! its members, its cursor, and the set of those members that are available; a fourth if its strategy hashes,
-//! the ring. A plain change never touches the groups, nor the reverse.
+//! Without groups, the payload of a filter is the plain set. With groups, it is an extended block of two words: the
+//! plain set, and a map from share name to the group's block. The block of a group has three words: the set of its
+//! members, its cursor, and the set of its available members; if its strategy hashes, the ring is a fourth word. A
+//! change of a plain subscription does not touch the groups, and a change of a group does not touch the plain set.
 
 pub(crate) mod ring;
 pub(crate) mod set;
@@ -31,7 +31,7 @@ pub(crate) enum SubscriptionStep {
         is_available: bool,
     },
     Remove(SubscriberId),
-    /// A member of a group becomes available, or stops being so. Does nothing to a plain set.
+    /// A member of a group becomes available or unavailable. Has no effect on a plain set.
     SetAvailable(SubscriberId, bool),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum SubscriptionStep {
 #[derive(Clone, Copy)]
 pub(crate) struct SharedGroup<'g> {
     pub(crate) members: Word<'g>,
-    /// The members that are available, some or all of them.
+    /// The available members, possibly all.
     pub(crate) available: Word<'g>,
     /// Seats of the members, if the strategy hashes.
     pub(crate) ring: Word<'g>,
@@ -51,7 +51,7 @@ pub(crate) struct SharedGroup<'g> {
 pub(crate) struct Effect {
     /// The subscriber had a subscription before.
     pub(crate) existed: bool,
-    /// The group had no member before, or has none now.
+    /// The group had no member before, or has none after the step.
     pub(crate) group_came_or_went: bool,
     /// Subscriptions of removed subscribers that were dropped.
     pub(crate) dropped: usize,
@@ -63,7 +63,7 @@ pub(crate) fn is_extended(payload: Word<'_>) -> bool {
     matches!(payload.view(), View::Extended(_))
 }
 
-/// A filter's payload taken apart: the plain set and the map of groups.
+/// Splits the payload of a filter: the plain set and the map of groups.
 pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
     match payload.view() {
         View::Extended(block) => (block.word(0), block.word(1)),
@@ -72,7 +72,7 @@ pub(crate) fn parts(payload: Word<'_>) -> (Word<'_>, Word<'_>) {
 }
 
 impl<'g> SharedGroup<'g> {
-    /// Takes a group's payload apart; without members if it is none.
+    /// Splits the payload of a group; no members if the word is not a group.
     pub(crate) fn of(payload: Word<'g>) -> Self {
         let word = |index| match payload.view() {
             View::Extended(block) => block.words().get(index).copied().unwrap_or(Word::EMPTY),
@@ -142,7 +142,7 @@ fn apply_to_set<'g>(
     }
 }
 
-/// Applies a step to the available ones of `members`, the members after that step.
+/// Applies a step to the available members; `members` is the set after that step.
 fn apply_to_available<'g>(
     edit: &mut Edit<'g>,
     (available, members): (Word<'g>, Word<'g>),
@@ -223,7 +223,7 @@ fn apply_to_group<'g>(
     effect
 }
 
-/// A block of a group; a group that has no round-robin cursor yet gets one.
+/// Makes the block of a group; creates a round-robin cursor if there is none.
 fn make_group<'g>(
     edit: &mut Edit<'g>,
     [members, available, ring]: [Word<'g>; 3],
@@ -240,7 +240,7 @@ fn make_group<'g>(
     edit.make(BlockKind::Extended, 1, &fields, &[])
 }
 
-/// Retires what is left of a group without members: in its sets there can be only those that left.
+/// Retires the sets and the cursor of a group without members; the sets may only contain members that have left.
 fn retire_group<'g>(edit: &mut Edit<'g>, sets: [Word<'g>; 2], cursor: Word<'g>) -> Word<'g> {
     for set in sets {
         set::retire_all(edit, set);
@@ -249,7 +249,7 @@ fn retire_group<'g>(edit: &mut Edit<'g>, sets: [Word<'g>; 2], cursor: Word<'g>) 
     Word::EMPTY
 }
 
-/// The group of a filter's payload that has this name; without members if there is none.
+/// The group with this name in the payload of a filter; without members if there is none.
 pub(crate) fn group_of<'g>(
     payload: Word<'g>,
     hasher: &Hasher,

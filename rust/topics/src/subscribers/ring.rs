@@ -1,10 +1,10 @@
-//! The hash ring of a shared group: its members by hashes of their keys, so that a publisher or a topic meets the same
-//! member whatever number each of them has.
+//! The hash ring of a shared group. It orders members by hashes of their keys, so that a publisher or a topic gets
+//! the same member, whatever their numbers are.
 //!
-//! A ring is a set like that of the members, of one seat a member: the place on the ring stands where a subscription
-//! has its subscriber. A choice looks at a few places and takes the member that sits closest behind one of them
-//! (multi-probe consistent hashing, Appleton and O'Reilly 2015): a member that comes takes its share from all others,
-//! and one that goes leaves its share to all others; nobody else changes.
+//! A ring is a set like that of the members, with one seat for each member: the seat has its place in the bits where
+//! a subscription has its subscriber. A choice reads a few places and takes the member whose seat follows one of them
+//! most closely (multi-probe consistent hashing, Appleton and O'Reilly 2015). A new member takes its share from all
+//! others, and a member that leaves returns its share to all others; nothing else changes.
 
 use super::{PackedSubscription, set};
 use crate::SubscriberId;
@@ -12,16 +12,16 @@ use crate::tree::hash::Hasher;
 use crate::tree::node::Edit;
 use crate::tree::word::Word;
 
-/// Places that a member may have: each but the first is for one whose earlier places are taken.
+/// Number of places that a member may have; it uses a later one if the earlier ones are taken.
 const SEATS: u64 = 4;
-/// Places that a choice looks at.
+/// Number of places that a choice reads.
 pub(crate) const PROBES: usize = 8;
-/// Tells the places of choices from those of members.
+/// Distinguishes the places of choices from those of members.
 const CHOICE: u64 = 1 << 63;
-/// Places are numbers of 31 bits, as those of subscribers.
+/// Places have 31 bits, like the numbers of subscribers.
 const PLACE_BITS: u32 = 31;
 
-/// Gives a member its seat, unless it has one.
+/// Gives a member a seat, unless it has one.
 pub(crate) fn sit<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -58,7 +58,7 @@ pub(crate) fn stand_up<'g>(
     }
 }
 
-/// The member that `word` chooses among those that are wanted; if none of the few that it meets is, the first of them.
+/// The member that `word` chooses: the closest wanted one at its places; if none is wanted, the closest one.
 pub(crate) fn choose(
     ring: Word<'_>,
     hasher: &Hasher,

@@ -15,8 +15,8 @@ const RETAIN_AS_PUBLISHED: u64 = 1 << 1;
 const INLINE: u64 = 1;
 const SEATED_SHIFT: u32 = 1;
 
-/// From the top: subscriber 31 bits, Subscription Identifier 28 (0 for none), QoS 2, No Local 1,
-/// Retain As Published 1, and a set bit that tells it from a pointer. So it sorts by subscriber.
+/// From the highest bit: subscriber 31 bits, Subscription Identifier 28 (0: none), QoS 2, No Local 1, Retain As
+/// Published 1, and a set bit that distinguishes it from a pointer. So subscriptions are ordered by subscriber.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct PackedSubscription(u64);
 
@@ -40,7 +40,7 @@ impl PackedSubscription {
         )
     }
 
-    /// What several subscriptions of one subscriber add up to, with one identifier or none.
+    /// Merges several subscriptions of one subscriber that have at most one identifier.
     pub(crate) fn merged(
         subscriber: SubscriberId,
         qos: QoS,
@@ -56,7 +56,7 @@ impl PackedSubscription {
         Self::new(subscriber, options)
     }
 
-    /// What the subscription asks for.
+    /// The options of the subscription.
     pub(crate) const fn options(self) -> Options {
         Options {
             qos: self.qos(),
@@ -66,12 +66,12 @@ impl PackedSubscription {
         }
     }
 
-    /// A seat on the ring of a group: it sorts by its place, and has its subscriber where others have their options.
+    /// A seat on the ring of a group: ordered by its place; the subscriber is in the bits of the options.
     pub(crate) const fn seat(place: SubscriberId, subscriber: SubscriberId) -> Self {
         Self((place.0 as u64) << SUBSCRIBER_SHIFT | (subscriber.0 as u64) << SEATED_SHIFT | INLINE)
     }
 
-    /// Whose seat it is.
+    /// The subscriber of the seat.
     #[expect(clippy::cast_possible_truncation, reason = "masked to 31 bits")]
     pub(crate) const fn seated(self) -> SubscriberId {
         SubscriberId((self.0 >> SEATED_SHIFT & (u32::MAX >> 1) as u64) as u32)

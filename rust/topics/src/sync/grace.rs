@@ -1,9 +1,8 @@
-//! A simple grace period in place of crossbeam's epochs, for builds with loom or shuttle.
+//! A simple grace period instead of crossbeam's epochs, for builds with loom or shuttle.
 //!
-//! A deferred function runs at the moment when the last pin ends that existed when it was deferred. No
-//! correct implementation of epochs may run it earlier, so a history without a use after free here has none
-//! with any implementation. That crossbeam-epoch is correct is tested by its own loom tests and by runs of
-//! these tests with Miri.
+//! A deferred function runs when the last pin ends that existed when it was deferred. No correct implementation of
+//! epochs may run it earlier, so a history without a use after free here has none with any implementation. The
+//! correctness of crossbeam-epoch is tested by its own loom tests and by runs of these tests with Miri.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,16 +16,16 @@ use loom::sync::atomic::{AtomicPtr, AtomicUsize};
 #[cfg(shuttle)]
 use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// A pointer that the scheduler watches; as crossbeam's, without its tag bits.
+/// A pointer that the scheduler observes; like crossbeam's, without tag bits.
 pub(crate) struct Atomic<T>(AtomicPtr<T>);
 
-/// What a failed exchange gives back.
+/// Result of a failed exchange.
 pub(crate) struct ExchangeError<'g, T, P> {
     pub(crate) current: Shared<'g, T>,
     pub(crate) new: P,
 }
 
-/// What can be put into an [`Atomic`].
+/// A pointer that can be stored in an [`Atomic`].
 pub(crate) trait Pointer<T> {
     fn into_raw(self) -> *mut T;
 
@@ -105,19 +104,19 @@ impl<T> From<*const T> for Atomic<T> {
     }
 }
 
-/// Pins, and the memory that waits for each of them.
+/// Pins, and the memory that waits for them.
 struct Pins {
     next: u64,
     pinned: BTreeSet<u64>,
     waiting: Vec<Waiting>,
 }
 
-/// Whom it waits for, and what runs then.
+/// The pins that it waits for, and the function to run then.
 type Waiting = (BTreeSet<u64>, Box<dyn FnOnce()>);
 
 thread_local! {
     /// All threads of a model are coroutines of one thread. Empty between two runs of a model. The scheduler does not
-    /// watch it; each use of it follows [`step`], which it does watch.
+    /// observe it; it observes [`step`], which every use calls first.
     static PINS: RefCell<Pins> = const { RefCell::new(Pins {
         next: 0,
         pinned: BTreeSet::new(),
@@ -135,24 +134,24 @@ shuttle::lazy_static! {
     static ref STEPS: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Orders one use of [`PINS`] behind all earlier ones, as the fences of an epoch do.
+/// Orders one use of [`PINS`] after all earlier ones, as the fences of an epoch do.
 fn step() {
     STEPS.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Keeps alive what its thread reads.
+/// Keeps alive the values that its thread reads.
 pub(crate) struct Guard {
     number: u64,
-    /// Stays on its thread, as crossbeam's does.
+    /// Stays on its thread, like crossbeam's.
     life: PhantomData<*mut ()>,
 }
 
-/// Always, so that no writer of a model waits for readers: what that would test is the scheduler.
+/// Always true, so that no writer of a model waits for readers: such a wait would only test the scheduler.
 pub(crate) fn is_pinned() -> bool {
     true
 }
 
-/// Pins the calling thread; a second pin of it counts for itself.
+/// Pins the calling thread; several pins of one thread are counted separately.
 pub(crate) fn pin() -> Guard {
     step();
     let number = PINS.with_borrow_mut(|pins| {
@@ -166,7 +165,7 @@ pub(crate) fn pin() -> Guard {
     }
 }
 
-/// Stands for a pin where nobody else can be.
+/// A guard for code that no other thread can interfere with.
 struct UnprotectedGuard(Guard);
 
 // SAFETY: it is never dropped and nothing is deferred by it, so it does nothing.

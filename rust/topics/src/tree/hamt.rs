@@ -1,7 +1,7 @@
-//! The children of a node: a 64-way branch by hash, in as few levels as tell the keys apart.
+//! The children of a node: a 64-way branch by hash, with only as many levels as are needed to distinguish the keys.
 //!
-//! A map is a word: nothing, one item, or a HAMT block. Items are leaves, entries, and lists of such with equal
-//! hashes. A HAMT block with one slot leads to another HAMT block, so equal content has equal shape.
+//! A map is a word: nothing, one item, or a HAMT block. Items are leaves, entries, and lists of leaves and entries
+//! with equal hashes. A HAMT block with one slot leads to another HAMT block, so equal content has equal shape.
 
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ pub(crate) const DIGIT_BITS: u32 = 6;
 
 const DIGIT_MASK: u64 = (1 << DIGIT_BITS) - 1;
 
-/// What an item of a map is found by.
+/// The key of the items of a map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum KeyKind {
     /// The first level of its text.
@@ -46,7 +46,7 @@ impl KeyKind {
     }
 }
 
-/// The digit of `hash` that a HAMT block branches by, `shift` bits deep.
+/// The digit of `hash` at a depth of `shift` bits.
 pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
     // INVARIANT: masked to 6 bits.
     ((hash >> shift) & DIGIT_MASK) as u32
@@ -54,7 +54,7 @@ pub(crate) const fn digit(hash: u64, shift: u32) -> u32 {
 
 /// Finds the leaf or entry with this key.
 ///
-/// An item that is alone with its hash is not compared by its level: the caller compares all of its text anyway.
+/// If only one item has this hash, its level is not compared: the caller compares its whole text.
 #[expect(
     clippy::inline_always,
     reason = "a twentieth of the instructions of a match"
@@ -94,7 +94,7 @@ pub(crate) enum SlotState<'g> {
     Vacant,
     /// The leaf or entry with this key.
     Same(Word<'g>),
-    /// An item with another key, this many bits deep.
+    /// An item with another key, at this depth in bits.
     Other(Word<'g>, u32),
 }
 
@@ -170,12 +170,12 @@ pub(crate) fn key_of(item: Word<'_>, keys: KeyKind) -> &[u8] {
     }
 }
 
-/// The hash of an item, computed again from its key.
+/// Computes the hash of an item from its key.
 pub(crate) fn item_hash(item: Word<'_>, keys: KeyKind, hasher: &Hasher) -> u64 {
     hasher.hash(key_of(item, keys))
 }
 
-/// Makes the smallest map of two items with different keys, for a place `shift` bits deep.
+/// Makes the smallest map of two items with different keys, at a depth of `shift` bits.
 pub(crate) fn pair<'g>(
     edit: &mut Edit<'g>,
     one: (u64, Word<'g>),

@@ -1,8 +1,8 @@
 //! The keyed hash of levels, filters and share names. It has a key because clients choose topics.
 
-/// Hashes texts by folded multiplication with secrets drawn from the seed.
+/// Hashes texts by folded multiplication, with secrets from the seed.
 ///
-/// In a cache line of its own: every match reads it, and commits write to what would stand beside it.
+/// It has its own cache line: every match reads it, and commits write to neighbouring fields.
 #[repr(align(64))]
 pub(crate) struct Hasher {
     secrets: [u64; 3],
@@ -14,7 +14,7 @@ impl Hasher {
         Self::masked(seed, u64::MAX)
     }
 
-    /// Keeps only the bits in `mask`, so that tests meet collisions.
+    /// Keeps only the bits in `mask`, so that tests get collisions.
     pub(crate) fn masked(seed: u64, mask: u64) -> Self {
         let mut state = seed;
         let secrets = std::array::from_fn(|_| split_mix(&mut state));
@@ -47,7 +47,7 @@ impl Hasher {
     }
 }
 
-/// The part of a hash that blocks keep, so that most mismatches cost no comparison of texts.
+/// The part of a hash that blocks store: most mismatches need no comparison of texts.
 pub(crate) const fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -62,7 +62,7 @@ const fn split(all: u128) -> (u64, u64) {
     (all as u64, (all >> 64) as u64)
 }
 
-/// Reads 0 to 16 bytes into two words without a loop; the length is hashed apart.
+/// Reads 0 to 16 bytes into two words without a loop; the length is hashed separately.
 fn last_16(text: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
         return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));

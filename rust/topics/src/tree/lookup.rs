@@ -24,7 +24,7 @@ fn kid<'g>(fields: Fields<'g>, hasher: &Hasher, rest: &[u8]) -> Word<'g> {
     find(fields[KIDS], hasher.hash(level), level, KeyKind::Level).unwrap_or(Word::EMPTY)
 }
 
-/// Follows a text from node to node by `child`, which answers what may begin as the rest of the text does.
+/// Follows a text from node to node. `child` returns an item that may begin like the rest of the text.
 fn look_up<'g>(
     root: Fields<'g>,
     text: &[u8],

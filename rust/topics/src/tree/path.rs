@@ -1,4 +1,4 @@
-//! Copies the path of a change, and folds nodes that have one filter left.
+//! Copies the path of a change, and folds nodes that have only one filter.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use super::node::{Edit, place_of};
 use super::update::{Fields, HASH, HERE, fields_of, leaf, make_entry};
 use super::word::{BlockKind, View, Word};
 
-/// One block on the path of a change, which is copied.
+/// One block on the path of a change; it is copied.
 #[derive(Clone, Copy)]
 pub(crate) enum PathStep<'g> {
     /// A HAMT block, through one of its slots.
@@ -15,9 +15,9 @@ pub(crate) enum PathStep<'g> {
     Gap { block: Word<'g>, digit: u32 },
     /// A collision list, through one of its items.
     Listed { list: Word<'g>, index: usize },
-    /// A collision list without the item, which belongs at this index.
+    /// A collision list without the item; `index` is its place.
     Unlisted { list: Word<'g>, index: usize },
-    /// A node, through one of its fields; `entry` is the block that holds it, empty for the root.
+    /// A node, through one of its fields; `entry` is the block of the node, empty for the root.
     Node { entry: Word<'g>, field: usize },
 }
 
@@ -36,7 +36,7 @@ pub(super) fn ascend<'g>(
     }
 }
 
-/// Copies one block of the path with its new child, or without it when that is empty.
+/// Copies one block of the path with its new child; if the child is empty, without it.
 pub(super) fn copy<'g>(edit: &mut Edit<'g>, child: Word<'g>, step: PathStep<'g>) -> Word<'g> {
     match step {
         PathStep::Slot { block, digit } => copy_slot(edit, block, digit, child),
@@ -119,7 +119,7 @@ fn copy_listed<'g>(edit: &mut Edit<'g>, word: Word<'g>, index: usize, child: Wor
     }
 }
 
-/// What a node becomes when all that is left is one filter, or one entry below; `None` while there is more.
+/// Folds a node that has only one filter or one entry below it; `None` if it has more.
 fn fold<'g>(edit: &mut Edit<'g>, tag: u32, run: &[u8], fields: &Fields<'g>) -> Option<Word<'g>> {
     let mut present = (0..fields.len()).filter(|field| !fields[*field].is_empty());
     let (Some(field), None) = (present.next(), present.next()) else {

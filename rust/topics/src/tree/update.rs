@@ -1,11 +1,11 @@
 //! One change of the tree: walk down, change one payload, copy the path on the way back.
 //!
-//! A tree is a node: four words. `kids` is a map of the literal levels below, `plus` what is below `+`, `hash` the
-//! payload of `#` here, and `here` that of the filter that ends here. What holds one filter is a leaf with the rest
-//! of that filter as text; it unfolds into an entry when a second filter shares its first level, and folds back when
-//! that goes. An entry has the run of levels as text that all filters below share: it is divided when a filter leaves the
-//! run midway, and joined with the only entry below when nothing else is left there. So equal content has equal shape,
-//! whatever the order of changes.
+//! A tree is a node: four words. `kids` is a map of the literal levels below, `plus` the item of `+`, `hash` the
+//! payload of `#`, and `here` the payload of the filter that ends here. If a subtree has one filter, it is a leaf
+//! with the rest of that filter as text. The leaf unfolds into an entry when a second filter shares its first level,
+//! and the entry folds back when one of the two is removed. The text of an entry is the run of levels that all
+//! filters below it share: it is divided when a filter leaves the run in the middle, and joined with the entry below
+//! when that is the only item left. So equal content has equal shape, whatever the order of changes.
 
 use smallvec::SmallVec;
 
@@ -25,18 +25,18 @@ pub(crate) const KIDS: usize = 0;
 pub(crate) const PLUS: usize = 1;
 /// The payload of `#`.
 pub(crate) const HASH: usize = 2;
-/// The payload of what ends at this node.
+/// The payload of the filter that ends at this node.
 pub(crate) const HERE: usize = 3;
 
 const NO_FIELDS: Fields<'static> = [Word::EMPTY; 4];
 
-/// Changes one payload: gets the present one (empty if there is none), answers the new one (empty to remove).
-/// It retires what it replaces. The same word means no change.
+/// Changes one payload: gets the current one (empty if there is none), returns the new one (empty to remove it), and
+/// retires what it replaces. The same word means no change.
 pub(crate) trait PayloadChange<'g>: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g> {}
 
 impl<'g, F: FnMut(&mut Edit<'g>, Word<'g>) -> Word<'g>> PayloadChange<'g> for F {}
 
-/// Changes the payload of `filter` in the tree `root`; answers whether anything changed.
+/// Changes the payload of `filter` in the tree `root`; returns whether anything changed.
 pub(crate) fn change_tree<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -52,7 +52,7 @@ pub(crate) fn change_tree<'g>(
     true
 }
 
-/// Changes the payload of `key` in a map of whole texts; answers whether anything changed.
+/// Changes the payload of `key` in a map of whole texts; returns whether anything changed.
 pub(crate) fn change_map<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -103,7 +103,7 @@ pub(super) fn leaf<'g>(
     edit.make_leaf(tag, text, payload)
 }
 
-/// The leaf of a filter's rest.
+/// Makes the leaf for the rest of a filter.
 fn rest_leaf<'g>(edit: &mut Edit<'g>, hasher: &Hasher, rest: &[u8], payload: Word<'g>) -> Word<'g> {
     leaf(
         edit,
@@ -113,7 +113,7 @@ fn rest_leaf<'g>(edit: &mut Edit<'g>, hasher: &Hasher, rest: &[u8], payload: Wor
     )
 }
 
-/// `+` is found through its field, so its hash says nothing.
+/// `+` has a field of its own, so its hash is not needed.
 fn level_tag(hasher: &Hasher, level: &[u8]) -> u32 {
     if level == b"+" {
         0
@@ -177,7 +177,7 @@ fn descend<'g, 'a>(
     }
 }
 
-/// A new leaf in a place where no item has its key: alone, or in a map with the other item that is there.
+/// Makes a new leaf at a place without an item of its key: alone, or in a map with the other item there.
 fn beside<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -226,7 +226,7 @@ pub(crate) fn fields_of(entry: Block<'_>) -> &Fields<'_> {
         .expect("an entry has four words")
 }
 
-/// Changes the leaf that shares its first level with `rest`: its payload, or it unfolds.
+/// Changes the leaf whose first level is that of `rest`: changes its payload, or unfolds it.
 fn change_leaf<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -249,7 +249,7 @@ fn change_leaf<'g>(
     ))
 }
 
-/// Makes the entry that two different filters need whose first level is equal.
+/// Makes the entry of two different filters whose first level is equal.
 fn unfold<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -264,7 +264,7 @@ fn unfold<'g>(
     make_entry(edit, tag, &[&new.0[..run]], &fields)
 }
 
-/// Makes the entry of the levels that a filter shares with the run of `entry`, above both.
+/// Makes an entry above a filter and `entry`, from the levels that the filter shares with the run of `entry`.
 fn divide<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,
@@ -285,12 +285,12 @@ fn divide<'g>(
     make_entry(edit, entry.tag(), &[&text[..run]], &fields)
 }
 
-/// What is left of a text behind its first `len` bytes, whole levels, and the separator.
+/// The rest of a text after its first `len` bytes (whole levels) and the separator.
 fn behind(text: &[u8], len: usize) -> Option<&[u8]> {
     text.get(len + 1..)
 }
 
-/// Puts a filter's rest into a fresh node, where at most one other item is.
+/// Puts the rest of a filter into a new node, which has at most one other item.
 fn place<'g>(
     edit: &mut Edit<'g>,
     hasher: &Hasher,

@@ -1,4 +1,4 @@
-//! Changes of a set: copies the path to the changed place.
+//! Changes of a set; a change copies the path to its place.
 
 use smallvec::SmallVec;
 
@@ -8,20 +8,20 @@ use crate::subscribers::PackedSubscription;
 use crate::tree::node::Edit;
 use crate::tree::word::{BlockKind, View, Word};
 
-/// Tells whether a subscriber is removed: its subscriptions are dropped from blocks that are copied. `None`
-/// while no subscriber is removed.
+/// Returns whether a subscriber is removed: copied blocks leave out its subscriptions. `None` while no subscriber is
+/// removed.
 pub(crate) type RemovedSubscribers<'a> = Option<&'a dyn Fn(SubscriberId) -> bool>;
 
 /// A changed set.
 pub(crate) struct ChangedSet<'g> {
     pub(crate) set: Word<'g>,
-    /// What the subscriber had before.
+    /// The previous subscription of the subscriber.
     pub(crate) old: Option<PackedSubscription>,
     /// Subscriptions of removed subscribers that were dropped.
     pub(crate) dropped: usize,
 }
 
-/// Adds a subscription, or replaces the one of the same subscriber.
+/// Adds a subscription, or replaces that of the same subscriber.
 pub(crate) fn insert<'g>(
     edit: &mut Edit<'g>,
     set: Word<'g>,
@@ -61,7 +61,7 @@ pub(crate) fn insert<'g>(
     changed
 }
 
-/// Adds a subscription to the set of one, whose word is `word`.
+/// Adds a subscription to a set of one, which is `word`.
 fn insert_beside<'g>(
     edit: &mut Edit<'g>,
     word: Word<'g>,
@@ -124,7 +124,7 @@ fn is_removed(removed: RemovedSubscribers<'_>, subscription: PackedSubscription)
 }
 
 impl<'g> ChangedSet<'g> {
-    /// A set that stays as it is.
+    /// An unchanged set.
     pub(crate) fn nothing(set: Word<'g>) -> Self {
         Self::plain(set, None)
     }
@@ -137,7 +137,7 @@ impl<'g> ChangedSet<'g> {
         }
     }
 
-    /// Copies the branches on the way to the changed child, last first.
+    /// Copies the branches on the way to the changed child, from the bottom up.
     #[inline]
     fn copy(&mut self, edit: &mut Edit<'g>, mut path: Path<'g>, added: u64, removed: u64) {
         let removed = removed + self.dropped as u64;
@@ -161,7 +161,7 @@ impl<'g> Step<'g> {
         self.word.block().map_or(&[], |branch| &branch.words()[1..])
     }
 
-    /// Makes the branch with another child in this place, which may be empty, or none was there.
+    /// Makes the branch with another child at this place. The old or the new child may be empty.
     fn with_child(
         self,
         edit: &mut Edit<'g>,
@@ -202,7 +202,7 @@ impl<'g> Step<'g> {
     }
 }
 
-/// Joins small sets to one array and retires them.
+/// Joins small sets into one array and retires them.
 fn gather<'g>(edit: &mut Edit<'g>, sets: &[&[Word<'g>]]) -> Word<'g> {
     let mut all: Vec<Word<'g>> = Vec::with_capacity(ARRAY_LEN);
     for set in sets.iter().copied().flatten() {
@@ -272,7 +272,7 @@ fn remove_from_array<'g>(
     )
 }
 
-/// Makes the set of what is left of an array, with a new subscription in its place.
+/// Makes a set of the rest of an array and a new subscription at its place.
 fn join<'g>(
     edit: &mut Edit<'g>,
     before: &[Word<'g>],
@@ -302,7 +302,7 @@ fn join<'g>(
     }
 }
 
-/// Makes a set of sorted subscriptions. The depth is at most 8: one call a digit.
+/// Makes a set of sorted subscriptions. The recursion depth is at most 8: one call for each digit.
 fn build<'g>(edit: &mut Edit<'g>, sorted: &[Word<'g>]) -> Word<'g> {
     match sorted {
         [] => return Word::EMPTY,
@@ -328,7 +328,7 @@ fn build<'g>(edit: &mut Edit<'g>, sorted: &[Word<'g>]) -> Word<'g> {
     shape.make(edit, &[&children])
 }
 
-/// Makes the branch above `branch` that a subscriber outside of its prefix needs.
+/// Makes the branch above `branch` for a subscriber outside of its prefix.
 fn above<'g>(
     edit: &mut Edit<'g>,
     branch: Word<'g>,

@@ -1,8 +1,9 @@
-//! Sets of subscriptions, one a subscriber, ordered by subscriber.
+//! Sets of subscriptions, one for each subscriber, ordered by subscriber.
 //!
 //! A set is a word: nothing, one subscription, a sorted array of up to 256, or a 16-way branch by the bits of the
-//! subscriber's number. A branch holds more than 256, has two children or more, and stands as deep as its
-//! subscribers differ, so equal content has equal shape, and a change copies 2.5 KB however large the set is.
+//! subscriber's number. A branch has more than 256 subscriptions and at least two children, and its level is the
+//! highest digit in which its subscribers differ. So equal content has equal shape, and a change copies 2.5 KB,
+//! whatever the size of the set.
 
 mod change;
 
@@ -19,13 +20,13 @@ pub(crate) use change::{ChangedSet, RemovedSubscribers, insert, remove, retire_a
 /// The largest array.
 pub(crate) const ARRAY_LEN: usize = 256;
 
-/// The most that are asked for before they are visited.
+/// Maximum number of subscriptions that are prefetched before they are visited.
 pub(crate) const FEW: usize = 16;
 
 const DIGIT_BITS: u32 = 4;
 const SHIFT_BITS: u32 = 16;
 
-/// What a branch is beside its children.
+/// The shape of a branch, without its children.
 #[derive(Clone, Copy)]
 struct Shape {
     bitmap: u32,
@@ -89,7 +90,7 @@ fn key(subscription: Word<'_>) -> u64 {
     )
 }
 
-/// The place of the highest digit in which two different subscribers differ.
+/// The shift of the highest digit in which two different subscribers differ.
 fn shift_between(one: u64, two: u64) -> u32 {
     (one ^ two).ilog2() / DIGIT_BITS * DIGIT_BITS
 }
@@ -109,7 +110,7 @@ pub(crate) fn len(set: Word<'_>) -> usize {
     }
 }
 
-/// How many subscribers in the set have a smaller number.
+/// Number of subscribers in the set with a smaller number.
 pub(crate) fn rank(set: Word<'_>, subscriber: SubscriberId) -> usize {
     let subscriber = u64::from(subscriber.0);
     let (mut word, mut before) = (set, 0);
@@ -217,7 +218,7 @@ impl<'g> Iter<'g> {
         }
     }
 
-    /// Those from a rank on.
+    /// The subscriptions from a rank on.
     fn from_rank(set: Word<'g>, mut rank: usize) -> Self {
         let mut pending = SmallVec::new();
         let mut word = set;
@@ -249,7 +250,7 @@ impl<'g> Iter<'g> {
     }
 }
 
-/// The subscriptions from a rank on, then those before it: each once.
+/// The subscriptions from a rank on, then those before it; each one once.
 pub(crate) fn ring(set: Word<'_>, start: usize) -> impl Iterator<Item = PackedSubscription> {
     Iter::from_rank(set, start).chain(Iter::new(set).take(start))
 }

@@ -22,7 +22,7 @@ pub(super) const WORD_BYTES: usize = size_of::<Word<'static>>();
 /// The largest HAMT block.
 const FULL_BRANCHES_BYTES: usize = HEADER_BYTES + u64::BITS as usize * WORD_BYTES;
 
-/// A block that lives as long as the pin `'g`.
+/// A block; the pin `'g` keeps it alive.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'g> {
     header: NonNull<BlockHeader>,
@@ -79,7 +79,7 @@ impl<'g> Block<'g> {
     }
 }
 
-/// A HAMT block that lives as long as the pin `'g`.
+/// A HAMT block; the pin `'g` keeps it alive.
 #[derive(Clone, Copy)]
 pub(crate) struct Branches<'g> {
     bitmap: NonNull<u64>,
@@ -98,14 +98,14 @@ impl<'g> Branches<'g> {
         }
     }
 
-    /// A bit a digit that has a slot.
+    /// One bit for each digit that has a slot.
     #[inline]
     pub(crate) fn bitmap(self) -> u64 {
         // SAFETY: `from_raw` requires a live block, and bitmaps are never written again.
         unsafe { self.bitmap.read() }
     }
 
-    /// The slots, by rising digit.
+    /// The slots, in the order of their digits.
     #[inline]
     pub(crate) fn slots(self) -> &'g [Word<'g>] {
         let count = ones(self.bitmap());
@@ -114,7 +114,7 @@ impl<'g> Branches<'g> {
         unsafe { slice::from_raw_parts(self.bitmap.add(1).cast().as_ptr(), count) }
     }
 
-    /// The slot of a digit below 64, if it has one.
+    /// The slot of a digit, if there is one; digits are below 64.
     #[inline]
     pub(crate) fn slot(self, digit: u32) -> Option<Word<'g>> {
         let bitmap = self.bitmap();
@@ -149,27 +149,27 @@ impl<'g> Branches<'g> {
     }
 }
 
-/// The place of the slot of a digit, or where it would be.
+/// The index of the slot of a digit, present or not.
 #[inline]
 pub(crate) fn place_of(bitmap: u64, digit: u32) -> usize {
     ones(bitmap & ((1 << digit) - 1))
 }
 
-/// The round-robin cursor of a shared group: outside of the versions, shared by all of them.
+/// The round-robin cursor of a shared group. It is outside of the versions, which share it.
 #[repr(C, align(16))]
 pub(crate) struct GroupCursor {
     /// Counts the messages of a round robin.
     pub(crate) next: AtomicU32,
     /// The subscriber that took the last message, plus one.
     pub(crate) sticky: AtomicU32,
-    /// Name and filter of the group, to find it in any version.
+    /// Name and filter of the group, for looking it up in any version.
     pub(crate) group: SubscriptionFilter,
 }
 
-/// The heap bytes of a cursor, without what the allocator adds.
+/// The heap bytes of a cursor, without the overhead of the allocator.
 pub(crate) const GROUP_CURSOR_BYTES: usize = slab::rounded(size_of::<GroupCursor>());
 
-/// Where a block lies, its words, and all its bytes.
+/// The address of a block, its words, and its size in bytes.
 pub(super) struct Memory {
     pub(super) start: NonNull<u8>,
     pub(super) words: usize,
@@ -177,7 +177,7 @@ pub(super) struct Memory {
 }
 
 impl<'g> Word<'g> {
-    /// The words of the block that this one points to, if it does.
+    /// The words of the block that this word points to, if it is a pointer.
     pub(crate) fn children(self) -> &'g [Word<'g>] {
         match self.view() {
             View::Hamt(branches) => branches.slots(),
@@ -204,7 +204,7 @@ impl<'g> Word<'g> {
         })
     }
 
-    /// The cursor of a group; `None` if the word is no cell. Only for words of a directory.
+    /// The cursor of a group; `None` if the word is not a cell. Only for words of a directory.
     pub(crate) fn group_cursor(self) -> Option<&'g GroupCursor> {
         match self.view() {
             // SAFETY: the cells of a directory are made by `Edit::make_group_cursor` and freed as blocks are.

@@ -22,7 +22,8 @@ pub(crate) struct Edit<'g> {
     key: Option<u64>,
 }
 
-/// Looks up what a leaf keeps beside a payload that is a value, for its readers; `None` if it does not fit a word.
+/// Looks up the handle that a leaf stores for the readers of an inline payload; `None` if the handle does not fit
+/// into a word.
 pub(crate) type HandleLookup<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
 
 /// The heap use of a version.
@@ -30,7 +31,7 @@ pub(crate) type HandleLookup<'g> = &'g dyn Fn(u64) -> Option<Word<'g>>;
 pub(crate) struct Size {
     /// Blocks and cells.
     pub(crate) nodes: usize,
-    /// Their bytes, without what the allocator adds.
+    /// Their bytes, without the overhead of the allocator.
     pub(crate) bytes: usize,
 }
 
@@ -49,12 +50,12 @@ impl<'g> Edit<'g> {
         }
     }
 
-    /// Lets leaves keep handles.
+    /// Enables handles in leaves.
     pub(crate) fn keep_handles(&mut self, handles: HandleLookup<'g>) {
         self.handles = Some(handles);
     }
 
-    /// Sets the key of the subscriber whose subscriptions change, for groups whose strategy hashes.
+    /// Sets the key of the subscriber whose subscriptions change; strategies that hash need it.
     pub(crate) fn deal_by(&mut self, key: Option<u64>) {
         self.key = key;
     }
@@ -63,7 +64,7 @@ impl<'g> Edit<'g> {
         self.key
     }
 
-    /// Makes the leaf of a payload that is not empty.
+    /// Makes a leaf; the payload must not be empty.
     pub(crate) fn make_leaf(&mut self, tag: u32, text: &[&[u8]], payload: Word<'g>) -> Word<'g> {
         let handle = match (self.handles, payload.view()) {
             (Some(handles), View::Inline(value)) => handles(value),
@@ -72,7 +73,7 @@ impl<'g> Edit<'g> {
         self.make(BlockKind::Leaf, tag, &[&[payload], handle.as_slice()], text)
     }
 
-    /// Makes a block out of the concatenation of `words` and that of `text`.
+    /// Makes a block of the concatenated `words` and the concatenated `text`.
     pub(crate) fn make(
         &mut self,
         kind: BlockKind,
@@ -102,7 +103,7 @@ impl<'g> Edit<'g> {
         self.adopt(Word::pointer(kind, block.cast()), bytes)
     }
 
-    /// Makes a HAMT block out of the concatenation of `slots`, of which there is one a bit.
+    /// Makes a HAMT block of the concatenated `slots`, one for each bit.
     pub(crate) fn make_branches(&mut self, bitmap: u64, slots: &[&[Word<'g>]]) -> Word<'g> {
         let count: usize = slots.iter().map(|part| part.len()).sum();
         assert!(
@@ -121,7 +122,7 @@ impl<'g> Edit<'g> {
         self.adopt(Word::pointer(BlockKind::Hamt, block.cast()), bytes)
     }
 
-    /// Makes a copy of the block of `word` with other words in these places, and retires `word`.
+    /// Copies the block of `word` with other words at these indices, and retires `word`.
     pub(crate) fn with_words<const N: usize>(
         &mut self,
         word: Word<'g>,
@@ -157,7 +158,7 @@ impl<'g> Edit<'g> {
         copy
     }
 
-    /// As [`with_words`](Self::with_words), for one word.
+    /// Like [`with_words`](Self::with_words), for one word.
     pub(crate) fn with_word(&mut self, word: Word<'g>, index: usize, new: Word<'g>) -> Word<'g> {
         self.with_words(word, [(index, new)])
     }
@@ -182,7 +183,7 @@ impl<'g> Edit<'g> {
         word
     }
 
-    /// Retires the block or cursor that `word` points to, not what that points to.
+    /// Retires the block or cursor that `word` points to, without its children.
     ///
     /// The caller no longer links it in the version that this edit makes. Other words are ignored.
     pub(crate) fn retire(&mut self, word: Word<'g>) {
@@ -201,8 +202,8 @@ impl<'g> Edit<'g> {
         self.size
     }
 
-    /// Puts `next` in the place of `current`, under whose pin this edit was made; `false` when another writer was
-    /// faster. What the version replaced is freed after a grace period. The end of the edit.
+    /// Replaces `current` by `next`; `current` was loaded under the pin of this edit. Returns `false` if another
+    /// writer was faster. The replaced blocks are freed after a grace period. This ends the edit.
     pub(crate) fn publish<V: TreeVersion>(&mut self, root: &Root<V>, current: &V, next: V) -> bool {
         let Some(unlinked) = root.replace(current, next, self.guard) else {
             return false;

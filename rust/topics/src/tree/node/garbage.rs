@@ -17,15 +17,15 @@ const DEFERRAL_BYTES: usize = 72;
 /// Blocks that wait for their grace period: a small pointer.
 pub(super) struct GarbageList(NonNull<GarbageListHead>);
 
-/// In front of the words of a list.
+/// The header before the words of a list.
 struct GarbageListHead {
     counted: CountedBytes,
     count: usize,
 }
 
 impl GarbageList {
-    /// Takes blocks of `blocks` bytes that no later pin can reach, and counts all bytes that wait with them:
-    /// the list, a version of `version` bytes, and what the epoch adds.
+    /// Creates a list of blocks of `blocks` bytes that no later pin can reach. Counts all bytes that wait with them:
+    /// the list, a version of `version` bytes, and the overhead of the epoch.
     pub(super) fn new(
         words: &[Word<'_>],
         garbage: &GarbageCounter,
@@ -52,8 +52,8 @@ impl GarbageList {
         size_of::<GarbageListHead>() + count * WORD_BYTES
     }
 
-    /// Turns the list into garbage. Any thread may free it: blocks have no affinity, and only cursors have
-    /// drop code.
+    /// Turns the list into garbage. Any thread may free it: blocks belong to no thread, and only cursors have drop
+    /// code.
     pub(super) fn into_garbage(self) -> Garbage {
         // SAFETY: the list owns its blocks, and this pointer is the only one to it.
         unsafe { Garbage::new(self.0.cast(), Self::free) }
@@ -100,7 +100,7 @@ unsafe fn free(word: Word<'_>) {
     }
 }
 
-/// Frees everything that `roots` reach, cells through `free_cell`. Uses a list, not the call stack.
+/// Frees everything that `roots` reach, cells with `free_cell`. Uses a list instead of recursion.
 ///
 /// # Safety
 ///
@@ -118,21 +118,21 @@ unsafe fn free_all(roots: &[Word<'_>], mut free_cell: impl FnMut(Word<'_>)) {
     }
 }
 
-/// A state of a tree; all but the last state of a [`Root`] are retired block by block.
+/// A state of a tree. All states of a [`Root`] except the last one are retired block by block.
 pub(crate) trait TreeVersion: Send + Sync + 'static {
     fn empty() -> Self;
 
-    /// The words that everything hangs off.
+    /// The root words of the state.
     fn roots(&self) -> SmallVec<[Word<'_>; 5]>;
 }
 
-/// Frees a tree whose cells are cursors, at once: no other thread has it.
+/// Frees a tree whose cells are cursors, at once: no other thread uses it.
 pub(crate) fn clear(root: &mut Root<impl TreeVersion>) {
     // SAFETY: cursors are freed as blocks are, under the contract of `clear_with`.
     clear_with(root, |cursor| unsafe { free(cursor) });
 }
 
-/// Frees a tree at once, its cells with `free_cell`: no other thread has it.
+/// Frees a tree at once, its cells with `free_cell`: no other thread uses it.
 pub(crate) fn clear_with<V: TreeVersion>(root: &mut Root<V>, free_cell: impl FnMut(Word<'_>)) {
     let last = std::mem::replace(root.get_mut(), V::empty());
     // SAFETY: the root was the only way to the last version, and is borrowed exclusively; what was retired before is
@@ -140,7 +140,7 @@ pub(crate) fn clear_with<V: TreeVersion>(root: &mut Root<V>, free_cell: impl FnM
     unsafe { free_all(&last.roots(), free_cell) };
 }
 
-/// Adds up what `roots` reach.
+/// Returns the size of everything that `roots` reach.
 pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
     let mut size = Size::default();
     let mut pending = roots.to_vec();
@@ -155,7 +155,7 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
     size
 }
 
-/// The heap bytes of a block, without what the allocator adds.
+/// The heap bytes of a block, without the overhead of the allocator.
 pub(super) fn bytes_of(word: Word<'_>) -> usize {
     word.memory()
         .map_or(0, |memory| slab::rounded(memory.bytes))

@@ -20,13 +20,13 @@ const INLINE: usize = 1;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BlockKind {
-    /// A 64-way branch by hash: a bitmap, and one word a bit.
+    /// A 64-way branch by hash: a bitmap, and one word for each bit.
     Hamt = 0,
-    /// The one filter of its subtree: hash in the tag, the payload as word, and beside a lone subscription the handle of
-    /// its subscriber; its remaining levels as text.
+    /// The only filter of its subtree: hash in the tag, the payload as word, the handle of the subscriber if there is
+    /// only one subscription, and the remaining levels as text.
     Leaf = 1,
     /// A level with several filters below: hash in the tag, the fields of its node, its level as text.
     Entry = 2,
@@ -38,11 +38,11 @@ pub(crate) enum BlockKind {
     Branch = 5,
     /// Plain subscriptions and the map of groups; or, in that map, a group's subscriptions and its cursor.
     Extended = 6,
-    /// Something mutable outside of the blocks: a group's cursor, or a retained value.
+    /// Mutable data outside of the blocks: a group's cursor, or a retained value.
     Cell = 7,
 }
 
-/// A word read out under the pin `'g`, or made under it.
+/// A word that was read or made under the pin `'g`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Word<'g> {
@@ -50,7 +50,7 @@ pub(crate) struct Word<'g> {
     life: PhantomData<&'g BlockHeader>,
 }
 
-/// A word taken apart.
+/// A decoded word.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'g> {
     Empty,
@@ -92,7 +92,7 @@ impl<'g> Word<'g> {
         )
     }
 
-    /// A word as this one, to another block of the same kind.
+    /// A word of the same kind with another block.
     pub(super) fn with_block(self, block: NonNull<()>) -> Self {
         let tag = self.bits.addr() & TAG_BITS;
         Self::new(block.as_ptr().map_addr(|address| address | tag))
@@ -112,9 +112,10 @@ impl<'g> Word<'g> {
         ptr::eq(self.bits, other.bits)
     }
 
-    /// Asks for the block that the word points to, if it does: a hint, without effect on anything else.
+    /// Prefetches the block that the word points to. A hint, without any other effect.
     ///
-    /// For the bitmap of a HAMT block, and the lines in which the slot of `digit` may be; for both lines of another.
+    /// Of a HAMT block it prefetches the bitmap and the lines that may hold the slot of `digit`; of other blocks the
+    /// first one or two lines.
     #[inline]
     pub(crate) fn prefetch(self, digit: u32) {
         if self.bits.addr() & INLINE == 0 {
@@ -130,7 +131,7 @@ impl<'g> Word<'g> {
         }
     }
 
-    /// Asks for the first line of the block that the word points to.
+    /// Prefetches the first line of the block that the word points to.
     #[inline]
     pub(super) fn prefetch_head(self) {
         prefetch(self.bits.map_addr(|address| address & !TAG_BITS));
@@ -179,7 +180,7 @@ impl<'g> Word<'g> {
         }
     }
 
-    /// The block that the word points to, if it does; none of a HAMT.
+    /// The block that the word points to; `None` for a HAMT block and for words that are not pointers.
     pub(crate) fn block(self) -> Option<Block<'g>> {
         match self.view() {
             View::Empty | View::Inline(_) | View::Cell(_) | View::Hamt(_) => None,
@@ -193,14 +194,14 @@ impl<'g> Word<'g> {
     }
 }
 
-/// A word that outlives pins: in a version, which the epoch keeps as long as its blocks.
+/// A word in a version. It outlives pins: the epoch keeps the version as long as its blocks.
 #[repr(transparent)]
 pub(crate) struct Stored(Word<'static>);
 
 impl Stored {
     pub(crate) const EMPTY: Self = Self(Word::EMPTY);
 
-    /// Reads the word for as long as its version is borrowed.
+    /// Reads the word; it is valid while the version is borrowed.
     pub(crate) fn get(&self) -> Word<'_> {
         self.0
     }
@@ -222,7 +223,7 @@ thread_local! {
     static VIEWS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How many words this thread took apart: the work that it did.
+/// Number of words that this thread has decoded: a measure of its work.
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
 pub(crate) fn views() -> usize {
     VIEWS.get()
