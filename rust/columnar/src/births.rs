@@ -70,7 +70,7 @@ impl MetricAliases {
     }
 }
 
-/// Adds the earlier aliases that the rows of the batches need to the metadata of their schema.
+/// Adds to the metadata of the schema the earlier aliases that the rows of the batches need.
 ///
 /// # Errors
 ///

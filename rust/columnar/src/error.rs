@@ -20,7 +20,7 @@ pub enum ColumnarError {
         /// Maximum size in bytes.
         limit: usize,
     },
-    /// A row does not fit into what is left of a batch: finish the batch and push it again.
+    /// A row does not fit into the current batch: finish the batch and push the row again.
     #[error("the batch has no room for a row of {bytes} bytes")]
     BatchFull {
         /// Bytes of the row.

@@ -44,7 +44,7 @@ enum Type {
     Fixed(u64),
     /// A number of days.
     Date,
-    /// A number of units; how many of them are a microsecond, or how many microseconds one is.
+    /// A number of units of time since 1970.
     Instant(Unit),
     /// An integer in bytes, with a scale; a length if it is fixed.
     Decimal(u32, Option<u64>),
@@ -55,7 +55,7 @@ enum Type {
     Record(Vec<(Box<str>, usize)>),
 }
 
-/// What a timestamp counts.
+/// The unit of a timestamp: how many units are a microsecond, or how many microseconds a unit is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Unit {
     Millisecond,
@@ -63,7 +63,7 @@ enum Unit {
     Nanosecond,
 }
 
-/// A record, array, map or entry of a map, as the bytes of it.
+/// The bytes of a record, array, map or entry of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AvroNode<'a> {
     schemas: &'a Schemas,
@@ -71,7 +71,7 @@ pub(crate) struct AvroNode<'a> {
     bytes: &'a [u8],
 }
 
-/// What the bytes of a node are.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug)]
 enum Part<'a> {
     Record(&'a [(Box<str>, usize)]),

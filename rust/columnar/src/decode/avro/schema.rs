@@ -228,7 +228,7 @@ fn primitive(name: &str) -> Option<Type> {
     })
 }
 
-/// The logical type of a primitive one; `None` for those that are read as what they are made of.
+/// The logical type of a primitive type; `None` for a logical type that is read as its primitive type.
 fn logical(underlying: &Type, declared: &Map<String, Value>) -> Option<Type> {
     let name = declared.get("logicalType")?.as_str()?;
     match (underlying, name.trim_start_matches("local-")) {
@@ -241,7 +241,7 @@ fn logical(underlying: &Type, declared: &Map<String, Value>) -> Option<Type> {
     }
 }
 
-/// A decimal of bytes or of a fixed `len`; `None` if it is none, or has no valid precision and scale.
+/// A decimal of bytes or of a fixed `len`; `None` if it is not a decimal, or has no valid precision and scale.
 fn decimal(declared: &Map<String, Value>, len: Option<u64>) -> Option<Type> {
     let number = |key| declared.get(key).map(Value::as_u64);
     let is_decimal = declared.get("logicalType")?.as_str()? == "decimal";
