@@ -14,7 +14,7 @@ class Caller(Record):
     """The caller of a change."""
 
     who: str
-    """As ``user 0``, which is a user of this machine."""
+    """Such as ``user 0``, a user of this machine."""
     how: str
     """The way in: ``control``, ``python`` or ``signal``."""
 

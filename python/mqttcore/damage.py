@@ -30,7 +30,7 @@ def is_there(directory: pathlib.Path) -> bool:
 
 
 def accept_loss(directory: pathlib.Path) -> None:
-    """Repairs the store in a folder, if there is one, and logs what was lost.
+    """Repairs the store in a folder, if there is one, and logs the losses.
 
     Raises:
         StoreError: the folder cannot be read or written, or another broker has it.

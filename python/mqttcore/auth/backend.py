@@ -226,7 +226,7 @@ def is_local(host: str | None) -> bool:
 
 
 def tls_context(config: ServerConfig) -> ssl.SSLContext:
-    """How a connection to the server is verified.
+    """Makes the TLS settings for connections to the server.
 
     Raises:
         ValueError: the CA certificates cannot be read.

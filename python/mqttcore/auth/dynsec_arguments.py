@@ -25,13 +25,13 @@ from mqttcore.auth.dynsec_state import (
 T = TypeVar("T")
 
 PASSWORDS_MAX = 100
-"""Of one request: each one costs as much as a login."""
+"""Maximum number of passwords in one request: each one costs as much as a login."""
 PASSWORD_BYTES_MAX = 1_024
 SALT_BYTES = 12
 
 
 class CommandError(Exception):
-    """Why a command is refused, in Mosquitto's words where it has some."""
+    """A command is refused; the text is that of Mosquitto, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,18 @@ class Table(Generic[T]):
     """The clients, groups or roles of a state."""
 
     name: str
-    """The field of `State`; commands call a list of such names so, too."""
+    """The field of `State`; also the member of commands with such names."""
     key: str
-    """The member of a command that has the name of one."""
+    """The member of a command with the name of an entry."""
     word: str
     """The name in errors."""
 
     def of(self, state: State) -> Mapping[str, T]:
-        """All of them, by name."""
+        """All entries, by name."""
         return cast(Mapping[str, T], getattr(state, self.name))
 
     def put(self, state: State, name: str, row: T) -> State:
-        """The state with one of them, new or changed."""
+        """Returns the state with a new or changed entry."""
         field: dict[str, Any] = {self.name: {**self.of(state), name: row}}  # its type: see `of`
         return replace(state, **field)
 
@@ -95,7 +95,7 @@ class Arguments:
         return key in self._fields
 
     def take(self, key: str, kind: type[T], error: str | None = None) -> T | None:
-        """A member of this type; None if it is not there."""
+        """A member of this type; None if it is missing."""
         found = self._fields.get(key)
         if key in self._fields and type(found) is not kind:
             raise CommandError(error or f"Invalid/missing {key}")
@@ -107,14 +107,14 @@ class Arguments:
         return default if found is None else found
 
     def name(self, key: str) -> str:
-        """A text that has to be there, and not to be empty."""
+        """A text that must be present and not empty."""
         found = self.text(key, "")
         if not found:
             raise CommandError(f"Invalid/missing {key}")
         return found
 
     def known(self, table: Table[T], state: State) -> str:
-        """The name of one that is in the table."""
+        """A name that is in the table."""
         name = self.name(table.key)
         if name not in table.of(state):
             raise CommandError(f"{table.word} not found")
@@ -135,7 +135,7 @@ class Arguments:
         return default if found is None else found
 
     def flag(self, key: str) -> bool:
-        """True or false; false if it is not there."""
+        """True or false; false if it is missing."""
         return bool(self.take(key, bool))
 
     def password(self) -> Password | None:
@@ -146,7 +146,7 @@ class Arguments:
         return self._hashing.password(found) if found else None
 
     def texts(self, texts: Texts) -> Texts:
-        """Text names and descriptions; missing ones stay."""
+        """Text names and descriptions; missing ones are unchanged."""
         return Texts(
             name=self.text("textname", texts.name),
             description=self.text("textdescription", texts.description),
@@ -194,7 +194,7 @@ class Arguments:
         return acls_in_order(found.values())
 
     def page(self, names: Mapping[str, T]) -> list[str]:
-        """The names on the page that a command for a list wants."""
+        """The names on the page that a list command asks for."""
         count, offset = self.take("count", int), self.take("offset", int)
         begin = max(0, offset or 0)
         end = None if count is None or count < 0 else begin + count

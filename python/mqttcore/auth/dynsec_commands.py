@@ -37,7 +37,7 @@ NO_COMMAND = "Unknown command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a request has come to."""
+    """Outcome of a request."""
 
     state: State
     responses: list[Json]
@@ -56,7 +56,7 @@ def answer_of(responses: list[Json]) -> bytes:
 
 
 def run(state: State, payload: bytes, *, iterations: int) -> Outcome:
-    """Does all commands of a request, one after another; those that are refused change nothing."""
+    """Runs all commands of a request, one after another; refused ones change nothing."""
     try:
         request = json.loads(payload, object_pairs_hook=lowered, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
@@ -98,13 +98,13 @@ def refuse_constant(word: str) -> object:
 
 
 def line_of(command: str, fields: Json) -> str:
-    """A command that was done: its names, and no secrets."""
+    """Describes a completed command: its names, and no secrets."""
     shown = ("username", "groupname", "rolename", "acltype", "topic", "priority", "allow")
     return command + "".join(f" {key}={fields[key]!a}" for key in shown if key in fields)
 
 
 def one(state: State, found: object, hashing: Hashing) -> tuple[Json, State]:
-    """Does one command; its response, and the state after it."""
+    """Runs one command; returns its response and the new state."""
     if not isinstance(found, dict):
         return {"command": NO_COMMAND, "error": "Command not an object"}, state
     name = found.get("command")
@@ -142,14 +142,14 @@ def create_client(state: State, args: Arguments) -> State:
 
 
 def modify_client(state: State, args: Arguments) -> State:
-    """Changes what the command names."""
+    """Changes the given members of a client."""
     name = args.known(CLIENTS, state)
     client = changed_client(state, args, state.clients[name])
     return in_groups(CLIENTS.put(state, name, client), args, name)
 
 
 def changed_client(state: State, args: Arguments, client: Client) -> Client:
-    """A client with what the command names."""
+    """Returns a client with the members of the command."""
     client_id = args.text("clientid", client.client_id)
     return replace(
         client,
@@ -191,14 +191,14 @@ def set_client_password(state: State, args: Arguments) -> State:
 
 
 def set_client_id(state: State, args: Arguments) -> State:
-    """Changes the client identifier that a client has to have."""
+    """Sets the client identifier that a client must have."""
     name = args.known(CLIENTS, state)
     client_id = args.text("clientid", "") or None
     return CLIENTS.put(state, name, replace(state.clients[name], client_id=client_id))
 
 
 def disabled(state: State, args: Arguments, *, is_disabled: bool) -> State:
-    """A state in which a client may log in, or may not."""
+    """Returns a state in which a client is disabled or enabled."""
     name = args.known(CLIENTS, state)
     return CLIENTS.put(state, name, replace(state.clients[name], is_disabled=is_disabled))
 
@@ -227,13 +227,13 @@ def create_group(state: State, args: Arguments) -> State:
 
 
 def modify_group(state: State, args: Arguments) -> State:
-    """Changes what the command names."""
+    """Changes the given members of a group."""
     name = args.known(GROUPS, state)
     return GROUPS.put(state, name, changed_group(state, args, state.groups[name]))
 
 
 def changed_group(state: State, args: Arguments, group: Group) -> Group:
-    """A group with what the command names."""
+    """Returns a group with the members of the command."""
     return Group(
         texts=args.texts(group.texts),
         roles=args.priorities(ROLES, state, group.roles),
@@ -260,7 +260,7 @@ def group_view(state: State, name: str) -> Json:
 
 
 def set_anonymous_group(state: State, args: Arguments) -> State:
-    """Says which group clients without user name are in."""
+    """Sets the group of clients without user name."""
     name = args.text("groupname", None)
     if name is None:
         raise CommandError("Invalid/missing groupname")
@@ -270,7 +270,7 @@ def set_anonymous_group(state: State, args: Arguments) -> State:
 
 
 def get_anonymous_group(state: State, _: Arguments) -> Json:
-    """Shows that group."""
+    """Shows the group of clients without user name."""
     return {"group": {"groupname": state.anonymous_group or ""}}
 
 
@@ -284,7 +284,7 @@ def create_role(state: State, args: Arguments) -> State:
 
 
 def modify_role(state: State, args: Arguments) -> State:
-    """Changes what the command names."""
+    """Changes the given members of a role."""
     name = args.name("rolename")
     if name not in state.roles:
         raise CommandError("Role does not exist")
@@ -294,7 +294,7 @@ def modify_role(state: State, args: Arguments) -> State:
 
 
 def delete_role(state: State, args: Arguments) -> State:
-    """Removes a role from wherever it is."""
+    """Removes a role, also from all clients and groups."""
     name = args.known(ROLES, state)
     return replace(
         state,
@@ -342,9 +342,9 @@ class Membership:
 
     member: Table[Any]  # of whatever type: only its names are read
     place: Table[Any]
-    """What a member is in."""
+    """The table that members belong to."""
     owner: Table[Any]
-    """Member or place: each of its rows lists names of the other one."""
+    """``member`` or ``place``: the table whose rows list names of the other one."""
 
     def add(self, state: State, args: Arguments) -> State:
         """Puts a member into a place."""
@@ -381,7 +381,7 @@ GROUP_CLIENTS = Membership(CLIENTS, GROUPS, owner=GROUPS)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How the clients, groups or roles are shown."""
+    """Shows clients, groups or roles."""
 
     table: Table[Any]  # of whatever type: `show` reads it
     show: Callable[[State, str], Json]
@@ -391,7 +391,7 @@ class View:
         return {self.table.word.lower(): self.show(state, args.known(self.table, state))}
 
     def list(self, state: State, args: Arguments) -> Json:
-        """Lists names; all of each one, if the command wants that."""
+        """Lists names; with all their members if the command asks for it."""
         found = self.table.of(state)
         names = args.page(found)
         shown = [self.show(state, name) for name in names] if args.flag("verbose") else names
@@ -407,7 +407,7 @@ ROLE_VIEW = View(ROLES, role_view)
 
 
 def set_default_acl_access(state: State, args: Arguments) -> State:
-    """Says what happens without an ACL."""
+    """Sets the default access without an ACL."""
     if "acls" not in args:
         raise CommandError("Missing/invalid actions array")
     defaults = dict(state.defaults)
@@ -420,7 +420,7 @@ def set_default_acl_access(state: State, args: Arguments) -> State:
 
 
 def default_of(fields: Arguments) -> bool:
-    """What a default becomes. `mosquitto_ctrl` 2.0 sends a word, which its broker ignores."""
+    """Reads a default. `mosquitto_ctrl` 2.0 sends a word, which its broker ignores."""
     word = fields.text("access", None)
     if word in {"allow", "deny"}:
         return word == "allow"
@@ -431,18 +431,18 @@ def default_of(fields: Arguments) -> bool:
 
 
 def get_default_acl_access(state: State, _: Arguments) -> Json:
-    """Shows that."""
+    """Shows the default access."""
     kinds = get_args(DefaultType)
     return {"acls": [{"acltype": kind, "allow": state.defaults[kind]} for kind in kinds]}
 
 
 def without(found: Mapping[str, T], name: str) -> dict[str, T]:
-    """All but one."""
+    """Returns all entries except one."""
     return {key: value for key, value in found.items() if key != name}
 
 
 def without_member(rows: Mapping[str, R], field: str, name: str) -> dict[str, R]:
-    """Clients or groups without a name in this list of each one."""
+    """Returns clients or groups without this name in their lists."""
     return {
         key: with_members(row, field, without(getattr(row, field), name))
         for key, row in rows.items()

@@ -42,7 +42,7 @@ SPACE = re.compile(r"\s*")
 
 
 class StateFile:
-    """The file, and whether somebody else has changed it."""
+    """The file, and a check for changes by another program."""
 
     def __init__(self, path: pathlib.Path, /) -> None:
         self._path = path
@@ -146,13 +146,13 @@ def acl_json(acl: Acl) -> Json:
 
 
 def texts_json(texts: Texts) -> Json:
-    """Texts that are there."""
+    """The texts that are set."""
     found = {"textname": texts.name, "textdescription": texts.description}
     return {key: text for key, text in found.items() if text is not None}
 
 
 def priorities_json(key: str, names: Priorities) -> list[Json]:
-    """Names in their order; a priority only where one is set."""
+    """Names in their order, with their priorities if any is set."""
     return [
         {key: name} if names[name] == PRIORITY else {key: name, "priority": names[name]}
         for name in (in_order(names) if key != "username" else names)
@@ -196,7 +196,7 @@ def no_constant(word: str) -> object:
 
 
 class Fields:
-    """The members of one object of the file. What is wrong goes to ``faults``."""
+    """The members of one object of the file. Faults are added to ``faults``."""
 
     def __init__(self, found: object, path: Path, faults: list[tuple[Path, str]]) -> None:
         self.path = path
@@ -212,7 +212,7 @@ class Fields:
         self._faults.append((path, text))
 
     def take(self, key: str, kind: type, expected: str) -> object:
-        """A member of this type; None if it is not there."""
+        """A member of this type; None if it is missing."""
         self._known.add(key)
         found = self._found.get(key)
         if found is None and key not in self._found:
@@ -223,14 +223,14 @@ class Fields:
         return found
 
     def text(self, key: str) -> str | None:
-        """A text, if it is there."""
+        """A text; None if it is missing."""
         found = cast(str | None, self.take(key, str, "a text"))
         if found is not None and not is_utf8(found):
             self.fault(f"{key} is no UTF-8", key)
         return found
 
     def name(self, key: str) -> str:
-        """A text that has to be there, and not to be empty."""
+        """A text that must be present and not empty."""
         found = self.text(key)
         if not found:
             self.fault(f"{key} is missing or empty", key)
@@ -249,18 +249,18 @@ class Fields:
         return default if found is None else found
 
     def object(self, key: str) -> "Fields | None":
-        """An object, if it is there."""
+        """An object; None if it is missing."""
         found = self.take(key, dict, "an object")
         return None if found is None else Fields(found, (*self.path, key), self._faults)
 
     def objects(self, key: str) -> "Iterator[Fields]":
-        """The objects of a list; a list that is not there is empty."""
+        """The objects of a list; a missing list is empty."""
         found = cast(list[object] | None, self.take(key, list, "a list"))
         for index, one in enumerate(found or ()):
             yield Fields(one, (*self.path, key, index), self._faults)
 
     def named(self, key: str, name: str) -> "Iterator[tuple[str, Fields]]":
-        """The objects of a list and their names, each of which is there once."""
+        """The objects of a list and their names, which must be unique."""
         seen = set()
         for one in self.objects(key):
             found = one.name(name)
@@ -307,7 +307,7 @@ def read(fields: Fields) -> State:
 
 
 def read_defaults(fields: Fields | None) -> Mapping[DefaultType, bool]:
-    """The access without an ACL."""
+    """Reads the default access without an ACL."""
     if fields is None:
         return DEFAULTS
     found = {kind: fields.flag(kind.lower(), default=DEFAULTS[kind]) for kind in DEFAULTS}
@@ -343,7 +343,7 @@ def read_acl(fields: Fields) -> Acl:
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why an ACL cannot have this topic."""
+    """The fault of a topic in an ACL; None if it is valid."""
     if topic == "$share" or topic.startswith("$share/"):
         return "an ACL is about the filter of a shared subscription, without $share/GROUP/"
     try:
@@ -367,7 +367,7 @@ def read_client(fields: Fields, roles: Mapping[str, Role]) -> Client:
 
 
 def read_password(fields: Fields) -> Password | None:
-    """A password; all of its members are there, or none."""
+    """A password: all of its members, or none."""
     hashed, salt = fields.text("password"), fields.text("salt")
     iterations = fields.number("iterations", 0)
     if hashed is None and salt is None and not iterations:
@@ -392,7 +392,7 @@ def read_group(fields: Fields, roles: Mapping[str, Role], clients: Mapping[str, 
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a file can have this text."""
+    """Whether a text is valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -409,7 +409,7 @@ def line_of(text: str, path: Path) -> int:
 
 
 def member_at(text: str, at: int, step: str | int) -> int:
-    """Where the member of an object, or the element of a list, begins."""
+    """The position of the member of an object, or of the element of a list."""
     decoder = json.JSONDecoder()
     at = skip(text, skip(text, at) + 1)
     count = 0

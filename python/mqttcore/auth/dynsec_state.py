@@ -23,7 +23,7 @@ DefaultType = Literal["publishClientSend", "publishClientReceive", "subscribe", 
 """Kinds of default access, without an ACL."""
 
 PRIORITY = -1
-"""Of a role or group without one."""
+"""Priority of a role or group without one."""
 Priorities = Mapping[str, int]
 """Names, and the priority of each; the highest one counts first, then the alphabet."""
 
@@ -71,7 +71,7 @@ class Role:
 
     texts: Texts = Texts()
     acls: tuple[Acl, ...] = ()
-    """In the order of `AclType`, then of priorities, then as they were added."""
+    """Sorted by `AclType`, then by priority, then in the order in which they were added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All of it. Changes make another one: see `dataclasses.replace`."""
+    """The whole state. Changes make a new one: see `dataclasses.replace`."""
 
     defaults: Mapping[DefaultType, bool]
     clients: Mapping[str, Client] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class State:
         }
 
     def grant_for(self, *, user: str | None, client_id: str) -> Grant:
-        """The rights of a client that is connected; None: one without user name."""
+        """The rights of a connected client; ``user`` is None for a client without user name."""
         names = {"%u": user or "", "%c": client_id}
 
         def rules(*kinds: AclType) -> list[OrderedRule]:
@@ -176,7 +176,7 @@ class State:
 SYS: OrderedRule = ("deny", "$SYS/#")
 """Publishing there is always denied."""
 EVERYTHING: tuple[OrderedRule, ...] = (("deny", "$CONTROL/#"), ("allow", "#"), ("allow", "$#"))
-"""Where the default is yes. ``$CONTROL`` always needs an ACL."""
+"""Rules if the default is "allow". ``$CONTROL`` always needs an ACL."""
 
 
 def changed(before: Mapping[str, T], after: Mapping[str, T]) -> set[str]:
@@ -194,7 +194,7 @@ def in_order(names: Priorities) -> list[str]:
 
 
 def acls_in_order(acls: Iterable[Acl]) -> tuple[Acl, ...]:
-    """As `Role.acls` has them."""
+    """Sorts ACLs as `Role.acls` requires."""
     kinds = get_args(AclType)
     return tuple(sorted(acls, key=lambda acl: (kinds.index(acl.kind), -acl.priority)))
 

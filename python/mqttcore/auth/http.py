@@ -92,7 +92,7 @@ class Http(BackendPlugin):
         style: Literal["emqx", "go-auth"] = "emqx"
         """The form of requests and answers."""
         params: Literal["json", "form"] = "json"
-        """How parameters are sent: as JSON, or as a form."""
+        """Encoding of parameters: JSON or a form."""
         response: Literal["status", "json", "text"] = "status"
         """Format of answers of go-auth: the status, ``{"ok": true}``, or ``ok``."""
         headers: tuple[Header, ...] = ()

@@ -117,7 +117,7 @@ class Jwt(RulesPlugin):
         publish_claim: str | None = None
         """A claim with a list of topic filters to publish to, in addition to the rules here."""
         subscribe_claim: str | None = None
-        """The same, to subscribe to."""
+        """A claim with a list of topic filters to subscribe to, in addition to the rules here."""
 
     config: Config
 

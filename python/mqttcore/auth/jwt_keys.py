@@ -76,7 +76,7 @@ class Keys:
         """Does nothing."""
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """As `pick`."""
+        """Like `pick`."""
         return self.pick(kid, algorithm)
 
     def pick(self, kid: str | None, algorithm: str) -> Key | None:

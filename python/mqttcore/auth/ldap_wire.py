@@ -32,7 +32,7 @@ class LdapWireError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How an operation ended."""
+    """Result of an operation."""
 
     code: int
 

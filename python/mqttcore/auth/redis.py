@@ -138,7 +138,7 @@ class RedisUsers(StoredUsers):
 
 @contextlib.contextmanager
 def bad_answers() -> Iterator[None]:
-    """Turns errors that Redis answers with into answers that make no sense.
+    """Converts errors that Redis returns for one client to bad answers.
 
     Raises:
         BackendError: the error is not about one client.

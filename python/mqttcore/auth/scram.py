@@ -160,7 +160,7 @@ class ClientFirst:
     """The message that begins: ``n,,n=user,r=nonce``."""
 
     header: str
-    """How the client sees channel binding, with two commas."""
+    """The channel binding of the client, with two commas."""
     bare: str
     """The rest, which the proof covers."""
     user: str

@@ -320,7 +320,7 @@ def text_of(row: Row, column: str) -> str | None:
 
 
 def is_superuser(user: Row) -> bool:
-    """Whether a row says so: true, or 1.
+    """Whether the user is a superuser: the column is true, or 1.
 
     Raises:
         BadAnswerError: it is neither a truth value nor a whole number.

@@ -394,7 +394,7 @@ class Pauses:
         self._connected_at = time.monotonic()
 
     def next_s(self) -> float:
-        """How long to wait before the next attempt."""
+        """Seconds to wait before the next attempt."""
         if time.monotonic() - self._connected_at > self._pause_s:
             self._pause_s = FIRST_PAUSE_S
         pause_s = self._pause_s

@@ -12,7 +12,7 @@ class Option(NamedTuple):
     """An option, or an argument without a dash."""
 
     names: tuple[str, ...]
-    """As ``-t``, ``--topic``; empty for an argument without a dash."""
+    """Such as ``-t``, ``--topic``; empty for an argument without a dash."""
     value: str
     """The placeholder of its value; empty if it has none."""
     choices: tuple[str, ...]
@@ -24,7 +24,7 @@ class Command(NamedTuple):
     """A command or a subcommand."""
 
     path: tuple[str, ...]
-    """As ``("certs", "dev")``."""
+    """Such as ``("certs", "dev")``."""
     meaning: str
     options: tuple[Option, ...]
     subcommands: tuple[str, ...]

@@ -122,7 +122,7 @@ def words(command: Command) -> Iterator[str]:
 
 
 def described(command: Command, meanings: dict[tuple[str, ...], str]) -> Iterator[str]:
-    """The same, each with its meaning, as zsh's `_describe` reads them."""
+    """The words that may come next, with their meanings in the format of zsh's `_describe`."""
     for name in command.subcommands:
         yield quoted(f"{name}:{meanings[(*command.path, name)]}")
     for option in command.options:

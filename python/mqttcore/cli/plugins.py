@@ -93,7 +93,7 @@ def built_in() -> Iterator[tuple[str, str, str]]:
 
 
 def installed() -> Iterator[tuple[str, str, str]]:
-    """Those that other packages declare; none of them is imported."""
+    """The plugins of other packages; none of them is imported."""
     for found in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         package = found.dist.name if found.dist is not None else "unknown package"
         yield found.name, package, found.value

@@ -264,7 +264,7 @@ class Publisher:
             self._turn(rest)
 
     def _lines(self) -> Iterator[bytes]:
-        """Lines of standard input, without their ends; the broker is answered meanwhile."""
+        """Lines of standard input, without line ends; handles packets of the broker meanwhile."""
         rest = b""
         while True:
             while not self._turn(TURN_S, other=STDIN):

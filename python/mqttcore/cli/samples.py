@@ -46,7 +46,7 @@ def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
 
 
 def rates(before: Sample, after: Sample) -> Rates:
-    """The rates between two samples; 0 if the broker was started again meanwhile."""
+    """The rates between two samples; 0 if the broker was restarted between them."""
     old, new = before.overview, after.overview
     seconds = (new["now_ms"] - old["now_ms"]) / 1_000
 

@@ -24,7 +24,7 @@ class Key(Record):
     """A key of the configuration."""
 
     key: str
-    """As ``listeners[0].address``."""
+    """The key, such as ``listeners[0].address``."""
     value: object
     source: str
     """File, line and column, a variable, a flag, or ``default``."""

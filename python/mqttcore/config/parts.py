@@ -49,7 +49,7 @@ EVERYTHING = Access(publish=("#",), subscribe=("#", "$SYS/#"))
 
 
 class LogOutput(Record):
-    """How `mqttcore serve` logs; an application that runs a broker configures `logging` itself."""
+    """Log of `mqttcore serve`; an application that runs a broker configures `logging` itself."""
 
     format: Literal["pretty", "json", "logfmt"] = "pretty"
     """Lines for people, or for programs."""
@@ -103,7 +103,7 @@ class Listener(Record):
     of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy has
     verified; None: CONNECT, or ``tls.identity``."""
     name: str = ""
-    """How logs and plugins call it; empty: the address."""
+    """The name in logs and for plugins; empty: the address."""
     anonymous: bool | Access = False
     """Rights of clients that no plugin knows: none, all, or those of a table. These are clients
     without a user name, and those for which every plugin answers None."""
@@ -332,7 +332,7 @@ class ServerLimits(Record):
     """Connections a minute with one client identifier; then the identifier is banned; 0: no
     limit."""
     flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
-    """How long it is."""
+    """Seconds of this ban."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
     """Addresses without these limits and the five below, for example of a load balancer."""
     control_packets_per_second: Rate = 1_000
@@ -342,7 +342,7 @@ class ServerLimits(Record):
     messages_per_second: Rate = 0
     """PUBLISH packets that are read from one client, unless its grant has a limit; 0: no limit."""
     anonymous_messages_per_second: Rate = 1_000
-    """The same for clients without a user name."""
+    """PUBLISH packets that are read from one client without user name; 0: no limit."""
     bytes_per_second: Rate = 0
     """Bytes that are read from one client; 0: no limit."""
     retained_bytes_per_second: Rate = 8 << 20

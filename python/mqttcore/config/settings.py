@@ -36,9 +36,9 @@ class Settings(Record):
     shared_strategy: Literal["round_robin", "random", "client_hash", "topic_hash", "sticky"] = (
         "round_robin"
     )
-    """How messages are dealt to a shared subscription."""
+    """How a shared subscription chooses the receiver of a message."""
     sys_interval_s: Annotated[float, Range(0, 86_400)] = 10.0
-    """How often ``$SYS/broker/...`` is published; 0: never."""
+    """Interval of ``$SYS/broker/...``; 0: not published."""
     limits: ServerLimits = field(default_factory=ServerLimits)
     """Limits of clients."""
     plugins: tuple[PluginUse, ...] = ()

@@ -129,7 +129,7 @@ def run_or_show(options: argparse.Namespace) -> None:
 def with_spark(
     pipeline: Pipeline, master: str | None, conf: Sequence[str], remote: str | None = None
 ) -> Pipeline:
-    """The same on the Spark that the command line names.
+    """A pipeline with the Spark settings of the command line.
 
     Raises:
         ConfigError: an option is not valid.

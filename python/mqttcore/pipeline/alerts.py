@@ -23,7 +23,7 @@ class AlertPublisher:
     """Sends alerts to the broker that the pipeline reads from."""
 
     def __init__(self, source: Source) -> None:
-        """Nothing is asked of the broker before there is an alert.
+        """Reads the token. The broker is not used before the first alert.
 
         Raises:
             PipelineError: the file with the token cannot be read.
@@ -32,10 +32,10 @@ class AlertPublisher:
         self._options = source.place()
 
     def publish(self, parts: Sequence["DataFrame"], batch: "Batch") -> None:
-        """Publishes the messages of all alerts of a batch, unless that was done before.
+        """Publishes the messages of all alerts of a batch, unless they were published before.
 
-        Spark raises the errors of the sink, and nothing was published: a `LoopError`, or an
-        `EndpointError` if the broker refuses or does not come back.
+        It raises the errors of the sink: a `LoopError`, or an `EndpointError` if the broker refuses
+        or does not come back. Then nothing was published.
         """
         if not parts:
             return

@@ -48,12 +48,12 @@ class Written:
     """Results for the rows of a batch."""
 
     quarantined: int
-    """Messages that went to quarantine, late ones included."""
+    """Messages in quarantine, including late ones."""
     late: int
     repeats: int | None
-    """None: silver had this batch already."""
+    """Repeated messages; None: silver already had this batch."""
     watermark_us: int | None
-    """In unix microseconds; None: there is none yet."""
+    """The watermark in Unix microseconds; None: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +66,13 @@ class Totals:
     oldest_us: int | None
     """The first event time of a valid row."""
     newest_us: int | None
-    """The last one."""
+    """The last event time of a valid row."""
     reached_us: int | None
     """The time up to which all partitions are read; see `totals_of`."""
 
 
 class BatchWriter:
-    """Writes batches, one at a time: each depends on silver after the ones before."""
+    """Writes batches, one at a time: each one depends on silver after the previous ones."""
 
     def __init__(self, pipeline: Pipeline, table: Callable[[str], PipelineTable]) -> None:
         """``table`` opens a table by its name; it need not exist.
@@ -88,11 +88,11 @@ class BatchWriter:
         self._alerts = AlertPublisher(pipeline.source)
 
     def check(self, made: "dict[str, DataFrame]") -> dict[str, list[str]]:
-        """Compares the tables with ``made``, their columns by the file; see `check_tables`."""
+        """Compares the columns of the tables with those of ``made``; see `check_tables`."""
         return check_tables(self._pipeline, made, self._tables)
 
     def adopt(self, made: "dict[str, DataFrame]") -> None:
-        """Gives tables that exist the columns that the file has in addition.
+        """Adds the new columns of the file to existing tables.
 
         Raises:
             TablesChangedError: something else has changed.
@@ -156,11 +156,11 @@ class BatchWriter:
         )
 
     def _for(self, table: str, batch: Batch) -> Batch:
-        """The batch under the name that a table knows it by."""
+        """The batch as a table identifies it."""
         return dataclasses.replace(batch, name=f"{self._pipeline.name}.{table}")
 
     def _totals(self, rows: "DataFrame") -> Totals:
-        """Reads the batch: the rows are in memory afterwards."""
+        """Reads the batch; its rows are in memory afterwards."""
         from pyspark.sql import functions as f
 
         time_us = f.unix_micros(f.col(self._pipeline.silver.event_time).cast("timestamp"))
@@ -182,10 +182,10 @@ class BatchWriter:
     def _fresh(
         self, rows: "DataFrame", batch: Batch, mark_us: int | None, totals: Totals
     ) -> "DataFrame":
-        """The valid rows that silver has not of earlier batches.
+        """The valid rows that silver does not have from earlier batches.
 
-        A repeat is at most the watermark's delay apart from the first one. If the event time is
-        one of the columns that make two messages the same, it is the same time.
+        The event times of a repeat and the first message differ by at most the delay of the
+        watermark. If the event time is one of the identifying columns, they are equal.
         """
         silver, good = self._pipeline.silver, valid(rows)
         if not silver.dedupe:

@@ -324,7 +324,7 @@ class Spark:
     """Other settings, as ``spark.executor.memory=4g``; the last one of a name wins."""
 
     def settings(self) -> dict[str, str]:
-        """Everything but master and memory, by the names of Spark."""
+        """All settings except master and memory, by their names in Spark."""
         packages = {"spark.jars.packages": ",".join(self.packages)} if self.packages else {}
         parts = (setting.partition("=") for setting in self.conf)
         return packages | {name: value for name, _, value in parts}
@@ -357,11 +357,11 @@ class Pipeline:
     alerts: tuple[Alert, ...] = ()
 
     def table(self, name: str) -> Location:
-        """Where a table is."""
+        """The location of a table."""
         return located(self.tables, self._options()) / name
 
     def checkpoint(self) -> Location:
-        """Where the checkpoint of the query is."""
+        """The location of the checkpoint."""
         default = self.tables / "_checkpoints"
         return located(self.checkpoints or default, self._options())
 
@@ -395,14 +395,14 @@ def load(path: Path | str) -> Pipeline:
 
 
 def beside(folder: Path, place: Location | Path) -> Location | Path:
-    """A place that the file in ``folder`` names."""
+    """A location in the file of the folder ``folder``."""
     if isinstance(place, Location) and not place.is_remote:
         return folder / place.path
     return place
 
 
 def check_places(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
-    """Tables are at a place; Parquet tables are folders: a commit of theirs is a rename."""
+    """Checks locations: Parquet tables need folders, since they commit by renaming."""
     name = str(pipeline.tables)
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,2}", name):
         what = f'"{name}" is a name in a catalog, where no commit tells its batch (ADR 0080)'
@@ -420,7 +420,7 @@ def check_places(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
 
 
 def check_source(source: Source, root: Entry, faults: Faults) -> None:
-    """Exactly one of path and endpoint, and certificates for https alone."""
+    """Checks that the source has either a path or an endpoint, and certificates only for https."""
     if (source.path is None) == (source.endpoint is None):
         faults.add(place_of(root, "source"), "source", "needs either path or endpoint")
     if source.ca is not None and not (source.endpoint or "").startswith("https:"):
@@ -428,7 +428,7 @@ def check_source(source: Source, root: Entry, faults: Faults) -> None:
 
 
 def check_silver(silver: Silver, root: Entry, faults: Faults) -> None:
-    """Messages of Protocol Buffers and Avro are described, and nothing else is."""
+    """Checks that Protocol Buffers and Avro have descriptions, and no other format."""
 
     def fault(name: str, what: str, *notes: str) -> None:
         key = f"silver.{name}"
@@ -439,7 +439,7 @@ def check_silver(silver: Silver, root: Entry, faults: Faults) -> None:
 
 
 def check_names(pipeline: Pipeline, root: Entry, faults: Faults) -> None:
-    """Tables have names of their own, and alerts name a table that is there."""
+    """Checks that names of tables are unique, and that alerts name an existing table."""
     taken = set(TAKEN)
     for index, gold in enumerate(pipeline.gold):
         key = f"gold[{index}].name"

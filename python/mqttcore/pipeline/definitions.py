@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Definition = Mapping[str, object]
-"""The part of the file that the rows of a table depend on, as JSON holds it."""
+"""The part of the file that the rows of a table depend on, as a JSON object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class Found:
     """Columns and definition of an existing table."""
 
     columns: Mapping[str, str]
-    """The types of its columns by their names; none if it has no rows that tell."""
+    """The types of its columns by name; empty if it has no rows."""
     definition: Definition | None
     """None: an earlier version made the table."""
     is_extensible: bool
-    """Whether it can get further columns."""
+    """Whether columns can be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Change:
 
 
 class TablesChangedError(PipelineError):
-    """Tables exist with other columns than the file gives them; ``changes`` are the differences."""
+    """Existing tables do not have the columns of the file; ``changes`` are the differences."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         super().__init__("\n".join(f"{each.key}: {each.what}; {each.cure}" for each in changes))
@@ -120,10 +120,10 @@ def check_tables(
 
 
 class Part:
-    """The part of a pipeline's file that a table comes from."""
+    """The part of a pipeline's file that defines a table."""
 
     def __init__(self, pipeline: Pipeline, table: str, place: str) -> None:
-        """``place``: where the table is."""
+        """``place``: the location of the table."""
         self._table, self._place = table, place
         self._wanted = definition_of(pipeline, table)
         names = [gold.name for gold in pipeline.gold]
@@ -133,7 +133,7 @@ class Part:
             self._groups = frozenset(pipeline.gold[self._gold].group_by)
 
     def redefined(self, found: Found) -> list[Change]:
-        """The keys that mean something else than when the table was made."""
+        """The keys whose meaning has changed since the table was made."""
         changes = []
         for key, had in (found.definition or {}).items():
             wanted = self._wanted.get(key)
@@ -148,9 +148,9 @@ class Part:
     def reshaped(
         self, found: Found, columns: Mapping[str, str], new: Sequence[str]
     ) -> list[Change]:
-        """The columns that the table cannot adopt.
+        """The columns that cannot be added to the table.
 
-        ``columns``: those of the file; ``new``: those of them that the table lacks.
+        ``columns``: those of the file; ``new``: those that the table lacks.
         """
         changes = []
         for name, kind in found.columns.items():
@@ -169,7 +169,7 @@ class Part:
         return changes
 
     def _key(self, column: str) -> str:
-        """The key of the file that a column comes from."""
+        """The key of the file that defines a column."""
         if self._gold is None:
             return "schema"
         return "group_by" if column in self._groups else "columns"
@@ -192,7 +192,7 @@ class Part:
 
 
 def said(value: object) -> str:
-    """A value of a definition, as an error names it."""
+    """A value of a definition, for an error."""
     return ", ".join(map(str, value)) or "nothing" if isinstance(value, list) else str(value)
 
 

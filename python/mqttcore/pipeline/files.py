@@ -37,7 +37,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Has a file, or the names in a folder, on the disk."""
+    """Syncs a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

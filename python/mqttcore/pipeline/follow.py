@@ -14,18 +14,18 @@ from mqttcore.spark.folder import find_folder
 __all__ = ["follow", "until_input_ends"]
 
 INTERVAL_S: Final = 1.0
-"""How often the index of each stream is looked at."""
+"""Seconds between two checks of the index of each stream."""
 NICENESS: Final = 10
-"""The broker and its clients go first."""
+"""Priority below that of the broker and its clients."""
 
 Mark = tuple[tuple[int, int, int] | None, ...]
-"""Which state of the index a table has."""
+"""The state of the index that a table has."""
 
 
 def follow(
     data: str, streams: Sequence[str], *, is_over: Callable[[], bool], tell: Callable[[str], None]
 ) -> None:
-    """Brings the tables up to date whenever files were sealed, merged or retired.
+    """Updates the tables whenever files were sealed, merged or retired.
 
     Args:
         data: The broker's data folder.
@@ -66,12 +66,12 @@ def taken_in(data: str, stream: str, known: dict[str, Mark]) -> str:
 
 
 def told(name: str, change: Change) -> str:
-    """A change in words."""
+    """Describes a change."""
     return f"{name}: {change.rows:,} rows; files added {change.added}, removed {change.removed}"
 
 
 def mark_of(folder: Path) -> Mark:
-    """Which files are the index of a stream now, and how long they are."""
+    """The current files of the index of a stream, and their lengths."""
 
     def of(path: Path) -> tuple[int, int, int] | None:
         try:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["Change", "refresh"]
 
 EPOCH = "mqttcore.epoch"
-"""Property of the table: the stream's epoch that its rows are of."""
+"""Property of the table: the stream's epoch of its rows."""
 KEPT_HOURS = 1
 """Hours for which a file that the table no longer names is kept for its readers."""
 TRIES = 5
-"""How often the index may change while files are linked."""
+"""Attempts to link files while the index changes."""
 
 Files = dict[str, SealedFile]
 """Files of the stream by their names in the table's folder."""
@@ -46,11 +46,11 @@ class Change:
     added: int
     removed: int
     rows: int
-    """How many rows it has."""
+    """Number of rows of the table."""
 
 
 def refresh(folder: StreamFolder) -> Change:
-    """Updates the table of a stream; the broker may run meanwhile.
+    """Updates the table of a stream; the broker may run at the same time.
 
     Raises:
         StreamFolderError: the folder is none of a stream.
@@ -70,10 +70,10 @@ def refresh(folder: StreamFolder) -> Change:
 
 
 def linked(folder: StreamFolder, path: Path) -> Files:
-    """The present files, under their names in the table's folder.
+    """The present files, by their names in the table's folder.
 
-    A merge gives a file of the stream other rows. So the names here contain the rows, and the index
-    is read again if a file differs from it.
+    A merge gives a file of the stream other rows. So the names here contain the offsets of the
+    rows, and the index is read again if a file differs from it.
     """
     for _ in range(TRIES):
         wanted = {
@@ -94,12 +94,12 @@ def name_of(partition: int, file: SealedFile) -> str:
 
 
 def partition_of(name: str) -> int:
-    """The stream's partition that a file of the table is of."""
+    """The partition of a file of the table."""
     return int(name.partition("-")[0])
 
 
 def link(file: SealedFile, target: Path) -> bool:
-    """Gives a file its name in the table's folder; False: it is not the file of the index."""
+    """Links a file to its name in the table's folder; False: it is not the file of the index."""
     import pyarrow.parquet as pq
 
     if target.exists():
@@ -151,7 +151,7 @@ def opened(path: Path, wanted: Files, epoch: str) -> "deltalake.DeltaTable":
 def commit(
     table: "deltalake.DeltaTable", path: Path, wanted: Files, stream: str
 ) -> tuple[int, int]:
-    """Has the table name the files of ``wanted`` and no others: how many came, how many went."""
+    """Commits exactly the files of ``wanted``; returns how many were added and removed."""
     import deltalake
 
     held = {str(action["path"]): action for action in adds(table)}
@@ -198,7 +198,7 @@ def removed(name: str, held: dict[str, object], wanted: Files) -> "RemoveAction"
 
 
 def adds(table: "deltalake.DeltaTable") -> "list[dict[str, object]]":
-    """The table's entries of its files."""
+    """The table's log entries of its files."""
     import pyarrow as pa
 
     found: list[dict[str, object]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -222,7 +222,7 @@ def added(path: Path, *, is_new: bool) -> "AddAction":
 
 
 def columns(path: Path) -> "pa.Schema":
-    """The columns of a file, as Delta has them."""
+    """The columns of a file, with the types of Delta."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -234,7 +234,7 @@ def columns(path: Path) -> "pa.Schema":
 
 
 def joined(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
-    """All columns of all of them: columns are only ever added."""
+    """The union of all columns: columns are never removed."""
     import pyarrow as pa
 
     return pa.unify_schemas([pa.schema([]), *schemas])

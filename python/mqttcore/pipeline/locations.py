@@ -51,11 +51,11 @@ class Location:
 
     @property
     def path(self) -> Path:
-        """The folder; only of one that is not remote."""
+        """The folder; only for a location that is not remote."""
         return Path(self.text)
 
     def filesystem(self) -> "pafs.FileSystem":
-        """The files of a remote location, by their paths in it."""
+        """The file system of a remote location."""
         import pyarrow.fs as pafs
         from deltalake.fs import DeltaStorageHandler
 
@@ -73,7 +73,7 @@ class Location:
             return bytes(file.read()).decode()
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder of it; none if it does not exist.
+        """The names of the files in a folder of the location; none if it does not exist.
 
         Raises:
             OSError: it cannot be read.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetTable"]
 
 DEFINED = "_definition.json"
-"""The file with the table's definition; readers pass over it."""
+"""The file with the table's definition; readers ignore it."""
 
 
 class ParquetTable:
@@ -133,9 +133,9 @@ class ParquetTable:
         return self.path / "_batches" / f"{batch.name}.json"
 
     def tidy(self) -> None:
-        """Does nothing: a reader of plain files would see rows twice, or not at all."""
+        """Does nothing: readers of plain files would see rows twice, or not at all."""
 
 
 def stem(batch: Batch) -> str:
-    """How the names of the files of a batch begin."""
+    """The beginning of the names of the files of a batch."""
     return f"{batch.query}-{batch.number:010}"

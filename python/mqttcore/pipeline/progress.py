@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 NEWEST = "newest"
 """Name of the metric that each query observes: the newest broker time among its messages."""
 TOLD_S = 10.0
-"""How long Spark may take to tell of the last batches."""
+"""Seconds that Spark may take to report the last batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Reporter(Protocol):
 
 
 class JsonLines:
-    """An object a line, for programs."""
+    """Writes one JSON object in a line for each batch, for programs."""
 
     def __init__(self, to: IO[str] | None = None) -> None:
         """Writes to ``to``; None: to standard output."""
@@ -95,7 +95,7 @@ class JsonLines:
 
 
 class Lines:
-    """A line a batch, for people."""
+    """Writes one line for each batch, for people."""
 
     def __init__(self, to: IO[str] | None = None) -> None:
         """Writes to ``to``; None: to standard error."""
@@ -108,7 +108,7 @@ class Lines:
 
 
 class Told:
-    """To the broker, which publishes it as ``$SYS/spark/<query>``; and to others."""
+    """Reports to the broker, which publishes ``$SYS/spark/<query>``, and to other reporters."""
 
     def __init__(self, broker: StreamClient, *others: Reporter) -> None:
         self._broker = broker
@@ -116,7 +116,7 @@ class Told:
         self._is_heard = True
 
     def report(self, progress: Progress) -> None:
-        """A broker that does not answer is said so once, and holds nothing up."""
+        """Reports a batch. A broker that does not answer is logged once and delays nothing."""
         for other in self._others:
             other.report(progress)
         try:
@@ -151,7 +151,7 @@ def read(progress: "StreamingQueryProgress", written: "Written | None") -> Progr
 
 
 def behind(end: str | None, latest: str | None) -> int:
-    """How many messages lie between two offsets of a source; 0 while one of them is not known."""
+    """Number of messages between two offsets of a source; 0 if one of them is unknown."""
     read_up_to, there = offset_of(end), offset_of(latest)
     return lag_rows(read_up_to.ends, there.ends) if read_up_to and there else 0
 
@@ -201,14 +201,14 @@ def telling(
 
 
 class Ended:
-    """Which runs of queries have ended, as Spark tells it."""
+    """The runs of queries that have ended, as reported by Spark."""
 
     def __init__(self) -> None:
         self._runs: set[str] = set()
         self._more = threading.Condition()
 
     def add(self, run: str) -> None:
-        """One has."""
+        """Adds a run that has ended."""
         with self._more:
             self._runs.add(run)
             self._more.notify_all()
@@ -223,7 +223,7 @@ class Ended:
 def listener(
     name: str, reporter: Reporter, ended: Ended, written: "MutableMapping[int, Written]"
 ) -> "StreamingQueryListener":
-    """Tells ``reporter`` of the batches of the query ``name``."""
+    """Reports the batches of the query ``name`` to ``reporter``."""
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -243,7 +243,7 @@ def listener(
                 reporter.report(read(event.progress, became))
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-            """Nothing new came."""
+            """Does nothing: there were no new rows."""
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
             """Passes the error to the thread that waits for the query."""

@@ -13,7 +13,7 @@ __all__ = ["Bars"]
 
 
 class Bars:
-    """A bar a query; while this is open, it owns the last lines of the terminal."""
+    """One bar for each query; while this is open, it uses the last lines of the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Draws on ``console``; None: on standard error."""

@@ -69,7 +69,7 @@ def session_for(
 ) -> "Iterator[SparkSession]":
     """``spark``, or a session for one run; its link is printed to standard error.
 
-    Faults of the source are reported first: in one sentence, and before Java starts.
+    Faults of the source are reported first, in one sentence, before Java starts.
     """
     check_source(pipeline)
     if spark is not None:
@@ -102,7 +102,7 @@ def session_for(
 
 @contextmanager
 def stopping(runner: Runner) -> Iterator[None]:
-    """Has SIGINT and SIGTERM end the run, when this is the main thread."""
+    """Has SIGINT and SIGTERM end the run, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

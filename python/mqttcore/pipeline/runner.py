@@ -41,7 +41,7 @@ TIDY_BATCHES = 100
 
 
 def open_table(pipeline: Pipeline, name: str) -> PipelineTable:
-    """A table of a pipeline, which need not exist."""
+    """A table of a pipeline; it need not exist."""
     place, definition = pipeline.table(name), definition_of(pipeline, name)
     if pipeline.format == "parquet":
         return ParquetTable(place.path, definition=definition)
@@ -49,7 +49,7 @@ def open_table(pipeline: Pipeline, name: str) -> PipelineTable:
 
 
 class Runner:
-    """The query of one pipeline, from `start` on.
+    """The query of one pipeline.
 
     A second runner of the same checkpoint is refused, in this process or another.
     """
@@ -69,7 +69,7 @@ class Runner:
             partial(planned, spark, pipeline), pipeline.name, self._restarts, self._is_over
         )
         self.queries: list[StreamingQuery] = []
-        """Each start of the query, the last one at the end."""
+        """All runs of the query, the latest one last."""
         self._spark = spark
         self._reporter = reporter
         self._folder = pipeline.checkpoint()
@@ -116,14 +116,14 @@ class Runner:
             self.stop()
 
     def end(self) -> None:
-        """Has `wait` return soon; for signal handlers and other threads."""
+        """Makes `wait` return soon; for signal handlers and other threads."""
         self._is_over.set()
 
     def stop(self) -> None:
-        """Stops the query, between two batches if that comes soon.
+        """Stops the query, if possible between two batches.
 
-        The broker hears then how far it is: Spark tells the source of a batch when it plans the
-        next one, and of the last batch never.
+        The hold is updated then, since Spark reports a batch to the source only when it plans the
+        next one, and never reports the last batch.
         """
         deadline = time.monotonic() + LAST_BATCH_S
         for query in self.queries[-1:]:
@@ -133,7 +133,7 @@ class Runner:
         self._open.close()
 
     def _has_ended(self) -> bool:
-        """Whether the query has read all that it should; one that failed is started again."""
+        """Whether the query has read everything; a query that failed is started again."""
         from pyspark.errors import StreamingQueryException
 
         try:
@@ -145,7 +145,7 @@ class Runner:
         return False
 
     def _start(self) -> None:
-        """Starts the query, unless it fails to start until the pipeline is to end."""
+        """Starts the query; if that fails, repeats it until the pipeline has to end."""
         try:
             query = retried(self._started, self.pipeline.name, self._restarts, self._is_over)
         except Exception as error:
@@ -185,7 +185,7 @@ class Runner:
 
 
 def planned(spark: "SparkSession", pipeline: Pipeline) -> "tuple[DataFrame, dict[str, DataFrame]]":
-    """The stream of a pipeline, and the tables that all of its expressions make of it.
+    """The stream of a pipeline, and the tables that its expressions make from it.
 
     Raises:
         PipelineError: an expression does not fit the columns.
@@ -200,7 +200,7 @@ def is_at_work(query: "StreamingQuery") -> bool:
 
 
 def read_batch(name: str, checkpoint: Location, number: int) -> Batch:
-    """Spark's plan of a batch, which it stored before the batch ran."""
+    """The plan of a batch, which Spark stored before it ran the batch."""
     query = json.loads(checkpoint.read_text("metadata"))["id"]
     planned = read_offset(checkpoint, number)
     before = read_offset(checkpoint, number - 1) if number else UNRESOLVED

@@ -1,6 +1,6 @@
 """The rows of a pipeline's tables as DataFrames.
 
-The stream becomes decoded and judged messages, by one streaming query. `mqttcore.pipeline.batches`
+One streaming query decodes the messages and checks them for faults. `mqttcore.pipeline.batches`
 writes its batches to the tables.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["check_source", "messages", "tables"]
 
 FAULT = "fault"
 LATE = "late: "
-"""How the fault of a late message begins."""
+"""The beginning of the fault of a late message."""
 
 
 def messages(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
@@ -35,7 +35,7 @@ def messages(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
 
 
 def tables(rows: "DataFrame", pipeline: Pipeline) -> "dict[str, DataFrame]":
-    """The tables of a pipeline by name, as their columns follow from `messages`.
+    """The tables of a pipeline by name, with their columns.
 
     Raises:
         PipelineError: an expression does not fit the columns.
@@ -67,7 +67,7 @@ def check_source(pipeline: Pipeline) -> None:
 
 
 def source(spark: "SparkSession", pipeline: Pipeline) -> "DataFrame":
-    """The stream, payloads decoded."""
+    """The stream with decoded payloads."""
     from pyspark.sql import functions as f
 
     reader = spark.readStream.format("mqttcore").options(**source_options(pipeline))
@@ -113,9 +113,9 @@ def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":
 
 
 def judged_late(rows: "DataFrame", silver: Silver, mark_us: int | None) -> "DataFrame":
-    """The same with a fault for messages whose event time is before the watermark, if there is one.
+    """Adds a fault to messages whose event time is before the watermark, if there is one.
 
-    ``mark_us``: the watermark in unix microseconds.
+    ``mark_us``: the watermark in Unix microseconds.
     """
     from pyspark.sql import functions as f
 
@@ -141,7 +141,7 @@ def deduplicated(rows: "DataFrame", silver: Silver) -> "DataFrame":
 
 
 def first_of_each(rows: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """The messages of a batch without repeats: of equal ones the first in the stream."""
+    """The messages of a batch without repeats: of equal ones, the first in the stream."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -150,7 +150,7 @@ def first_of_each(rows: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 
 def unknown(rows: "DataFrame", known: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """The rows whose ``keys`` no row of ``known`` has; null equals null."""
+    """The rows whose ``keys`` are not those of any row of ``known``; null equals null."""
     from functools import reduce
     from operator import and_
 
@@ -163,7 +163,7 @@ def unknown(rows: "DataFrame", known: "DataFrame", keys: Sequence[str]) -> "Data
 
 
 def before_batch(rows: "DataFrame", starts: Sequence[int]) -> "DataFrame":
-    """The rows that the stream has before a batch, whose first offsets are ``starts``."""
+    """The rows of the stream before a batch, whose first offsets are ``starts``."""
     from pyspark.sql import functions as f
 
     first = f.array(*(f.lit(start).cast("long") for start in starts))
@@ -171,7 +171,7 @@ def before_batch(rows: "DataFrame", starts: Sequence[int]) -> "DataFrame":
 
 
 def windows(rows: "DataFrame", silver: Silver, gold: Gold) -> "DataFrame":
-    """Aggregates of ``rows`` a window and group."""
+    """Aggregates of ``rows`` for each window and group."""
     from pyspark.sql import functions as f
 
     with naming(f"gold {gold.name}"):
@@ -203,7 +203,7 @@ def as_it_came(rows: "DataFrame") -> "DataFrame":
 
 
 def faulty(rows: "DataFrame") -> "DataFrame":
-    """Messages that have a fault, and which."""
+    """Messages with a fault, and the fault."""
     return rows.where(f"{FAULT} IS NOT NULL").select(*OWN_COLUMNS, FAULT)
 
 

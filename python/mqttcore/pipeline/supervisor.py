@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 RESTARTS: Final = 6
-"""How often a query may be started again within `WITHIN_S`."""
+"""Maximum number of restarts of a query within `WITHIN_S`."""
 WITHIN_S: Final = 1_800.0
 FIRST_WAIT_S: Final = 2.0
-"""Before a query is started again; doubled for each restart within `WITHIN_S`."""
+"""Seconds before a restart; doubled for each restart within `WITHIN_S`."""
 PASSING: Final = re.compile(
     r"""
     Python\ worker\ (failed\ to\ connect\ back|exited\ unexpectedly)
@@ -39,7 +39,7 @@ or that there was no answer."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same may work a moment later."""
+    """Whether a repetition may succeed."""
     return PASSING.search(str(error)) is not None
 
 
@@ -50,7 +50,7 @@ class Restarts:
         self._times: dict[str, deque[float]] = defaultdict(deque)
 
     def take(self, name: str, error: BaseException) -> float:
-        """Logs why a query is started again; returns the seconds to wait before.
+        """Logs the reason of a restart; returns the seconds to wait before it.
 
         Raises:
             PipelineError: the error will not pass, or the budget is used up.
@@ -96,5 +96,5 @@ def retried(
 
 
 def first_line(error: BaseException) -> str:
-    """The part of an error that fits into a line of a log."""
+    """The part of an error for a line of a log."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -63,7 +63,7 @@ def write_files(
 
 
 def split(batch: "pa.RecordBatch", partition: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """The rows of each ``day`` without that column; all of them, under "", without a partition."""
+    """The rows of each ``day`` without that column; without a partition, all rows under ""."""
     import pyarrow.compute as pc
 
     if partition is None:
@@ -77,7 +77,7 @@ def split(batch: "pa.RecordBatch", partition: str | None) -> "Iterator[tuple[str
 
 
 class File:
-    """A Parquet file of a table, under a name that no other attempt has."""
+    """A Parquet file of a table, with a unique name."""
 
     def __init__(self, table: Location, day: str, schema: "pa.Schema") -> None:
         """Begins a file below the folder ``table``."""
@@ -99,7 +99,7 @@ class File:
         self._writer.write_batch(rows)
 
     def close(self) -> None:
-        """Ends the file and has it on the disk."""
+        """Ends the file and syncs it to the disk."""
         self._writer.close()
         if self._files is None:
             sync_path(Path(self._path))
@@ -149,7 +149,7 @@ def statistics(footer: "pq.FileMetaData") -> dict[str, object]:
 
 
 def is_bound(value: object) -> bool:
-    """Whether `bound` supports it."""
+    """Whether `bound` supports a value."""
     return isinstance(value, int) or (
         isinstance(value, datetime.datetime) and value.tzinfo is not None
     )
@@ -223,7 +223,7 @@ def remote_rows_between(
     since_us: int | None,
     until_us: int | None,
 ) -> "DataFrame":
-    """The same of files of an object store, which executors read without a jar.
+    """Like `rows_between`, for files of an object store, which executors read without a jar.
 
     ``files``: their paths below ``folder``.
     """
@@ -269,7 +269,7 @@ def read_files(
 
 
 def arrow_schema(rows: "DataFrame") -> "pa.Schema":
-    """The columns of ``rows`` as Arrow has them."""
+    """The columns of ``rows`` with the types of Arrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     # before Spark 4.2, timestamps were always in UTC, without a parameter

@@ -58,28 +58,28 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The batches that a table has."""
+    """The batches of a query in a table."""
 
     number: int | None = None
     """The last batch of the query; None: there is none."""
     ends: tuple[int, ...] | None = None
-    """How far the table has the source; None: nothing yet."""
+    """The source offsets up to which the table has rows; None: it has none yet."""
     mark_us: int | None = None
     """The watermark after the last batch, in Unix microseconds."""
     mark_before_us: int | None = None
-    """The watermark after the batch before."""
+    """The watermark after the previous batch."""
 
     def before(self, batch: Batch) -> int | None:
-        """The watermark of the table before ``batch``, also if it has that batch already."""
+        """The watermark of the table before ``batch``, even if it already has that batch."""
         return self.mark_before_us if self.number == batch.number else self.mark_us
 
 
 class PipelineTable(Protocol):
-    """Takes each batch once."""
+    """A table that adds each batch once."""
 
     @property
     def place(self) -> str:
-        """Where the table is, for errors."""
+        """The location of the table, for errors."""
 
     def found(self) -> Found | None:
         """State of the table; None: it does not exist."""
@@ -88,7 +88,7 @@ class PipelineTable(Protocol):
         """The columns that the table has if ``rows`` are added, with their types."""
 
     def adopt(self, rows: "DataFrame", added: Sequence[str]) -> None:
-        """Gives the table, which exists, the columns ``added`` of ``rows``, and its definition."""
+        """Adds the columns ``added`` of ``rows`` to the table, and stores its definition."""
 
     def seen(self, batch: Batch) -> Seen:
         """The batches of the query of ``batch`` in the table."""
@@ -124,7 +124,7 @@ class PipelineTable(Protocol):
         """
 
     def tidy(self) -> None:
-        """Makes few large files of many small ones, where that can be done under readers."""
+        """Merges small files into few large ones, if readers are not affected."""
 
 
 def is_next(table: object, batch: Batch, last: int | None, ends: Sequence[int] | None) -> bool:
@@ -187,7 +187,7 @@ class DeltaTable:
 
     @property
     def path(self) -> Path:
-        """Its folder; only of a table that is not in an object store."""
+        """Its folder; only for a table that is not in an object store."""
         return self.location.path
 
     def found(self) -> Found | None:
@@ -222,7 +222,7 @@ class DeltaTable:
             table.alter.set_table_properties(self._properties(), raise_if_not_exists=False)
 
     def _properties(self) -> dict[str, str]:
-        """The metadata of the table besides the columns."""
+        """The metadata of the table without the columns."""
         return {DEFINITION: json.dumps(self._definition, sort_keys=True)}
 
     def seen(self, batch: Batch) -> Seen:
@@ -262,7 +262,7 @@ class DeltaTable:
         return sum(int(file.rows) for file in written)
 
     def tidy(self) -> None:
-        """Also removes files of no version of the last week, such as those of crashed batches."""
+        """Merges files; removes files that are in no version of the last week."""
         from deltalake.exceptions import DeltaError
 
         table = self._open()

@@ -42,7 +42,7 @@ class LoginCache:
         return answer if self._clock() < until else None
 
     def forget(self) -> None:
-        """Forgets all answers, those that hooks are about to give included."""
+        """Removes all answers, including those that hooks are about to return."""
         with self._lock:
             self._answers.clear()
             self._generation = object()

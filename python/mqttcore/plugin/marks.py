@@ -1,4 +1,4 @@
-"""What a decorator notes on its function, for the workers."""
+"""The data that decorators store on functions, for the workers."""
 
 import inspect
 from collections.abc import Callable
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: each hook point has its own a
 
 
 class Mark(Record):
-    """What a decorator notes on its function."""
+    """The data that a decorator stores on its function."""
 
     point: Point
     is_async: bool

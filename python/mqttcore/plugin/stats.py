@@ -29,9 +29,9 @@ class HookStats(Record):
     """
 
     hook: str
-    """As the log calls it."""
+    """Name in the log."""
     point: Point
-    """Which kind of hook it is."""
+    """The kind of hook."""
     calls: int
     """Calls that began."""
     allowed: int

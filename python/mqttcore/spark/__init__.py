@@ -1,7 +1,7 @@
 """Streams of an mqttcore broker as a Spark data source and sink, each row exactly once.
 
 It needs Java 17 or newer and the extra: ``pip install mqttcore[spark]``. Workers of Spark import
-only what reads rows; nothing here starts a thread or opens a socket before it is used.
+only the modules for reading rows; nothing here starts a thread or opens a socket before it is used.
 
     from mqttcore.spark import session
 

@@ -9,10 +9,10 @@ __all__ = ["Admission", "limited"]
 
 
 def limited(start: Sequence[int], end: Sequence[int], max_rows: int) -> tuple[int, ...]:
-    """The end of a batch of at most ``max_rows`` rows, each partition by its share of the lag.
+    """The end of a batch of at most ``max_rows`` rows; a partition gets a share by its lag.
 
-    Exactly ``max_rows`` are taken when more wait. Shares are rounded down; what rounding left is
-    given to the partitions with the largest remainders, so that no partition starves.
+    If more rows wait, the batch has exactly ``max_rows``. Shares are rounded down; the remaining
+    rows go to the partitions with the largest remainders, so that no partition starves.
     """
     lags = [last - first for first, last in zip(start, end, strict=True)]
     waiting = lag_rows(start, end)
@@ -36,7 +36,7 @@ class Admission:
     min_rows: int | None
     max_delay_s: float
     waits_since_s: float | None = None
-    """Since when rows wait that are too few to take."""
+    """Time since which too few rows for a batch are waiting."""
 
     def end(
         self, start: Sequence[int], end: Sequence[int], *, row_bytes: float, now_s: float
@@ -52,7 +52,7 @@ class Admission:
         return tuple(end) if most is None else limited(start, end, most)
 
     def waits_for_more(self, waiting: int, now_s: float) -> bool:
-        """Whether too few rows wait, and not too long yet."""
+        """Whether too few rows wait, and the maximum wait has not passed."""
         if self.min_rows is None or waiting == 0 or waiting >= self.min_rows:
             return False
         if self.waits_since_s is None:

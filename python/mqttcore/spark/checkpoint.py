@@ -11,10 +11,10 @@ class Checkpoint(Protocol):
     """A checkpoint that is not a folder of this machine."""
 
     def read_text(self, name: str) -> str:
-        """The text of a file of it."""
+        """Reads a file of the checkpoint as text."""
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder of it."""
+        """The names of the files in a folder of the checkpoint."""
 
 
 def read_offsets(checkpoint: "Path | Checkpoint", number: int) -> list[Any]:
@@ -35,24 +35,24 @@ def read_offsets(checkpoint: "Path | Checkpoint", number: int) -> list[Any]:
 
 
 def text_of(checkpoint: "Path | Checkpoint", name: str) -> str:
-    """The text of a file."""
+    """Reads a file of a checkpoint as text."""
     if isinstance(checkpoint, Path):
         return (checkpoint / name).read_text()
     return checkpoint.read_text(name)
 
 
 def newest_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
-    """The same for the latest planned batch; empty if there is none."""
+    """The end offsets of each source after the latest planned batch; empty if there is none."""
     return offsets_of_newest(checkpoint, "offsets")
 
 
 def done_offsets(checkpoint: "Path | Checkpoint") -> list[Any]:
-    """The same for the last batch that is done with."""
+    """The end offsets of each source after the last completed batch; empty if there is none."""
     return offsets_of_newest(checkpoint, "commits")
 
 
 def offsets_of_newest(checkpoint: "Path | Checkpoint", log: str) -> list[Any]:
-    """The end offsets of the latest batch that one of the checkpoint's logs names."""
+    """The end offsets of the latest batch in a log of the checkpoint."""
     try:
         if isinstance(checkpoint, Path):
             names = [path.name for path in (checkpoint / log).iterdir()]

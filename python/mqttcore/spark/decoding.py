@@ -71,14 +71,14 @@ def decode(
 
 
 def needed(using: str, on_error: str) -> list[str]:
-    """The columns that a decoder looks at."""
+    """The columns that a decoder needs."""
     topic = ["topic"] if using in BY_TOPIC else []
     place = ["partition", "offset"] if on_error == "fail" else []
     return ["payload", *topic, *place]
 
 
 def check(have: StructType, made: StructType, wanted: list[str]) -> None:
-    """Refuses options that the workers could not use."""
+    """Refuses options that would fail in the workers."""
     for name in wanted:
         if name not in have.names:
             raise StreamOptionError(f"decode: unknown column {name}; columns: {have.names}")

@@ -26,12 +26,12 @@ __all__ = ["Guard", "guard_of"]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The topics that the query itself takes in, as filters."""
+    """The topics that the query reads, as filters."""
 
     reads: tuple[str, ...] = ()
 
     def check(self, topics: Iterable[str | None]) -> None:
-        """Looks at topics; an empty guard lets everything pass.
+        """Checks topics; an empty guard accepts all.
 
         Raises:
             LoopError: the query reads one of them.
@@ -64,7 +64,7 @@ def guard_of(options: SinkOptions, client: StreamClient | None) -> Guard:
 
 
 def query_reads(options: SinkOptions, client: StreamClient | None) -> tuple[str, ...]:
-    """The topic filters that the query reads, as far as its checkpoint shows."""
+    """The topic filters that the query reads, according to its checkpoint."""
     offsets = query_offsets(options.checkpoint) if options.checkpoint else []
     if client is not None and offsets:
         # messages for another broker do not come back
@@ -74,7 +74,7 @@ def query_reads(options: SinkOptions, client: StreamClient | None) -> tuple[str,
 
 
 def query_offsets(checkpoint: str) -> list[SourceOffset]:
-    """The offsets of mqttcore's sources; none where this machine does not see the checkpoint."""
+    """The offsets of mqttcore's sources; none if this machine cannot read the checkpoint."""
     url = urllib.parse.urlsplit(checkpoint)
     if url.scheme not in {"", "file"}:
         return []

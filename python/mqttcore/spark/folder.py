@@ -1,8 +1,8 @@
-"""Reads the folder of a stream on disk, also if no broker runs.
+"""Reads the folder of a stream on disk, whether a broker runs or not.
 
 ``stream.json`` describes the stream. The index maps offsets to Parquet files: ``sealed.json`` is a
 snapshot, and each line of ``sealed.log`` with the number of the snapshot is a file that was sealed
-after it. Files that the index does not name are ignored.
+after it. Files that are not in the index are ignored.
 """
 
 import bisect
@@ -46,9 +46,9 @@ class Description:
     """Store and counter: offsets of another epoch mean other rows."""
     partitions: int
     schema: Any
-    """Its typed columns, as the broker wrote them; None if it has none."""
+    """The typed columns as the broker wrote them; None if there are none."""
     filters: tuple[str, ...] = ()
-    """Its topic filters."""
+    """The topic filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,17 @@ class SealedFile:
     max_us: int
     size_bytes: int
     typed: int = 0
-    """How many of the stream's typed columns it has."""
+    """Number of typed columns in the file."""
 
     @property
     def rows(self) -> int:
-        """How many rows it holds."""
+        """Number of rows."""
         return self.last - self.base + 1
 
 
 @dataclass(frozen=True, slots=True)
 class SealedIndex:
-    """The sealed files of each partition, ascending, and the first offset that still counts."""
+    """The sealed files of each partition, ascending, and its first readable offset."""
 
     files: tuple[tuple[SealedFile, ...], ...]
     earliest: tuple[int, ...]
@@ -86,9 +86,10 @@ class SealedIndex:
         )
 
     def standing(self) -> list[list[SealedFile]]:
-        """The files of each partition that hold each row once.
+        """The files of each partition, so that each row is in one of them.
 
-        No file that was merged into another one, and none of which nothing may be read any more.
+        Without files that were merged into another one, and without files of which no row is
+        readable any more.
         """
         return [
             list(covering(files, earliest))
@@ -96,13 +97,13 @@ class SealedIndex:
         ]
 
     def between(self, partition: int, start: int, end: int) -> list[SealedFile]:
-        """The files that hold any row of ``[start, end)``."""
+        """The files with any row of ``[start, end)``."""
         files = self.files[partition]
         first = bisect.bisect_left(files, start, key=lambda file: file.last)
         return [file for file in files[first:] if file.base < end]
 
     def named(self, partition: int, start: int, end: int) -> tuple[SealedFile, ...]:
-        """The same with names for paths, for a machine that may see the files elsewhere."""
+        """Like `between`, with names instead of paths, for other machines."""
         return tuple(
             dataclasses.replace(file, path=pathlib.PurePath(file.path).name)
             for file in self.between(partition, start, end)
@@ -116,7 +117,7 @@ class SealedIndex:
 
 
 def covering(files: Iterable[SealedFile], end: int) -> Iterator[SealedFile]:
-    """Those of ``files`` that contain the rows from ``end`` on, without repeats."""
+    """The files that contain the rows from ``end`` on, each row once."""
     for file in sorted(files, key=lambda file: (file.base, -file.last)):
         if file.last >= end:
             yield file
@@ -124,7 +125,7 @@ def covering(files: Iterable[SealedFile], end: int) -> Iterator[SealedFile]:
 
 
 class StreamFolder:
-    """The folder of one stream. Pickles as its path; reads its files anew when they changed."""
+    """The folder of one stream. It pickles as its path; reads changed files again."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -177,7 +178,7 @@ class StreamFolder:
             return self._index[1]
 
     def read_index(self) -> SealedIndex:
-        """The present index; without an index file, nothing is sealed yet."""
+        """Reads the index; without an index file, nothing is sealed yet."""
         partitions = self.describe().partitions
         found = self.read("sealed.json")
         if found is None:
@@ -228,12 +229,12 @@ class StreamFolder:
 
     @contextmanager
     def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:
-        """A path where the rows ``[start, end)`` of a file can be read."""
+        """A path at which the rows ``[start, end)`` of a file can be read."""
         del start, end
         yield file.path
 
     def sealed_at(self, timestamp_us: int) -> tuple[int, ...]:
-        """The first sealed offset of each partition at or after a time; else where sealing ends."""
+        """The first sealed offset of each partition at or after a time, else the sealed end."""
         index = self.index()
         return tuple(
             max(first_at(partition, files, timestamp_us, end), earliest)
@@ -252,12 +253,12 @@ class StreamFolder:
             raise StreamFolderError(f"{self.path}: {name} cannot be read: {error}") from error
 
     def identity(self, *names: str) -> tuple[object, ...]:
-        """One value a file, which changes whenever the file does."""
+        """One value for each file; it changes when the file changes."""
         return tuple(map(identity_of, (self.path / name for name in names)))
 
 
 def identity_of(path: pathlib.Path) -> object:
-    """Changes whenever the file is replaced or grows."""
+    """Changes when the file is replaced or grows."""
     try:
         status = os.stat(path)
     except OSError:
@@ -266,7 +267,7 @@ def identity_of(path: pathlib.Path) -> object:
 
 
 def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN401 -- JSON
-    """The index out of its JSON, with files in ``folder``."""
+    """Makes the index from its JSON, with files in ``folder``."""
 
     def file(entry: dict[str, Any]) -> SealedFile:
         return SealedFile(
@@ -284,7 +285,7 @@ def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN4
 
 
 def by_end(file: SealedFile) -> tuple[int, int]:
-    """Files in the order of their rows; merged ones after those that they were made of."""
+    """Sort key: files in the order of their rows; merged files after their parts."""
     return file.last, -file.base
 
 
@@ -300,7 +301,7 @@ def first_at(partition: int, files: Sequence[SealedFile], timestamp_us: int, end
 
 
 def first_in(partition: int, file: SealedFile, timestamp_us: int) -> int:
-    """The same within one file that begins before that time and ends after it."""
+    """The first offset at or after a time in one file that begins before it and ends after it."""
     import pyarrow as pa
 
     offset = file.base

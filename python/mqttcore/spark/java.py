@@ -20,19 +20,19 @@ __all__ = ["Java", "find_java", "home_without_vector_module"]
 
 OLDEST: Final = 17
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher asks for it always; a runtime without it then refuses to start."""
+"""A module that Spark's launcher always requests; a runtime without it does not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime: ``bin/java`` lies below ``home``."""
+    """A Java runtime in the folder ``home``, with ``bin/java``."""
 
     home: pathlib.Path
     version: int
     has_vector_module: bool
 
     def spark_home(self) -> pathlib.Path:
-        """A ``JAVA_HOME`` that Spark's launcher can start, which may be a wrapper's."""
+        """A ``JAVA_HOME`` that Spark's launcher can start; possibly that of a wrapper."""
         return self.home if self.has_vector_module else home_without_vector_module(self.home)
 
 
@@ -60,7 +60,7 @@ def find_java(wanted: str = "auto", environment: Mapping[str, str] = os.environ)
 def candidates(
     wanted: str, environment: Mapping[str, str]
 ) -> Iterator[tuple[str, pathlib.Path | None]]:
-    """Places where Java may be, each with how it is called."""
+    """Places where Java may be, with their names."""
     if wanted != "auto":
         yield wanted, pathlib.Path(wanted)
         return
@@ -81,7 +81,7 @@ def packaged_home() -> pathlib.Path | None:
 
 
 def look_at(home: pathlib.Path) -> Java | None:
-    """Which Java lies there; None if none runs."""
+    """The Java in a folder; None if it does not run."""
     version = answer(home, "-version")
     found = re.search(r'version "(?:1\.)?(\d+)', version)
     if found is None:

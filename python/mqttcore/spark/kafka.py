@@ -53,12 +53,12 @@ def header(name: str) -> Column:
 
 
 def text(name: str) -> Column:
-    """The same as text."""
+    """The first header of this name as text, or null."""
     return header(name).cast("string")
 
 
 def user_properties() -> Column:
-    """Those headers that are User Properties, in their order; keys may repeat."""
+    """The headers of User Properties, in their order; keys may repeat."""
     users = sql.filter(headers(), lambda one: one["key"].startswith(USER))
     pairs = sql.transform(
         users,
@@ -72,7 +72,7 @@ def user_properties() -> Column:
 
 
 def headers() -> Column:
-    """All headers; none where Kafka has null."""
+    """All headers; an empty list if Kafka has null."""
     return sql.coalesce(
         sql.col("headers"), sql.expr("CAST(ARRAY() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)")
     )

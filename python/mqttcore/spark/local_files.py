@@ -26,10 +26,10 @@ OURS: Final = "mqttcore.spark.LocalFiles"
 
 
 def without_chmod(spark: SparkSession) -> None:
-    """Lets `OURS` write files of this machine, unless the session names another file system.
+    """Has `OURS` write files of this machine, unless the session sets another file system.
 
-    For a new session, in one JVM: the existing file system is closed, and with it the list of files
-    to delete at its end. If Spark has no such compiler or file system, nothing changes.
+    For a new session, in one JVM: it closes the existing file system, and so its list of files to
+    delete at the end. If Spark has no such compiler or file system, nothing changes.
     """
     context = spark.sparkContext
     settings = context._jsc.hadoopConfiguration()

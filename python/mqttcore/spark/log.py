@@ -34,16 +34,16 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A stream at one moment; all offsets are one a partition."""
+    """State of a stream at one moment, with one offset for each partition."""
 
     name: str
     epoch: str
     earliest: tuple[int, ...]
-    """The first row that still counts."""
+    """The first readable row."""
     sealed: tuple[int, ...]
     """The first row that is not in a sealed file."""
     end: tuple[int, ...]
-    """The first row that is not there yet, or not safe yet."""
+    """The end of the rows that exist and are durable."""
     filters: tuple[str, ...] = ()
     """The topic filters of the stream."""
     is_configured: bool = True
@@ -52,21 +52,21 @@ class State:
 
 @dataclass(slots=True, kw_only=True)
 class StreamLog:
-    """Where a stream's rows are. It pickles without any open connection."""
+    """Location of the rows of a stream. It pickles without open connections."""
 
     name: str
     folder: StreamFolder | None
-    """Where this machine sees the files; None: they are fetched."""
+    """The folder of the files on this machine; None: files are fetched over HTTP."""
     client: StreamClient
     is_local: bool = True
-    """Whether the client asks a broker on its own machine."""
+    """Whether the broker is on the same machine."""
     remote: RemoteFolder = field(init=False)
 
     def __post_init__(self) -> None:
         self.remote = RemoteFolder(self.client, self.name)
 
     def state(self) -> State:
-        """The state that the broker reports, or, while it is away, the sealed state."""
+        """The state that the broker reports; if the broker is away, the sealed state."""
         try:
             return self.live_state()
         except EndpointUnreachableError:
@@ -88,7 +88,7 @@ class StreamLog:
         )
 
     def sealed_state(self) -> State:
-        """The state in the folder: without the broker nothing else can be read."""
+        """The state in the folder: without the broker, only sealed rows can be read."""
         if self.folder is None:
             raise TypeError("without a folder, only the broker knows them")
         index = self.folder.index()
@@ -109,12 +109,12 @@ class StreamLog:
         meanwhile: Callable[[EndpointError], None] | None = None,
         retry_s: float = RETRY_S,
     ) -> Answer:
-        """Asks the broker about this stream; waits while it is away (`retry`)."""
+        """Queries the broker about this stream; waits while it is away (`retry`)."""
         what = f"stream {self.name}"
         return with_retries(ask, what=what, meanwhile=meanwhile, retry_s=retry_s)
 
     def files(self) -> StreamFolder | RemoteFolder:
-        """The sealed files: from the folder, or from the endpoint if the folder is not here."""
+        """The sealed files: in the folder, or at the endpoint if the folder is not here."""
         return self.folder or self.remote
 
     def index_up_to(self, sealed: Sequence[int]) -> SealedIndex | None:
@@ -130,7 +130,7 @@ class StreamLog:
         return index
 
     def on_this_machine(self, *, retry_s: float = RETRY_S) -> StreamLog:
-        """The same for a worker, which may not see the folder that the driver sees.
+        """This log for a worker, which may not see the folder of the driver.
 
         Raises:
             StreamFolderError: it sees neither the folder nor an endpoint.
@@ -150,7 +150,7 @@ class StreamLog:
         return dataclasses.replace(self, folder=None)
 
     def typed(self) -> TypedColumns | None:
-        """The typed columns of the stream itself."""
+        """The typed columns that the stream has."""
         if self.folder is not None:
             return typed_columns(self.folder.describe().schema)
         return typed_columns(self.client.stream(self.name).schema)
@@ -184,11 +184,11 @@ class StreamLog:
 
 
 ROW_BYTES = 256.0
-"""Of a row of a stream that has nothing sealed yet."""
+"""Estimated bytes of a row of a stream without sealed rows."""
 
 
 def open_log(options: SourceOptions) -> StreamLog:
-    """Finds the stream of the options; connects only if just an endpoint is named.
+    """Finds the stream of the options; connects only if the options have an endpoint and no path.
 
     Raises:
         StreamFolderError: the path holds no such stream.
@@ -217,7 +217,7 @@ def open_log(options: SourceOptions) -> StreamLog:
 
 
 def is_local(endpoint: str | None) -> bool:
-    """Whether an endpoint, or the default socket, is on the machine that uses it."""
+    """Whether an endpoint, or the default socket, is on this machine."""
     host = urllib.parse.urlsplit(endpoint or "").hostname
     return host is None or host in LOOPBACK
 
@@ -226,12 +226,12 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def socket_beside(folder: StreamFolder) -> str:
-    """Where a broker that runs on this folder answers."""
+    """The socket of a broker that runs on this folder."""
     return f"unix:{folder.path.absolute().parent / SOCKET_NAME.name}"
 
 
 def shared_folder(client: StreamClient, stream: str) -> StreamFolder | None:
-    """The broker's folder, if this machine sees it at the same path and it is the same stream."""
+    """The broker's folder, if this machine has the same stream at the same path."""
     info = client.stream(stream)
     folder = StreamFolder(info.path)
     try:

@@ -45,17 +45,17 @@ PIECE_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlace:
-    """Which attempt of which task rows belong to."""
+    """The attempt and the task that rows belong to."""
 
     query: str
-    """Under which name batches are counted."""
+    """Name under which batches are counted."""
     batch: int
     partition: int
     attempt: int
 
 
 class Form:
-    """Turns Arrow batches of Spark into batches of messages. It pickles."""
+    """Converts Arrow batches of Spark to batches of messages. It pickles."""
 
     def __init__(self, options: SinkOptions, schema: StructType, guard: Guard) -> None:
         """Checks the columns.
@@ -78,7 +78,7 @@ class Form:
         self.schema = pa.schema([(name, COLUMNS[name][1]) for name in names])
 
     def messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows, in batches of `PIECE_BYTES` at most; none of them is empty.
+        """The rows of ``batches``, in batches of at most `PIECE_BYTES`; none of them is empty.
 
         Raises:
             LoopError: the query reads the topic of a row.
@@ -95,7 +95,7 @@ class Form:
             yield from pieces(formed)
 
     def check_topics(self, batch: pa.RecordBatch) -> None:
-        """Looks at each topic once."""
+        """Checks each topic once."""
         if not self.guard.reads and self.prefix is None:
             return
         topics = pc.unique(batch["topic"]).to_pylist()
@@ -122,7 +122,7 @@ def check_columns(found: dict[str, str]) -> None:
 
 
 def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as the broker takes it."""
+    """Casts a column to the type of the broker."""
     if pa.types.is_map(column.type):
         values = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
         return pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null())
@@ -130,7 +130,7 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in halves, until each is small enough or one row."""
+    """Divides a batch into halves, until each is small enough or has one row."""
     if batch.num_rows == 0:
         return
     if batch.num_rows == 1 or batch.nbytes <= PIECE_BYTES:
@@ -142,7 +142,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
-    """Batches as an Arrow IPC stream, a piece a batch."""
+    """Batches as an Arrow IPC stream, one chunk for each batch."""
     out = io.BytesIO()
     with pa.ipc.new_stream(out, part[0].schema) as writer:
         for batch in part:
@@ -152,7 +152,7 @@ def ipc(part: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def taken(out: io.BytesIO) -> bytes:
-    """The output since the last call."""
+    """Returns the output since the last call."""
     written = out.getvalue()
     out.seek(0)
     out.truncate()
@@ -160,7 +160,7 @@ def taken(out: io.BytesIO) -> bytes:
 
 
 def rows_of(rows: Iterable[Any], schema: StructType, size: int) -> Iterator[pa.RecordBatch]:
-    """Batches out of Spark's row objects, for a Spark that hands over nothing else."""
+    """Makes batches from Spark's row objects, for versions of Spark that pass nothing else."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     kinds = to_arrow_schema(schema)

@@ -76,19 +76,19 @@ class Foreign:
         return Delivered(rows=connection.publisher.next_row)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """It is published already."""
+        """Does nothing: the messages are published already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Does nothing: published messages stay."""
 
 
 def client_id(prefix: str, place: RowPlace) -> str:
-    """Of one attempt, never shared: a second client of the name would end the first one."""
+    """The client identifier of one attempt; a second client with it would end the first one."""
     return f"{prefix}-{place.query}-{place.batch}-{place.partition}-{place.attempt}"
 
 
 def publisher_of(options: SinkOptions, client: str, name: str, *, first_row: int = 0) -> Publisher:
-    """A connection in the making; of its messages ``first_row`` is the first."""
+    """Makes a publisher; ``first_row`` is the number of its first message."""
     return Publisher(
         name,
         protocol=options.protocol,
@@ -103,8 +103,8 @@ def publisher_of(options: SinkOptions, client: str, name: str, *, first_row: int
 class Connection:
     """Moves bytes between a `Publisher` and a socket. It waits in one place, `wait`.
 
-    All that was published is acknowledged when `publish` returns. So while Spark is slow to bring
-    the next rows nothing is open, and a broker that does not wait that long is connected to again.
+    When `publish` returns, all messages are acknowledged. So nothing is in flight while Spark is
+    slow to deliver the next rows; if the broker closes the idle connection, it connects again.
     """
 
     def __init__(self, options: SinkOptions, place: RowPlace) -> None:
@@ -139,7 +139,7 @@ class Connection:
             raise UndeliveredError(f"{self.options.broker}: {error}") from error
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        """Returns when each of the messages is acknowledged.
+        """Publishes a batch; returns when all its messages are acknowledged.
 
         Raises:
             UndeliveredError: one of them is none, or the broker refuses it, or does not answer.
@@ -194,7 +194,7 @@ class Connection:
         return f"{self.publisher.in_flight} messages are not acknowledged"
 
     def wait(self, deadline: float) -> None:
-        """Waits for the socket, and tells the broker in time that somebody is there."""
+        """Waits for the socket; sends a PINGREQ in time."""
         rest_s = max(0.0, deadline - time.monotonic())
         if self.publisher.keep_alive_s:
             rest_s = min(rest_s, self.publisher.keep_alive_s / 2)

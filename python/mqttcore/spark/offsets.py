@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 UNRESOLVED: Final[dict[str, Any]] = {"unresolved": True}
-"""The value of ``initialOffset``. It is called twice and its value is not stored, so it must not
-depend on the stream. The first ``latestOffset`` resolves it."""
+"""The value of ``initialOffset``. That method is called twice and its value is not stored, so it
+must not depend on the stream. The first ``latestOffset`` resolves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
-    """How far a query has come."""
+    """The position of a query."""
 
     epoch: str
     ends: tuple[int, ...]
     starts: tuple[int, ...] | None = None
-    """Where the query began; only in the end of its first batch."""
+    """The start of the query; only in the end of its first batch."""
     reads: tuple[str, ...] = field(default=(), compare=False)
-    """Filters of the topics that the query takes in."""
+    """Filters of the topics that the query reads."""
     stream: str | None = field(default=None, compare=False)
     """The name of the stream; None in offsets of earlier versions."""
 
@@ -90,7 +90,7 @@ class SourceOffset:
 
 
 WORDS: Final = frozenset({"epoch", "from", "reads", "stream"})
-"""Keys of a dict that are no partitions."""
+"""Keys of a dict that are not partitions."""
 
 
 def check_epoch(what: str, epoch: str, *, stream: str, has: str) -> None:
@@ -109,7 +109,7 @@ def check_epoch(what: str, epoch: str, *, stream: str, has: str) -> None:
 
 
 def numbers(value: Mapping[str, Any]) -> tuple[int, ...]:
-    """The offsets of partitions 0, 1, 2 ... out of a dict."""
+    """The offsets of partitions 0, 1, 2 ... in a dict."""
     ends = tuple(value[str(partition)] for partition in range(len(value)))
     if not ends or not all(type(end) is int and end >= 0 for end in ends):
         raise ValueError(value)
@@ -117,7 +117,7 @@ def numbers(value: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def keyed(offsets: Sequence[int]) -> dict[str, int]:
-    """A dict whose JSON is canonical: keys in their order as text."""
+    """A dict with canonical JSON: keys sorted as text."""
     return dict(sorted((str(partition), int(end)) for partition, end in enumerate(offsets)))
 
 
@@ -141,12 +141,12 @@ def split_start(
 
 
 def advanced(start: Sequence[int], end: Sequence[int]) -> tuple[int, ...]:
-    """``end``, but in no partition before ``start``: Spark itself accepts offsets that go back."""
+    """``end``, but in no partition before ``start``: Spark itself accepts decreasing offsets."""
     return tuple(max(pair) for pair in zip(start, end, strict=True))
 
 
 def lag_rows(start: Sequence[int], end: Sequence[int]) -> int:
-    """Rows between two places, none of which is negative."""
+    """Number of rows between two positions; no partition counts as negative."""
     return sum(max(0, last - first) for first, last in zip(start, end, strict=True))
 
 
@@ -187,7 +187,7 @@ def lag(progress: Mapping[str, Any]) -> list[Lag]:
 
 
 def offset_of(told: object) -> SourceOffset | None:
-    """An offset in a query's progress, where it is JSON; None if it is of another source."""
+    """An offset in a query's progress; None if it is from another source."""
     try:
         value = json.loads(told) if isinstance(told, str) else told
         return SourceOffset.parse(value) if isinstance(value, Mapping) else None

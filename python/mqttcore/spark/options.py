@@ -93,13 +93,13 @@ class SourceOptions:
     """``https://host:port``, ``http:`` or ``unix:/path``; without it the socket below ``path``."""
     token: str | None = field(default=None, repr=False)
     ca: str | None = field(default=None, repr=False)
-    """The CAs that an endpoint by ``https`` is trusted by, as PEM text."""
+    """PEM text of the trusted CAs of an ``https`` endpoint."""
     files: Files = "auto"
     """Source of sealed files: the broker's folder if the machine sees it, otherwise the endpoint;
     or always one of both."""
     stream: str | None = None
     topic: str | None = None
-    """An MQTT topic filter; None is every row, also of topics that begin with ``$``."""
+    """An MQTT topic filter; None: all rows, including topics that begin with ``$``."""
     starting: Position | None = None
     ending: Position | None = None
     max_rows: int | None = None
@@ -108,7 +108,7 @@ class SourceOptions:
     max_delay_s: float = 900.0
     min_partitions: int | None = None
     max_rows_per_task: int = 4_000_000
-    """A task costs 65 ms of CPU whatever it reads; a failed task reads all of its rows again."""
+    """A task costs 65 ms of CPU, whatever it reads; a failed task reads all of its rows again."""
     columns: tuple[str, ...] | None = None
     decode: Decoder = "none"
     payload_schema: str | None = None
@@ -117,7 +117,7 @@ class SourceOptions:
     """For ``decode = protobuf``: the content of ``descriptorFile``, a FileDescriptorSet (``protoc
     --include_imports --descriptor_set_out=FILE``)."""
     message: str | None = None
-    """The full name of the message in it."""
+    """The full name of the message type."""
     schemas: bytes | None = field(default=None, repr=False)
     """For ``decode = avro``: the schemas of ``schemasFolder`` as a JSON object by number."""
     on_error: OnError = "null"
@@ -126,13 +126,13 @@ class SourceOptions:
     most once; a warning names them."""
     consumer: str | None = None
     push_filters: bool | None = None
-    """None: according to Spark's own setting."""
+    """None: the setting of Spark."""
     typed: TypedColumns | None = None
     """Not an option: the typed columns of the stream, if ``decode`` is not set."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Checks options as Spark hands them over.
+    """Checks options in the form that Spark passes.
 
     Raises:
         StreamOptionError: a name is unknown, a value is not allowed, or two exclude each other.
@@ -182,7 +182,7 @@ def refuse_together(values: Mapping[str, str], first: str, second: str) -> None:
 
 
 def refuse_contradictions(options: SourceOptions) -> None:
-    """Options that are fine alone."""
+    """Refuses combinations of options."""
     if options.path is None and options.endpoint is None:
         raise StreamOptionError(
             "option path or endpoint is missing: the broker's data folder, or its HTTP address"
@@ -206,7 +206,7 @@ def refuse_contradictions(options: SourceOptions) -> None:
 
 
 def refuse_descriptions(options: SourceOptions) -> None:
-    """Only Protocol Buffers and Avro have descriptions of their payloads, and need them."""
+    """Only Protocol Buffers and Avro have and require descriptions of payloads."""
     is_described = options.descriptor is not None and options.message is not None
     if options.decode == "protobuf" and not is_described:
         raise StreamOptionError(
@@ -221,7 +221,7 @@ def refuse_descriptions(options: SourceOptions) -> None:
 
 
 def refuse_ca(ca: str | None, endpoint: str | None) -> None:
-    """Only ``https`` has certificates."""
+    """Refuses certificates without ``https``."""
     if ca is not None and not (endpoint or "").startswith("https:"):
         raise StreamOptionError("option ca needs option endpoint = https://host:port")
 
@@ -235,7 +235,7 @@ def check(name: str, text: str, read: Callable[[str], Value]) -> Value:
 
 
 def text_of(text: str) -> str:
-    """Any text but none."""
+    """Any text that is not empty."""
     if not text:
         raise ValueError("must not be empty")
     return text
@@ -261,7 +261,7 @@ def stream_name(text: str) -> str:
 
 
 def endpoint(text: str) -> str:
-    """Where a broker answers HTTP."""
+    """The address of the broker's HTTP API."""
     try:
         if not text.startswith(("https:", "http:", "unix:/")):
             raise ValueError(text)
@@ -279,7 +279,7 @@ def topic_filter(text: str) -> str:
 
 
 def column_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Names separated by commas."""
     names = tuple(name.strip().strip("`") for name in text.split(","))
     if not all(names):
         raise ValueError("allowed is a list of columns with commas between them")
@@ -297,7 +297,7 @@ def count(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """A number of bytes, as 64m or 1g."""
+    """A number of bytes, such as 64m or 1g."""
     found = re.fullmatch(r"([0-9_]+)\s*([kmg]?)(?:i?b)?", text.lower())
     if found is None or int(found[1]) < 1:
         raise ValueError("allowed is a number of bytes of at least 1, with k, m or g behind it")
@@ -305,7 +305,7 @@ def size(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Seconds, from 500ms, 10s, 15m or 2h."""
+    """A duration such as 500ms, 10s, 15m or 2h, in seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", text.lower())
     if found is None:
         raise ValueError("allowed is a number with ms, s, m or h behind it, as in 500ms or 15m")
@@ -320,7 +320,7 @@ def boolean(text: str) -> bool:
 
 
 def word_of(*allowed: str) -> Callable[[str], str]:
-    """One of a few words."""
+    """One of these words."""
 
     def read(text: str) -> str:
         if text.lower() not in allowed:

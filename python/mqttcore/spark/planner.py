@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["OffsetRange", "plan", "ranges_between", "task_count"]
 
 ROWS_PER_TASK: Final = 250_000
-"""A task of Spark costs 35 ms CPU: fewer rows than this are not worth one of their own."""
+"""A task of Spark costs 35 ms of CPU: fewer rows than this do not justify a separate task."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,7 +20,7 @@ class OffsetRange:
 
     @property
     def rows(self) -> int:
-        """How many rows these are."""
+        """Number of rows."""
         return self.end - self.start
 
 
@@ -34,7 +34,7 @@ def ranges_between(start: Sequence[int], end: Sequence[int]) -> list[OffsetRange
 
 
 def task_count(rows: int, *, cores: int, min_partitions: int | None, max_rows_per_task: int) -> int:
-    """How many tasks so many rows are worth."""
+    """Number of tasks for so many rows."""
     wanted = min(max(rows // ROWS_PER_TASK, 1), cores)
     needed = -(-rows // max_rows_per_task)
     return min(max(wanted, needed, min_partitions or 1), max(rows, 1))
@@ -58,7 +58,7 @@ def plan(ranges: Iterable[OffsetRange], tasks: int) -> list[tuple[OffsetRange, .
 
 
 def take(waiting: list[OffsetRange], rows: int) -> Iterable[OffsetRange]:
-    """Removes so many rows from the front of ``waiting``."""
+    """Removes this number of rows from the front of ``waiting``."""
     while rows > 0:
         first = waiting.pop(0)
         cut = min(first.rows, rows)

@@ -75,7 +75,7 @@ def reader_options(
 
 
 def remembers(options: SourceOptions, file: SealedFile) -> bool:
-    """Whether the meaning of rows of a file depends on earlier rows."""
+    """Whether decoding rows of a file depends on earlier rows."""
     typed = options.typed
     if options.decode != "none" or typed is None:
         return options.decode in BY_TOPIC
@@ -83,7 +83,7 @@ def remembers(options: SourceOptions, file: SealedFile) -> bool:
 
 
 def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict[str, Any]:
-    """How typed columns come about: by the user's word, or the stream's own."""
+    """Decoder options: those of the query, or those of the stream."""
     if options.decode != "none":
         return {
             "decode": options.decode,
@@ -103,7 +103,7 @@ def decoding(options: SourceOptions, *, aliases: str | None, tail: bool) -> dict
 
 
 def in_sparks_words(text: str) -> str:
-    """An error of the reader with the option's name as Spark's users write it."""
+    """An error of the reader, with the name of the option in Spark."""
     for ours, theirs in SPARKS_WORDS.items():
         text = text.replace(f"option {ours}", f"option {theirs}")
     return text
@@ -177,7 +177,7 @@ def deleted(stream: str, lost: OffsetRange) -> str:
 
 
 def tell_loss(stream: str, lost: OffsetRange) -> None:
-    """Warns of lost rows of a query that may lose rows."""
+    """Logs a warning about lost rows of a query that may lose rows."""
     logger.warning(
         "%s and were not read: with failOnDataLoss=false a query gets each row at most once",
         deleted(stream, lost),
@@ -211,7 +211,7 @@ def check_ends(ranges: Sequence[OffsetRange], state: State) -> None:
 def tasks_of(
     ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[tuple[OffsetRange, ...]]:
-    """Deals ranges to tasks."""
+    """Distributes ranges to tasks."""
     tasks = task_count(
         sum(one.rows for one in ranges),
         cores=len(os.sched_getaffinity(0)),

@@ -24,11 +24,11 @@ Edge = Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset, or an edge, for each partition that is named."""
+    """An offset, or an edge, for each given partition."""
 
     places: Mapping[int, int | Edge]
     epoch: str | None = None
-    """Of the stream that the offsets were taken from, where the text says so."""
+    """The epoch of the stream of the offsets, if the text has one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,7 +111,7 @@ def parse_timestamp(text: str) -> AtTime:
 
 
 def microseconds(moment: datetime) -> int:
-    """Since 1970; in UTC where it names no zone."""
+    """Microseconds since 1970; UTC without a time zone."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -124,10 +124,9 @@ def resolve(
     end: Sequence[int],
     at_time: Callable[[int], Sequence[int]],
 ) -> tuple[int, ...]:
-    """The offset of each partition that a position means.
+    """The offset of each partition for a position.
 
-    Offsets that the text names are returned as they are: whether the rows are still there, or yet
-    to come, is for the caller to say.
+    Offsets in the text are returned unchanged: the caller checks whether the rows exist.
 
     Raises:
         ValueError: the text names not exactly the partitions of the stream.

@@ -24,7 +24,8 @@ __all__ = ["few_rows"]
 logger = logging.getLogger(__name__)
 FEW_ROWS: Final = 4096
 FEW_BYTES: Final = 4 << 20
-"""Of rows as Arrow has them; more are for tasks, which share them among cores and machines."""
+"""Maximum size of the rows in Arrow; more rows are left to tasks, which spread them over cores and
+machines."""
 
 
 def few_rows(tasks: Sequence[Task], reader: RowReader) -> list[pa.RecordBatch] | None:

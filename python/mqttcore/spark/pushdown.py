@@ -39,7 +39,7 @@ def is_planned_with_filters() -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Narrowing:
-    """The part of a stream that filters leave; all of them apply."""
+    """The part of a stream that remains after the filters; all of them apply."""
 
     topic: str | None
     """The topic filter: that of the options, or a narrower one; None is every row."""
@@ -52,11 +52,11 @@ class Narrowing:
     end_us: int | None = None
 
     def push(self, filters: Iterable[spark.Filter]) -> list[spark.Filter]:
-        """Takes filters up; returns those that Spark still has to apply to each row."""
+        """Applies filters; returns those that Spark must still apply to each row."""
         return [one for one in filters if not self.takes(one)]
 
     def takes(self, one: spark.Filter) -> bool:
-        """Whether one filter is fulfilled from now on."""
+        """Applies one filter; returns whether it is completely applied."""
         column: tuple[str, ...] = getattr(one, "attribute", ())
         if len(column) != 1 or column[0] not in SURE:
             return False
@@ -72,7 +72,7 @@ class Narrowing:
         return handler is not None and value is not None and handler(one, value)
 
     def takes_offset(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
-        """Bounds of offsets, the same in each partition."""
+        """Applies bounds of offsets, equal in each partition."""
         bounds = span_of(one, int(value))
         if bounds is None:
             return False
@@ -82,7 +82,7 @@ class Narrowing:
         return True
 
     def takes_time(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
-        """Bounds of times: they never fall within a partition, so offsets can replace them."""
+        """Applies bounds of times as offsets: times never decrease within a partition."""
         if not isinstance(value, datetime):
             return False
         bounds = span_of(one, microseconds(value))
@@ -95,7 +95,7 @@ class Narrowing:
         return True
 
     def takes_partition(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
-        """A few partitions."""
+        """Applies a choice of partitions."""
         if isinstance(one, spark.EqualTo):
             wanted = frozenset([int(value)])
         elif isinstance(one, spark.In):
@@ -106,7 +106,7 @@ class Narrowing:
         return True
 
     def takes_topic(self, one: spark.Filter, value: Any) -> bool:  # noqa: ANN401 -- Spark's literal
-        """One topic; of a prefix only the whole levels, so Spark looks at each row again."""
+        """Applies a topic, or the whole levels of a prefix; Spark then checks each row again."""
         if isinstance(one, spark.EqualTo):
             if is_literal(value) and (self.topic is None or TopicFilter(self.topic).matches(value)):
                 self.topic = value
@@ -143,5 +143,5 @@ def span_of(one: spark.Filter, value: int) -> tuple[int | None, int | None] | No
 
 
 def least(known: int | None, new: int | None) -> int | None:
-    """The smaller one of those there are."""
+    """The smaller of two values; None stands for no value."""
     return min((one for one in (known, new) if one is not None), default=None)

@@ -79,18 +79,18 @@ def tasks_for(
 
 @dataclass(slots=True, kw_only=True)
 class RowReader:
-    """Yields exactly the rows of a range, less those that filters drop, or raises."""
+    """Yields exactly the rows of a range that filters leave, or raises an error."""
 
     log: StreamLog
     options: SourceOptions
     topic: str | None
     """The topic filter: that of the options, or a narrower one."""
     aliases: str | None = None
-    """Sparkplug aliases of the rows before, for files that do not contain them."""
+    """Sparkplug aliases of the earlier rows, for files that do not contain them."""
     retry_s: float = RETRY_S
     """Seconds that the broker may be away."""
     planned: tuple[SealedFile, ...] = ()
-    """The files of the range that is read, as far as the plan is right."""
+    """The planned files of the range, as far as they still exist."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All rows of a task as Arrow batches.
@@ -110,7 +110,7 @@ class RowReader:
             yield from self.rows(one, partition.sealed[one.partition])
 
     def check_epoch(self, epoch: str) -> None:
-        """The same offsets are other rows in a stream that was restored meanwhile."""
+        """Checks the epoch: in a stream that was restored, offsets mean other rows."""
         if self.log.folder is not None:
             found = self.log.folder.describe().epoch
         else:
@@ -121,7 +121,7 @@ class RowReader:
             )
 
     def rows(self, wanted: OffsetRange, sealed: int) -> Iterator[pa.RecordBatch]:
-        """One range, piece by piece; below ``sealed`` rows are in files for sure."""
+        """Reads one range, part by part; rows below ``sealed`` are certainly in files."""
         place, tries = wanted.start, 0
         while place < wanted.end:
             rest = OffsetRange(wanted.partition, place, wanted.end)
@@ -142,7 +142,7 @@ class RowReader:
             place, tries = end, 0
 
     def sealed(self, wanted: OffsetRange) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """The rows of a range that the file with the first of them holds, and where they end.
+        """The rows of a range in the file with its first row, and their end.
 
         Raises:
             FileMovedError: that file is gone since the index was read.
@@ -174,7 +174,7 @@ class RowReader:
         return end, self.batches(first, reader)
 
     def file_with_start(self, wanted: OffsetRange) -> SealedFile:
-        """Of the files that hold the first row, the one that reaches farthest."""
+        """The file with the first row; of several, the one that reaches farthest."""
         holders = [file for file in self.planned if file.base <= wanted.start <= file.last]
         if not holders:
             holders = self.index(wanted).between(wanted.partition, wanted.start, wanted.start + 1)
@@ -183,11 +183,11 @@ class RowReader:
         return max(holders, key=lambda file: file.last)
 
     def sealed_end(self, wanted: OffsetRange) -> int:
-        """Where the files of a partition end now."""
+        """The current end of the files of a partition."""
         return self.index(wanted).ends[wanted.partition]
 
     def index(self, wanted: OffsetRange) -> SealedIndex:
-        """Which files there are."""
+        """The index of the files."""
         files = self.log.files()
         # a folder is read without a broker
         return files.index() if self.log.folder else self.with_retries(wanted, files.index)
@@ -232,7 +232,7 @@ class RowReader:
         return self.with_retries(wanted, ask)
 
     def with_retries(self, wanted: OffsetRange, ask: Callable[[], Answer]) -> Answer:
-        """Asks the broker about a range; waits while it is away."""
+        """Queries the broker about a range; waits while it is away."""
 
         def look_at_files(error: EndpointError) -> None:
             # a broker that stops seals its tail first
@@ -247,7 +247,7 @@ class RowReader:
     def lost(
         self, wanted: OffsetRange, error: RangeGoneError
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
-        """Rows that retention deleted after they were planned."""
+        """Handles rows that retention deleted after they were planned."""
         earliest = self.with_retries(wanted, self.log.state).earliest[wanted.partition]
         if self.options.fail_on_data_loss or earliest <= wanted.start:
             raise StreamRangeError(f"{self.nowhere(wanted)}: {error}") from error
@@ -264,7 +264,7 @@ class RowReader:
 
 
 def is_file_of(path: str, size_bytes: int) -> bool:
-    """Whether a file is there, and of this size: one that was merged is larger."""
+    """Whether a file exists with this size: a merged file is larger."""
     try:
         return os.stat(path).st_size == size_bytes
     except FileNotFoundError:

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["RemoteFolder"]
 
 WHOLE_BYTES: Final = 1 << 20
-"""A file of so many bytes is fetched at once."""
+"""Files up to this size are fetched as a whole."""
 FOOTER_BYTES: Final = 1 << 16
-"""What is fetched for a footer at first; most are smaller."""
+"""Bytes that are fetched for a footer at first; most footers are smaller."""
 PIECE_BYTES: Final = 1 << 20
-"""What is in memory of a file at once."""
+"""Bytes of a file that are in memory at once."""
 MAGIC: Final = b"PAR1"
-"""How a Parquet file ends; before it stands the length of the footer, 4 bytes."""
+"""The last bytes of a Parquet file; before them is the length of the footer, 4 bytes."""
 
 
 class RemoteFolder:
-    """The sealed files of one stream. Pickles as where they are."""
+    """The sealed files of one stream. It pickles as their location."""
 
     def __init__(self, client: StreamClient, stream: str) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class RemoteFolder:
         return RemoteFolder, (self.client, self.stream)
 
     def index(self) -> SealedIndex:
-        """Which files there are; asked for once, until `forget`."""
+        """The index of the files; requested once, until `forget`."""
         if self._index is None:
             self._index = index_of(self.client.files(self.stream), pathlib.PurePath())
         return self._index
@@ -57,12 +57,12 @@ class RemoteFolder:
         return file
 
     def forget(self) -> None:
-        """The index is asked for anew when it is needed next."""
+        """Has the next use request the index again."""
         self._index = None
 
     @contextmanager
     def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:
-        """A path where the rows ``[start, end)`` of a file can be read, until this is left.
+        """A path at which the rows ``[start, end)`` of a file can be read, inside the block.
 
         Raises:
             FileMovedError: the file is another one by now, or gone.
@@ -81,17 +81,17 @@ class RemoteFolder:
 
 @dataclass(slots=True)
 class Fetch:
-    """Brings parts of one file to their places in a copy."""
+    """Fetches parts of one file to their places in a copy."""
 
     client: StreamClient
     stream: str
     file: SealedFile
     copy: IO[bytes]
     tag: str | None = None
-    """Of the file that the first part came from."""
+    """Tag of the file that the first part came from."""
 
     def rows(self, start: int, end: int) -> None:
-        """What a reader of these rows looks at."""
+        """Fetches the parts of the file that a reader of these rows needs."""
         size = self.file.size_bytes
         self.copy.truncate(size)
         if size <= WHOLE_BYTES:
@@ -101,7 +101,7 @@ class Fetch:
             self.part(first, last)
 
     def footer(self) -> FileMetaData:
-        """What the file says of itself."""
+        """Fetches and parses the footer of the file."""
         import pyarrow.parquet as pq
 
         size = self.file.size_bytes
@@ -118,7 +118,7 @@ class Fetch:
         return pq.read_metadata(self.copy.name)
 
     def part(self, start: int, end: int) -> None:
-        """The bytes ``[start, end)``."""
+        """Fetches the bytes ``[start, end)``."""
         with self.client.file(
             self.stream, self.file.path, start=start, end=end, tag=self.tag
         ) as body:
@@ -130,7 +130,7 @@ class Fetch:
 
 
 def spans(metadata: FileMetaData, base: int, start: int, end: int) -> list[tuple[int, int]]:
-    """Where the row groups with any row of ``[start, end)`` are, neighbours as one."""
+    """The places of the row groups with any row of ``[start, end)``; adjacent ones as one."""
     found: list[tuple[int, int]] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -149,6 +149,6 @@ def spans(metadata: FileMetaData, base: int, start: int, end: int) -> list[tuple
 
 
 def scratch() -> str | None:
-    """Where Spark wants what its tasks leave on the disk; None: where everybody does."""
+    """The folder for temporary files of Spark's tasks; None: the default folder."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and pathlib.Path(first).is_dir() else None

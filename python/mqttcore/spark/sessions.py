@@ -71,7 +71,7 @@ class Tuning:
 
     changed: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
-    """Wanted values of the settings that were not changed."""
+    """Requested values of the settings that were not changed."""
 
     def __str__(self) -> str:
         lines = [f"{len(self.changed)} settings changed"]
@@ -117,7 +117,7 @@ def session(
 
 
 def settings(*, cores: int | str | None, memory: str) -> dict[str, str]:
-    """Everything that `session` tells Spark; ``cores`` of this machine, None: of other ones."""
+    """All settings of `session`; ``cores`` of this machine, None: of other machines."""
     everywhere = {
         **RUNTIME,
         **AT_START,
@@ -144,9 +144,9 @@ def local_cores(master: str) -> str | None:
 
 
 def tune(spark: SparkSession) -> Tuning:
-    """Brings a Spark that somebody else started as far as it can still be brought.
+    """Tunes a Spark session of somebody else, as far as its settings can still be changed.
 
-    The number of shuffle partitions stays: it belongs to the machines, and to checkpoints.
+    The number of shuffle partitions is unchanged: it depends on the machines, and on checkpoints.
     """
     changed, left = {}, {}
     for name, value in {**RUNTIME, **AT_START}.items():
@@ -193,6 +193,6 @@ def prepare_environment(java: str, *, is_local: bool) -> None:
 
 
 def core_count(cores: int | str) -> int:
-    """How many tasks run at once with ``local[cores]``."""
+    """Number of tasks that run at once with ``local[cores]``."""
     first = str(cores).partition(",")[0]
     return len(os.sched_getaffinity(0)) if first == "*" else int(first)

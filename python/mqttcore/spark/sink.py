@@ -39,14 +39,14 @@ __all__ = ["BatchSink", "StreamSink"]
 
 logger = logging.getLogger(__name__)
 ROWS_A_BATCH = 10_000
-"""Of rows that come as objects."""
+"""Maximum rows of a batch that is made from row objects."""
 
 
 class Target(Protocol):
-    """Where messages go."""
+    """The target of messages."""
 
     def send(self, batches: Iterable[pa.RecordBatch], place: RowPlace) -> WriterCommitMessage:
-        """Runs in a task: its messages."""
+        """Runs in a task: sends its messages."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Runs on the driver when all tasks are done."""
@@ -58,9 +58,10 @@ class Target(Protocol):
 def target_of(
     options: SinkOptions, schema: StructType, *, overwrite: bool, is_first: bool = False
 ) -> Target:
-    """The target of the options; everything is checked that can be checked without rows.
+    """Makes the target of the options; checks everything that can be checked without rows.
 
-    ``is_first``: the broker was not used before, so there is no wait for one that does not answer.
+    ``is_first``: the broker was not used before, so it does not wait for a broker that does not
+    answer.
 
     Raises:
         StreamOptionError: columns and options do not go together.
@@ -146,7 +147,7 @@ class StreamSink(StreamArrowWriter):
 
 
 def task_context() -> TaskContext:
-    """The task that this runs in."""
+    """The current task."""
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("a sink can write only in tasks of Spark")

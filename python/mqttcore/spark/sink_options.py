@@ -55,7 +55,7 @@ __all__ = ["SinkOptions", "parse_sink_options"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where rows go, and how."""
+    """The target of rows, and how they are sent."""
 
     path: str | None = None
     endpoint: str | None = None
@@ -80,13 +80,13 @@ class SinkOptions:
     """Folder of the query's offsets, which Spark passes."""
 
     def constants(self) -> dict[str, object]:
-        """Columns with a constant value from options."""
+        """Columns that have a constant value from an option."""
         given = {"topic": self.topic, "qos": self.qos, "retain": self.retain}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Checks options as Spark hands them over.
+    """Checks options in the form that Spark passes.
 
     Raises:
         StreamOptionError: a name is unknown, a value is not allowed, or two exclude each other.
@@ -98,7 +98,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
-    """Options that are fine alone."""
+    """Refuses combinations of options."""
     here = {"path", "endpoint"} & given
     if options.broker is None and not here:
         raise StreamOptionError(
@@ -121,14 +121,14 @@ def refuse_contradictions(options: SinkOptions, given: set[str]) -> None:
 
 
 OURS: Final = ("path", "endpoint", "token", "prefix", "txnAppId", "txnVersion", "stream")
-"""Options that only an mqttcore broker understands."""
+"""Options for an mqttcore broker only."""
 OTHERS: Final = (
     "username", "password", "protocol", "clientId", "window", "timeout",
 )  # fmt: skip
 
 
 def broker_address(text: str) -> str:
-    """A broker that speaks MQTT."""
+    """The address of an MQTT broker."""
     if not re.fullmatch(r"mqtts?://([^/\s:@]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?/?", text):
         raise ValueError("allowed are mqtt://host:port and mqtts://host:port")
     return text.rstrip("/")
@@ -152,7 +152,7 @@ def quality(text: str) -> int:
 
 
 def batch_number(text: str) -> int:
-    """A number that counts up."""
+    """A batch number."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise ValueError("allowed is a whole number of at least 0")
     return int(text)

@@ -63,7 +63,7 @@ class MqttcoreDataSource(DataSource):
         return schema_of(self.parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the present rows."""
+        """Makes a reader of the present rows."""
         options = with_schema(self.parsed(), schema)
         pushes = options.push_filters
         if pushes is None:
@@ -71,7 +71,7 @@ class MqttcoreDataSource(DataSource):
         return PushingBatchReader(options) if pushes else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
-        """Reads new rows, batch after batch."""
+        """Makes a reader of new rows, batch after batch."""
         return MqttcoreStreamReader(with_schema(self.parsed(), schema))
 
     def parsed(self) -> SourceOptions:
@@ -84,7 +84,7 @@ class MqttcoreDataSource(DataSource):
             log.close()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Publishes rows, all of them or none."""
+        """Makes a writer that publishes all rows or none."""
         from mqttcore.spark.sink import BatchSink
 
         return BatchSink(parse_sink_options(self.options), schema, overwrite=overwrite)
@@ -94,7 +94,7 @@ class MqttcoreDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamWriter:
-        """Publishes the rows of each batch, all of them or none."""
+        """Makes a writer that publishes all rows of a batch or none."""
         from mqttcore.spark.sink import StreamSink
 
         return StreamSink(parse_sink_options(self.options), schema, overwrite=overwrite)
@@ -130,7 +130,7 @@ class BatchReader(DataSourceReader):
             self.log.close()
 
     def ranges(self, state: State) -> list[OffsetRange]:
-        """The ranges that the options and the filters leave."""
+        """The ranges after the options and the filters are applied."""
         start = self.place("startingOffsets", self.options.starting or "earliest", state)
         end = self.place("endingOffsets", self.options.ending or "latest", state)
         check_order(start, end, state)
@@ -165,8 +165,8 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """The same where Spark pushes filters down; elsewhere it refuses readers that could."""
+    """A `BatchReader` with filter pushdown, for settings in which Spark accepts one."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 -- Spark's name
-        """Accepts filters that narrow offsets or topics; the others are left to Spark."""
+        """Applies filters of offsets or topics; the others are left to Spark."""
         return self.narrowing.push(filters)

@@ -29,10 +29,11 @@ __all__ = ["BrokerAddress", "Staged"]
 
 logger = logging.getLogger(__name__)
 COMMIT_S: Final = 600.0
-"""How long the broker may take to publish a batch."""
+"""Seconds that the broker may take to publish a batch."""
 TARGET: Final = "the broker that gets the rows"
 STAGE_BYTES: Final = 32 << 20
-"""Bytes that a task collects before it sends them: rows may be slow, but a request must not be."""
+"""Bytes that a task collects before it sends them: rows may arrive slowly, but a request must be
+fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Staged(WriterCommitMessage):
     query: str
     batch: int
     stages: tuple[str, ...]
-    """One for each `STAGE_BYTES`; none without rows."""
+    """One name for each `STAGE_BYTES`; none without rows."""
     rows: int
 
 
@@ -83,7 +84,7 @@ class BrokerAddress:
         return Staged(query=place.query, batch=place.batch, stages=tuple(stages), rows=rows)
 
     def stage(self, place: RowPlace, part: Sequence[pa.RecordBatch]) -> tuple[str, int]:
-        """One try, under a name that no other try has."""
+        """Makes one attempt, with a unique name."""
         stage = secrets.token_hex(16)
         return stage, self.client.stage(place.query, place.batch, stage, ipc(part))
 
@@ -102,7 +103,7 @@ class BrokerAddress:
         self.client.close()
 
     def publish(self, query: str, batch: int, stages: Sequence[str]) -> bool:
-        """False: it is published already."""
+        """Publishes the stages; False: they were published before."""
         return self.client.commit(query, batch, stages, replacing=self.replacing)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -140,7 +141,7 @@ def client_of(options: SinkOptions) -> StreamClient:
 
 
 def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches together that are one stage, of `STAGE_BYTES` or a little more."""
+    """Groups batches into stages of `STAGE_BYTES` or slightly more."""
     part: list[pa.RecordBatch] = []
     size = 0
     for batch in messages:
@@ -156,7 +157,7 @@ def parts(messages: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 def staged(
     messages: Sequence[WriterCommitMessage | None],
 ) -> dict[tuple[str, int], list[str]]:
-    """The stages of each batch; there is but one batch, or none when no task came to its end."""
+    """The stages of each batch: one batch, or none if no task was completed."""
     found: dict[tuple[str, int], list[str]] = {}
     for message in messages:
         if isinstance(message, Staged):

@@ -77,20 +77,20 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_delay_s=options.max_delay_s,
         )
         self.seen: State | None = None
-        """The stream when it was last asked."""
+        """The last known state of the stream."""
         self.target: tuple[int, ...] | None = None
-        """Where an AvailableNow query ends."""
+        """The end of an AvailableNow query."""
         self.holds = False
         """Whether a hold was placed since this object began."""
         self.last: dict[str, Any] = UNRESOLVED
-        """The last offsets, for Spark versions that do not pass the begin of a batch."""
+        """The last offsets, for versions of Spark that do not pass the start of a batch."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """The begin of every new query, not resolved yet."""
+        """The start of every new query, not resolved yet."""
         return dict(UNRESOLVED)
 
     def getDefaultReadLimit(self) -> limits.ReadLimit:  # noqa: N802 -- Spark's name
-        """Tells Spark that there are limits: it hands this back, or "all" when all must be read."""
+        """Returns the default limit. Spark passes it back, or "all" to read everything."""
         if self.options.max_rows is not None:
             return limits.ReadMaxRows(self.options.max_rows)
         if self.options.max_bytes is not None:
@@ -108,13 +108,13 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 -- Spark's name
         self, start: dict[str, Any] | None = None, limit: limits.ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next batch ends; the same dict as ``start`` if there is nothing to read."""
+        """The end of the next batch; the same dict as ``start`` if there is nothing to read."""
         start = self.last if start is None else start
         # a broker that was never reachable has failed already, when the stream was opened
         return self.log.with_retries(partial(self.next_offset, start, limit))
 
     def next_offset(self, start: dict[str, Any], limit: limits.ReadLimit | None) -> dict[str, Any]:
-        """The same while the broker is there."""
+        """The end of the next batch; raises an error while the broker is away."""
         state = self.log.state()
         if not state.is_configured and (self.seen is None or self.seen.is_configured):
             logger.warning(
@@ -152,7 +152,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """The tasks of one batch, which may be one that was begun before a restart."""
+        """The tasks of one batch; it may have begun before a restart."""
         offset, begin = split_start(start, end)
         if self.seen is None:
             self.seen = self.log.with_retries(self.log.state)
@@ -180,28 +180,28 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Releases the rows of a completed batch: this consumer needs them no more."""
+        """Releases the rows of a completed batch: this consumer no longer needs them."""
         offset = SourceOffset.parse(end)
         if self.options.consumer is not None and offset is not None:
             self.log.hold(self.options.consumer, offset.ends)
 
     def stop(self) -> None:
-        """The query ends; its hold stays until it expires, for the next run."""
+        """Ends the query; its hold stays until it expires, for the next run."""
         self.log.close()
 
     def reads(self, state: State) -> tuple[str, ...]:
-        """The topics that this query takes in."""
+        """The topics that this query reads."""
         return state.filters if self.options.topic is None else (self.options.topic,)
 
     def first_place(self, state: State) -> tuple[int, ...]:
-        """Where a new query begins."""
+        """The start of a new query."""
         position = self.options.starting or "latest"
         begin = place_of("startingOffsets", position, state, self.log)
         check_ends(ranges_between((0,) * len(begin), begin), state)
         return not_before_earliest(begin, state, self.options)
 
     def next_end(self, begin: tuple[int, ...], state: State, *, limited: bool) -> tuple[int, ...]:
-        """Where a batch from ``begin`` on ends."""
+        """The end of a batch that starts at ``begin``."""
         end = state.end
         if self.target is not None:
             end = tuple(min(pair) for pair in zip(end, self.target, strict=True))
@@ -212,11 +212,11 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.admission.end(begin, end, row_bytes=self.row_bytes(), now_s=time.monotonic())
 
     def row_bytes(self) -> float:
-        """Bytes of a row, where a limit needs them."""
+        """Bytes of a row, if a limit needs them."""
         return self.log.row_bytes() if self.options.max_bytes is not None else 1.0
 
     def hold_first(self, begin: Sequence[int]) -> None:
-        """Places the hold before the first batch: `commit` comes late, and not after the last."""
+        """Sets the hold before the first batch: `commit` comes late, and not after the last one."""
         if self.holds or self.options.consumer is None:
             return
         self.log.hold(self.options.consumer, begin)
@@ -226,22 +226,22 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class Carrying(MqttcoreStreamReader, _SimpleStreamReaderWrapper):
     """A reader that has the rows of a planned batch, until Spark takes them.
 
-    Spark asks only readers of this class for rows, right after `partitions`, and does not ask them
-    for the end of the stream, so a reader has this class only in between.
+    Spark asks only readers of this class for rows, directly after `partitions`, and does not ask
+    them for the end of the stream. So a reader has this class only in between.
     """
 
     rows: list[pa.RecordBatch]
 
     @classmethod
     def take(cls, reader: MqttcoreStreamReader, rows: list[pa.RecordBatch]) -> None:
-        """Makes it one."""
+        """Converts a reader and stores its rows."""
         reader.__class__ = cls
         cast("Carrying", reader).rows = rows
 
     def getCache(  # noqa: N802 -- Spark's name
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[Any]:
-        """The rows of the batch, once."""
+        """Returns the rows of the batch, once."""
         self.__class__ = MqttcoreStreamReader  # type: ignore[assignment]  # as it was
         rows, self.rows = self.rows, []
         return iter(rows)

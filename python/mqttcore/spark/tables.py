@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Retained", "read", "read_stream", "retained", "retained_stream"]
 
 AT_HAND: Final = 100_000
-"""Rows of a tail that come along with the plan: a Python task for so few costs more than they do.
-Their bytes are bounded, too: a broker seals its tail before it grows beyond its memory."""
+"""Rows of a tail that are sent with the plan: for so few rows, a Python task costs more. Their
+bytes are limited, too: a broker seals its tail before it exceeds its memory."""
 ROWS_A_TASK: Final = 50_000
 OF_READ: Final = frozenset({"path", "endpoint", "token", "ca", "files", "topic", "columns"})
 
@@ -90,12 +90,12 @@ def read_stream(spark: SparkSession, url: str, **options: object) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """The retained messages of a stream's topics, and where exactly that was so."""
+    """The retained messages of a stream's topics at an exact position."""
 
     frame: DataFrame
-    """One row a topic, with the columns of the stream."""
+    """One row for each topic, with the columns of the stream."""
     offsets: str
-    """``startingOffsets`` of a query that sees everything after it, and nothing of it twice."""
+    """``startingOffsets`` of a query that reads everything after it, each row once."""
 
 
 def retained(
@@ -136,18 +136,18 @@ def retained_stream(spark: SparkSession, url: str, **options: object) -> DataFra
 
 
 def newest(frame: DataFrame) -> DataFrame:
-    """Of the retained messages of each topic the last; rows of a topic may be in any order."""
+    """The last retained message of each topic; rows of a topic may be in any order."""
     last = sql.max_by(sql.struct("*"), sql.struct("timestamp", "offset"))
     return frame.where("retain").groupBy("topic").agg(last.alias("row")).select("row.*")
 
 
 def place_text(offsets: Sequence[int], epoch: str) -> str:
-    """Offsets as ``startingOffsets`` has them, of this epoch and no other."""
+    """Offsets in the form of ``startingOffsets``, with their epoch."""
     return json.dumps(SourceOffset(epoch=epoch, ends=tuple(offsets)).to_dict())
 
 
 def whole(spark: SparkSession, log: StreamLog, options: SourceOptions) -> DataFrame:
-    """Both tiers, cut at one place."""
+    """Both tiers, divided at one position."""
     state = log.state()
     if log.folder is None:
         return by_source(spark, options, state, state.earliest, state.end)
@@ -183,14 +183,14 @@ def sealed_rows(
 
 
 def is_late(file: SealedFile, options: SourceOptions) -> bool:
-    """Whether a file lacks a column that is wanted of it."""
+    """Whether a file lacks a column that the query needs."""
     return options.typed is not None and options.typed.lacking(file.typed, options.columns)
 
 
 def late_ranges(
     late: Sequence[Sequence[SealedFile]], earliest: Sequence[int]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Offsets of these files, of all partitions at once; once more for each gap between them."""
+    """Ranges of these files in all partitions; further ranges for the gaps between them."""
     runs = [list(runs_of(files, first)) for files, first in zip(late, earliest, strict=True)]
     for at_once in itertools.zip_longest(*runs):
         spans = [span or (first, first) for span, first in zip(at_once, earliest, strict=True)]
@@ -198,7 +198,7 @@ def late_ranges(
 
 
 def runs_of(files: Sequence[SealedFile], earliest: int) -> Iterator[tuple[int, int]]:
-    """Offsets of files, as one range where they follow each other."""
+    """Ranges of files; adjacent files have one range."""
     span: tuple[int, int] | None = None
     for file in files:
         start, end = max(file.base, earliest), file.last + 1
@@ -216,7 +216,7 @@ def by_spark(
     index: SealedIndex,
     options: SourceOptions,
 ) -> DataFrame:
-    """Rows that Spark itself reads from these files and no others."""
+    """The rows that Spark itself reads from exactly these files."""
     schema = schema_of(dataclasses.replace(options, columns=None))
     frame = spark.read.schema(schema).parquet(*(file.path for file in files))
     given_up = [
@@ -238,7 +238,7 @@ def by_source(
     start: Sequence[int],
     end: Sequence[int],
 ) -> DataFrame:
-    """Rows that the source reads, later, if it is the same stream then."""
+    """The rows that the source reads later, if the stream is still the same then."""
     given = {
         "path": options.path,
         "endpoint": options.endpoint,
@@ -258,7 +258,7 @@ def by_source(
 def rows_at_hand(
     log: StreamLog, state: State, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> pa.Table:
-    """Rows that are read at once, as a task would."""
+    """Reads rows at once, as a task would."""
     [task] = tasks_for(state, [tuple(ranges)], log)
     try:
         batches = RowReader(log=log, options=options, topic=options.topic).read(task)
@@ -270,7 +270,7 @@ def rows_at_hand(
 
 
 def frame_of(spark: SparkSession, table: pa.Table, options: SourceOptions) -> DataFrame:
-    """The same for Spark, which makes a task of every 10,000 rows: they cost more than the rows."""
+    """A table as a DataFrame with few tasks: Spark would make one for every 10,000 rows."""
     tasks = max(1, -(-table.num_rows // ROWS_A_TASK))
     return spark.createDataFrame(table, schema_of(options)).coalesce(tasks)
 
@@ -302,7 +302,7 @@ def topic_pattern(topic_filter: str) -> str:
 
 
 def texts(options: Mapping[str, object], stream: str | None) -> dict[str, str]:
-    """Options as Spark hands them over; a list of columns may be one."""
+    """Options in the form that Spark passes; columns may be a list."""
     given = options if stream is None else {**options, "stream": stream}
     return {
         name: ",".join(value) if isinstance(value, list | tuple) else str(value)

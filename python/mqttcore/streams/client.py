@@ -120,7 +120,7 @@ class StreamClient:
         return self._body(rows_path(name, partition, start, end))
 
     def rows_at_once(self, name: str, *, partition: int, start: int, end: int) -> bytes:
-        """The same in memory, over a persistent connection: faster for few rows."""
+        """Like `rows`, but in memory and over a persistent connection: faster for few rows."""
         return self._whole("GET", rows_path(name, partition, start, end))
 
     def files(self, name: str) -> Json:
@@ -182,7 +182,7 @@ class StreamClient:
         return True
 
     def seal(self, name: str) -> StreamInfo:
-        """Has all rows written to files; answers how the stream is then."""
+        """Seals all rows: writes them to files. Returns the new state of the stream."""
         return info(self._json("POST", f"{path(name)}/seal"))
 
     def stage(self, query: str, batch: int, stage: str, body: Iterable[bytes]) -> int:
@@ -342,7 +342,7 @@ class Rows(io.BufferedIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As many bytes as asked for, or fewer at the end.
+        """Reads as many bytes as requested, or fewer at the end.
 
         Raises:
             EndpointUnreachableError: they do not come.

@@ -42,7 +42,7 @@ class KafkaSasl(Record):
     """The user of Kafka that this broker is."""
 
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
-    """How it proves that; PLAIN shows the password to Kafka."""
+    """SASL mechanism; PLAIN sends the password to Kafka in clear text."""
     username: str
     password_file: pathlib.Path
     """A file with the password, which only its owner can read."""
@@ -84,7 +84,7 @@ class Kafka(Record):
     """Seconds after which a message that Kafka did not accept is given up: its publisher is
     disconnected without an acknowledgement, and sends it again."""
     linger_ms: Annotated[int, Range(0, 1_000)] = 1
-    """How long a record waits for others to travel with it; 5 where much is published."""
+    """Time that a record waits for others in the same request; 5 is better for a high rate."""
     compression: Literal["none", "lz4", "snappy"] = "lz4"
     """Compression of records."""
     queue_bytes: Annotated[int, Range(1 << 20, 2**40)] = 64 << 20

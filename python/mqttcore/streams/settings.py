@@ -24,7 +24,7 @@ OWN_COLUMNS: Final = (
 )  # fmt: skip
 """Columns that every stream has, in their order."""
 Format = Literal["json", "cbor", "msgpack", "text", "protobuf", "avro", "sparkplug", "auto"]
-"""How payloads are read for typed columns."""
+"""Format of payloads with typed columns."""
 Decoder = Literal["none", Format]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
@@ -118,7 +118,7 @@ class Retention(Record):
 
     @property
     def hold_max_s(self) -> int:
-        """How long a hold lasts, in seconds."""
+        """Seconds that a hold lasts."""
         return age_s(self.hold_max)
 
 
@@ -147,7 +147,7 @@ class Stream(Record):
     schema: tuple[Column, ...] = ()
     """Columns that are decoded from the payload, in addition to those of every stream."""
     decode: Decoder = "none"
-    """How payloads are read for these columns."""
+    """Format of the payloads of these columns."""
     descriptor: pathlib.Path | None = None
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
     message: str | None = None

@@ -406,7 +406,7 @@ def harness(kind: type[P], config: Config = None, /) -> Harness[P]:
 
 
 def async_harness(kind: type[P], config: Config = None, /) -> AsyncHarness[P]:
-    """The same, on the event loop of the test: `async with` ... `as`."""
+    """Makes a plugin for a test on the event loop of the test: `async with` ... `as`."""
     return AsyncHarness(made(kind, config))
 
 
