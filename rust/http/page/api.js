@@ -32,8 +32,8 @@ async function problemOf(response) {
 }
 
 /** Sends a request; returns the response. */
-async function send(method, path, body, signal) {
-  const headers = secret ? { Authorization: `Bearer ${secret}` } : {};
+async function send(method, path, body, signal, headers = {}) {
+  if (secret) headers.Authorization = `Bearer ${secret}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   // Pages of other origins cannot send it: a cookie alone changes nothing.
   if (method !== 'GET') headers['X-Mqttcore'] = '1';
@@ -67,25 +67,26 @@ export function address(parts, query = {}) {
   return text ? `${path}?${text}` : path;
 }
 
-/** Takes the complete events out of `text`; returns the rest. */
-function parse(text, take) {
+/** Takes the complete events out of `text`; returns the rest. `place.id` becomes the id of the last one. */
+function parse(text, take, place) {
   const blocks = text.split('\n\n');
   const rest = blocks.pop();
   for (const block of blocks) {
     const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s).slice(0, 2)));
+    place.id = fields.id ?? place.id;
     if (fields.data) take(fields.event, JSON.parse(fields.data));
   }
   return rest;
 }
 
-/** Calls `take(kind, data)` for each event of a stream, until it ends. */
-export async function follow(path, take, signal) {
-  const response = await send('GET', path, undefined, signal);
+/** Calls `take(kind, data)` for each event of a stream behind `place`, until it ends. */
+export async function follow(path, take, signal, place = {}) {
+  const response = await send('GET', path, undefined, signal, place.id ? { 'Last-Event-ID': place.id } : {});
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ''; ;) {
     const { value, done } = await reader.read();
     if (done) return;
-    text = parse(text + value, take);
+    text = parse(text + value, take, place);
   }
 }
 

@@ -71,6 +71,8 @@ const put = (store, data) => store.set([{ ...data, key: Math.random() }, ...stor
 function take(kind, data) {
   if (kind === 'client' || kind === 'drop') put(happened, data);
   if (kind === 'log') put(log, data);
+  // The latest lines follow.
+  if (kind === 'lost' && data.lost === null) log.set([]);
   if (kind === 'warnings') warnings.set(data);
   if (kind !== 'stats') return;
   seen = Date.now();
@@ -82,14 +84,14 @@ function take(kind, data) {
 
 /** Reads events until the caller logs out; connects again when they end. */
 async function stay(signal) {
+  const place = {};
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10_000)) {
     const begun = Date.now();
     recall(signal).catch(() => {}); // Without it, charts begin now.
-    await follow('/events', take, signal).catch(() => {});
+    await follow('/events', take, signal, place).catch(() => {});
     if (signal.aborted) return;
     connection.set('lost');
     before = null;
-    log.set([]); // The next stream begins with them.
     if (Date.now() - begun > 10_000) wait = 500;
     await new Promise((resolve) => setTimeout(resolve, wait));
   }

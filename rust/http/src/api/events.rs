@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
-use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
 use mqttcore_broker::{
     BrokerHandle, BrokerStopped, EventWatch, LogLevel, LoggedLine, WatchedEvents,
 };
@@ -27,6 +28,7 @@ use crate::event_stream::EventStream;
 use super::ApiState;
 use super::explain::Happened;
 use super::identity::Identity;
+use super::kept_events::{EventId, KEPT_FOR, KeptEvents};
 use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiQuery, with_near};
@@ -53,7 +55,10 @@ struct Audience {
     figures: BTreeMap<String, u64>,
     /// The warnings of the last event, as JSON.
     warnings: String,
-    events: u64,
+    /// Events of clients and lines of the log.
+    kept: KeptEvents<Kind>,
+    /// When a reader of them was last seen; `None` while they are not collected.
+    read_at: Option<Instant>,
     is_closed: bool,
 }
 
@@ -114,6 +119,15 @@ impl Kinds {
     }
 }
 
+/// A reader that comes.
+struct NewReader {
+    kinds: Kinds,
+    /// SHA-256 of the key that asked, if it was one.
+    key: Option<[u8; 32]>,
+    /// The last event that it has.
+    after: Option<EventId>,
+}
+
 #[derive(Debug)]
 struct Reader {
     kinds: Kinds,
@@ -129,21 +143,25 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a reader, whose first events are `first`; `None` if there are too many, or the endpoint stops.
-    fn add_reader(&self, key: Option<[u8; 32]>, kinds: Kinds, first: Bytes) -> Option<EventStream> {
+    /// Adds a reader; `None` if there are too many, or the endpoint stops. Its first events are those that it missed, or
+    /// `log`.
+    fn add_reader(&self, new: &NewReader, log: &str) -> Option<EventStream> {
         let mut audience = self.audience();
         audience.readers.retain(|reader| !reader.sender.is_closed());
         if audience.is_closed || audience.readers.len() >= READERS_MAX {
             return None;
         }
         let (sender, stream) = EventStream::new(WAITING);
-        if !first.is_empty() {
+        if new.kinds != Kinds::STATS {
+            if audience.read_at.replace(Instant::now()).is_none() {
+                audience.kept.begin_series();
+            }
             // There is room in a new stream.
-            let _ = sender.try_send(first);
+            let _ = sender.try_send(first_text(&audience.kept, new, log).into());
         }
         audience.readers.push(Reader {
-            kinds,
-            key,
+            kinds: new.kinds,
+            key: new.key,
             sender,
             is_informed: false,
         });
@@ -172,14 +190,13 @@ impl Events {
             .iter()
             .filter(|(name, value)| old.get(*name) != Some(*value))
             .collect();
-        audience.events += 1;
         let has_changed = audience.warnings != warnings;
         if has_changed {
             warnings.clone_into(&mut audience.warnings);
         }
-        let number = audience.events;
-        let whole = event_text(number, &audience.figures, Some(warnings));
-        let update = event_text(number, &changed, has_changed.then_some(warnings));
+        let id = audience.kept.last();
+        let whole = event_text(id, &audience.figures, Some(warnings));
+        let update = event_text(id, &changed, has_changed.then_some(warnings));
         audience.readers.retain_mut(|reader| {
             if !reader.kinds.has(Kind::Stats) {
                 return true;
@@ -190,22 +207,39 @@ impl Events {
         });
     }
 
-    /// Whether somebody wants other events than figures.
-    fn is_watched(&self) -> bool {
-        let audience = self.audience();
+    /// Whether events of clients and lines of the log are collected: somebody reads them, or did so a short time ago and
+    /// may connect again.
+    fn are_collected(&self, now: Instant) -> bool {
+        let mut audience = self.audience();
+        audience.readers.retain(|reader| !reader.sender.is_closed());
         let mut kinds = audience.readers.iter().map(|reader| reader.kinds);
-        kinds.any(|kinds| kinds != Kinds::STATS)
+        if kinds.any(|kinds| kinds != Kinds::STATS) {
+            audience.read_at = Some(now);
+        }
+        let read_at = audience.read_at;
+        let are_collected = read_at.is_some_and(|at| now.saturating_duration_since(at) < KEPT_FOR);
+        if !are_collected && audience.read_at.take().is_some() {
+            audience.kept.begin_series();
+        }
+        are_collected
     }
 
-    /// Sends events of clients and lines of the log to their readers; ends the streams of readers that are too slow.
+    /// Keeps events of clients and lines of the log, and sends them to those who want them; ends the streams of those that
+    /// do not read.
     fn tell(&self, found: WatchedEvents) {
         let texts = texts_of(found);
-        if texts.iter().all(|(_, text)| text.is_empty()) {
+        if texts.is_empty() {
             return;
         }
-        self.audience().readers.retain(|reader| {
-            let wanted = texts.iter().filter(|(kind, _)| reader.kinds.has(*kind));
-            let text: String = wanted.map(|(_, text)| text.as_str()).collect();
+        let mut audience = self.audience();
+        let audience = &mut *audience;
+        let before = audience.kept.last();
+        for (kind, text) in texts {
+            audience.kept.add(kind, &text);
+        }
+        let kept = &audience.kept;
+        audience.readers.retain(|reader| {
+            let text = missed_text(kept, before, reader.kinds).unwrap_or_default();
             text.is_empty() || reader.sender.try_send(text.into()).is_ok()
         });
     }
@@ -219,40 +253,62 @@ impl Events {
 }
 
 /// Figures and warnings as server-sent events (HTML Living Standard, section 9.2).
-fn event_text(number: u64, figures: &impl serde::Serialize, warnings: Option<&str>) -> Bytes {
+fn event_text(id: EventId, figures: &impl Serialize, warnings: Option<&str>) -> Bytes {
     let data = serde_json::to_string(figures).unwrap_or_default();
     let warnings = warnings.map(|data| format!("event: warnings\ndata: {data}\n\n"));
     let warnings = warnings.unwrap_or_default();
-    format!("{warnings}id: {number}\nevent: stats\ndata: {data}\n\n").into()
+    format!("{warnings}id: {id}\nevent: stats\ndata: {data}\n\n").into()
 }
 
-/// Converts events to server-sent events, by kind.
-fn texts_of(found: WatchedEvents) -> [(Kind, String); 3] {
-    let (mut clients, mut drops) = (String::new(), String::new());
-    if found.left_out > 0 {
-        clients = format!("event: lost\ndata: {{\"lost\":{}}}\n\n", found.left_out);
+/// The first events of a reader of other events than figures. An `id` without data sets its place.
+fn first_text(kept: &KeptEvents<Kind>, new: &NewReader, log: &str) -> String {
+    let missed = new
+        .after
+        .and_then(|after| missed_text(kept, after, new.kinds));
+    let mut first = missed.unwrap_or_else(|| {
+        let lost = new.after.map_or_else(String::new, |_| lost_text(None));
+        lost + log
+    });
+    let _ = write!(first, "id: {}\n\n", kept.last());
+    first
+}
+
+/// The events of these kinds behind `after`; `None` if nobody knows what happened since.
+fn missed_text(kept: &KeptEvents<Kind>, after: EventId, kinds: Kinds) -> Option<String> {
+    let (lost, events) = kept.after(after)?;
+    let wanted = events.filter(|event| kinds.has(event.kind));
+    let wanted: String = wanted.map(|event| event.text.as_str()).collect();
+    if lost == 0 {
+        return Some(wanted);
     }
+    Some(lost_text(Some(lost)) + &wanted)
+}
+
+/// Says that events are missing; `None`: nobody knows how many.
+fn lost_text(count: Option<u64>) -> String {
+    let count = count.map_or_else(|| "null".to_owned(), |count| count.to_string());
+    format!("event: lost\ndata: {{\"lost\":{count}}}\n\n")
+}
+
+/// What happened, as server-sent events.
+fn texts_of(found: WatchedEvents) -> Vec<(Kind, String)> {
+    let lost = (found.left_out > 0).then(|| (Kind::Client, lost_text(Some(found.left_out))));
     let now_ms = unix_ms();
-    for event in found.events {
+    let events = found.events.into_iter().map(|event| {
         let event = Happened::new(event, now_ms);
-        let (kind, out) = match event.event {
-            "dropped" | "publish_refused" => (Kind::Drop, &mut drops),
-            _ => (Kind::Client, &mut clients),
+        let kind = match event.event {
+            "dropped" | "publish_refused" => Kind::Drop,
+            _ => Kind::Client,
         };
-        add_event(kind, &event, out);
-    }
-    let lines = log_text(&found.lines);
-    [
-        (Kind::Client, clients),
-        (Kind::Drop, drops),
-        (Kind::Log, lines),
-    ]
+        (kind, text_of(kind, &event))
+    });
+    let lines = found.lines.iter().map(|line| (Kind::Log, log_text(line)));
+    lost.into_iter().chain(events).chain(lines).collect()
 }
 
-fn add_event(kind: Kind, data: &impl Serialize, out: &mut String) {
+fn text_of(kind: Kind, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).unwrap_or_default();
-    // Writing to a string does not fail.
-    let _ = write!(out, "event: {}\ndata: {data}\n\n", kind.name());
+    format!("event: {}\ndata: {data}\n\n", kind.name())
 }
 
 /// A line of the log, with the keys of the log in JSON.
@@ -271,38 +327,31 @@ struct Line<'a> {
     suppressed: u64,
 }
 
-fn log_text(lines: &[LoggedLine]) -> String {
-    let mut out = String::new();
-    for LoggedLine { at, line, .. } in lines {
-        let subject = &line.subject;
-        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let shown = Line {
-            ts_ms: whole_ms(since),
-            level: match line.level {
-                LogLevel::Info => "info",
-                LogLevel::Warning => "warning",
-                LogLevel::Error => "error",
-            },
-            class: line.class,
-            event: if line.event.is_empty() {
-                line.class
-            } else {
-                line.event
-            },
-            client_id: subject.client_id.as_deref(),
-            username: subject.username.as_deref(),
-            ip: subject.peer.map(|peer| peer.host_and_port().0),
-            listener: subject.listener.as_deref(),
-            reason_code: subject.reason.map(ReasonCode::value),
-            text: &line.text,
-            suppressed: line.suppressed,
-        };
-        add_event(Kind::Log, &shown, &mut out);
-    }
-    out
+fn log_text(LoggedLine { at, line, .. }: &LoggedLine) -> String {
+    let subject = &line.subject;
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let is_named = !line.event.is_empty();
+    let shown = Line {
+        ts_ms: whole_ms(since),
+        level: match line.level {
+            LogLevel::Info => "info",
+            LogLevel::Warning => "warning",
+            LogLevel::Error => "error",
+        },
+        class: line.class,
+        event: if is_named { line.event } else { line.class },
+        client_id: subject.client_id.as_deref(),
+        username: subject.username.as_deref(),
+        ip: subject.peer.map(|peer| peer.host_and_port().0),
+        listener: subject.listener.as_deref(),
+        reason_code: subject.reason.map(ReasonCode::value),
+        text: &line.text,
+        suppressed: line.suppressed,
+    };
+    text_of(Kind::Log, &shown)
 }
 
-/// Watches events of clients and the log while somebody reads them.
+/// Watches events of clients and the log while they are collected.
 #[derive(Debug, Default)]
 pub(super) struct Watching(tokio::sync::Mutex<Option<EventWatch>>);
 
@@ -323,7 +372,7 @@ impl Watching {
         loop {
             tokio::time::sleep(WATCHED_EVERY).await;
             let mut watch = self.0.lock().await;
-            if !events.is_watched() {
+            if !events.are_collected(Instant::now()) {
                 *watch = None;
             }
             let Some(watch) = watch.as_mut() else {
@@ -358,23 +407,44 @@ struct EventsQuery {
     kinds: Option<String>,
 }
 
+/// The place of `Last-Event-ID`, with which a client connects again.
+pub(super) fn last_event_id<T: FromStr>(headers: &HeaderMap) -> Result<Option<T>, Problem> {
+    let Some(value) = headers.get("last-event-id") else {
+        return Ok(None);
+    };
+    let id = value.to_str().ok().and_then(|text| text.parse().ok());
+    let problem = || Problem::bad("Last-Event-ID is not an id of this stream");
+    let problem = || problem().hint("send the id of the last event, or leave the header out");
+    id.map(Some).ok_or_else(problem)
+}
+
 /// Streams server-sent events: figures and warnings, all at first, then each second those that have changed; connections of clients, lost messages, and the log.
-#[utoipa::path(get, path = "/api/v1/events", tag = "broker", params(EventsQuery), security(("key" = ["view"])),
+///
+/// A reader that comes back with `Last-Event-ID` gets the events that it missed; an event `lost` says how many of them are
+/// gone, with `null` if nobody knows.
+#[utoipa::path(get, path = "/api/v1/events", tag = "broker", security(("key" = ["view"])),
+    params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event")),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn events(
     State(state): State<ApiState>,
     Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
     ApiQuery(query): ApiQuery<EventsQuery>,
 ) -> Result<Response, Problem> {
     let kinds = query.kinds.as_deref().map(Kinds::named).transpose()?;
-    let kinds = kinds.unwrap_or(Kinds::ALL);
-    let first = if kinds.has(Kind::Log) {
-        log_text(&state.broker.log_lines(0)).into()
-    } else {
-        Bytes::new()
+    let new = NewReader {
+        kinds: kinds.unwrap_or(Kinds::ALL),
+        key: identity.key,
+        after: last_event_id(&headers)?,
     };
-    let stream = state.events.add_reader(identity.key, kinds, first);
-    if kinds != Kinds::STATS {
+    let log = if new.kinds.has(Kind::Log) {
+        state.broker.log_lines(0)
+    } else {
+        Vec::new()
+    };
+    let log: String = log.iter().map(log_text).collect();
+    let stream = state.events.add_reader(&new, &log);
+    if new.kinds != Kinds::STATS {
         state.watching.begin(&state.broker).await?;
     }
     let stream = stream.ok_or_else(|| {
@@ -396,6 +466,47 @@ mod tests {
         [("messages".into(), messages), ("uptime".into(), 1)].into()
     }
 
+    fn reader(kinds: Kinds) -> NewReader {
+        NewReader {
+            kinds,
+            key: None,
+            after: None,
+        }
+    }
+
+    /// A reader of figures; `None` if there are too many.
+    fn stats(events: &Events) -> Option<EventStream> {
+        events.add_reader(&reader(Kinds::STATS), "")
+    }
+
+    /// A finding with one event `lost`, which says this number.
+    fn found(number: u64) -> WatchedEvents {
+        let mut found = WatchedEvents::default();
+        found.left_out = number;
+        found
+    }
+
+    /// The id of the last event.
+    fn last_id(text: &str) -> EventId {
+        let mut ids = text
+            .lines()
+            .rev()
+            .filter_map(|line| line.strip_prefix("id: "));
+        let id = ids.next().and_then(|id| id.parse().ok());
+        id.expect("an id")
+    }
+
+    /// The numbers in events `lost`, and the first lines.
+    fn said(text: &str) -> Vec<&str> {
+        let data = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("data: {\"lost\":");
+            rest.map_or((line == "first").then_some(line), |rest| {
+                rest.strip_suffix('}')
+            })
+        });
+        data.collect()
+    }
+
     fn next(stream: &mut EventStream) -> Option<String> {
         let bytes = stream.next()?;
         Some(String::from_utf8(bytes.to_vec()).expect("text"))
@@ -405,38 +516,37 @@ mod tests {
     fn a_reader_gets_all_figures_and_then_those_that_change() {
         let events = Events::default();
         events.send(&figures(1), "[]", |_| true);
-        let mut first = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
+        let mut first = stats(&events).expect("room");
         events.send(&figures(2), "[]", |_| true);
-        let mut second = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
+        let mut second = stats(&events).expect("room");
         events.send(&figures(3), "[]", |_| true);
 
-        let all = |id, messages| {
+        let id = events.audience().kept.last();
+        let all = |messages| {
             format!(
                 "event: warnings\ndata: []\n\nid: {id}\nevent: stats\ndata: {{\"messages\":{messages},\"uptime\":1}}\n\n"
             )
         };
-        let changed = "id: 2\nevent: stats\ndata: {\"messages\":3}\n\n";
-        assert_eq!(next(&mut first), Some(all(1, 2)));
-        assert_eq!(next(&mut first).as_deref(), Some(changed));
-        assert_eq!(next(&mut second), Some(all(2, 3)));
+        let changed = format!("id: {id}\nevent: stats\ndata: {{\"messages\":3}}\n\n");
+        assert_eq!(next(&mut first), Some(all(2)));
+        assert_eq!(next(&mut first), Some(changed));
+        assert_eq!(next(&mut second), Some(all(3)));
     }
 
     #[test]
     fn a_reader_gets_the_kinds_that_it_wants() {
         let events = Events::default();
         let kinds = |text| Kinds::named(text).expect("kinds");
-        let log = kinds("log");
-        let mut reader = events.add_reader(None, log, "first".into()).expect("room");
-        assert!(events.is_watched());
+        let mut log = events
+            .add_reader(&reader(kinds("log")), "first\n\n")
+            .expect("room");
+        assert!(events.are_collected(Instant::now()));
 
         events.send(&figures(1), "[]", |_| true);
 
-        assert_eq!(next(&mut reader).as_deref(), Some("first"));
-        assert_eq!(next(&mut reader), None);
+        let first = next(&mut log).expect("the latest lines");
+        assert!(first.starts_with("first\n\nid: "), "{first}");
+        assert_eq!(next(&mut log), None);
         assert_eq!(kinds("stats"), Kinds::STATS);
         assert_eq!(kinds("client,stats,drop,log"), Kinds::ALL);
         let problem = Kinds::named("stats,logs").expect_err("unknown");
@@ -447,11 +557,66 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_comes_back_gets_what_it_missed() {
+        let events = Events::default();
+        let come = |after| {
+            let new = NewReader {
+                after,
+                ..reader(Kinds::named("client,log").expect("kinds"))
+            };
+            let mut stream = events.add_reader(&new, "first\n\n").expect("room");
+            let text = next(&mut stream).expect("a first event");
+            (stream, text)
+        };
+        let (mut stream, first) = come(None);
+        assert_eq!(said(&first), ["first"]);
+        events.tell(found(1));
+        let seen = next(&mut stream).expect("an event");
+        drop(stream);
+
+        events.tell(found(2));
+        assert_eq!(said(&come(Some(last_id(&first))).1), ["1", "2"]);
+        let (_, text) = come(Some(last_id(&seen)));
+        assert_eq!(said(&text), ["2"]);
+        assert_eq!(said(&come(Some(last_id(&text))).1), [""; 0]);
+
+        // What is gone is counted.
+        (0..10_000).for_each(|number| events.tell(found(3 + number)));
+        let (_, late) = come(Some(last_id(&seen)));
+        let late = said(&late);
+        let lost: u64 = late[0].parse().expect("a count");
+        assert!(lost > 0);
+        assert_eq!(lost + late.len() as u64 - 1, 10_001);
+        assert_eq!(late.last(), Some(&"10002"));
+        events.audience().kept.begin_series();
+        assert_eq!(said(&come(Some(last_id(&seen))).1), ["null", "first"]);
+    }
+
+    #[test]
+    fn events_are_collected_for_a_minute_after_the_last_reader() {
+        let (events, start) = (Events::default(), Instant::now());
+        let kinds = Kinds::named("log").expect("kinds");
+        assert!(!events.are_collected(start));
+        let _figures = stats(&events);
+        assert!(!events.are_collected(start));
+
+        let stream = events.add_reader(&reader(kinds), "");
+        let first = next(&mut stream.expect("room")).expect("a first event");
+        let left = Instant::now();
+
+        assert!(events.are_collected(left + KEPT_FOR / 2));
+        events.tell(found(1));
+        assert!(!events.are_collected(left + KEPT_FOR));
+        assert_eq!(
+            events.audience().kept.after(last_id(&first)).map(|_| ()),
+            None
+        );
+    }
+
+    #[test]
     fn warnings_are_sent_when_they_change() {
         let events = Events::default();
-        let mut reader = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
+        let mut reader = stats(&events).expect("room");
         let mut sent = |warnings| {
             events.send(&figures(1), warnings, |_| true);
             let event = next(&mut reader).expect("an event");
@@ -467,12 +632,8 @@ mod tests {
     #[test]
     fn a_reader_that_does_not_read_is_cut_off_and_the_others_go_on() {
         let events = Events::default();
-        let mut slow = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
-        let mut reader = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
+        let mut slow = stats(&events).expect("room");
+        let mut reader = stats(&events).expect("room");
 
         for number in 0..20 {
             events.send(&figures(number), "[]", |_| true);
@@ -491,43 +652,39 @@ mod tests {
     #[test]
     fn there_are_64_readers_at_most_and_places_of_those_that_leave_are_free() {
         let events = Events::default();
-        let mut all: Vec<_> = (0..READERS_MAX)
-            .map(|_| events.add_reader(None, Kinds::STATS, Bytes::new()))
-            .collect();
+        let mut all: Vec<_> = (0..READERS_MAX).map(|_| stats(&events)).collect();
         assert!(all.iter().all(Option::is_some));
-        assert!(
-            events
-                .add_reader(None, Kinds::STATS, Bytes::new())
-                .is_none()
-        );
+        assert!(stats(&events).is_none());
 
         all.pop();
 
-        assert!(
-            events
-                .add_reader(None, Kinds::STATS, Bytes::new())
-                .is_some()
-        );
+        assert!(stats(&events).is_some());
         events.close();
-        assert!(
-            events
-                .add_reader(None, Kinds::STATS, Bytes::new())
-                .is_none()
-        );
+        assert!(stats(&events).is_none());
     }
 
     #[test]
     fn the_stream_of_a_key_ends_when_the_key_is_not_in_force() {
         let events = Events::default();
         let mut revoked = events
-            .add_reader(Some([1; 32]), Kinds::STATS, Bytes::new())
+            .add_reader(
+                &NewReader {
+                    key: Some([1; 32]),
+                    ..reader(Kinds::STATS)
+                },
+                "",
+            )
             .expect("room");
         let mut other = events
-            .add_reader(Some([2; 32]), Kinds::STATS, Bytes::new())
+            .add_reader(
+                &NewReader {
+                    key: Some([2; 32]),
+                    ..reader(Kinds::STATS)
+                },
+                "",
+            )
             .expect("room");
-        let mut owner = events
-            .add_reader(None, Kinds::STATS, Bytes::new())
-            .expect("room");
+        let mut owner = stats(&events).expect("room");
 
         events.send(&figures(1), "[]", |key| *key != [1; 32]);
 

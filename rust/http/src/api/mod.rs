@@ -19,6 +19,7 @@ mod failures;
 mod history;
 pub(crate) mod identity;
 mod jobs;
+mod kept_events;
 mod key_file;
 mod key_routes;
 mod key_time;

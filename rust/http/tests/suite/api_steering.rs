@@ -153,6 +153,48 @@ fn figures_are_streamed_and_a_stop_ends_the_stream() {
     http.until_end();
 }
 
+/// Events that happen while a reader is away, and those of a broker that starts again.
+#[test]
+fn a_reader_that_comes_back_gets_the_events_that_it_missed() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let come = |id: &str| {
+        let mut http = Http::unix(&home.folder(0).join("http"));
+        http.send(&format!(
+            "GET /api/v1/events?kinds=client HTTP/1.1\r\nHost: localhost\r\n{id}\r\n"
+        ));
+        http.until("\r\n\r\n");
+        http
+    };
+    let mut first = come("");
+    let begin = first.until("\n\n\r\n");
+    let id = begin.lines().find_map(|line| line.strip_prefix("id: "));
+    let last = format!("Last-Event-ID: {}\r\n", id.expect("an id"));
+    drop(first);
+    let _client = v5("while-away").connect(&served);
+
+    let seen = come(&last).until("\"connected\"");
+
+    assert!(
+        seen.contains("while-away") && !seen.contains("lost"),
+        "{seen}"
+    );
+    let mut wrong = Http::unix(&home.folder(0).join("http"));
+    wrong.send("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 7\r\n\r\n");
+    let wrong = wrong.response().expect("a response");
+    assert!(wrong.status == 400 && wrong.text().contains("Last-Event-ID"));
+    served.broker.stop(DEADLINE);
+    drop(served);
+
+    let _served = setup(&home).start();
+
+    let gone = come(&last).until("\n\n\r\n");
+    assert!(
+        gone.contains("event: lost\ndata: {\"lost\":null}"),
+        "{gone}"
+    );
+}
+
 /// Events of clients, lost messages and lines of the log, each with its reason.
 #[test]
 fn what_happens_is_streamed_to_those_who_want_it() {

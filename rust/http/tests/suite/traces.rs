@@ -283,6 +283,18 @@ fn a_stream_has_each_packet_and_says_what_is_missing_and_that_it_ends() {
         .collect();
     let expected: Vec<u64> = (last - 9..=last).collect();
     assert_eq!(ids, expected);
+    let again = |id: &str| {
+        let mut stream = Http::unix(&home.folder(0).join("http"));
+        stream.send(&format!(
+            "GET /api/v1{path}/live?after=0 HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: {id}\r\n\r\n"
+        ));
+        stream
+    };
+    let rest = events(&mut again(&(last - 1).to_string()));
+    assert!(rest.contains(&format!("id: {last}\n")), "{rest}");
+    assert_eq!(rest.matches("event: packet\n").count(), 1, "{rest}");
+    let refused = again("x").response().expect("a response");
+    assert!(refused.status == 400 && refused.text().contains("Last-Event-ID"));
     assert_eq!(owner.read(&path)["active"], false);
     assert_eq!(owner.ask("DELETE", &path, "").status, 204);
     owner.get(&path).is_problem(404, "no such trace");

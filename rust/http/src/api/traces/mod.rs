@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use mqttcore_broker::{
     ClientIdGlob, Network, TRACE_BYTES, TRACE_DURATION_MAX, TRACE_PACKETS_MAX, Trace, TraceFilter,
     TraceSpec, TraceStartError, TracedPayload,
@@ -24,6 +24,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::events::last_event_id;
 use super::identity::Identity;
 use super::page::{List, whole_ms};
 use super::problem::Problem;
@@ -360,19 +361,23 @@ struct LiveQuery {
 
 /// Streams the packets of a trace as server-sent events `packet`.
 ///
-/// A reader that is too slow misses packets; an event `lost` says how many. The event `end` is the last one.
+/// A reader that is too slow misses packets; an event `lost` says how many. The event `end` is the last one. A reader that
+/// comes back with `Last-Event-ID` gets what follows, whatever `after` says.
 #[utoipa::path(get, path = "/api/v1/traces/{id}/live", tag = "traces",
     security(("key" = ["operate", "payload"])),
-    params(("id" = String, Path, description = "The field id of a trace"), LiveQuery),
+    params(("id" = String, Path, description = "The field id of a trace"), LiveQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "The `id` of the last event")),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn live(
     State(state): State<ApiState>,
     Extension(identity): Extension<Identity>,
     ApiPath(id): ApiPath<String>,
+    headers: HeaderMap,
     ApiQuery(query): ApiQuery<LiveQuery>,
 ) -> Result<Response, Problem> {
     let trace = find(&state, &id)?;
-    let after = query.after.unwrap_or_else(|| trace.figures().last);
+    let after = last_event_id(&headers)?.or(query.after);
+    let after = after.unwrap_or_else(|| trace.figures().last);
     let (sender, response) = state.trace_readers.admit("text/event-stream")?;
     let reader = LiveReader {
         trace,
