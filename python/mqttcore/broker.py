@@ -581,6 +581,7 @@ class Broker:
             sessions,
             observers=[plugin for plugin, use in uses if use.on_error == "skip"],
             invalidate=self._invalidate_if_running,
+            figures=lambda: engine.stats() if (engine := self._engine) else {},
         )
 
     def _tell_health(self, reasons: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """`Plugin`, the base class of plugins."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from mqttcore.plugin.marks import MARK, Mark
@@ -52,6 +52,8 @@ class Plugin:
         self.config = self.Config() if config is None else config
 
     _invalidate: Invalidate | None = None
+    _read_figures: Callable[[], Mapping[str, int]] | None = None
+    """`mqttcore.Broker.stats`; empty while the broker does not run."""
 
     def invalidate(
         self,

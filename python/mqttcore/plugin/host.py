@@ -30,6 +30,7 @@ class PluginHost:
         sessions: The default session policy of each listener.
         observers: Plugins that are skipped if they do not start.
         invalidate: What `Plugin.invalidate` calls.
+        figures: The figures of the broker; none while it does not run.
 
     Raises:
         PluginError: a plugin did not start; the plugins before it are stopped.
@@ -42,12 +43,14 @@ class PluginHost:
         *,
         observers: Sequence[Plugin] = (),
         invalidate: Invalidate | None = None,
+        figures: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         self._tell_health: Callable[[Sequence[str]], None] | None = None
         self._health_lock = threading.Lock()
         self._degraded: dict[str, str] = {}
         for plugin in plugins:
             plugin._invalidate = invalidate
+            plugin._read_figures = figures
         self._chain = Chain(plugins)
         owned = zip(plugins, self._chain.of_plugins, strict=True)
         self._plugin_workers: list[PluginWorkers] = []
