@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, dataclass_transform
 
 REQUIRED = object()
-"""In place of the default of a field that has none."""
+"""Stands for the default of a required field."""
 
 
 class Field:
-    """A field of a record; `field` makes those that need more than a default."""
+    """A field of a record; `field` makes fields that need more than a default."""
 
     __slots__ = ("compare", "default", "factory", "is_internal", "kw_only", "name", "repr")
 
@@ -57,7 +57,7 @@ def field(
 
 
 class DataclassFields:
-    """The fields of a record as `dataclasses` wants them, made when somebody asks for them."""
+    """The fields of a record in the form of `dataclasses`, made on demand."""
 
     def __get__(self, instance: object, owner: "type[Record]") -> object:
         import dataclasses  # takes a tenth of the start
@@ -127,7 +127,7 @@ class Record:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks the fields; a subclass may have rules."""
+        """Checks the fields; a subclass may add rules."""
 
     def replaced(self, **changes: object) -> Self:
         """Makes another record, in which these fields differ."""

@@ -39,7 +39,7 @@ def replace_file(file: pathlib.Path, text: str, *, is_private: bool = False) -> 
 
 
 def keep_rights(opened: int, old: os.stat_result) -> None:
-    """Gives the owner, the group and the mode of the old file to a new one."""
+    """Applies the owner, the group and the mode of the old file to a new one."""
     new = os.fstat(opened)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         os.fchown(opened, old.st_uid, old.st_gid)

@@ -26,21 +26,21 @@ Made = Any
 
 
 class Range(Record, kw_only=False):
-    """Numbers from ``low`` to ``high``, both included."""
+    """Numbers from ``low`` to ``high``, inclusive."""
 
     low: float
     high: float
 
 
 class Parsed(Record, kw_only=False):
-    """Text that ``check`` accepts: it raises `ValueError` or `MqttError` with what is wrong."""
+    """Text that ``check`` accepts; it raises `ValueError` or `MqttError` with the fault."""
 
     check: Callable[[str], object]
     allowed: str
 
 
 class Place(Record, kw_only=False):
-    """Where a value was written: a file with line and column, a variable, a flag."""
+    """The place of a value: a file with line and column, a variable, a flag."""
 
     source: str
     line: int = 0
@@ -79,7 +79,7 @@ def entry_of(value: object, place: Place) -> Entry:
 
 
 class Faults:
-    """Everything that is wrong, in the order of the places."""
+    """All faults, in the order of their places."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Place, str]] = []
@@ -98,7 +98,7 @@ class Faults:
         self._found.append((place, f"{place}: {key}: {text}" if key else f"{place}: {text}"))
 
     def lines(self) -> list[str]:
-        """Each fault once, those of a file from its top to its bottom."""
+        """Each fault once; those of a file from top to bottom."""
         ordered = sorted(self._found, key=lambda found: (found[0].line, found[0].column))
         return list(dict.fromkeys(text for _, text in ordered))
 
@@ -116,7 +116,7 @@ class Wrong(Exception):  # noqa: N818 - never leaves this module
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The known word that was probably meant, as a question, or nothing."""
+    """The known word that was probably meant, as a question, or an empty text."""
     import difflib  # for errors only
 
     near = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
@@ -125,7 +125,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @functools.cache
 def field_types(record: Kind) -> Mapping[str, Kind]:
-    """The type of each field that a file may set, annotations kept."""
+    """The type of each field that a file may set, with its annotations."""
     hints = typing.get_type_hints(record, include_extras=True)
     if issubclass(record, Record):
         fields = record.fields_by_name.items()
@@ -211,7 +211,7 @@ def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
 
 
 def beside(place: Place, path: pathlib.Path) -> pathlib.Path:
-    """A path that a file names is relative to that file."""
+    """Makes a path relative to the file that names it."""
     return pathlib.Path(place.source).parent / path if place.line else path
 
 
@@ -228,7 +228,7 @@ def from_text(options: list[Kind], text: str) -> object:
 
 
 def read_option(options: list[Kind], entry: Entry, *, key: str, faults: Faults) -> Made:
-    """Reads a union: the option that has the value's shape decides."""
+    """Reads a union: the option with the form of the value is used."""
     for option in options:
         if has_shape(option, entry.value):
             return read_value(option, entry, key=key, faults=faults)
@@ -261,7 +261,7 @@ def members(kind: Kind) -> list[Kind]:
 
 
 def bare(kind: Kind) -> tuple[Kind, tuple[object, ...]]:
-    """The kind without its annotations, and these."""
+    """The kind without its annotations, and the annotations."""
     if origin(kind) is Annotated:
         plain, *notes = typing.get_args(kind)
         return plain, tuple(notes)
@@ -269,7 +269,7 @@ def bare(kind: Kind) -> tuple[Kind, tuple[object, ...]]:
 
 
 def has_shape(kind: Kind, value: object) -> bool:
-    """Whether a raw value could be of this kind at all."""
+    """Whether a raw value may be of this kind."""
     plain, _ = bare(kind)
     if wrapper(plain):
         return isinstance(value, str)
@@ -349,7 +349,7 @@ def wrapper(plain: Kind) -> type | None:
 
 
 def check_word(words: tuple[Any, ...], value: object, found: str) -> object:
-    """A word out of a fixed list."""
+    """A word of a fixed list."""
     if value in words and isinstance(value, str):
         return value
     entry = Entry(value, found, Place(""), Place(""))
@@ -358,7 +358,7 @@ def check_word(words: tuple[Any, ...], value: object, found: str) -> object:
 
 
 def check_note(note: object, value: object) -> None:
-    """Holds a value to a `Range` or a `Parsed`."""
+    """Checks a value by a `Range` or a `Parsed`."""
     if isinstance(note, Range) and not note.low <= cast(float, value) <= note.high:
         raise Wrong(f"{value} is out of range", allowed_text((note,)))
     if isinstance(note, Parsed):
@@ -379,7 +379,7 @@ def allowed_text(notes: Iterable[object]) -> str:
 
 
 def check_record(record: Made, *, key: str, faults: Faults) -> None:
-    """Holds a dataclass that Python code made to the rules of its fields."""
+    """Checks a dataclass that Python code made by the rules of its fields."""
     place = Place(type(record).__name__)
     own: Kind = type(record)
     for name, kind in field_types(own).items():
@@ -389,7 +389,7 @@ def check_record(record: Made, *, key: str, faults: Faults) -> None:
 
 
 def check_made(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> None:
-    """Checks one attribute, or everything in it."""
+    """Checks one attribute, or all its parts."""
     options = members(kind)
     value = entry.value
     if Table in options or (value is None and type(None) in options):

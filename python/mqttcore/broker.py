@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 STOP_DEADLINE_S = 0.8
 NOWHERE: Final = entry_of({}, Place("Settings"))
-"""The values of settings that a program made."""
+"""Place of settings that a program made."""
 
 
 class Broker:
@@ -197,7 +197,7 @@ class Broker:
         self._take(origin, lambda: loaded_of(settings, origin))
 
     def reload_origin(self) -> Changes:
-        """Reads the settings again from where they came from, and takes them into force.
+        """Reads the settings again from their source, and applies them.
 
         Raises:
             ConfigError: they cannot be used, or there is nowhere to read them from.
@@ -291,11 +291,11 @@ class Broker:
             raise
 
     def clients(self) -> list[Session]:
-        """Every session, connected or not, as it is now."""
+        """All sessions, connected or not."""
         return self._started().clients()
 
     def streams(self) -> list[StreamInfo]:
-        """The streams, with the begin and the end of each partition."""
+        """The streams, with the first and the end offset of each partition."""
         import json
 
         from mqttcore.streams.info import info
@@ -336,7 +336,7 @@ class Broker:
         return self._change(change, lambda: engine.backup(folder))
 
     def disconnect(self, client_id: str) -> bool:
-        """Ends a client's connection; False: it has none."""
+        """Ends a client's connection; False: the client is not connected."""
         engine = self._started()
         change = Change(action="disconnect", target=client_id, details={})
         return self._change(change, lambda: engine.disconnect(client_id))
@@ -439,7 +439,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, was not stopped, and has not failed."""
+        """Whether it is running: started, not stopped, and not failed."""
         return self._engine is not None and self.failure() is None
 
     @property
@@ -449,12 +449,12 @@ class Broker:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where its TCP listeners are, as (host, port), in the order of the settings."""
+        """Addresses of its TCP listeners, as (host, port), in the order of the settings."""
         return self._started().addresses()
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Where HTTP is served over TCP; None: over Unix sockets alone, if at all."""
+        """Address of HTTP over TCP; None: Unix sockets only, if any."""
         return self._started().http_address()
 
     @property
@@ -601,7 +601,7 @@ class Broker:
 
 
 def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
-    """Where settings are read from; None: a program made them."""
+    """The source of settings; None: a program made them."""
     if isinstance(settings, Settings):
         return None
     return Origin(path=pathlib.Path(settings) if settings else None)
@@ -610,7 +610,7 @@ def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
 def loaded_of(
     settings: Settings | Origin | pathlib.Path | str | None, origin: Origin | None
 ) -> Loaded:
-    """Settings that are read from ``origin``, or that a program made."""
+    """Settings that were read from ``origin``, or made by a program."""
     if origin is not None:
         return origin.load()
     return Loaded(settings=cast(Settings, settings), root=NOWHERE)
@@ -626,11 +626,11 @@ def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
 
 
 running: set[Broker] = set()
-"""Brokers that were not stopped; their threads are ended before the interpreter is."""
+"""Running brokers; their threads end before the interpreter does."""
 
 
 def delta_tables(settings: Settings) -> DeltaTables | None:
-    """The task that updates Delta tables of streams, if there are any."""
+    """The process that updates Delta tables of streams, if there are any."""
     streams = [stream.name for stream in settings.streams if stream.delta]
     if not streams:
         return None
@@ -640,7 +640,7 @@ def delta_tables(settings: Settings) -> DeltaTables | None:
 
 
 def stop_all() -> None:
-    """Stops running brokers, unless this process is a fork of the one that runs them."""
+    """Stops running brokers, except in a fork of the process that runs them."""
     for broker in list(running):
         broker.stop(deadline=0.0)
 

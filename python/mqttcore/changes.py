@@ -18,7 +18,7 @@ RESTART = frozenset(
         "kafka",
     )
 )
-"""Settings that are read at the start alone."""
+"""Settings that are read at the start only."""
 BOUND = ("address", "transport", "mode", "group")
 """Keys of a listener that need a new socket."""
 LISTENER = (
@@ -46,7 +46,7 @@ class Changes(Record):
     """Names of settings, as ``limits.connections`` or ``listener main: anonymous``."""
 
     applied: tuple[str, ...]
-    """Changes that are in force from now on."""
+    """Changes that are applied now."""
     restart: tuple[str, ...]
     """Changes that need a restart."""
 
@@ -76,7 +76,7 @@ class Bound(Record):
     after: Sequence[Listener | None]
 
     def applied(self) -> Iterable[str]:
-        """The changes that are in force from now on."""
+        """The changes that are applied now."""
         for old, new in zip(self.before, self.after, strict=True):
             if old is not None and new is not None:
                 changed = [name for name in differing(old, new) if name in LISTENER]
@@ -85,7 +85,7 @@ class Bound(Record):
                 yield from (f"listener {new.title}: {name}" for name in changed)
 
     def restart(self, begun: Sequence[Listener], new: Sequence[Listener]) -> Iterable[str]:
-        """Listeners that would be bound otherwise."""
+        """Changes of listeners that need a new socket."""
         for old, now in zip(begun, self.after, strict=True):
             if now is None:
                 yield f"listener {old.title}: removed"

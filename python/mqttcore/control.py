@@ -28,14 +28,14 @@ FAREWELL_S: Final = 1.0
 BEAT_S: Final = 1.0
 """Interval in which a broker that works on a request sends a space before its answer."""
 SILENCE_S: Final = 30.0
-"""A broker that sends nothing for this time does not answer any more."""
+"""Seconds of silence after which a broker counts as not answering."""
 
 Actions = Mapping[str, Callable[[str], object]]
 """Functions for requests; the results must fit into JSON."""
 
 
 class NobodyThereError(MqttError):
-    """No broker listens in the folder."""
+    """No broker is running on the folder."""
 
 
 class Control:
@@ -61,7 +61,7 @@ class Control:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listens no more. A request that takes longer than a moment is left alone."""
+        """Stops listening. A request that takes longer than a moment is abandoned."""
         self._stopped.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -144,7 +144,7 @@ def ask(folder: pathlib.Path, action: str, argument: str) -> int:
 
 
 def request(folder: pathlib.Path, action: str, argument: str) -> object:
-    """Sends a request to the broker that runs on `folder`, and waits until it is done.
+    """Sends a request to the broker that runs on `folder`, and waits for the result.
 
     Raises:
         NobodyThereError: none does.

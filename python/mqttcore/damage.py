@@ -10,7 +10,7 @@ log = logging.getLogger("mqttcore")
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a store is refused because its files contradict each other or their checksums."""
+    """Whether a store is refused because its files are inconsistent or have wrong checksums."""
     return isinstance(error, StoreError) and "is damaged" in str(error)
 
 

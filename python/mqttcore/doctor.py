@@ -27,7 +27,7 @@ from mqttcore.config.values import is_loopback
 from mqttcore.errors import ConfigError, MqttError
 
 SPARE_DESCRIPTORS: Final = 64
-"""Files, listeners and pipes of the broker itself."""
+"""Descriptors for files, listeners and pipes of the broker itself."""
 
 DISK_FREE: Final = 0.1
 """The share of the disk below which a data folder counts as short of space."""
@@ -35,13 +35,13 @@ DISK_FREE: Final = 0.1
 GIB: Final = 1 << 30
 
 TIME_ERROR: Final = 5
-"""The answer of adjtimex for a clock that nothing synchronizes, as <sys/timex.h> has it."""
+"""Result of adjtimex for a clock that is not synchronized (<sys/timex.h>)."""
 
 TIMEX_BYTES: Final = 512
-"""More than the size of ``struct timex``; all zero, it asks and changes nothing."""
+"""More than the size of ``struct timex``; all zeros only query the clock."""
 
 BUILT: Final = 1_760_000_000
-"""A time before this version was made; a clock that shows an earlier time is wrong."""
+"""A time before this version; a clock with an earlier time is wrong."""
 
 REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
 """File systems on other machines."""
@@ -150,7 +150,7 @@ def listener_risks(listener: Listener) -> Iterator[Risk]:
 
 
 def exempt_risks(listener: Listener, exempt: Sequence[str]) -> Iterator[Risk]:
-    """Clients of other machines that no limit by user or address holds."""
+    """Clients of other machines without limits by user or address."""
     remote = [text for text in exempt if not ipaddress.ip_network(text).is_loopback]
     if not remote or not listener.access or is_loopback(listener.address):
         return
@@ -189,7 +189,7 @@ def plugin_risks(name: str, table: Table) -> Iterator[Risk]:
 
 
 def descriptor_risks(connections: int) -> Iterator[Risk]:
-    """Each connection takes a descriptor."""
+    """Checks the limit of descriptors: each connection needs one."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < connections + SPARE_DESCRIPTORS:
         what = f"{soft} descriptors, but limits.connections is {connections}"
@@ -223,7 +223,7 @@ def data_risks(folder: pathlib.Path) -> Iterator[Risk]:
 
 
 def file_system(path: pathlib.Path) -> str:
-    """The type of the file system that ``path`` is on, as ``ext4``; empty if it is not known."""
+    """The type of the file system of ``path``, such as ``ext4``; empty if it is unknown."""
     try:
         lines = pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -238,7 +238,7 @@ def file_system(path: pathlib.Path) -> str:
 
 
 def clock_risks(now: float) -> Iterator[Risk]:
-    """Expiry counts the time that the broker was down by the system clock."""
+    """Checks the clock: expiry counts the time that the broker was down by it."""
     if now < BUILT:
         what = f"the system clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}"
         yield Risk("clock", what, "set it: session and message expiry depend on it")
@@ -248,7 +248,7 @@ def clock_risks(now: float) -> Iterator[Risk]:
 
 
 def is_synchronized() -> bool:
-    """Whether the kernel reports a synchronized clock; true if it cannot be asked."""
+    """Whether the kernel reports a synchronized clock; true if that is unknown."""
     try:
         answer: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
     except (AttributeError, OSError):

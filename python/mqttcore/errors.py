@@ -48,7 +48,7 @@ __all__ = [
 
 
 class ConfigError(MqttError):
-    """A configuration cannot be used; ``faults`` names everything that is wrong with it."""
+    """A configuration cannot be used; ``faults`` has all its faults."""
 
     def __init__(self, faults: Sequence[str], /) -> None:
         super().__init__("\n".join(faults))
@@ -81,7 +81,7 @@ class StoreFailedError(StoppedError):
 
 
 class EndpointError(MqttError):
-    """The endpoint of the streams refuses a request; ``code`` is its word for the reason."""
+    """The endpoint of the streams refuses a request; ``code`` is its code of the reason."""
 
     def __init__(self, text: str, *, status: int = 0, code: str = "") -> None:
         super().__init__(text)
@@ -106,11 +106,11 @@ class StreamUnknownError(EndpointError):
 
 
 class RangeSealedError(EndpointError):
-    """Rows of the range are in files, and are read there."""
+    """Rows of the range are in files, and must be read there."""
 
 
 class FileChangedError(EndpointError):
-    """A file of sealed rows is gone or was replaced: read the index again."""
+    """A file of sealed rows was removed or replaced: read the index again."""
 
 
 class RangeGoneError(EndpointError):
@@ -118,7 +118,7 @@ class RangeGoneError(EndpointError):
 
 
 class RangeBeyondError(EndpointError):
-    """Rows of the range are not there yet."""
+    """Rows of the range do not exist yet."""
 
 
 class PluginError(MqttError):
@@ -146,7 +146,7 @@ class StreamOptionError(MqttError, ValueError):
 
 
 class LoopError(MqttError):
-    """Messages of a sink would return to the query that sends them."""
+    """Messages of a sink would be read by the query that sends them."""
 
 
 class UndeliveredError(MqttError):
@@ -154,15 +154,15 @@ class UndeliveredError(MqttError):
 
 
 class StreamFolderError(MqttError):
-    """A folder holds no stream that this version reads; the text names the folder."""
+    """A folder has no stream that this version reads; the text names the folder."""
 
 
 class StreamDecodeError(MqttError):
-    """A payload does not fit its schema, and that was to be an error; the text names the row."""
+    """A payload does not fit its schema, and the reader must fail then; the text names the row."""
 
 
 class StreamEpochError(MqttError):
-    """A stream was restored, repaired or made anew, so offsets from before mean other rows now."""
+    """A stream was restored, repaired or created again: earlier offsets now mean other rows."""
 
 
 class StreamFileError(MqttError):
@@ -170,4 +170,4 @@ class StreamFileError(MqttError):
 
 
 class StreamRangeError(MqttError):
-    """Rows that were asked for are not there; the text names the range."""
+    """Requested rows do not exist; the text names the range."""

@@ -18,11 +18,11 @@ from mqttcore._socket_path import short
 SOCKET_NAME: Final = "http"
 """The Unix socket of the HTTP endpoint, in the folder of the data."""
 PATIENCE_S: Final = 5.0
-"""For all of it: the name, the connection and the answer."""
+"""Seconds for everything: name, connection and answer."""
 ANSWER_BYTES: Final = 64 * 1024
 OK: Final = 200
 WORKS: Final = frozenset({"healthy", "ready", "degraded"})
-"""The statuses of a broker that works."""
+"""The statuses of a working broker."""
 
 Open = Callable[[], socket.socket]
 
@@ -91,7 +91,7 @@ def answer_of(line: socket.socket) -> tuple[int, bytes]:
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether the body has the length of its header; without one it ends with the connection."""
+    """Whether the body is complete by its header; without one it ends with the connection."""
     head, _, body = raw.partition(b"\r\n\r\n")
     for field in head.lower().split(b"\r\n"):
         name, _, value = field.partition(b":")
@@ -159,12 +159,12 @@ def described(status: int, body: bytes) -> tuple[str, str]:
 
 
 def line(check: Mapping[str, str]) -> str:
-    """A check that does not hold."""
+    """A failed check."""
     return f"{check['name']}: {check['detail']}"
 
 
 class PrintVersion(argparse.Action):
-    """Loads the engine for its version only when that is asked for."""
+    """Loads the engine for its version only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Prints the version and ends the program."""

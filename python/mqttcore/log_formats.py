@@ -14,7 +14,7 @@ from mqttcore.logs import FIELDS
 
 NUMBERS: Final = frozenset({"reason_code", "suppressed"})
 BARE: Final = re.compile(r"[^\s\"=\\\x00-\x20\x7f-\x9f\u2028\u2029]+")
-"""Values that logfmt has without quotation marks."""
+"""Values that logfmt writes without quotation marks."""
 
 Value = str | int
 
@@ -48,7 +48,7 @@ class MachineFormatter(logging.Formatter):
 
 
 class JsonFormatter(MachineFormatter):
-    """A JSON object a line; everything beyond ASCII is escaped."""
+    """One JSON object in each line; characters beyond ASCII are escaped."""
 
     def line(self, found: dict[str, Value]) -> str:
         """The keys and values as one line."""

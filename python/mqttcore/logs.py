@@ -21,7 +21,7 @@ def formatter(form: Format) -> logging.Formatter:
 
 
 def configure(level: str, form: Format, to: str) -> None:
-    """Has the process log as configured.
+    """Configures the log of the process.
 
     Raises:
         OSError: the file cannot be opened.
@@ -32,7 +32,7 @@ def configure(level: str, form: Format, to: str) -> None:
 
 
 def log_file(path: str) -> logging.Handler:
-    """Writes to a file, and opens it again after logrotate has renamed it."""
+    """Makes a handler that writes to a file, and opens it again after logrotate has renamed it."""
     from logging.handlers import WatchedFileHandler  # loads pickle, which a start does not need
 
     return WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")

@@ -18,7 +18,7 @@ Properties = tuple[tuple[str, PropertyValue], ...]
 
 
 def properties(**values: PropertyValue | list[PropertyValue]) -> Properties:
-    """Properties by name, as ``properties(topic_alias=3, user_property=[("a", "b")])``."""
+    """Makes properties by name: ``properties(topic_alias=3, user_property=[("a", "b")])``."""
     pairs: list[tuple[str, PropertyValue]] = []
     for name, value in values.items():
         several = value if isinstance(value, list) else [value]
@@ -156,7 +156,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsubAck:
-    """UNSUBACK: in version 5 a reason code for each filter, none before."""
+    """UNSUBACK: in version 5 a reason code for each filter, earlier none."""
 
     packet_id: int
     reasons: tuple[int, ...] = ()
@@ -209,7 +209,7 @@ Packet = (
 
 
 def encode_packet(packet: Packet, /, *, version: int = 5) -> bytes:
-    """The bytes of a packet. A CONNECT is written in the version that it names.
+    """The bytes of a packet. A CONNECT is encoded in its own version.
 
     Raises:
         PacketError: the version has no such packet, or a value cannot be written.

@@ -17,7 +17,7 @@ from mqttcore.auth.scram import ITERATIONS, ITERATIONS_MIN, Verifier
 from mqttcore.errors import PasswordFileError
 
 ITERATIONS_MAX = 10_000_000
-"""Clients compute them too, at each login."""
+"""Maximum number of iterations; clients compute them, too, at each login."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Refuses a folder that is not there, before anybody types a password."""
+    """Refuses a missing folder before anybody types a password."""
     if not folder.is_dir():
         raise PasswordFileError(f"{folder}: no such folder; create it first")
 
@@ -88,14 +88,14 @@ def hashed(password: bytes, *, scram_iterations: int | None) -> str:
 
 
 def checked_user(user: str) -> str:
-    """A user name that a line can hold."""
+    """A user name that fits into a line."""
     if not user or user.startswith("#") or any(mark in user for mark in ":\r\n"):
         raise ValueError("a user name must not be empty, begin with # or contain a colon")
     return user
 
 
 def ask() -> bytes:
-    """The password, twice where a person types it."""
+    """Reads the password; twice from a terminal."""
     if not sys.stdin.isatty():
         password = sys.stdin.readline().rstrip("\n")
     else:

@@ -27,10 +27,10 @@ from mqttcore.errors import ConfigError, MqttError, StoppedError, StoreFailedErr
 log = logging.getLogger("mqttcore")
 
 EXIT_STORE_FAILED = 74
-"""An input or output error, as sysexits.h counts them."""
+"""Exit status of an input or output error (sysexits.h)."""
 
 EXIT_BROKER_FAILED = 70
-"""An internal software error, likewise."""
+"""Exit status of an internal software error (sysexits.h)."""
 
 SWITCH_INTERVAL_S = 0.0005
 """Seconds that a busy Python thread may delay others: a tenth of Python's default."""
@@ -179,7 +179,7 @@ def banner(broker: Broker, *, has_file: bool) -> str:
 
 
 def memory(settings: Settings) -> str:
-    """The budget of memory, and where its size comes from."""
+    """The memory budget, and the source of its size."""
     given = settings.limits.memory_bytes
     budget = _core.memory_budget(given) >> 20
     source = "limits.memory_bytes" if given else "60 % of the memory limit"
@@ -187,7 +187,7 @@ def memory(settings: Settings) -> str:
 
 
 def place(listener: Listener, addresses: Iterator[tuple[str, int]]) -> str:
-    """The address of a listener, as text; that of TCP is the next one of ``addresses``."""
+    """The address of a listener as text; for TCP the next one of ``addresses``."""
     if listener.unix_socket:
         return listener.address
     address = authority(next(addresses))
@@ -197,13 +197,13 @@ def place(listener: Listener, addresses: Iterator[tuple[str, int]]) -> str:
 
 
 def authority(address: tuple[str, int]) -> str:
-    """Host and port as URLs have them."""
+    """Host and port for a URL."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reload(broker: Broker) -> None:
-    """Takes a new configuration into force, or none of it."""
+    """Applies a new configuration completely, or not at all."""
     try:
         with called_by(Caller(who="SIGHUP", how="signal")):
             broker.reload_origin()
@@ -225,7 +225,7 @@ def drain(broker: Broker, signals: "Signals") -> None:
 
 
 class Signals:
-    """The signals that steer the process, waited for on the main thread."""
+    """The signals for the process, awaited on the main thread."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -236,23 +236,23 @@ class Signals:
             signal.signal(number, lambda *_: None)
 
     def release(self) -> None:
-        """Gives the signals back: a second one ends the process at once."""
+        """Restores the signal handlers: a second signal ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
 
     def send(self, number: int) -> None:
-        """Has `wait` see a signal; from any thread."""
+        """Makes `wait` return a signal; may be called from any thread."""
         os.write(self._writer, bytes([number]))
 
     def wait(self) -> int:
-        """Blocks until one of them comes."""
+        """Blocks until a signal arrives."""
         steering = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         while (number := os.read(self._reader, 1)[0]) not in steering:
             pass
         return number
 
     def wait_within(self, seconds: float) -> None:
-        """Blocks until one of them comes, for ``seconds`` at most."""
+        """Blocks until a signal arrives, at most for ``seconds``."""
         if select.select([self._reader], [], [], seconds)[0]:
             os.read(self._reader, 1)
 

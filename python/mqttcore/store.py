@@ -109,7 +109,7 @@ def dump(options: argparse.Namespace) -> int:
 
 
 def backup(options: argparse.Namespace) -> int:
-    """Copies the store, or has the broker do it that is running on it."""
+    """Copies the store, or has the running broker copy it."""
     to = options.to.absolute()
     try:
         copied = control.ask(options.directory, "backup", str(to))

@@ -27,7 +27,7 @@ from mqttcore.plugin.limited_log import LimitedLog
 
 log = LimitedLog(logging.getLogger(__name__))
 SHOWN_CHARS = 120
-"""Of a name in a log line."""
+"""Maximum number of characters of a name in a log line."""
 
 Rule = tuple[AccessWord, str]
 
@@ -58,7 +58,7 @@ class AclFile:
 
 
 def filled(patterns: Iterable[Rule], marks: Mapping[str, str]) -> Iterable[Rule]:
-    """Patterns with names in them; without a user name, those with ``%u`` are left out."""
+    """Patterns with names inserted; without a user name, patterns with ``%u`` are left out."""
     for access, pattern in patterns:
         if "%u" in pattern and "%u" not in marks:
             continue
@@ -143,5 +143,5 @@ def rule_of(text: str) -> Rule:
 
 
 def denials_first(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules in the order in which they are asked."""
+    """The rules with denials first."""
     return tuple(sorted(rules, key=lambda rule: rule[0] != "deny"))

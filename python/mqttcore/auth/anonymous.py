@@ -21,7 +21,7 @@ class Anonymous(RulesPlugin):
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | None:
-        """Allows a client without credentials; anybody else is the next plugin's."""
+        """Allows a client without credentials; for others, the next plugin is asked."""
         if login.username is not None or login.password is not None:
             return None
         return Allow(self.grant_for(user=None, client_id=login.client_id))

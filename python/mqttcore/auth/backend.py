@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RULES_MAX = 1_024
-"""Rules that one client may have."""
+"""Maximum number of rules of one client."""
 HASHING_S = 10.0
 """Seconds of a login in addition to its requests: a password may have to be hashed."""
 SECRET_BYTES_MAX = 65_536
@@ -39,14 +39,14 @@ EVERYTHING = Grant(publish=("#",), subscribe=("#", "$SYS/#"))
 
 
 class BackendError(MqttError):
-    """The server did not do its part: unreachable, late, a TLS fault. Counts as a failure."""
+    """The server failed: it is unreachable or late, or TLS failed. Counts as a failure."""
 
 
 class BadAnswerError(MqttError):
-    """An answer about one client that makes no sense. It refuses this client only.
+    """An invalid answer about one client. Only this client is refused.
 
-    The circuit breaker does not count it: else a client with an odd name could shut the plugin for
-    all others.
+    The circuit breaker does not count it: otherwise a client with a special name could block the
+    plugin for all others.
     """
 
 
@@ -56,11 +56,12 @@ class ServerConfig(UserRules):
     timeout_s: Annotated[float, Range(0.1, 10)] = 3.0
     """Seconds that the server has to answer about one login."""
     connections: Annotated[int, Range(1, 64)] = 8
-    """Connections to the server at most; further logins wait, ``timeout_s`` at most."""
+    """Maximum number of connections to the server; further logins wait for at most
+    ``timeout_s``."""
     cache_s: Annotated[float, Range(0, 86_400)] = 0.0
-    """Seconds for which an allowed login counts without another question; 0: none."""
+    """Seconds for which an allowed login is cached; 0: not cached."""
     ca: pathlib.Path | None = None
-    """CA certificates of the server in PEM; none: those of the system."""
+    """CA certificates of the server in PEM; None: those of the system."""
     plaintext: bool = False
     """Allow a connection without TLS to another machine."""
 
@@ -89,13 +90,13 @@ class BackendPlugin(RulesPlugin):
         self._fault: str | None = None
 
     async def start(self) -> None:
-        """Reads the ACL file and makes room for the requests of this event loop."""
+        """Reads the ACL file and prepares the limit of requests for this event loop."""
         await super().start()
         self._places = asyncio.Semaphore(self.config.connections)
 
     @hook.health
     async def health(self) -> Degraded | None:
-        """Degraded from a request that failed until one that succeeds."""
+        """Degraded after a failed request, until one succeeds."""
         return None if self._fault is None else Degraded(self._fault)
 
     async def request(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -129,17 +130,17 @@ class BackendPlugin(RulesPlugin):
         return answer
 
     def warn_of_name(self, login: Login, name: str) -> None:
-        """Logs that the server finds a user whose name is written in another way."""
+        """Logs that the server found a user whose name is written differently."""
         found = f"the server finds {name[:SHOWN_CHARS]!a}, but has no name that is exactly the same"
         self._failures.warn(self.name, ascii(login.client_id[:120]), f"{found}: not that user")
 
     def refused(self, login: Login, error: BadAnswerError) -> Deny:
-        """Logs a senseless answer, and refuses the client with 0x88."""
+        """Logs an invalid answer, and refuses the client with 0x88."""
         self._failures.warn(self.name, ascii(login.client_id[:120]), f"refused: {error}")
         return Deny("server_unavailable", "the server's answer makes no sense")
 
     def allowed(self, login: Login, user: str, rules: Iterable[tuple[str, str]]) -> Allow:
-        """Lets a client in with an access list of the server.
+        """Allows a client, with an access list of the server.
 
         Raises:
             BadAnswerError: the list cannot be used.
@@ -148,7 +149,7 @@ class BackendPlugin(RulesPlugin):
         return Allow(replace(own, access_list=access_list(rules, user=user, login=login)))
 
     def allowed_everything(self, login: Login, user: str) -> Allow:
-        """Lets a superuser in."""
+        """Allows a superuser."""
         own = self.grant_for(user=user, client_id=login.client_id)
         return Allow(replace(EVERYTHING, deny=own.deny))
 

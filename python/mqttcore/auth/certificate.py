@@ -26,7 +26,7 @@ class Certificate(RulesPlugin):
 
     @hook.authenticate()
     def login(self, login: Login) -> Allow | None:
-        """Allows a user that a certificate names; for others, the next plugin is asked."""
+        """Allows a user whom a certificate names; for others, the next plugin is asked."""
         if not login.is_certified or login.username is None:
             return None
         return Allow(self.grant_for(user=login.username, client_id=login.client_id))

@@ -22,18 +22,18 @@ DUMMY_HASH = (
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGtub3dzIGl0$"
     "8qPpaWig0H31wvibKAgpght2Ry2M8rtRQYtZ93ooMus"
 )
-"""Costs as much as a hash that we write, and belongs to no password that anybody knows."""
+"""A hash that costs as much as ours, of an unknown password."""
 
 
 @cache
 def pool() -> ThreadPoolExecutor:
-    """The threads that hash, made on first use."""
+    """The threads for hashing, created on first use."""
     workers = max(1, len(os.sched_getaffinity(0)) - 1)
     return ThreadPoolExecutor(max_workers=workers, thread_name_prefix="mqttcore-hashing")
 
 
 class FairQueue:
-    """Passwords that wait to be hashed; the addresses that they came from take turns."""
+    """Passwords that wait for hashing; their addresses take turns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class FairQueue:
         return task.future
 
     def run_next(self) -> None:
-        """Does the work whose turn it is, if there is any."""
+        """Runs the next work, if there is any."""
         with self._lock:
             task = self._take()
         if task is not None:
@@ -88,14 +88,14 @@ class FairQueue:
 
 
 class Task:
-    """One password that waits."""
+    """One waiting password."""
 
     def __init__(self, work: Callable[[], bool]) -> None:
         self.future: Future[bool] = Future()
         self._work = work
 
     def run(self) -> None:
-        """Hashes it, unless the answer is not needed any more."""
+        """Hashes it, unless the answer is no longer needed."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -104,7 +104,7 @@ class Task:
             self.future.set_exception(error)
 
     def refuse(self) -> None:
-        """Answers that there is no room for it."""
+        """Refuses it: the queue is full."""
         if self.future.set_running_or_notify_cancel():
             error = OverloadedError("too many passwords of this address wait to be hashed")
             self.future.set_exception(error)

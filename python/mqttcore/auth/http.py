@@ -45,7 +45,7 @@ BODY_BYTES_MAX = 65_536
 READ, WRITE, SUBSCRIBE = 1, 2, 4
 """Numbers of go-auth for accesses."""
 UNAVAILABLE = (408, 503)
-"""Statuses of a service that cannot answer now."""
+"""Statuses of a service that is unavailable."""
 TOO_MANY = 429
 """No answer about the password. A service may count by user: only this client is refused."""
 
@@ -70,11 +70,11 @@ class Header(PluginConfig):
     """A header of each request."""
 
     name: str
-    """Its name."""
+    """The name."""
     value: Secret[str] | None = None
-    """Its value, a token for example."""
+    """The value, such as a token."""
     value_file: pathlib.Path | None = None
-    """The file with its value, in place of ``value``; relative to the configuration file."""
+    """A file with the value, instead of ``value``; relative to the configuration file."""
 
 
 class Http(BackendPlugin):
@@ -84,11 +84,11 @@ class Http(BackendPlugin):
         """Keys of ``[plugins.config]``, including those of rules and limits."""
 
         url: Url
-        """Asked about each login."""
+        """URL for each login."""
         acl_url: Url | None = None
-        """Asked about each publish and subscribe that no rule decides."""
+        """URL for each publish and subscribe that no rule decides."""
         superuser_url: Url | None = None
-        """In the style of go-auth: URL that says which users may do everything."""
+        """For go-auth: URL that identifies superusers."""
         style: Literal["emqx", "go-auth"] = "emqx"
         """The form of requests and answers."""
         params: Literal["json", "form"] = "json"
@@ -98,7 +98,7 @@ class Http(BackendPlugin):
         headers: tuple[Header, ...] = ()
         """Headers of each request."""
         acl_cache_s: Annotated[float, Range(0, 86_400)] = 60.0
-        """Seconds for which an answer of ``acl_url`` counts."""
+        """Seconds for which an answer of ``acl_url`` is cached."""
 
     config: Config
 
@@ -139,7 +139,7 @@ class Http(BackendPlugin):
 
     @hook.authenticate
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Asks about a user; a client without user name is the next plugin's."""
+        """Asks about a user; for a client without user name, the next plugin is asked."""
         if login.username is None:
             return None
         if (password := text_of(login.password)) is None:
@@ -186,7 +186,7 @@ class Http(BackendPlugin):
         return (await self._post(self.config.superuser_url, {"username": user})).says == "allow"
 
     async def _asked(self, ask: Ask, action: str, *accesses: int) -> bool | None:
-        """Whether a client may do it. With go-auth, a subscriber has to be allowed to read, too."""
+        """Whether a client may do it. With go-auth, a subscriber must also be allowed to read."""
         client, topic = ask.client, ask.topic
         sent: dict[str, str | int] = {"username": client.username or "", "topic": topic}
         sent["clientid"] = client.client_id
@@ -208,7 +208,7 @@ class Http(BackendPlugin):
         return all(verdict.says == "allow" for verdict in verdicts)
 
     async def _post(self, url: str, sent: Mapping[str, str | int]) -> Verdict:
-        """One request, sent again once if the server had closed the connection that it went to."""
+        """Sends a request; sends it once more if the server had closed the connection."""
         try:
             status, body = await self._exchange(url, sent)
         except aiohttp.ServerDisconnectedError:

@@ -81,7 +81,7 @@ def parsed(body: bytes) -> Mapping[str, object]:
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose keys are different: else a name in the answer could add another result.
+    """An object with unique keys: otherwise a name in the answer could add another result.
 
     Raises:
         BadAnswerError: two keys are equal.

@@ -72,7 +72,7 @@ Claims = Mapping[str, object]
 
 TOKEN_BYTES_MAX = 8_192
 RULES_MAX = 256
-"""Topic filters that one claim may list."""
+"""Maximum number of topic filters in one claim."""
 TOKEN = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]*")
 NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which have no UTF-8."""
@@ -81,7 +81,7 @@ LATEST = 253_402_300_799
 
 
 class TokenError(ValueError):
-    """A token that is refused; the text has nothing of it."""
+    """A token is refused; the text contains nothing of the token."""
 
 
 class Jwt(RulesPlugin):
@@ -99,21 +99,21 @@ class Jwt(RulesPlugin):
         jwks_url: Annotated[str, Parsed(check_url, "https://...")] | None = None
         """URL of the issuer's JWK Set."""
         jwks_ca: pathlib.Path | None = None
-        """CA certificates for that URL in PEM; none: those of the system."""
+        """CA certificates for that URL in PEM; None: those of the system."""
         jwks_refresh_s: Annotated[float, Range(10, 86_400)] = 300.0
         """Seconds between two fetches of the keys."""
         jwks_keep_s: Annotated[float, Range(60, 2_592_000)] = 86_400.0
-        """Seconds for which keys count that cannot be fetched again."""
+        """Seconds for which keys are valid if they cannot be fetched again."""
         issuer: str | None = None
-        """The claim ``iss``; none: any."""
+        """Required claim ``iss``; None: any issuer."""
         audience: str | None = None
-        """Required value in the claim ``aud``; none: tokens must not have one."""
+        """Required value in the claim ``aud``; None: tokens must not have this claim."""
         leeway_s: Annotated[float, Range(0, 300)] = 5.0
-        """Seconds that the clocks of issuer and broker may differ."""
+        """Maximum difference between the clocks of issuer and broker, in seconds."""
         username_claim: str = "sub"
         """The claim that is the user name."""
         client_id_claim: str | None = None
-        """The claim that the client identifier must be equal to; none: any identifier."""
+        """The claim that must be equal to the client identifier; None: any identifier."""
         publish_claim: str | None = None
         """A claim with a list of topic filters to publish to, in addition to the rules here."""
         subscribe_claim: str | None = None
@@ -140,7 +140,7 @@ class Jwt(RulesPlugin):
         await self._keys.start()
 
     async def stop(self) -> None:
-        """Fetches no more keys."""
+        """Stops fetching keys."""
         await self._keys.stop()
 
     @hook.authenticate(timeout=15.0)
@@ -199,7 +199,7 @@ class Jwt(RulesPlugin):
 
 
 class PinnedRegistry(jws.JWSRegistry):
-    """For an algorithm that the configuration has named; no header decides anything."""
+    """A registry with the configured algorithm; headers decide nothing."""
 
     max_header_length = TOKEN_BYTES_MAX
 
@@ -254,7 +254,7 @@ def is_token(password: bytes) -> bool:
 
 
 def extracted(token: bytes) -> jws.CompactSignature:
-    """A token in its parts, nothing of them checked."""
+    """Splits a token, without any check."""
     if len(token) > TOKEN_BYTES_MAX:
         raise TokenError(f"the token has more than {TOKEN_BYTES_MAX} bytes")
     try:
@@ -349,13 +349,13 @@ def claim(claims: Claims, name: str) -> object:
 
 
 def text_of(value: object) -> str:
-    """A claim as it goes into a rule; empty, which fits no rule, if it is no text and no number."""
+    """A claim as text for a rule; empty, which fits no rule, if it is neither text nor number."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number or isinstance(value, str) else ""
 
 
 def filters_of(claims: Claims, name: str | None) -> Sequence[str]:
-    """The topic filters that a claim lists; none if the configuration or the token names none.
+    """The topic filters in a claim; none if the claim is not configured or missing.
 
     Raises:
         TokenError: the claim is something else.

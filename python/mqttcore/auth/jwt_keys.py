@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_S = 5.0
 KID_WAIT_S = 5.0
-"""The longest time that a login waits for the key of its token; it has to answer within 10 s."""
+"""Maximum seconds that a login waits for the key of its token; it has to answer within 10 s."""
 WAITING_MAX = 1_024
-"""Logins that wait for keys at the same time; others get "Server busy"."""
+"""Maximum number of logins that wait for keys; others get "Server busy"."""
 RETRY_S = 10.0
 """Minimum seconds between two requests for the same key set."""
 KEY_SET_BYTES_MAX = 1_048_576
@@ -43,11 +43,11 @@ KEY_TYPES = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 class JwtKeyError(ValueError):
-    """A key or a key set that cannot be used."""
+    """A key or a key set is invalid."""
 
 
 class KeysExpiredError(Exception):
-    """The key set could not be fetched for so long that its keys are not valid any more."""
+    """The keys are no longer valid: the key set could not be fetched for too long."""
 
 
 class KeySource(Protocol):
@@ -94,7 +94,7 @@ class Keys:
 
 
 def fits(key: Key, algorithm: str) -> bool:
-    """Whether the key is one for this algorithm, and for signatures."""
+    """Whether the key is for this algorithm, and for signatures."""
     is_of_type = key.key_type == KEY_TYPES[algorithm[:2]]
     return is_of_type and key.alg in (None, algorithm) and key.get("use") in (None, "sig")
 
@@ -237,7 +237,7 @@ class KeySetUrl:
         self._refreshing = asyncio.get_running_loop().create_task(self._refresh_by_age())
 
     async def stop(self) -> None:
-        """Ends the fetches of keys; a request that runs comes to its end unheard."""
+        """Stops fetching keys; the result of a running request is discarded."""
         for task in (self._refreshing, self._fetching):
             if task is not None:
                 task.cancel()
@@ -284,7 +284,7 @@ class KeySetUrl:
                 await asyncio.wait([fetching])
 
     def _refresh(self) -> asyncio.Task[None] | None:
-        """Starts a request, unless the last one began a moment ago. Returns the one that runs."""
+        """Starts a request, unless one was started a moment ago; returns the running one."""
         if self._fetching is None or self._fetching.done():
             if self._clock() - self._asked_at < RETRY_S:
                 return None
@@ -327,12 +327,12 @@ def check_url(url: str) -> None:
 
 
 def shown(url: str) -> str:
-    """A URL for logs: without its query, which may have a token."""
+    """A URL for logs, without its query, which may contain a token."""
     return urllib.parse.urlsplit(url)._replace(query="", fragment="").geturl()
 
 
 class RefuseRedirects(urllib.request.HTTPRedirectHandler):
-    """The keys come from the URL of the configuration, or not at all."""
+    """Refuses redirects: keys come from the configured URL only."""
 
     def redirect_request(  # noqa: D102 - of the base class
         self,
@@ -371,7 +371,7 @@ def fetch(url: str, *, ca: pathlib.Path | None, timeout: float = FETCH_TIMEOUT_S
 
 
 def read_body(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body of an answer, whole before the deadline."""
+    """Reads the whole body of an answer before the deadline."""
     body = bytearray()
     while part := response.read1(65_536):
         body += part

@@ -54,14 +54,14 @@ class Ldap(BackendPlugin):
         filter: Annotated[str, Parsed(Filter, "(uid=%u)")] = "(uid=%u)"
         """Filter for the entry of a user; ``%u`` is the user name, ``%c`` the client identifier."""
         username_attribute: str | None = None
-        """The attribute that has exactly the user name; none: those that ``filter`` compares with
-        ``%u`` alone."""
+        """The attribute that has exactly the user name; None: the attributes that ``filter``
+        compares with ``%u`` alone."""
         bind_dn: str | None = None
-        """Entry that searches; none: anonymous."""
+        """The entry that searches are made as; None: anonymous."""
         password: Secret[str] | None = None
         """The password of ``bind_dn``."""
         password_file: pathlib.Path | None = None
-        """The file with it; relative to the configuration file."""
+        """A file with the password; relative to the configuration file."""
 
     config: Config
 
@@ -103,7 +103,7 @@ class Ldap(BackendPlugin):
 
     @hook.authenticate
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Admits a user with the right password; one without an entry is the next plugin's."""
+        """Admits a user with the right password; without an entry, the next plugin is asked."""
         name = login.username
         if name is None:
             return None
@@ -121,7 +121,7 @@ class Ldap(BackendPlugin):
 
     @hook.grant
     async def grant(self, login: Login) -> Allow | Deny | None:
-        """The present rights of a connected user; one without an entry is disconnected."""
+        """The present rights of a connected user; a user without an entry is disconnected."""
         name = login.username
         if not name:
             return None
@@ -171,7 +171,7 @@ class Ldap(BackendPlugin):
             raise BackendError("the server failed: it refuses the password of bind_dn")
 
     async def _search(self, connection: LdapConnection, name: str, client_id: str) -> Entry | None:
-        """Searches, and keeps the connection if all went well."""
+        """Searches; keeps the connection after a success."""
         try:
             entries = await connection.search(
                 base=self.config.base,
@@ -198,7 +198,7 @@ class Ldap(BackendPlugin):
 
 
 def names_of(config: Ldap.Config, found: Filter) -> set[str]:
-    """The attributes one of which must have exactly the user name.
+    """The attributes of which one must have exactly the user name.
 
     Raises:
         ValueError: there is none.
@@ -213,7 +213,7 @@ def names_of(config: Ldap.Config, found: Filter) -> set[str]:
 
 
 def address_of(config: Ldap.Config) -> Address:
-    """Where the server is; without TLS only on this machine, unless that is allowed.
+    """The address of the server; without TLS only on this machine, unless that is allowed.
 
     Raises:
         ValueError: the URL cannot be used.

@@ -25,17 +25,17 @@ from mqttcore.auth.ldap_wire import (
 )
 
 ANSWER_BYTES_MAX = 262_144
-"""Bytes of the answer to one request."""
+"""Maximum bytes of the answer to one request."""
 SUCCESS, WRONG_CREDENTIALS, BUSY, UNAVAILABLE = 0, 49, 51, 52
 
 
 class DisconnectedError(BackendError):
-    """The server said that it ends the connection."""
+    """The server announced the end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -69,7 +69,7 @@ class LdapConnection:
         )
 
     async def bind(self, name: str, password: bytes) -> bool:
-        """Whether a password is the one of an entry.
+        """Whether a password is that of an entry.
 
         Raises:
             ValueError: name or password is empty: a server would take that for an anonymous bind.
@@ -90,7 +90,7 @@ class LdapConnection:
     async def search(
         self, *, base: str, found: bytes, attributes: Sequence[str], most: int, seconds: int
     ) -> list[Entry]:
-        """The entries that a filter finds, ``most`` at most.
+        """The entries that a filter finds, at most ``most``.
 
         Raises:
             BackendError: the server is busy, or speaks no LDAP.

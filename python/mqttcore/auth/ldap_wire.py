@@ -27,7 +27,7 @@ DEPTH_MAX = 16
 
 
 class LdapWireError(ValueError):
-    """Bytes that are no answer of LDAP."""
+    """Bytes are not an answer of LDAP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Entry:
 
     name: str
     attributes: Mapping[str, Sequence[str]]
-    """By name in small letters; values that are no text are left out."""
+    """Values by name in lower case; values that are not text are left out."""
 
 
 def tlv(tag: int, *parts: bytes) -> bytes:
@@ -192,13 +192,13 @@ class Filter:
         self.encode({"%u": "u", "%c": "c"})
 
     def attributes_of_user(self) -> set[str]:
-        """The attributes that ``%u`` alone is the value of."""
+        """The attributes whose value is ``%u`` alone."""
         name = "\0user\0"
         found = self.encode({"%u": name, "%c": "c"})
         return set(equal_attributes(found, name.encode()))
 
     def encode(self, names: Mapping[str, str]) -> bytes:
-        """The filter in BER, with names in it."""
+        """The filter in BER, with names inserted."""
         encoded, end = filter_at(self._text, 0, names, depth=0)
         if end != len(self._text):
             raise ValueError("the filter has text after its last parenthesis")
@@ -206,7 +206,7 @@ class Filter:
 
 
 def equal_attributes(encoded: bytes, value: bytes) -> Iterator[str]:
-    """The attributes that a filter wants to be equal to a value; those below ``!`` are left out."""
+    """The attributes that a filter compares with a value; those below ``!`` are left out."""
     for tag, content in elements(encoded):
         if tag in (AND, OR):
             yield from equal_attributes(content, value)
@@ -217,7 +217,7 @@ def equal_attributes(encoded: bytes, value: bytes) -> Iterator[str]:
 
 
 def filter_at(text: str, start: int, names: Mapping[str, str], *, depth: int) -> tuple[bytes, int]:
-    """The filter that begins at a place, and where it ends."""
+    """The filter that begins at a position, and its end."""
     if text[start : start + 1] != "(" or depth > DEPTH_MAX:
         raise ValueError(f"expected a parenthesis at character {start + 1}, or too many of them")
     sign = text[start + 1 : start + 2]
@@ -236,7 +236,7 @@ def filter_at(text: str, start: int, names: Mapping[str, str], *, depth: int) ->
 
 
 def item_of(attribute: str, sign: str, value: str, names: Mapping[str, str]) -> bytes:
-    """One assertion."""
+    """Parses one assertion."""
     if not ATTRIBUTE.fullmatch(attribute):
         raise ValueError(f"{attribute!r} is not an attribute")
     if sign == "=" and value == "*":

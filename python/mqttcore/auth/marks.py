@@ -1,4 +1,4 @@
-"""Marks in rules that names are put in for: `%u`, `%c` and `%{NAME}`."""
+"""Placeholders in rules: `%u`, `%c` and `%{NAME}`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,17 +10,17 @@ MARK = re.compile(r"%[uc]|%\{[^{}]+\}")
 
 
 def marks_of(rules: Iterable[str]) -> list[str]:
-    """The marks of the rules in their order; plugins have values for some of them."""
+    """The placeholders of the rules in their order; plugins have values for some of them."""
     return [mark for rule in rules for mark in MARK.findall(rule)]
 
 
 def substituted(rule: str, names: Mapping[str, str]) -> str:
-    """Inserts all names at once, so that a name that contains ``%c`` is not changed."""
+    """Inserts all names in one step, so that a name that contains ``%c`` is not changed."""
     return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
 
 
 def is_rule(text: str) -> bool:
-    """Whether a grant takes this rule: it is not too long, and each character has UTF-8."""
+    """Whether a text is a valid rule of a grant: not too long, and encodable as UTF-8."""
     try:
         check_grant_rule(text)
     except (MqttError, UnicodeEncodeError):

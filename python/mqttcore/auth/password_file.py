@@ -49,7 +49,7 @@ class PasswordFile(RulesPlugin):
 
     @hook.authenticate(timeout=10.0)
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Allows a known user with the right password; an unknown one is the next plugin's."""
+        """Allows a known user with the right password; for others, the next plugin is asked."""
         if login.username is None:
             return None
         known = self._hashes.get(login.username)

@@ -63,15 +63,15 @@ class RedisUsers(StoredUsers):
         url: str
         """``redis://host:6379/0``, ``rediss://`` with TLS, or ``unix:///run/redis.sock``."""
         username: str | None = None
-        """The user of Redis, if it has users."""
+        """The user name for Redis, if it requires one."""
         password: Secret[str] | None = None
-        """Its password."""
+        """The password."""
         password_file: pathlib.Path | None = None
-        """The file with it; relative to the configuration file."""
+        """A file with the password; relative to the configuration file."""
         user_key: str = "mqtt:user:%u"
-        """The key of a user; the name is its end."""
+        """The key of a user; it ends with the user name."""
         acl_key: str | None = None
-        """The key of the rules of a user; the name is its end."""
+        """The key of the rules of a user; it ends with the user name."""
 
     config: Config
 
@@ -124,7 +124,7 @@ class RedisUsers(StoredUsers):
         return User(text_of(hashed), is_superuser=truth_of(superuser))
 
     async def rules(self, login: Login, name: str) -> list[tuple[str, str]] | None:
-        """The rules of a user, those that deny first; None: those of the configuration."""
+        """The rules of a user, denials first; None: those of the configuration."""
         if self.config.acl_key is None:
             return None
         key = self.config.acl_key.removesuffix("%u") + name
@@ -153,7 +153,7 @@ def bad_answers() -> Iterator[None]:
 
 
 def check_keys(config: RedisUsers.Config) -> None:
-    """Refuses keys with which a user name could be read as another key.
+    """Refuses keys in which a user name could make another key.
 
     Raises:
         ValueError: what is wrong.
@@ -212,7 +212,7 @@ def text_of(value: object) -> str | None:
 
 
 def truth_of(value: object) -> bool:
-    """Whether a value says yes: ``1`` or ``true``.
+    """Whether a value is true: ``1`` or ``true``.
 
     Raises:
         BadAnswerError: it says something else than yes or no.
@@ -224,7 +224,7 @@ def truth_of(value: object) -> bool:
 
 
 def access_of(value: object) -> str:
-    """The access word of an access list for one of Redis.
+    """Converts an access of Redis to an access word.
 
     Raises:
         BadAnswerError: there is none.

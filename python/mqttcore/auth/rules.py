@@ -1,4 +1,4 @@
-"""Grant rules that all users of a plugin share, with `%u` and `%c` replaced by their names."""
+"""Grant rules that all users of a plugin share, with the names in place of `%u` and `%c`."""
 
 import logging
 import pathlib
@@ -17,14 +17,14 @@ log = LimitedLog(logging.getLogger(__name__))
 
 
 class Rules(PluginConfig):
-    """Rules with marks in them: ``%u`` is the user name, ``%c`` the client identifier."""
+    """Rules with placeholders: ``%u`` is the user name, ``%c`` the client identifier."""
 
     publish: tuple[GrantRule, ...] = ()
     """Topic filters that every user may publish to."""
     subscribe: tuple[GrantRule, ...] = ()
     """Topic filters that every user may subscribe to."""
     deny: tuple[GrantRule, ...] = ()
-    """Topic filters that no user may touch."""
+    """Topic filters that no user may publish to or receive from."""
     operate: tuple[OperatorScope, ...] = ()
     """Scopes of users who log in to the HTTP API or its page; empty: none."""
 
@@ -33,10 +33,10 @@ class UserRules(Rules):
     """Keys of ``[plugins.config]`` of a plugin whose users all have the same rules."""
 
     acl_file: pathlib.Path | None = None
-    """An access list as Mosquitto has it, in place of ``publish`` and ``subscribe``; relative to
+    """An access list in Mosquitto's format, instead of ``publish`` and ``subscribe``; relative to
     the configuration file."""
     operators: tuple[str, ...] | None = None
-    """Names of the users that have ``operate``; None: all of them."""
+    """User names with ``operate``; None: all of them."""
 
 
 class RulesPlugin(Plugin):
@@ -65,7 +65,7 @@ class RulesPlugin(Plugin):
     def grant_for(
         self, *, user: str | None, client_id: str, values: Mapping[str, str] | None = None
     ) -> Grant:
-        """The rights of one client, as `grant_of` or the ACL file has them."""
+        """The rights of one client, from `grant_of` or the ACL file."""
         grant = grant_of(self.config, user=user or "", client_id=client_id, values=values)
         operators = self.config.operators
         if user is None or (operators is not None and user not in operators):
@@ -90,7 +90,7 @@ def grant_of(
 
 
 def filled(rules: tuple[str, ...], names: dict[str, str]) -> list[str]:
-    """The rules with names in them; one with a name that would change its shape is left out."""
+    """The rules with names inserted; a rule is left out if a name would change its levels."""
     return [substituted(rule, names) for rule in rules if misfit(rule, names) is None]
 
 

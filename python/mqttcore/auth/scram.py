@@ -71,7 +71,7 @@ class Scram(RulesPlugin):
 
     @hook.enhanced_auth(METHOD)
     async def scram(self, talk: Exchange) -> Allow | Deny:
-        """One exchange: the client's first message, a challenge, the proof."""
+        """Runs one exchange: the client's first message, a challenge, the proof."""
         try:
             first = ClientFirst.parse(talk.data)
             known = self._verifiers.get(first.user)
@@ -87,7 +87,7 @@ class Scram(RulesPlugin):
         return Allow(grant, username=first.user, data=signature)
 
     def _stand_in(self, user: str) -> "Verifier":
-        """The verifier for an unknown user: like a real one, constant, without a password."""
+        """The verifier for an unknown user: constant, like a real one, without a password."""
         made = hmac.digest(self._secret, user.encode(), "sha256")
         known = list(self._verifiers.values())
         like = known[int.from_bytes(made) % len(known)]
@@ -157,12 +157,12 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFirst:
-    """The message that begins: ``n,,n=user,r=nonce``."""
+    """The first message of the client: ``n,,n=user,r=nonce``."""
 
     header: str
     """The channel binding of the client, with two commas."""
     bare: str
-    """The rest, which the proof covers."""
+    """The other part of the message, which the proof covers."""
     user: str
     nonce: str
 
@@ -201,7 +201,7 @@ class Conversation:
         return self._challenge().encode()
 
     def check(self, data: bytes) -> bytes | None:
-        """The server's last message for a client that proved itself; None: it did not.
+        """The server's last message for a client with a valid proof; None: the proof is wrong.
 
         Raises:
             ScramError: it is no proof, or one for another exchange.

@@ -52,7 +52,7 @@ DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
 }
 SOCKET_KEYS = {"postgresql": "host", "mysql": "unix_socket", "mariadb": "unix_socket"}
-"""The key of a URL that names a Unix socket."""
+"""The key of a Unix socket in a URL."""
 VALUES = ("username", "client_id", "peer")
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 NAMED = re.compile(r"(?<![:\w]):\w")
@@ -72,13 +72,13 @@ class Sql(StoredUsers):
         url: Secret[str]
         """``postgresql://user@host/database``, or with ``mysql``, ``mariadb``, ``sqlite``."""
         password: Secret[str] | None = None
-        """The password of the database, unless the URL has it."""
+        """The password of the database, if it is not in the URL."""
         password_file: pathlib.Path | None = None
-        """The file with it; relative to the configuration file."""
+        """A file with the password; relative to the configuration file."""
         user_query: str
-        """Finds ``username``, ``password_hash`` and, if it likes, ``is_superuser`` of one user."""
+        """Query for ``username``, ``password_hash`` and optionally ``is_superuser`` of one user."""
         acl_query: str | None = None
-        """Finds ``access`` and ``topic`` of the rules of one user, in their order."""
+        """Query for ``access`` and ``topic`` of the rules of one user, in their order."""
 
     config: Config
 
@@ -135,7 +135,7 @@ class Sql(StoredUsers):
         return [rule_of(row) for row in rows]
 
     async def _rows(self, query: TextClause, login: Login, *, most: int) -> Sequence[Row]:
-        """The rows of one client; names of columns in small letters."""
+        """The rows of one client; column names in lower case."""
         values = {
             "username": login.username or "",
             "client_id": login.client_id,
@@ -176,7 +176,7 @@ class Sql(StoredUsers):
             raise BadAnswerError(error_text(error, self._secrets())) from None
 
     def _connect(self) -> AsyncEngine:
-        """A pool of connections; none of them is opened yet."""
+        """A pool of connections; none is open yet."""
         engine = create_async_engine(
             self._url,
             connect_args=self._arguments,
@@ -224,7 +224,7 @@ def url_of(given: str, password: str | None) -> URL:
 
 
 def sqlite_url(url: URL) -> URL:
-    """A file that is only read; it has to exist."""
+    """The URL of an existing file, opened read-only."""
     if not url.database or url.database == ":memory:" or url.query or url.host:
         raise ValueError("url has to name a file: sqlite:////var/lib/accounts.db")
     path = pathlib.Path(url.database).absolute()
@@ -256,9 +256,10 @@ def connect_arguments(url: URL, config: Sql.Config) -> dict[str, Any]:
 
 
 async def mysql_connection(**arguments: Any) -> object:  # noqa: ANN401 - those of the driver
-    """A connection to MySQL; with TLS, or not at all, if there are CA certificates.
+    """A connection to MySQL; if there are CA certificates, only with TLS.
 
-    The driver itself would go on without TLS if the server, or somebody in between, has none.
+    The driver itself would continue without TLS if the server, or an attacker in between, does not
+    offer it.
     """
     import aiomysql  # only where it is needed
     from pymysql.constants import CLIENT
@@ -275,7 +276,7 @@ async def mysql_connection(**arguments: Any) -> object:  # noqa: ANN401 - those 
 
 
 def checked_query(query: str, name: str) -> TextClause:
-    """A query whose values are bound.
+    """A query with bound values.
 
     Raises:
         ValueError: it names a value in quotes, or an unknown one, or not the user.

@@ -7,7 +7,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 STEPS = 10_000
-"""Instructions of SQLite between two looks at the clock: well below a millisecond."""
+"""Instructions of SQLite between two checks of the clock: well below a millisecond."""
 DEADLINE = "deadline"
 """The key of a connection's deadline in ``info``, by `time.monotonic`."""
 

@@ -66,9 +66,10 @@ TOOLS: "Final" = frozenset(
 others are modules of this package."""
 
 INTERRUPTED: "Final" = 130
-"""As shells report SIGINT."""
+"""Exit status of shells for SIGINT."""
 BROKEN_PIPE: "Final" = 141
-"""As shells report SIGPIPE: the reader of our output has ended, as in `mqttcore sub ... | head`."""
+"""Exit status of shells for SIGPIPE: the reader of the output has ended, as in `mqttcore sub ... |
+head`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

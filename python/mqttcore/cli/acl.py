@@ -96,7 +96,7 @@ def read(path: pathlib.Path) -> AclFile:
 
 
 def file_in_use(api: Api) -> pathlib.Path:
-    """The ACL file that the configuration of the broker names.
+    """The ACL file of the broker's configuration.
 
     Raises:
         CommandError: it names none, or several.
@@ -184,7 +184,7 @@ def reading(rules: Sequence[Rule], held: TopicFilter) -> str:
 
 
 def shown(rules: Sequence[Rule]) -> str:
-    """Rules as a file has them."""
+    """Rules in the format of a file."""
     return ", ".join(f"{access} {topic}" for access, topic in rules)
 
 

@@ -20,9 +20,9 @@ SOCKET_NAME: Final = "http"
 PATIENCE_S: Final = 60.0
 PIECE_BYTES: Final = 64 * 1_024
 PAGE_ITEMS: Final = 1_000
-"""Most items of a page of the API."""
+"""Maximum items of a page of the API."""
 DATA_VARIABLE: Final = "MQTTCORE__DATA"
-"""The variable that the broker reads, too."""
+"""The variable for the data folder; the broker also reads it."""
 
 Json = dict[str, Any]  # an answer of the API: docs/operations.md and /api/v1/openapi.json
 Query = Mapping[str, str | int | bool | None]
@@ -65,7 +65,7 @@ def add_command(
 
 
 class NotFoundError(CommandError):
-    """The broker has no such thing."""
+    """The broker does not have the requested object."""
 
 
 class Api:
@@ -82,7 +82,7 @@ class Api:
             raise CommandError(text, status=USAGE)
         self._socket = "" if options.url else os.path.join(folder, SOCKET_NAME)
         self.place = without_login(options.url) if options.url else self._socket
-        """Where the broker is, for messages."""
+        """The broker's address, for messages."""
         try:
             connect = connector(options.url or f"unix:{self._socket}", PATIENCE_S)
         except ValueError:
@@ -147,7 +147,7 @@ class Api:
             raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
 
     def pieces(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """The body of the answer to a GET, as it comes.
+        """The body of the answer to a GET, as it arrives.
 
         Raises:
             CommandError: the broker cannot be reached, refuses, or breaks off.
@@ -168,7 +168,7 @@ class Api:
             self._connection.close()
 
     def lines(self, path: str, query: Query | None = None) -> Iterator[str]:
-        """The lines of the answer to a GET, as they come."""
+        """The lines of the answer to a GET, as they arrive."""
         rest = b""
         for piece in self.pieces(path, query):
             *whole, rest = (rest + piece).split(b"\n")

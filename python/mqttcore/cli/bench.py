@@ -13,7 +13,7 @@ from mqttcore.cli.load import STAMPS, Load, Plan, summary
 
 PERCENTS: Final = (50, 90, 99, 99.9)
 BUSY: Final = 0.8
-"""Above this share of a core, the generator itself may be the limit."""
+"""Share of a core above which the generator itself may be the limit."""
 SHORT_S: Final = 2.0
 """Shorter runs print no progress."""
 

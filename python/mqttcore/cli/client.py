@@ -34,19 +34,20 @@ from mqttcore.packets import (
 from mqttcore.packets import Properties as MqttProperties
 
 PATIENCE_S: Final = 30.0
-"""For the connection, and for each answer of the broker."""
+"""Seconds for the connection, and for each answer of the broker."""
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 30.0
-"""Pauses between attempts to connect again double from the first to the longest."""
+"""Maximum pause between attempts to connect again; pauses double up to it."""
 FIRST_ERROR: Final = 0x80
 """First reason code of failures."""
 TAKEN_OVER: Final = 0x8E
 PASSING: Final = frozenset(
     {0x00, 0x80, 0x83, 0x88, 0x89, 0x8B, 0x8D, 0x96, 0x97, 0x98, 0x9C, 0x9F, 0xA0}
 )
-"""Reasons of a DISCONNECT that may not hold for the next connection."""
+"""Reasons of a DISCONNECT that may be gone at the next connection."""
 FRUITLESS: Final = 5
-"""Connections without an acknowledgement, although messages are in flight; then a client ends."""
+"""Connections without an acknowledgement, although messages are in flight, after which a client
+ends."""
 PACKET_IDS: Final = 65_535
 
 Trace = Callable[[str, Packet], None]
@@ -115,7 +116,7 @@ class MqttClient:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Bytes that the socket has not accepted yet."""
         return self._connected().unsent_bytes
 
     def fileno(self) -> int:
@@ -390,7 +391,7 @@ class Pauses:
         self._connected_at = time.monotonic()
 
     def connected(self) -> None:
-        """A connection begins."""
+        """Records the start of a connection."""
         self._connected_at = time.monotonic()
 
     def next_s(self) -> float:

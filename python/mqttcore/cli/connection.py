@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 16
 READS: Final = 64
-"""Reads without a look at the packets."""
+"""Number of reads before packets are decoded."""
 WINDOW_BYTES: Final = 1 << 14
-"""Small packets are cut out of windows of this size: a full buffer is not copied for each."""
+"""Small packets are decoded from windows of this size, so that a full buffer is not copied for
+each."""
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str = "localhost"
     port: int = 1883
@@ -85,7 +86,7 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Bytes that the socket has not accepted yet."""
         return len(self._out)
 
     def wait(self, timeout_s: float | None, *, other: int | None = None) -> bool:

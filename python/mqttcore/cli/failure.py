@@ -12,7 +12,7 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 REFUSED: Final = 4
 TIMEOUT: Final = 27
-"""As Mosquitto's commands exit (MOSQ_ERR_TIMEOUT)."""
+"""Exit status of Mosquitto's commands for a timeout (MOSQ_ERR_TIMEOUT)."""
 
 
 class CommandError(Exception):
@@ -24,7 +24,7 @@ class CommandError(Exception):
 
 
 def reporting(command: str, act: Callable[[], int], *, is_quiet: bool = False) -> int:
-    """Does it; a failure becomes a line on standard error. Returns the exit status."""
+    """Runs ``act``; prints a failure as a line on standard error. Returns the exit status."""
     try:
         return act()
     except CommandError as error:

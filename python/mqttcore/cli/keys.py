@@ -29,7 +29,7 @@ SCOPES: Final = ("view", "payload", "operate", "admin", "rows", "publish")
 KEYS_MAX: Final = 1_000
 NAME_BYTES: Final = 128
 CONTROL: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
-"""No name has such a character: the broker refuses the whole file."""
+"""Control characters, which no name may have: the broker would refuse the whole file."""
 SECRET_BYTES: Final = 32
 OTHERS: Final = 0o077
 """Permissions that only the owner may have."""
@@ -38,7 +38,7 @@ Key = dict[str, Any]  # values of TOML
 
 
 class KeyFileError(MqttError):
-    """The file of keys cannot be read or changed so."""
+    """The file of keys cannot be read or changed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

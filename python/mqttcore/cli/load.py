@@ -17,14 +17,14 @@ STAMPS: Final = struct.Struct(">QQ")
 NS: Final = 1_000_000_000
 PROGRESS_NS: Final = NS
 LAST_MESSAGES_S: Final = 5.0
-"""How long the last messages are waited for."""
+"""Seconds to wait for the last messages."""
 UNSENT_BYTES: Final = 1 << 20
 PAUSE_S: Final = 0.1
 """Longest wait for packets."""
 FULL_S: Final = 0.001
 """Wait for a publisher whose window is full, or whose socket takes no more."""
 TURN_MESSAGES: Final = 256
-"""Messages that are sent before sockets are looked at."""
+"""Number of messages sent between two checks of the sockets."""
 
 
 class Plan(NamedTuple):
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     window: int
     """Without a rate: messages of a pair that were sent and not received yet."""
     topic: str
-    """Topic of the pairs, less their numbers."""
+    """Topic of the pairs, without their numbers."""
 
     @property
     def messages(self) -> int:
@@ -64,15 +64,15 @@ class Load:
             Pair(f"{plan.topic}/{number}", clients(), clients()) for number in range(count)
         ]
         self._waiting = [0] * count
-        """Of each pair, messages that were sent and not received."""
+        """Messages of each pair that were sent and not received."""
         self._filler = b"x" * max(plan.size - STAMPS.size, 0)
         self._begun_ns = self._sent_ns = 0
         self.latency = Histogram()
-        """From the time at which a message was due to its arrival."""
+        """Time from the due time of a message to its arrival."""
         self.service = Histogram()
-        """From the time at which it was sent."""
+        """Time from sending to arrival."""
         self.lag = Histogram()
-        """From the time at which it was due to that at which it was sent."""
+        """Time from the due time to sending."""
         self.sent = self.received = self.refused = 0
         self.cpu_s = self.elapsed_s = self.sending_s = 0.0
 
@@ -140,13 +140,13 @@ class Load:
         self.cpu_s = time.process_time() - cpu
 
     def _is_sending(self, now: int) -> bool:
-        """Whether messages are still to be sent."""
+        """Whether messages remain to be sent."""
         if self._plan.rate:
             return self.sent < self._plan.messages
         return now < self._begun_ns + self._plan.seconds * NS
 
     def _is_busy(self) -> bool:
-        """Whether messages are still to come."""
+        """Whether messages have not arrived yet."""
         is_unfinished = any(pair.publisher.in_flight for pair in self._pairs)
         return is_unfinished or self.received + self.refused < self.sent
 

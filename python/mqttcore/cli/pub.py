@@ -25,9 +25,9 @@ from mqttcore.packets import PubAck, PubComp, Publish, PubRec, encode_packet, re
 STDIN: Final = 0
 READ_BYTES: Final = 1 << 16
 UNSENT_BYTES: Final = 1 << 20
-"""QoS 0 messages wait while this much is not sent."""
+"""Unsent bytes above which QoS 0 messages wait."""
 TURN_S: Final = 3600.0
-"""Waits of the event loop end after this time at the latest, and begin again."""
+"""Maximum seconds of one wait of the event loop."""
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
 
 
@@ -74,7 +74,7 @@ def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
 
 
 def add_payload_options(source: argparse._MutuallyExclusiveGroup) -> None:
-    """Adds where the payload comes from."""
+    """Adds the sources of the payload."""
     source.add_argument("-m", "--message", metavar="TEXT", help="payload of the message")
     source.add_argument("-f", "--file", metavar="FILE", help="payload: a file")
     source.add_argument("-n", "--null-message", action="store_true", help="empty payload")
@@ -258,7 +258,7 @@ class Publisher:
                 return
 
     def _idle(self, pause_s: float) -> None:
-        """Answers the broker until the pause has passed."""
+        """Handles packets of the broker until the pause has passed."""
         deadline = time.monotonic() + pause_s
         while (rest := deadline - time.monotonic()) > 0:
             self._turn(rest)

@@ -16,7 +16,7 @@ class Sample(NamedTuple):
     overview: Json
     clients: list[Json]
     shards: list[float]
-    """Seconds since each shard has run its timers; empty if metrics are off or not allowed."""
+    """Seconds since each shard ran its timers; empty if metrics are off or not allowed."""
 
 
 class Rates(NamedTuple):

@@ -128,7 +128,7 @@ class Terminal:
         self._window.refresh()
 
     def key(self, timeout_s: float) -> str:
-        """A key that was pressed in time; empty if there was none."""
+        """A key that was pressed in time; empty if none was."""
         self._window.timeout(max(int(timeout_s * 1_000), 0))
         number = self._window.getch()
         if number in (-1, curses.KEY_RESIZE):
@@ -136,7 +136,7 @@ class Terminal:
         return chr(number) if 0 < number < curses.KEY_MIN else ""
 
     def ask(self, question: str, draw: Callable[[str], None]) -> str:
-        """Reads a text in the last line; empty if it is given up with Escape."""
+        """Reads a text in the last line; empty after Escape."""
         given = ""
         while True:
             draw(f"{question}{given}_")

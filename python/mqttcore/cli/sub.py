@@ -24,7 +24,7 @@ from mqttcore.packets import Publish, Subscription, reason_text
 
 SHARED: Final = "$share/"
 TURN_S: Final = 3600.0
-"""Waits of the event loop end after this time at the latest, and begin again."""
+"""Maximum seconds of one wait of the event loop."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from mqttcore.cli.terminal import printable
 
 GAP: Final = "  "
 NARROWEST: Final = 8
-"""A column is not cut to fewer characters."""
+"""Minimum characters of a cut column."""
 FOR_EVER: Final = 0xFFFF_FFFF
 """The Session Expiry Interval of sessions that do not expire."""
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -65,7 +65,7 @@ class Table:
 
 
 def terminal_width() -> int:
-    """The width of the terminal; 0 if the output goes elsewhere, which gets whole cells."""
+    """The width of the terminal; 0 for other outputs, whose cells are not cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
@@ -99,7 +99,7 @@ def expiry(seconds: int) -> str:
 
 
 def age(since_ms: int | None) -> str | None:
-    """The time since then."""
+    """The time since a moment."""
     return None if since_ms is None else duration(time.time() - since_ms / 1_000)
 
 

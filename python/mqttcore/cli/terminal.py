@@ -27,6 +27,6 @@ def utf_16(mark: str) -> str:
 
 
 def without_login(url: str) -> str:
-    """The URL, less user name and password."""
+    """The URL without user name and password."""
     scheme, separator, rest = url.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SORTS: Final = ("queue", "inflight", "backlog", "connected_at")
 CLIENTS: Final = 20
-"""Clients of `--once`."""
+"""Number of clients with `--once`."""
 WIDTH, HEIGHT = 80, 24
 
 
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def interval(text: str) -> float:
-    """Seconds, more than none."""
+    """A number of seconds above 0."""
     seconds = float(text)
     if not 0.1 <= seconds <= 3_600:
         raise argparse.ArgumentTypeError("seconds are from 0.1 to 3600")
@@ -149,7 +149,7 @@ class View:
             self._note = f"{client} was disconnected"
 
     def _refresh(self, *, with_rates: bool) -> None:
-        """Asks again; a broker that does not answer is said in the last line."""
+        """Queries the broker again; if it does not answer, the last line says so."""
         before = self._sample
         try:
             after = self._take()

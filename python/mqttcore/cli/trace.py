@@ -158,7 +158,7 @@ def list_traces(api: Api, options: argparse.Namespace) -> int:
 
 
 def tail_trace(api: Api, options: argparse.Namespace) -> int:
-    """Prints packets as they come."""
+    """Prints packets as they arrive."""
     query: dict[str, str | int] = {"format": "json" if options.json else "text"}
     if options.all:
         query["after"] = 0

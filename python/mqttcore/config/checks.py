@@ -129,7 +129,7 @@ def refuse_policy(key: str, place: Callable[[str], Place], faults: Faults) -> No
 def check_transport(
     listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Refuses keys that would do nothing."""
+    """Refuses keys without an effect."""
     if listener.transport == "websocket":
         return
     for name, is_given in (
@@ -144,7 +144,7 @@ def check_transport(
 def check_socket(
     listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Refuses keys that only a Unix socket has, and two identities."""
+    """Refuses keys for Unix sockets only, and two identities."""
     if unix_path(listener.address) is None:
         for name, is_given in (
             ("mode", listener.mode != SOCKET_MODE),
@@ -163,7 +163,7 @@ def check_socket(
 def check_proxies(
     listener: Listener, key: str, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Refuses proxies that cannot connect there, and identities that do not fit to them."""
+    """Refuses proxies that cannot connect to the listener, and identities that do not fit."""
     is_unix = unix_path(listener.address) is not None
     for number, source in enumerate(listener.proxy_from):
         if source.startswith("uid:") != is_unix:
@@ -197,18 +197,18 @@ def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults)
 
 
 def is_free_port(listener: Listener) -> bool:
-    """Whether the address means another port each time."""
+    """Whether the address has another port after each start."""
     return not listener.name and listener.address.endswith(":0")
 
 
 def raise_faults(faults: Faults) -> None:
-    """Raises `ConfigError` when there is any."""
+    """Raises `ConfigError` if there are faults."""
     if faults:
         raise ConfigError(faults.lines())
 
 
 def place_of(root: Entry, key: str) -> Place:
-    """Where ``key`` was written, or the nearest thing around it."""
+    """The place of ``key``, or of the nearest key around it."""
     entry = root
     for step in re.findall(r"[^.\[\]]+", key):
         if isinstance(entry.value, dict) and step in entry.value:

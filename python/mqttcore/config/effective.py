@@ -13,7 +13,7 @@ MASK: Final = "***"
 SECRET: Final = re.compile(
     r"(?i)pass|pwd|secret|token|credential|api_?key|private|signing|hmac|salt|seed|dsn|key$"
 )
-"""Names of plugins' keys and tables whose values are not shown, unless they end in ``_file``."""
+"""Names of keys and tables of plugins whose values are hidden, unless they end in ``_file``."""
 USER_PART: Final = re.compile(r"//[^/@\s]+@")
 """User and password in a URL."""
 QUERY: Final = re.compile(r"(\w://[^\s?#]*)\?[^\s#]*")
@@ -72,7 +72,7 @@ def raw(entry: Entry, name: str) -> Iterator[Key]:
 
 
 def masked(name: str, value: object) -> object:
-    """A value of a plugin, without secrets, which are recognised by parts of their names."""
+    """A value of a plugin; secrets, recognised by parts of their names, are hidden."""
     inside = name.partition(".config")[2] or name
     parts = re.sub(r"\[\d+\]", "", inside).split(".")
     if any(SECRET.search(part) and not part.endswith("_file") for part in parts):
@@ -83,7 +83,7 @@ def masked(name: str, value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it."""
+    """A value for JSON."""
     if isinstance(value, pathlib.Path):
         return str(value)
     if isinstance(value, tuple | list | frozenset | set):

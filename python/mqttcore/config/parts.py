@@ -78,14 +78,14 @@ class Tls(CertificateFiles):
     crl: pathlib.Path | None = None
     """The revocation lists of those CAs; None: no certificate counts as revoked."""
     min_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version of TLS that is spoken."""
+    """The minimum TLS version."""
     identity: Literal["cn", "subject", "san"] | None = None
     """The part of a client certificate that is the user name, instead of CONNECT: the common name,
     the whole subject, or the only alternative name; None: CONNECT."""
 
 
 class Listener(Record):
-    """One address that clients connect to."""
+    """An address for clients."""
 
     address: ListenAddress = BUILT_IN_ADDRESS
     """IP address and port, where port 0 takes a free one; or ``unix:`` and the path of a socket,
@@ -190,7 +190,7 @@ class HttpListener(Record):
     """Users log in to the API and the page by the plugins that authenticate MQTT clients, if those
     grant them ``operate``."""
     drain_s: Annotated[float, Range(0, 3_600)] = 0.0
-    """Seconds that a broker continues after SIGTERM while ``/readyz`` fails, so that load balancers
+    """Seconds that a broker continues after SIGTERM, while ``/readyz`` fails and load balancers
     notice; a second signal ends it."""
     insecure: bool = False
     """Allows it without TLS on an address that other machines can reach."""
@@ -230,7 +230,7 @@ class HttpListener(Record):
 
 
 class ServerLimits(Record):
-    """Limits of clients; the defaults are those of SECURITY.md."""
+    """Limits of clients; SECURITY.md has the defaults."""
 
     receive_maximum: Annotated[int, Range(1, 65_535)] = 64
     """Receive Maximum for v5 clients: QoS 1 and 2 messages in flight to the broker."""
@@ -257,14 +257,14 @@ class ServerLimits(Record):
     session_expiry_max_s: Annotated[int, Range(0, 2**32 - 1)] = 7 * 24 * 3_600
     """Longest time that a session outlives its connection."""
     client_id_bytes: Annotated[int, Range(23, 65_535)] = 256
-    """Most bytes of a client identifier."""
+    """Maximum bytes of a client identifier."""
     client_id_strict: bool = True
     """Refuses client identifiers with ``+ #`` or control characters."""
     inflight_max: Annotated[int, Range(1, 65_535)] = 32
     """Maximum number of QoS 1 and 2 messages in flight to a client."""
     max_inflight_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
-    """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger one goes alone;
-    0: no limit."""
+    """Bytes of QoS 1 and 2 messages that a client has not acknowledged; a larger message is sent
+    alone; 0: no limit."""
     queue_messages: Count = 1_000
     """Queued messages of one client in memory; more are queued on disk if there is ``data``."""
     queue_bytes: Count = 8 << 20
@@ -289,13 +289,13 @@ class ServerLimits(Record):
     qos0_backlog_bytes: Count = 1 << 20
     """Bytes of QoS 0 messages that wait for one slow client."""
     subscriptions: Count = 1_000
-    """Subscriptions a client."""
+    """Maximum subscriptions of a client."""
     filters_per_packet: Annotated[int, Range(1, 65_535)] = 100
     """Filters in one SUBSCRIBE."""
     topic_bytes: Annotated[int, Range(1, 65_535)] = 4_096
-    """Most bytes of a topic name or filter."""
+    """Maximum bytes of a topic name or filter."""
     topic_levels: Annotated[int, Range(1, 65_535)] = 128
-    """Most levels of a topic name or filter."""
+    """Maximum levels of a topic name or filter."""
     user_properties: Annotated[int, Range(0, 65_535)] = 64
     """User properties in one packet."""
     user_property_bytes: Count = 16 << 10
@@ -307,7 +307,7 @@ class ServerLimits(Record):
     pending_connections: Annotated[int, Range(1, 2**32 - 1)] = 4_096
     """Maximum number of connections without CONNACK."""
     connections: Annotated[int, Range(1, 2**32 - 1)] = 100_000
-    """Clients connected."""
+    """Maximum connected clients."""
     connects_per_second: Rate = 1_000
     """Connections a second of each listener, from addresses that are not exempt; those of five
     seconds are accepted at once; 0: no limit."""
@@ -336,9 +336,9 @@ class ServerLimits(Record):
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
     """Addresses without these limits and the five below, for example of a load balancer."""
     control_packets_per_second: Rate = 1_000
-    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; AUTH counts as a
-    hundred. It is read more slowly then, and disconnected if it sends too many for five seconds; 0:
-    no limit. These five are for connections that come after a reload."""
+    """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; an AUTH counts as
+    a hundred. A faster client is read more slowly, and disconnected if it sends too many for five
+    seconds; 0: no limit. A reload applies these five limits to new connections."""
     messages_per_second: Rate = 0
     """PUBLISH packets that are read from one client, unless its grant has a limit; 0: no limit."""
     anonymous_messages_per_second: Rate = 1_000
@@ -349,7 +349,7 @@ class ServerLimits(Record):
     """Bytes of retained messages that are sent to one connection for its subscriptions; those of
     four seconds are sent at once, for each new connection; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
-    """Sessions held, connected or not."""
+    """Maximum sessions, connected or not."""
     user_sessions: Count = 10_000
     """Sessions of one user that do not end with their connection; clients without user name count
     by address, unless it is exempt. A quarter of ``sessions`` is always left to others; 0: no
@@ -364,7 +364,8 @@ class ServerLimits(Record):
     """Retained messages of one user; clients without user name count by address, unless it is
     exempt. A quarter of ``retained_messages`` is always left to others; 0: no limit."""
     user_retained_bytes: Annotated[int, Range(0, 2**63 - 1)] = 256 << 20
-    """Bytes of them. A quarter of ``retained_bytes`` is always left to others; 0: no limit."""
+    """Bytes of retained messages of one user. A quarter of ``retained_bytes`` is always left to
+    others; 0: no limit."""
     memory_bytes: Annotated[int, Range(0, 2**63 - 1)] = 0
     """Bytes of memory for messages, sessions, buffers and tables together. 0: 60 % of the limit of
     the control group, or of the machine's memory if that is less."""
@@ -386,21 +387,21 @@ class TopicRule(Record):
 
 
 class PluginUse(Record):
-    """One plugin in the order in which they are asked."""
+    """A plugin; plugins are asked in this order."""
 
     use: str
-    """Where it is: ``package.module``, ``package.module:Class`` or the name of an entry point."""
+    """The class: ``package.module``, ``package.module:Class`` or the name of an entry point."""
     config: Table | Mapping[str, object] = field(default_factory=dict)
-    """Its own keys, which its ``Config`` class declares."""
+    """Keys of the plugin, which its ``Config`` class declares."""
     on_error: Literal["stop", "skip"] = "stop"
-    """If it does not start: the broker does not start, or starts without it. The latter is only for
-    plugins with event hooks that neither authenticate nor authorize."""
+    """Policy if it does not start: the broker does not start, or starts without it. The latter is
+    only for plugins with event hooks that neither authenticate nor authorize."""
     place: Place = field(default=Place("plugins"), repr=False, compare=False, is_internal=True)
-    """Where ``use`` was written."""
+    """The place of ``use``."""
 
     @property
     def table(self) -> Table:
-        """Its own keys, with their places."""
+        """Keys of the plugin, with their places."""
         if isinstance(self.config, Table):
             return self.config
         return Table(entry_of(self.config, self.place))

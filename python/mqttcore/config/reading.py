@@ -68,7 +68,7 @@ class Loaded(Record):
 
 
 class Origin(Record):
-    """Where settings are read from, so that they can be read again; the arguments of `load`."""
+    """The source of settings, so that they can be read again; the arguments of `load`."""
 
     path: pathlib.Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Origin(Record):
     data: str | None = None
 
     def load(self, text: str | None = None) -> Loaded:
-        """Reads them; with ``text`` in place of the contents of the file.
+        """Reads the settings; ``text`` replaces the contents of the file.
 
         Raises:
             ConfigError: with everything that is wrong.
@@ -97,7 +97,7 @@ class Origin(Record):
 
 
 def read_settings(root: Entry, faults: Faults) -> Settings | None:
-    """Checks a whole tree; each fault has its place."""
+    """Checks the whole configuration; each fault has its place."""
     rename_old_keys(root, faults)
     values = read_fields(Settings, root, key="", faults=faults)
     if values is None:
@@ -112,7 +112,7 @@ def read_settings(root: Entry, faults: Faults) -> Settings | None:
 
 
 def rename_old_keys(root: Entry, faults: Faults) -> None:
-    """Puts values of old keys under the new ones, with one warning for each old key."""
+    """Moves values of old keys to the new ones, with one warning for each old key."""
     for old, new in OLD_NAMES.items():
         places = []
         for table in tables(root):
@@ -140,7 +140,7 @@ def tables(root: Entry) -> Iterator[dict[str, Entry]]:
 
 
 def data_folder(text: str, place: Place, faults: Faults) -> str:
-    """The folder, relative to the file that names it, like every other path of the file."""
+    """The data folder, relative to the file that names it, like all paths of the file."""
     folder = beside(place, pathlib.Path(text))
     # it was relative to the folder that the process starts in
     old = pathlib.Path(text).absolute()
@@ -192,7 +192,7 @@ def from_toml(value: _core.TomlValue, source: str) -> Entry:
 
 
 def apply_environment(root: Entry, environment: Mapping[str, str], faults: Faults) -> None:
-    """Puts scalars of the environment into the tree."""
+    """Adds scalars of the environment to the tree."""
     for name in sorted(environment):
         if name.startswith(ENVIRONMENT_PREFIX):
             steps = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
@@ -207,7 +207,7 @@ def apply_environment(root: Entry, environment: Mapping[str, str], faults: Fault
 
 
 def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:
-    """Sets the value at a path, creating tables and arrays; False: the path is not valid."""
+    """Sets the value at a path, and creates tables and arrays; False: the path is not valid."""
     step, rest = steps[0], steps[1:]
     index = int(step) if step.isdigit() else -1
     if isinstance(entry.value, list) and 0 <= index <= len(entry.value):
@@ -226,12 +226,12 @@ def put(entry: Entry, steps: Sequence[str], new: Entry) -> bool:
 
 
 def branch(rest: Sequence[str], place: Place) -> Entry:
-    """An empty table, or an empty array where an index comes next."""
+    """An empty table, or an empty array if an index follows."""
     return entry_of([] if rest and rest[0].isdigit() else {}, place)
 
 
 def apply_flags(root: Entry, listen: Sequence[str], texts: Mapping[str, str | None]) -> None:
-    """Puts the flags of the command line into the tree."""
+    """Adds the flags of the command line to the tree."""
     table = cast(dict[str, Entry], root.value)
     for key, text in texts.items():
         if text is not None:
@@ -265,7 +265,7 @@ def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str,
 
 
 def is_kept(key: str, value: object, *, is_unix: bool) -> bool:
-    """Whether a key of another listener means something at a Unix socket, or at TCP."""
+    """Whether a key of another listener has a meaning for a Unix socket, or for TCP."""
     if is_unix:
         return key != "proxy_from" and (key, value) != ("identity", "proxy_cn")
     if key == "proxy_from" and "uid:" in str(value):
@@ -274,7 +274,7 @@ def is_kept(key: str, value: object, *, is_unix: bool) -> bool:
 
 
 def first_listener(table: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The keys of the first listener but its name."""
+    """The keys of the first listener without its name."""
     listeners = table.get("listeners")
     if listeners and isinstance(listeners.value, list) and listeners.value:
         first = listeners.value[0].value

@@ -26,13 +26,13 @@ class Settings(Record):
     """
 
     listeners: tuple[Listener, ...] = (Listener(),)
-    """Where clients connect."""
+    """Addresses for clients."""
     shards: Annotated[int, Range(0, 64)] = 0
-    """Event loops, a thread each; 0: one a core."""
+    """Number of event loops, one thread each; 0: one for each core."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The quietest lines that are written."""
+    """The lowest level of log lines that are written."""
     log: LogOutput = field(default_factory=LogOutput)
-    """Where and how they are written."""
+    """Destination and format of the log."""
     shared_strategy: Literal["round_robin", "random", "client_hash", "topic_hash", "sticky"] = (
         "round_robin"
     )
@@ -42,7 +42,7 @@ class Settings(Record):
     limits: ServerLimits = field(default_factory=ServerLimits)
     """Limits of clients."""
     plugins: tuple[PluginUse, ...] = ()
-    """Asked in this order."""
+    """Plugins in the order in which they are asked."""
     data: str = ""
     """Folder of sessions and messages, relative to the file that names it; empty: everything is in
     memory."""
@@ -58,9 +58,9 @@ class Settings(Record):
     streams: tuple[Stream, ...] = ()
     """Streams of rows."""
     http: HttpListener | None = None
-    """Where health, metrics and streams are served; None: streams over a Unix socket alone."""
+    """Endpoint for health, metrics and streams; None: streams over a Unix socket only."""
     kafka: Kafka | None = None
-    """Where streams go whose log is Kafka."""
+    """The Kafka for streams whose log is Kafka."""
 
     def __post_init__(self) -> None:
         faults = Faults()

@@ -40,7 +40,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches ``address``."""
+    """Whether ``address`` is reachable from this machine only."""
     if unix_path(address) is not None:
         return True
     host, _ = split_address(address)

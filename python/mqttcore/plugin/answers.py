@@ -21,7 +21,7 @@ DenyReason = Literal[
     "quota_exceeded",
     "payload_format_invalid",
 ]
-"""Why something is refused; the engine knows the code of each version for it."""
+"""Reason of a refusal; the engine maps it to the reason code of each MQTT version."""
 
 AccessWord = Literal["read", "write", "readwrite", "deny"]
 """Words for the rules of an access list."""
@@ -44,7 +44,7 @@ def refuse_faults(record: object) -> None:
 
 
 class Limits(Record):
-    """Caps for one client's traffic; None leaves the broker's own in force."""
+    """Limits of one client's traffic; None: the limit of the broker applies."""
 
     max_qos: Annotated[int, Range(0, 2)] | None = None
     """Highest QoS that it may publish and subscribe with."""
@@ -71,9 +71,9 @@ class OrderedRules(Record):
     publish: Sequence[OrderedRule] = ()
     """Publishing to a topic."""
     receive: Sequence[OrderedRule] = ()
-    """Receiving messages on a topic, whichever subscription matches it."""
+    """Receiving messages on a topic, for all subscriptions that match it."""
     subscribe: Sequence[OrderedRule] = ()
-    """Subscribing to a filter, of a shared subscription without its ``$share/GROUP/``."""
+    """Subscribing to a filter; for a shared subscription, the part after ``$share/GROUP/``."""
     unsubscribe: Sequence[OrderedRule] = ()
     """Ending a subscription."""
 
@@ -105,19 +105,19 @@ class Grant(Record):
     publish: Sequence[str] = ()
     """Topic filters that it may publish to."""
     subscribe: Sequence[str] = ()
-    """Topic filters that it may subscribe to, with all that they cover."""
+    """Topic filters that it may subscribe to, including all filters that they cover."""
     deny: Sequence[str] = ()
-    """Topic filters that it may neither publish to nor receive from; they beat the others."""
+    """Topic filters that it may neither publish to nor receive from; they override the others."""
     access_list: Sequence[tuple[AccessWord, str]] | None = None
     """Pairs of ``read``, ``write``, ``readwrite`` or ``deny`` and a topic filter: the first pair
     that matches topic and action decides; if none matches, it is denied. Instead of ``publish`` and
     ``subscribe``: such a client may subscribe to every filter, but gets only the messages that it
     may read. ``deny`` is checked before the list."""
     ordered: OrderedRules | None = None
-    """Ordered rules for each action, in place of ``publish``, ``subscribe`` and ``access_list``;
-    ``deny`` comes before them."""
+    """Ordered rules for each action, instead of ``publish``, ``subscribe`` and ``access_list``;
+    ``deny`` is checked before them."""
     limits: Limits = field(default_factory=Limits)
-    """Caps for this client."""
+    """Limits of this client."""
     session: SessionPolicy | None = None
     """Policy of its session; None: that of its listener."""
     durability: Durability | None = None
@@ -127,7 +127,7 @@ class Grant(Record):
     """Treatment of its publishes for a kept session with a full queue; None: that of its listener.
     A rule of the configuration for a topic overrides it."""
     expires_at: datetime | None = None
-    """When it is disconnected; with a time zone."""
+    """Time at which it is disconnected; with a time zone."""
     operate: Collection[OperatorScope] = ()
     """The scopes of its user after a login at the HTTP API or its page; empty: no such login."""
 
@@ -155,7 +155,7 @@ class Grant(Record):
 
 
 def check_alone(grant: Grant) -> None:
-    """Refuses other rules together with ordered ones."""
+    """Refuses other rules beside ordered ones."""
     others = grant.publish or grant.subscribe or grant.access_list is not None
     if grant.ordered is not None and others:
         raise ValueError("ordered replaces publish, subscribe and access_list: leave them out")
@@ -223,7 +223,7 @@ class Deny(Record, kw_only=False):
 
 
 class DisconnectClient(Record, kw_only=False):
-    """No, and the client is disconnected; ``text`` as in `Deny`."""
+    """No, and the client is disconnected; for ``text`` see `Deny`."""
 
     reason: DenyReason = "not_authorized"
     text: str | None = None
@@ -266,7 +266,7 @@ class Replace(Record):
 
 
 class ReplaceConnect(Record):
-    """Connect the client with these changes; None leaves a part as it is."""
+    """Connect the client with these changes; a part that is None stays as it is."""
 
     keep_alive: int | None = None
     """Server Keep Alive in seconds; clients of MQTT 3.x keep their own."""
@@ -285,7 +285,7 @@ class ReplaceConnect(Record):
 
 
 class Redirect(Record, kw_only=False):
-    """Refuse the client and name another server; a client of MQTT 3.x hears only of the refusal."""
+    """Refuse the client and name another server; for a client of MQTT 3.x it is only a refusal."""
 
     server: str
     """Server Reference: ``host`` or ``host:port``; several with spaces between them."""
@@ -299,10 +299,10 @@ class Redirect(Record, kw_only=False):
 
 
 class ReplaceOptions(Record):
-    """Subscribe with these options; None leaves a part as it is."""
+    """Subscribe with these options; an option that is None stays as it is."""
 
     qos: Literal[0, 1, 2] | None = None
-    """Highest QoS of deliveries, which SUBACK tells; not above the requested one."""
+    """Highest QoS of deliveries, for SUBACK; not above the requested one."""
     retain_handling: Literal[0, 1, 2] | None = None
     """Whether retained messages are sent: 0 yes, 1 for a new subscription, 2 no."""
 

@@ -17,7 +17,7 @@ class Invalidate(Protocol):
         username: str | None = None,
         everything: bool = False,
     ) -> int:
-        """Returns how many of them are connected."""
+        """Returns how many of these clients are connected."""
 
 
 class Plugin:
@@ -28,7 +28,7 @@ class Plugin:
     """
 
     class Config(PluginConfig):
-        """Nothing to configure."""
+        """There are no keys."""
 
     hooks: Mapping[str, Mark] = {}
     """The hooks of the class by method name, in the order of their definition. An instance may

@@ -13,9 +13,9 @@ from mqttcore.plugin.stats import HookStats, Meter
 TIMED = {"every", "health"}
 """Hook points of the timer."""
 UNASKED = {"events", *TIMED}
-"""Hook points without questions."""
+"""Hook points that are not asked questions."""
 NO_WORKER = -1
-"""The worker of their hooks."""
+"""The worker number of hooks without a question queue."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,12 +33,12 @@ class BoundHook:
     hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
 
     def stats(self) -> HookStats:
-        """Results of its calls."""
+        """Counters of its calls."""
         return self.meter.read(self.title, point=self.mark.point, breaker=self.breaker.state)
 
 
 def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
-    """The hooks of each instance; from the second of a name on, titles tell them apart."""
+    """Binds the hooks of each instance; plugins of the same name get numbered titles."""
     count: Counter[str] = Counter()
     workers: dict[tuple[int, bool, bool], int] = {}
     bound: list[list[BoundHook]] = []

@@ -40,7 +40,7 @@ class CircuitBreaker:
             return "half_open" if is_due else self._state
 
     def admit(self, *, timeout: float) -> bool:
-        """Whether to call. A trial of which nothing is heard blocks others only for a while."""
+        """Whether to call the hook. A trial without a result blocks others for a limited time."""
         with self._lock:
             now = self._clock()
             if self._held >= HELD_MAX:
@@ -53,7 +53,7 @@ class CircuitBreaker:
             return True
 
     def succeed(self) -> bool:
-        """A call went well. True: that closes it."""
+        """Records a successful call. True: the breaker closes."""
         with self._lock:
             closes = self._state == "half_open"
             if closes:
@@ -81,12 +81,12 @@ class CircuitBreaker:
                 self._until = self._clock()
 
     def hold(self) -> int:
-        """A call holds its thread, and another thread takes over: how many are held by now."""
+        """Records that a call blocks its thread; returns the number of blocked threads."""
         with self._lock:
             self._held += 1
             return self._held
 
     def let_go(self) -> None:
-        """A thread that a call held came back."""
+        """Records that a blocked thread has returned."""
         with self._lock:
             self._held -= 1

@@ -35,13 +35,13 @@ ASKED: Sequence[Point] = (
 )
 """Hook points of questions."""
 RULED = {"authorize", "control"}
-"""Hook points of which a question names its hooks."""
+"""Hook points whose questions name their hooks."""
 MESSAGES = {"publish", "will"}
 """Hook points that are asked about one message after another."""
 CHANGED = {"connect", "subscribe"}
 """Hook points whose answers change the question for the next hook."""
 TURN_S = 0.05
-"""Seconds for messages of one client before those of the next client."""
+"""Seconds for the messages of one client before those of the next client."""
 
 
 class FailureLog:
@@ -89,18 +89,18 @@ class Chain:
 
     @property
     def workers(self) -> list[bool]:
-        """Of each worker, by its number, whether its hooks are `async def`."""
+        """Whether the hooks of each worker are `async def`, by the number of the worker."""
         kinds = {hook.worker: hook.mark.is_async for hook in self._asked.values()}
         return [kinds[worker] for worker in sorted(kinds)]
 
     def leave_out(self, observer: Plugin) -> None:
-        """Tells a plugin nothing; one that is asked something cannot be left out."""
+        """Sends a plugin no events; a plugin that is asked questions cannot be left out."""
         self.events = [hook for hook in self.events if hook.plugin is not observer]
         self.timed = [hook for hook in self.timed if hook.plugin is not observer]
 
     @property
     def is_deciding(self) -> bool:
-        """Whether a hook runs for which a client waits, besides exchanges."""
+        """Whether clients wait for any hook, apart from exchanges."""
         asked = [hook for hook in self._asked.values() if hook.mark.point != "enhanced_auth"]
         return any(hook.meter.is_running for hook in asked)
 
@@ -109,7 +109,7 @@ class Chain:
         return [hook.stats() for hook in [*self._asked.values(), *self.events, *self.timed]]
 
     def next_hook(self, question: Question) -> BoundHook | None:
-        """The hook that is asked now; None when all have passed."""
+        """The hook to ask next; None when all have passed."""
         hooks: Sequence[BoundHook] = self._of_points[question.point]
         if question.method is not None:
             hooks = [self.exchanges[question.method]]
@@ -118,7 +118,7 @@ class Chain:
         return hooks[question.position] if question.position < len(hooks) else None
 
     def recall(self, question: Question, hook: BoundHook) -> bool:
-        """Answers with a cached answer of the hook; False: it has to be asked."""
+        """Answers with a cached answer of the hook; False: the hook has to be asked."""
         if self._cache is None or not hook.mark.cache or not isinstance(question.subject, Login):
             return False
         answer = self._cache.recall(hook.title, question.subject)
@@ -142,7 +142,7 @@ class Chain:
         return True
 
     def settle(self, question: Question, hook: BoundHook, answer: object) -> bool:
-        """Hands an answer on. False: the hook passed, and the next one is asked."""
+        """Passes on an answer. False: the hook passed, and the next one is asked."""
         if answer is None and question.point not in {"enhanced_auth", "control"}:
             self._count(hook, "passed", is_in_time=question.advance())
             return False
@@ -159,7 +159,7 @@ class Chain:
         return True
 
     def _settle_change(self, question: Question, hook: BoundHook, answer: object) -> bool:
-        """Takes an answer about a CONNECT or a SUBSCRIBE, which the next hook sees. As `settle`."""
+        """Handles an answer about a CONNECT or a SUBSCRIBE for the next hook, like `settle`."""
         is_in_time = not question.is_over
         try:
             is_over = question.apply(answer)
@@ -230,7 +230,7 @@ class Chain:
     def settle_message(
         self, question: Question, hook: BoundHook, index: int, answer: MessageAnswer
     ) -> None:
-        """Takes the answer of a publish hook about one message."""
+        """Handles the answer of a publish hook about one message."""
         try:
             question.answer_message(index, answer)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -280,12 +280,12 @@ class Chain:
             hook.breaker.release()
 
     def abandon(self, question: Question, hook: BoundHook) -> None:
-        """Refuses, and holds nothing against the hook."""
+        """Refuses the question; this is not a failure of the hook."""
         question.refuse()
         hook.breaker.release()
 
     def late_hook(self, question: Question, title: str) -> BoundHook | None:
-        """The hook that did not answer; without a ``title``, the one that was not asked yet."""
+        """The hook that did not answer; without a ``title``, the next hook to ask."""
         return self._asked.get(title) or self.next_hook(question)
 
     def expire(self, question: Question, title: str, timeout: float, *, is_fault: bool) -> None:
@@ -309,7 +309,7 @@ class Chain:
             hook.breaker.release()
 
     def hold(self, hook: BoundHook) -> bool:
-        """Records that a call holds its thread, which another one replaces; False: no more may."""
+        """Records that a call blocks its thread, which a new one replaces; False: the limit."""
         held = hook.breaker.hold()
         if held > HELD_MAX:
             hook.breaker.let_go()
@@ -353,7 +353,7 @@ class Chain:
             )
 
     def exhaust(self, question: Question) -> None:
-        """Refuses a question that no hook decided; a login goes to the listener's policy."""
+        """Refuses a question that no hook decided; the listener's policy decides about a login."""
         if question.point in MESSAGES or question.point in CHANGED:
             question.complete()
         elif question.point in {"authenticate", "grant"}:
@@ -363,7 +363,7 @@ class Chain:
 
 
 def by_method(hooks: Iterable[BoundHook]) -> dict[str, BoundHook]:
-    """The hooks of `enhanced_auth`; a conversation cannot be handed to the next one."""
+    """The hooks of `enhanced_auth` by method; a conversation cannot be passed to another hook."""
     found: dict[str, BoundHook] = {}
     for hook in hooks:
         if (other := found.setdefault(hook.mark.method, hook)) is not hook:
@@ -382,12 +382,12 @@ def check_topics(hooks: Iterable[BoundHook]) -> None:
 
 
 def is_yes(answer: object) -> bool:
-    """Whether a good answer allows."""
+    """Whether a valid answer allows."""
     return answer is True or isinstance(answer, Allow | bytes)
 
 
 def refuse_as_busy(question: Question) -> bool:
-    """Tells a client to connect again later; other requests have no such code. False: too late."""
+    """Tells a client to connect again later; only logins have this code. False: too late."""
     if question.point == "connect":
         is_in_time = not question.is_over
         return question.apply(Deny("server_busy")) and is_in_time
@@ -404,5 +404,5 @@ def login_cache() -> "LoginCache":
 
 
 def shown(client: Client) -> str:
-    """A client for the log: nothing that it chose can break the line."""
+    """A client for the log; text that the client chose cannot break the line."""
     return ascii(client.client_id[:120])

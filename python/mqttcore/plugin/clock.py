@@ -18,11 +18,11 @@ class HookClock:
     without_place: Callable[[], AbstractContextManager[None]] = field(
         default=nullcontext, compare=False
     )
-    """Within it, the hook does not count as one of those that run at once on its event loop. Only
-    for waits that are bounded by a queue of the broker."""
+    """Inside this context, the hook does not count as running on its event loop. Only for waits
+    that a queue of the broker limits."""
 
     def pause(self) -> None:
-        """The hook waits for a place; if none comes, that is overload, and not its fault."""
+        """Pauses: the hook waits for a place. Without one, that is overload, not its fault."""
         self.question.pause()
 
     def restart(self) -> bool:
@@ -31,10 +31,10 @@ class HookClock:
 
 
 current: ContextVar[HookClock | None] = ContextVar("mqttcore_hook_clock", default=None)
-"""Of the hook that runs; None outside of hooks."""
+"""The clock of the running hook; None outside of hooks."""
 
 
 def without_place() -> AbstractContextManager[None]:
-    """`HookClock.without_place` of the hook that runs; outside of hooks it does nothing."""
+    """`HookClock.without_place` of the running hook; does nothing outside of hooks."""
     hook = current.get()
     return nullcontext() if hook is None else hook.without_place()

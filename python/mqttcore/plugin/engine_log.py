@@ -16,7 +16,7 @@ LOG_JOIN_S = 5.0
 
 T = TypeVar("T")
 Late = tuple[Question, str, float]
-"""A question without an answer in time: with the title of its hook, and the timeout in seconds."""
+"""A question that got no answer in time, the title of its hook, and the timeout in seconds."""
 
 
 class EngineLog:

@@ -45,7 +45,7 @@ class AsyncHookWorker:
         self._loop = thread.loop
         self._queues = queues
         self._running = dict.fromkeys(numbers, 0)
-        """Of each queue, the questions that take a place."""
+        """The running questions of each queue that occupy a place."""
         self._chain = chain
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[asyncio.Task[None], Question] = {}
@@ -66,16 +66,16 @@ class AsyncHookWorker:
         return self._thread.is_stuck()
 
     def has(self, question: Question) -> bool:
-        """Whether a hook with this question has begun here and not returned."""
+        """Whether the hook of this question is running here."""
         return question.key in self._tasks
 
     def held_by(self) -> Question | None:
-        """The question of the hook that blocks the event loop; None: something else does."""
+        """The question of the hook that blocks the event loop; None: something else blocks it."""
         task = asyncio.current_task(self._loop)
         return None if task is None else self._questions.get(task)
 
     def is_held_by(self, question: Question) -> bool:
-        """Whether it was retired for this question's hook."""
+        """Whether it was retired because of this question's hook."""
         return self._culprit is not None and self._culprit.is_same(question)
 
     def retire(self, culprit: Question | None, at_end: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class AsyncHookWorker:
         task.add_done_callback(functools.partial(self._done, number))
 
     def _resume(self, question: Question) -> None:
-        """Hands a client's answer to the hook that waits for it, unless that was cancelled."""
+        """Passes a client's answer to the hook that waits for it, unless the hook was cancelled."""
         future = self._challenged.pop(question.key, None)
         hook = self._chain.next_hook(question)
         if future is None or future.done() or hook is None:
@@ -226,7 +226,7 @@ class AsyncHookWorker:
         return self._chain.settle(question, hook, answer)
 
     async def _call_each(self, question: Question, hook: BoundHook) -> bool:
-        """Asks a publish hook about messages for one turn. True: the question is over, or waits."""
+        """Asks a publish hook about the messages of a turn. True: the question is over or waits."""
         with hook.meter.running(waited=question.waited) as turn:
             for index, message in self._chain.turn(question, hook):
                 turn.calls += 1

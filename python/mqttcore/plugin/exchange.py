@@ -33,7 +33,7 @@ class Exchange:
         self.data = data
         """The authentication data of CONNECT or of the first AUTH."""
         self.is_again = is_again
-        """Whether it is a re-authentication of a connected client; the user must stay the same."""
+        """Whether it is a re-authentication of a connected client; the user must not change."""
         self._ask = ask
 
     async def challenge(

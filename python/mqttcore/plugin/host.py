@@ -18,7 +18,7 @@ from mqttcore.sessions.policy import SessionPolicy
 log = logging.getLogger("mqttcore.plugins")
 
 DRAIN_S = 5.0
-"""For hooks that run while their plugins are replaced; the default timeout of a hook."""
+"""Seconds for hooks that run while their plugins are replaced; the default timeout of a hook."""
 DRAIN_CHECK_S = 0.01
 
 

@@ -28,7 +28,7 @@ BUILT_IN = (
 
 
 def load_plugins(settings: Settings) -> list[Plugin]:
-    """Makes every plugin that the settings name, in their order. None of them is started.
+    """Makes all plugins of the settings, in their order; starts none.
 
     Raises:
         ConfigError: with everything that is wrong in any of them.
@@ -40,7 +40,7 @@ def load_plugins(settings: Settings) -> list[Plugin]:
 
 
 def load_plugin(use: PluginUse, index: int, faults: Faults) -> Plugin | None:
-    """Makes one; faults are added to ``faults``."""
+    """Makes one plugin; faults are added to ``faults``."""
     key = f"plugins[{index}]"
     place = use.place
     try:
@@ -72,7 +72,7 @@ def error_text(error: Exception) -> str:
 
 
 def hint(name: str) -> str:
-    """A name that was probably meant."""
+    """Suggests the name that was probably meant."""
     return did_you_mean(name, [f"mqttcore.auth.{plugin}" for plugin in BUILT_IN])
 
 
@@ -114,7 +114,7 @@ def only_class(classes: Sequence[type[Plugin]], name: str) -> type[Plugin]:
 
 
 def as_plugin(found: object, name: str) -> type[Plugin]:
-    """``found`` itself when it is a plugin class."""
+    """Returns ``found`` if it is a plugin class."""
     if isinstance(found, type) and issubclass(found, Plugin):
         return found
     raise LookupError(f"{name} is not a plugin class")

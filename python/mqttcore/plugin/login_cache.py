@@ -16,7 +16,7 @@ ENTRIES_MAX = 4_096
 JITTER = 0.1
 
 asked_in: ContextVar[object | None] = ContextVar("mqttcore_login_cache_generation", default=None)
-"""The generation of the cache in which this thread or task has looked for an answer last."""
+"""The generation of the cache in which this thread or task last looked for an answer."""
 
 
 class LoginCache:
@@ -29,7 +29,7 @@ class LoginCache:
         self._answers: dict[bytes, tuple[float, Allow]] = {}
         self._forgot_at = -math.inf
         self._generation: object | None = None
-        """Another object after each `forget`."""
+        """A new object after each `forget`."""
 
     def recall(self, hook: str, login: Login) -> Allow | None:
         """The cached answer for the same login, if it is still valid.

@@ -14,7 +14,7 @@ from mqttcore.plugin.workers import JOIN_S
 
 TIMEOUT_GRACE_S = 0.05
 PULSE_S = 1.0
-"""How long a loop may take to turn before it counts as blocked."""
+"""Seconds without a turn after which a loop counts as blocked."""
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.at_end: Callable[[], None] = lambda: None
-        """Called on the thread, as the last thing that it does."""
+        """The last call on the thread."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -49,7 +49,7 @@ class LoopThread:
             future.cancel()
 
     def post(self, callback: Callable[[], object]) -> None:
-        """Has the loop call something soon; a loop that has ended does not."""
+        """Has the loop call a function soon; does nothing if the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(callback)
 
@@ -59,7 +59,7 @@ class LoopThread:
         return self._thread.is_alive()
 
     def is_stuck(self) -> bool:
-        """Whether something holds the loop: it does not turn within `PULSE_S`."""
+        """Whether the loop is blocked: it does not turn within `PULSE_S`."""
         if not self.is_alive:
             return False
         pulse = threading.Event()
@@ -77,7 +77,7 @@ class LoopThread:
         self._thread.join(JOIN_S)
 
     def finish(self) -> None:
-        """Cancels running coroutines and ends the loop; called on it."""
+        """Cancels running coroutines and ends the loop; called on its thread."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.call_soon(self.loop.call_soon, self.loop.stop)

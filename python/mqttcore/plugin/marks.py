@@ -46,7 +46,7 @@ class Mark(Record):
 
 
 def check_times(timeout: float, cache: float) -> None:
-    """Refuses times that mean nothing."""
+    """Refuses invalid times."""
     if not 0 < timeout <= 60 or not 0 <= cache <= 86_400:
         raise ValueError("timeout must be 0 to 60 s, cache 0 to 86400 s")
 

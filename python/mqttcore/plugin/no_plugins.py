@@ -44,7 +44,7 @@ class NoPlugins:
         """Does nothing: there are no cached answers."""
 
     def tell_health_to(self, tell: Callable[[Sequence[str]], None]) -> None:
-        """Says that no plugin is degraded."""
+        """Reports that no plugin is degraded."""
         tell([])
 
     def close(self) -> None:

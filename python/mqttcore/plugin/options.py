@@ -19,7 +19,7 @@ class Secret(Generic[T]):
         self._text = text
 
     def reveal(self) -> T:
-        """The text itself."""
+        """Returns the text."""
         return self._text
 
     def matches(self, given: str | bytes | None, /) -> bool:

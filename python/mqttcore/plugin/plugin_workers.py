@@ -58,7 +58,7 @@ class PluginWorkers:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of events that it subscribes to."""
+        """The event kinds of its hooks."""
         return sorted({kind for hook in self._told for kind in hook.mark.kinds})
 
     def start(self) -> None:
@@ -151,7 +151,7 @@ class PluginWorkers:
         return sorted({hook.worker for hook in self._asked if hook.mark.is_async == is_async})
 
     def _at_home(self) -> "LoopThread":
-        """The event loop of start and stop, and of coroutines that decide."""
+        """The event loop of `start` and `stop`, and of coroutines that decide."""
         if self._home is None:
             self._home = loop_thread(LOOP)
         return self._home

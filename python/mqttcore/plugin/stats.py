@@ -39,17 +39,17 @@ class HookStats(Record):
     denied: int
     """Results: no, or `OverloadedError`."""
     passed: int
-    """Results: None. An events hook that returns counts as passed."""
+    """Results: None, or an events hook that returned."""
     failed: int
     """Results: an exception, or an answer that it must not give."""
     timed_out: int
-    """Results: refused because no answer came in time; of events, not back in time."""
+    """Results: refused because no answer came in time; events hooks: not returned in time."""
     shut_out: int
     """Questions that were refused without a call, because the hook kept failing or blocks four
-    threads; messages whose time was over before the hook was asked; batches of events that were
-    skipped because it blocks threads."""
+    threads; messages whose time was over before the call; batches of events that were skipped
+    because the hook blocks threads."""
     in_flight: int
-    """Calls that have not returned, including those that were refused already."""
+    """Calls that have not returned, including calls whose question was refused."""
     cache_hits: int
     """Logins that were answered by its ``cache``, without a call."""
     run_times: tuple[tuple[float, int], ...]
@@ -57,11 +57,11 @@ class HookStats(Record):
     the number of calls up to each that are above the limit before. Messages of one turn of a
     publish hook count with their mean; waits for the client of an exchange are included."""
     run_s: float
-    """Seconds inside of calls that came back, less those in which a client was waited for."""
+    """Seconds inside of completed calls, without waits for the client."""
     wait_s: float
     """Seconds between questions and their calls: queue and interpreter. 0 for events."""
     breaker: BreakerState
-    """Whether it is asked; ``open`` as well while it holds four threads."""
+    """State of the breaker; also ``open`` while the hook blocks four threads."""
 
 
 class Meter:
@@ -122,12 +122,12 @@ class Meter:
         self.counters.count(result)
 
     def shut_out(self, questions: int) -> None:
-        """Records that so many messages were refused without a call."""
+        """Records that this many messages were refused without a call."""
         for _ in range(questions):
             self.counters.count("shut_out")
 
     def read(self, hook: str, *, point: Point, breaker: BreakerState) -> HookStats:
-        """The numbers as they are now."""
+        """The current numbers."""
         counters = self.counters
         return HookStats(
             hook=hook,

@@ -10,7 +10,7 @@ from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.workers import JOIN_S, Caller, CallThread, contained
 
 Report = Callable[[BoundHook, str | None], None]
-"""Receives the report of a `health` hook: None, or why its plugin is degraded."""
+"""Receives the report of a `health` hook: None, or the reason why its plugin is degraded."""
 
 
 class TimerWorker:

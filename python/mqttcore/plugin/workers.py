@@ -53,7 +53,8 @@ class SyncHookWorker:
     def _ask_batch(self) -> bool:
         """Waits for questions and asks them; False: the thread ends.
 
-        Nothing refers to them afterwards: the last password would stay in memory until the next.
+        It keeps no reference to them: otherwise the last password would stay in memory until the
+        next question.
         """
         questions = self._queues.take(self._number, BATCH)
         if questions is None:
@@ -98,7 +99,7 @@ class SyncHookWorker:
         return self._chain.settle(question, hook, answer)
 
     def _call_each(self, question: Question, hook: BoundHook) -> bool:
-        """Asks a publish hook about messages for one turn. True: the question is over, or waits."""
+        """Asks a publish hook about the messages of a turn. True: the question is over or waits."""
         with self._lock:
             self._current = question
         try:

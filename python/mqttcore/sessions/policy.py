@@ -6,11 +6,11 @@ from mqttcore._record import Record
 from mqttcore._schema import Range
 
 Count = Annotated[int, Range(0, 2**32 - 1)]
-"""A number of things, or of bytes."""
+"""A number of objects or bytes."""
 
 Durability = Literal["memory", "os", "fsync"]
-"""How safe something is before it is acknowledged: it was taken in, the system has it, the disk has
-it. So it survives nothing, the end of the process, or the loss of power."""
+"""Storage before an acknowledgement: in the broker's memory, in the system, or on the disk. The
+message then survives nothing, the end of the process, or a power failure."""
 
 FullQueuePolicy = Literal["drop", "refuse"]
 """Treatment of a QoS 1 or 2 publish for a kept session with a full queue: it is acknowledged, and
@@ -19,14 +19,14 @@ disconnected without an acknowledgement after ``limits.queue_deadline_s``."""
 
 
 class SessionLimits(Record):
-    """Caps for one session; None leaves the broker's own in force."""
+    """Limits of one session; None: the limit of the broker applies."""
 
     subscriptions: Count | None = None
-    """Subscriptions that it may hold."""
+    """Maximum number of subscriptions."""
     queue_messages: Count | None = None
-    """Messages that wait for the client."""
+    """Maximum number of queued messages."""
     queue_bytes: Count | None = None
-    """Bytes of messages that wait for the client."""
+    """Maximum bytes of queued messages."""
 
 
 class SessionPolicy(Record):
@@ -35,8 +35,8 @@ class SessionPolicy(Record):
     resume: bool = True
     """An existing session may be resumed; else it is discarded at CONNECT."""
     expiry_max_s: Annotated[float, Range(0, 2**32 - 1)] | None = None
-    """Longest time that it outlives its connection, in seconds; None: the broker's own limit."""
+    """Maximum seconds that it outlives its connection; None: the limit of the broker."""
     takeover: Literal["same_user", "anyone", "never"] = "same_user"
     """Clients that may take over a connected session: with the same user name, any, or none."""
     limits: SessionLimits = SessionLimits()
-    """Caps for this session."""
+    """Limits of this session."""

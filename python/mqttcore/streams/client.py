@@ -97,7 +97,7 @@ class StreamClient:
         self._own.connection = None
 
     def streams(self) -> list[StreamName]:
-        """The streams that there are."""
+        """All streams."""
         found = self._json("GET", "/v1/streams")
         return [StreamName(item["name"], item["partitions"], item["epoch"]) for item in found]
 
@@ -253,7 +253,7 @@ class StreamClient:
             raise EndpointError(f"{self._endpoint}: the answer is not JSON: {error}") from error
 
     def _whole(self, method: str, target: str, body: bytes | None = None) -> bytes:
-        """One request that may be repeated without harm, over a persistent connection."""
+        """Sends an idempotent request over a persistent connection."""
         connection = self._kept()
         if connection is not None:
             try:
@@ -328,7 +328,7 @@ class Rows(io.BufferedIOBase):
 
     @property
     def tag(self) -> str | None:
-        """Tells a file from others of its name."""
+        """Identifies this version of a file."""
         return self._response.getheader("ETag")
 
     @property
@@ -355,7 +355,7 @@ class Rows(io.BufferedIOBase):
         return read
 
     def close(self) -> None:
-        """Gives the connection up, read to its end or not."""
+        """Releases the connection, whether the body was read completely or not."""
         self._response.close()
         self._connection.close()
         super().close()
@@ -370,7 +370,7 @@ class UnixConnection(http.client.HTTPConnection):
         self._timeout_s = timeout_s
 
     def connect(self) -> None:
-        """Connects, also where the path is longer than that of a socket may be."""
+        """Connects, even if the path is too long for a socket."""
         self.sock = socket.socket(socket.AF_UNIX)
         try:
             self.sock.settimeout(self._timeout_s)
@@ -471,16 +471,16 @@ KINDS: Final[dict[str, type[EndpointError]]] = {
 
 
 def path(name: str) -> str:
-    """Where a stream is in the endpoint's tree."""
+    """The path of a stream at the endpoint."""
     return f"/v1/streams/{urllib.parse.quote(name, safe='')}"
 
 
 def rows_path(name: str, partition: int, start: int, end: int) -> str:
-    """Where the rows ``[start, end)`` of a partition are."""
+    """The path of the rows ``[start, end)`` of a partition."""
     query = urllib.parse.urlencode({"partition": partition, "from": start, "to": end})
     return f"{path(name)}/rows?{query}"
 
 
 def batch_of(query: str, batch: int, stages: Sequence[str]) -> Json:
-    """Which stages are meant."""
+    """Identifies stages in a request."""
     return {"query": query, "batch": batch, "stages": list(stages)}

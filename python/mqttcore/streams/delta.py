@@ -20,9 +20,9 @@ __all__ = ["DeltaTables"]
 log = logging.getLogger("mqttcore")
 
 BACKOFF_S: Final = (1.0, 60.0)
-"""How long after its end the process is started again: at first, and at most."""
+"""Seconds before the process is restarted: at first, and at most."""
 LAST_S: Final = 10.0
-"""Seconds at the end for the files that were sealed last."""
+"""Seconds at the end for the last sealed files."""
 
 
 def command(data: pathlib.Path, streams: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ Json = Any  # what `json.loads` gives: taken apart where it comes in
 
 
 class StreamName(Record, kw_only=False):
-    """One of the streams that there are."""
+    """Name of a stream."""
 
     name: str
     partitions: int
@@ -21,7 +21,7 @@ class Bounds(Record, kw_only=False):
 
     earliest: int
     sealed_end: int
-    """The first one that is in no file yet."""
+    """The first offset that is not in a file yet."""
     end: int
 
 
@@ -30,19 +30,19 @@ class StreamInfo(Record, kw_only=False):
 
     name: str
     epoch: str
-    """Offsets of another epoch mean other rows."""
+    """Epoch of the offsets: in another epoch they mean other rows."""
     seed: int
     filters: tuple[str, ...]
     partitions: tuple[Bounds, ...]
     path: pathlib.Path
-    """Its folder, as the broker's machine calls it."""
+    """Its folder, as a path on the broker's machine."""
     schema: Json | None
     is_configured: bool = True
-    """Whether it takes messages; False: nothing of it changes any more."""
+    """Whether it accepts messages; False: it does not change any more."""
 
 
 def info(found: Json) -> StreamInfo:
-    """A stream out of its JSON."""
+    """Makes a stream from its JSON."""
     return StreamInfo(
         name=found["name"],
         epoch=found["epoch"],

@@ -39,7 +39,7 @@ class KafkaTls(Record):
 
 
 class KafkaSasl(Record):
-    """The user of Kafka that this broker is."""
+    """The broker's user at Kafka."""
 
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
     """SASL mechanism; PLAIN sends the password to Kafka in clear text."""
@@ -76,10 +76,10 @@ def read_password(path: pathlib.Path) -> str:
 
 
 class Kafka(Record):
-    """The Kafka that streams with ``log = "kafka"`` go to."""
+    """The Kafka for streams with ``log = "kafka"``."""
 
     servers: tuple[Server, ...]
-    """Some of its nodes; the others are found by them."""
+    """Addresses of some of its nodes; the others are found through them."""
     delivery_timeout_s: Annotated[float, Range(1, 86_400)] = 120.0
     """Seconds after which a message that Kafka did not accept is given up: its publisher is
     disconnected without an acknowledgement, and sends it again."""
@@ -88,18 +88,18 @@ class Kafka(Record):
     compression: Literal["none", "lz4", "snappy"] = "lz4"
     """Compression of records."""
     queue_bytes: Annotated[int, Range(1 << 20, 2**40)] = 64 << 20
-    """While so much waits for Kafka, QoS 0 is dropped and publishers that wait for it are not
-    read; twice as much is refused."""
+    """If this many bytes wait for Kafka, QoS 0 is dropped and publishers that wait are not read;
+    twice as much is refused."""
     start_deadline_s: Annotated[float, Range(0.1, 3_600)] = 15.0
-    """A broker that cannot reach Kafka within this does not start."""
+    """Seconds to reach Kafka; otherwise the broker does not start."""
     tls: KafkaTls | None = None
-    """None: the way there is not encrypted."""
+    """TLS of the connection; None: it is not encrypted."""
     sasl: KafkaSasl | None = None
-    """None: the broker has no user name there."""
+    """The user; None: no user name."""
 
     @property
     def addresses(self) -> str:
-        """The servers as Kafka's client wants them."""
+        """The servers in the format of Kafka's client."""
         return ",".join(self.servers)
 
 
@@ -127,7 +127,7 @@ def check_security(kafka: Kafka, place: Callable[[str], Place], faults: Faults) 
 
 
 def check_certificates(tls: KafkaTls, place: Callable[[str], Place], faults: Faults) -> None:
-    """Files that are there, and a key for the certificate."""
+    """Checks that the files exist, and that the certificate has a key."""
     if (tls.certificate is None) != (tls.key is None):
         faults.add(place("kafka.tls"), "kafka.tls", "certificate and key must be set together")
     for name in ("ca", "certificate", "key"):
@@ -139,7 +139,7 @@ def check_certificates(tls: KafkaTls, place: Callable[[str], Place], faults: Fau
 def check_user(
     kafka: Kafka, sasl: KafkaSasl, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """A password, and no way on which others read it."""
+    """Checks the password, and that others cannot read it on the connection."""
     try:
         read_password(sasl.password_file)
     except ValueError as error:
@@ -153,7 +153,7 @@ def check_user(
 
 
 LOCAL: Final = ("127.", "localhost:", "[::1]:")
-"""How addresses of this machine begin."""
+"""Beginnings of addresses of this machine."""
 
 
 def check_kafka(

@@ -36,14 +36,14 @@ def check_name(text: str) -> None:
 
 
 def check_filter(text: str) -> None:
-    """Refuses filters that no topic can match as a stream would be expected to."""
+    """Refuses invalid filters and shared subscriptions."""
     TopicFilter(text)
     if text.startswith("$share/"):
         raise ValueError(f"{text!r}: a stream cannot have a shared subscription")
 
 
 def check_column(text: str) -> None:
-    """Refuses names that the readers of the files would stumble over."""
+    """Refuses invalid names, and names of the columns of every stream."""
     if not text or not text.isprintable() or len(text.encode()) > 255:
         raise ValueError(f"{text!r} is not a name of a column")
     if text.lower() in OWN_COLUMNS or text.startswith("_"):
@@ -109,7 +109,7 @@ class Retention(Record):
     bytes: Annotated[int, Range(1 << 20, 2**63 - 1)] | None = None
     """Bytes of sealed files, over all partitions; None: without limit."""
     hold_max: Age = "7d"
-    """How long unread rows of a consumer are kept after its last request."""
+    """Age of the unread rows of a consumer, after its last request, up to which they are kept."""
 
     @property
     def age_s(self) -> int | None:
@@ -132,16 +132,17 @@ class Column(Record):
 
 
 class Stream(Record):
-    """One stream: which messages become rows, and how long they stay."""
+    """One stream: its messages, and the retention of its rows."""
 
     name: Name
-    """Its name: a folder, and a part of the endpoint's URLs."""
+    """The name: a folder, and a part of the endpoint's URLs."""
     filter: tuple[Filter, ...]
-    """Messages to topics that one of these matches become rows."""
+    """Topic filters; messages that match one of them become rows."""
     partitions: Annotated[int, Range(1, PARTITIONS_MAX)] = 1
-    """Rows of one key are in one partition, in their order; the number stays as it was first."""
+    """Number of partitions. Rows with the same key are in one partition, in order; the number
+    cannot be changed later."""
     retention: Retention = Retention()
-    """Its limits."""
+    """Limits of the stream."""
     key: Literal["topic", "client_id", "sparkplug"] = "topic"
     """Partition key; ``sparkplug``: group and edge node."""
     schema: tuple[Column, ...] = ()
@@ -151,7 +152,7 @@ class Stream(Record):
     descriptor: pathlib.Path | None = None
     """For ``protobuf``: a file with a FileDescriptorSet, which ``protoc`` writes."""
     message: str | None = None
-    """For ``protobuf``: the full name of the message that payloads are."""
+    """For ``protobuf``: the full name of the message type of the payloads."""
     schemas: pathlib.Path | None = None
     """For ``avro``: a folder with a file ``<number>.avsc`` for each schema of the registry."""
     group: Group | None = None
@@ -161,11 +162,11 @@ class Stream(Record):
     log: Literal["mqttcore", "kafka"] = "mqttcore"
     """Store of the rows: ``data``, or the Kafka of ``[kafka]``."""
     topic: KafkaTopic | None = None
-    """The topic of Kafka, which is made if it is missing; None: the stream's name."""
+    """The Kafka topic, which is created if it is missing; None: the stream's name."""
 
     @property
     def kafka_topic(self) -> str:
-        """The topic of Kafka, if it goes there."""
+        """The Kafka topic; for a stream whose log is Kafka."""
         return self.topic or self.name
 
     @property
@@ -256,7 +257,7 @@ def is_installed(package: str) -> bool:
 
 
 PLAIN: Final = Stream(name="plain", filter=())
-"""The default of every key."""
+"""A stream with all defaults."""
 
 
 def check_log(stream: Stream, fault: Callable[..., None]) -> None:

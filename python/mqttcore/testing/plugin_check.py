@@ -21,7 +21,8 @@ from mqttcore.plugin.marks import Mark
 from mqttcore.testing.plugin_harness import AsyncHarness
 
 LIMIT_S = 60.0
-"""The longest time without news of a plugin; one that blocks its thread is given up then."""
+"""Maximum seconds without a result of a plugin; then a plugin that blocks its thread is
+abandoned."""
 START_S = 30.0
 CHALLENGES_MAX = 8
 LOGINS = {
@@ -44,7 +45,7 @@ TOPICS = {"publish": "mqttcore/check", "subscribe": "mqttcore/check/#"}
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Something that is as it should be."""
+    """A check that passed."""
 
     what: str
 
@@ -54,7 +55,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that would refuse clients, or let strangers in."""
+    """A fault that would refuse clients, or admit strangers."""
 
     what: str
 
@@ -100,7 +101,7 @@ def check_hooks(kind: type[Plugin]) -> Iterator[Line]:
 
 
 def on_a_thread(plugin: Plugin) -> Iterator[Line]:
-    """Asks the hooks on a thread that is given up when a hook blocks it."""
+    """Asks the hooks on a thread, which is abandoned if a hook blocks it."""
     lines: queue.Queue[Line | None] = queue.Queue()
 
     def run() -> None:
@@ -168,7 +169,7 @@ async def ask_login(hooks: AsyncHarness[Any], about: str, login: Login) -> Line:
 
 
 async def ask_exchange(hooks: AsyncHarness[Any], mark: Mark) -> Line:  # Any: as above
-    """Leads one exchange with a client that talks nonsense."""
+    """Runs one exchange with a client that sends invalid data."""
     method = mark.method
     nonsense = [b"\xff" * 64] * CHALLENGES_MAX
     try:
@@ -187,7 +188,7 @@ async def ask_control(
     mark: Mark,
     what: str,
 ) -> Line:
-    """Makes one request that means nothing."""
+    """Sends one request without a meaning."""
     try:
         request = Message(LOGINS["an unknown user"], topic=mark.filter, payload=REQUESTS[what])
         await hooks.control(request)

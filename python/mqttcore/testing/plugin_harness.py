@@ -37,9 +37,9 @@ from mqttcore.plugin.packet_hooks import (
 P = TypeVar("P", bound=Plugin)
 T = TypeVar("T")
 Config = Mapping[str, object] | PluginConfig | None
-"""Keys and values of ``[plugins.config]``, or the object that they become."""
+"""Keys and values of ``[plugins.config]``, or the object made from them."""
 Respond = Callable[[bytes], bytes] | Sequence[bytes]
-"""The client of a conversation: a function of the challenge, or its answers in their order."""
+"""The client of a conversation: a function of the challenge, or its answers in order."""
 
 ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "authenticate": (Allow, Deny, type(None)),
@@ -68,7 +68,7 @@ class Conversation:
     challenges: tuple[bytes, ...]
     """The challenges that it sent to the client."""
     usernames: tuple[str | None, ...]
-    """The user name that it passed with each challenge, for which failed logins count."""
+    """The user names that it passed with the challenges; failed logins count for them."""
 
 
 class AsyncHarness(Generic[P]):
@@ -157,7 +157,7 @@ class AsyncHarness(Generic[P]):
             await self._call(name, mark)
 
     async def health(self) -> list[Degraded]:
-        """Asks each `health` hook once; an empty list: all is well."""
+        """Asks each `health` hook once; an empty list: no plugin is degraded."""
         answers = [await self._call(name, mark) for name, mark in self._hooks("health")]
         return [answer for answer in answers if isinstance(answer, Degraded)]
 
@@ -357,7 +357,7 @@ class ChallengedClient:
 
 
 def check_entries(hook: str, packet: Subscribe, answer: SubscribeAnswer) -> None:
-    """Refuses an answer of a `subscribe` hook that a broker does not take."""
+    """Refuses an answer of a `subscribe` hook that a broker would refuse."""
     if answer is None or isinstance(answer, Deny):
         return
     found = len(answer)
