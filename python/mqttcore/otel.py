@@ -97,7 +97,7 @@ GAUGES: Final = frozenset(
         "waiting_packets",
     }
 )
-"""Figures that are no counters, as `/metrics` has them."""
+"""Figures that are gauges, as in `/metrics`."""
 SCOPE: Final = InstrumentationScope("mqttcore", _core.__version__)
 PROPAGATOR: Final = TraceContextTextMapPropagator()
 FOREIGN: Final = PROPAGATOR.fields
@@ -114,7 +114,7 @@ SEVERITIES: Final = {
 
 
 class OpenTelemetry(Plugin):
-    """Sends what the broker knows of itself to a collector."""
+    """Sends traces, figures and the log of the broker to a collector."""
 
     class Config(PluginConfig):
         """Keys of ``[plugins.config]``."""
@@ -122,7 +122,7 @@ class OpenTelemetry(Plugin):
         endpoint: str = "http://127.0.0.1:4318"
         """Address of the collector (OTLP over HTTP, protobuf)."""
         headers_file: pathlib.Path | None = None
-        """File with headers of the requests, a line each: ``name: value``; keep it secret."""
+        """File with headers of the requests, one in each line: ``name: value``; keep it secret."""
         figures: bool = True
         """Whether to send the figures of `Broker.stats`."""
         interval_s: Annotated[float, Range(1, 3_600)] = 15.0
@@ -130,15 +130,15 @@ class OpenTelemetry(Plugin):
         log: bool = True
         """Whether to send the lines of the log."""
         trace: Literal["propagate", "root", "off"] = "off"
-        """Which messages are traced: none, those of traced clients, or some of the others, too."""
+        """Traced messages: none, those with a trace, or also a share of the others."""
         filter: str = "#"
-        """Only messages on topics that it matches are traced."""
+        """Topic filter of the messages that may be traced."""
         ratio: Annotated[float, Range(0, 1)] = 0.01
         """Share of the messages without a trace that begin one, with ``trace = "root"``."""
         service_name: str = "mqttcore"
         """The attribute ``service.name``."""
         resource: tuple[str, ...] = ()
-        """More attributes of the broker, as ``deployment.environment=plant``."""
+        """Further attributes of the broker, such as ``deployment.environment=plant``."""
 
     config: Config
 
@@ -175,7 +175,7 @@ class OpenTelemetry(Plugin):
             logging.getLogger("mqttcore").addHandler(self._handler)
 
     async def stop(self) -> None:
-        """Sends what waits, as far as the collector takes it."""
+        """Sends queued spans and lines, if the collector accepts them in time."""
         logging.getLogger("mqttcore").removeHandler(self._handler)
         for part in (self._spans, self._lines, self._metrics):
             await asyncio.to_thread(part.shutdown)
@@ -223,7 +223,7 @@ class OpenTelemetry(Plugin):
             yield Metric(f"mqttcore.{name}", None, None, data)
 
     def _endpoint(self, signal: str) -> str | None:
-        """Where a signal goes; None: a variable of the environment says it."""
+        """The URL for a signal; None: it is in a variable of the environment."""
         names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
         if any(os.environ.get(name) for name in names):
             return None
@@ -234,12 +234,12 @@ class OpenTelemetry(Plugin):
 
 
 def is_sampled(parent: Context) -> bool:
-    """Whether a context has a trace that is sampled."""
+    """Whether a context has a sampled trace."""
     return get_current_span(parent).get_span_context().trace_flags.sampled
 
 
 def attributes_of(message: Message) -> dict[str, str | int]:
-    """What the spans of a message say about it."""
+    """The attributes of the spans of a message."""
     return {
         "messaging.system": "mqtt",
         "messaging.destination.name": message.topic,
@@ -282,7 +282,7 @@ def read_headers(path: pathlib.Path | None) -> dict[str, str]:
 
 
 class Lines(logging.Handler):
-    """Sends lines of the log, with the keys that they have in JSON."""
+    """Sends lines of the log, with the keys of the JSON format."""
 
     def __init__(self, provider: LoggerProvider) -> None:
         super().__init__()
