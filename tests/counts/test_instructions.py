@@ -77,6 +77,11 @@ ROWS: Final = (
 )
 
 
+CONNECTS: Final = "connect"
+"""The row of clients that connect and disconnect, one after another."""
+CLIENTS: Final = 100
+
+
 def is_optimised() -> bool:
     """Whether the extension was built with the release profile, which strips its symbols."""
     return b"\0.symtab\0" not in pathlib.Path(_core.__file__).read_bytes()
@@ -237,6 +242,25 @@ def count(broker: Counted, row: Row, idle: Counts) -> Counts:
     )
 
 
+def count_connects(broker: Counted, idle: Counts) -> Counts:
+    """What a client takes that connects, and disconnects."""
+
+    def come_and_go(clients: int) -> None:
+        for number in range(clients):
+            with Wire(broker.port, version=4) as client:
+                client.send(wire.connect(f"{CONNECTS}-{number}", version=4))
+                client.receive()
+                client.send(wire.disconnect())
+                client.expect_close()
+
+    come_and_go(CLIENTS)
+    counted, elapsed_s = broker.count(lambda: come_and_go(CLIENTS))
+    return Counts(
+        (counted.instructions - idle.instructions * elapsed_s) / CLIENTS,
+        (counted.system_calls - idle.system_calls * elapsed_s) / CLIENTS,
+    )
+
+
 def least(broker: Counted, row: Row, idle: Counts) -> Counts:
     """What a message takes, in the first attempt that is within the bounds or in the best one."""
     counted = count(broker, row, idle)
@@ -265,6 +289,7 @@ def test_a_message_takes_no_more_instructions_and_system_calls_than_the_baseline
         # The start still does something in the first seconds.
         idle = min((broker.idle() for _ in range(ATTEMPTS)), key=lambda idle: idle.instructions)
         counted = {row.name: least(broker, row, idle) for row in ROWS}
+        counted[CONNECTS] = count_connects(broker, idle)
 
     lines = [
         f"{name}: {each.instructions:,.0f} instructions "
@@ -279,4 +304,5 @@ def test_a_message_takes_no_more_instructions_and_system_calls_than_the_baseline
 
 
 def test_each_row_has_bounds() -> None:
-    assert all(bound(counted, row.name) > 0 for row in ROWS for counted in COUNTED)
+    names = [CONNECTS, *(row.name for row in ROWS)]
+    assert all(bound(counted, name) > 0 for name in names for counted in COUNTED)

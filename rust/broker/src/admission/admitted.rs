@@ -11,12 +11,12 @@ use crate::config::grants::{Grant, GrantLimits};
 use crate::config::hooks::Login;
 use crate::config::permissions::CompiledGrant;
 use crate::config::queue_policy::FullQueuePolicy;
-use crate::connection::transport::DetachedTransport;
+use crate::connection::transport::MovingTransport;
 use crate::shard::Shard;
 
 /// An authenticated connection that moves to the shard of its session.
 pub(crate) struct AdmittedConnection {
-    pub(crate) transport: DetachedTransport,
+    pub(crate) transport: MovingTransport,
     pub(crate) slot: ConnectionSlot,
     /// Bytes received after CONNECT.
     pub(crate) unread: Vec<u8>,

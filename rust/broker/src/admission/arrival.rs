@@ -94,7 +94,7 @@ fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeA
         return;
     }
     let mut terms = terms(shard, &arrival, false);
-    let Ok(transport) = arrival.transport.unpark() else {
+    let Ok(transport) = arrival.transport.arrive() else {
         return;
     };
     let (mut request, login, access) = (arrival.request, arrival.login, arrival.access);

@@ -33,7 +33,7 @@ use crate::config::permissions::CompiledGrant;
 use crate::connection::proxy_header::ProxiedCertificate;
 use crate::connection::socket::ReadEnd;
 use crate::connection::tls::TLS_BYTES;
-use crate::connection::transport::Transport;
+use crate::connection::transport::{MovingTransport, Transport};
 use crate::sessions::loading;
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
@@ -327,10 +327,15 @@ fn move_to_shard(
     admitted: Admitted,
     policy: &ListenerPolicy,
 ) {
-    let Ok(transport) = transport.park() else {
-        return;
-    };
     let home = shard.engine.shard_of(&admitted.login.client_id);
+    let transport = if home == shard.index {
+        MovingTransport::Here(transport)
+    } else {
+        let Ok(detached) = transport.park() else {
+            return;
+        };
+        MovingTransport::Elsewhere(detached)
+    };
     let grant = &admitted.access.grant;
     let durability = shard
         .config()

@@ -12,7 +12,7 @@ use crate::admission::{proxy, tls};
 use crate::clients::connections::ConnectionSlot;
 use crate::config::Peer;
 use crate::config::listener_policy::ListenerPolicy;
-use crate::connection::proxy_header::ProxiedCertificate;
+use crate::connection::proxy_header::{ProxiedCertificate, ProxyHeader};
 use crate::connection::socket::Socket;
 use crate::connection::transport::Transport;
 use crate::connection::websocket::{self, Framing, WebSocket};
@@ -35,8 +35,13 @@ pub(crate) async fn connected(
     slot: &mut ConnectionSlot,
     deadline: Instant,
 ) -> Option<(Connected, Result<Opened, RejectReason>)> {
-    // Boxed, so that other handshakes do not need its space.
-    let proxied = match Box::pin(proxy::accept(shard, &mut tcp, peer, policy, deadline)).await {
+    let proxied = if policy.proxies.is_empty() {
+        Ok(ProxyHeader::default())
+    } else {
+        // Boxed, so that other handshakes do not need its space.
+        Box::pin(proxy::accept(shard, &mut tcp, peer, policy, deadline)).await
+    };
+    let proxied = match proxied {
         Ok(proxied) => proxied,
         Err(refusal) => {
             let connected = Connected {

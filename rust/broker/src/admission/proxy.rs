@@ -11,7 +11,7 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::shard::Shard;
 
-/// Reads the PROXY header if `policy` takes one; returns an empty one otherwise. Bytes after it stay in the socket.
+/// Reads the PROXY header, for a listener behind proxies. Bytes after it stay in the socket.
 ///
 /// # Errors
 ///
@@ -23,9 +23,6 @@ pub(crate) async fn accept(
     policy: &ListenerPolicy,
     deadline: Instant,
 ) -> Result<ProxyHeader, RejectReason> {
-    if policy.proxies.is_empty() {
-        return Ok(ProxyHeader::default());
-    }
     if !policy.is_proxy(peer) {
         return Err(RejectReason::Silent(
             "the peer is not in proxy_from of the listener",

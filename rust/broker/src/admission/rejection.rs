@@ -16,7 +16,7 @@ use crate::config::listener_policy::ListenerPolicy;
 use crate::connection::linger::linger;
 use crate::connection::proxy_header::{InvalidProxyHeader, ProxyHeader};
 use crate::connection::socket::FramingError;
-use crate::connection::transport::{DetachedTransport, Transport};
+use crate::connection::transport::{MovingTransport, Transport};
 use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogCategory, LogEntry};
 use crate::shard::Shard;
@@ -329,14 +329,14 @@ fn notify_denied(shard: &Rc<Shard>, denied: &RejectedClient) {
 /// Rejects an authenticated client that may not have the session.
 pub(crate) fn reject_on_shard(
     shard: &Rc<Shard>,
-    (transport, slot): (DetachedTransport, ConnectionSlot),
+    (transport, slot): (MovingTransport, ConnectionSlot),
     denied: RejectedClient,
 ) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
     let reply = reject(shard, peer, &listener, &denied.into());
     let own = Rc::clone(shard);
     let task = async move {
-        if let Ok(transport) = transport.unpark() {
+        if let Ok(transport) = transport.arrive() {
             send_last_bytes(&own, transport, reply).await;
         }
     };

@@ -18,6 +18,27 @@ pub(crate) enum Transport {
     WebSocket(Box<WebSocket>),
 }
 
+/// A transport on its way to the shard of its session. It stays registered with the runtime of a shard that is the
+/// right one already: to register it again takes three system calls.
+pub(crate) enum MovingTransport {
+    Here(Transport),
+    Elsewhere(DetachedTransport),
+}
+
+impl MovingTransport {
+    /// Takes the transport on the shard of its session.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the runtime; the connection is then closed.
+    pub(crate) fn arrive(self) -> io::Result<Transport> {
+        match self {
+            Self::Here(transport) => Ok(transport),
+            Self::Elsewhere(transport) => transport.unpark(),
+        }
+    }
+}
+
 /// A transport that moves to another shard.
 pub(crate) struct DetachedTransport {
     socket: DetachedSocket,
@@ -122,11 +143,7 @@ impl Transport {
 
 impl DetachedTransport {
     /// Attaches the transport to this shard's runtime.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the runtime; the connection is then closed.
-    pub(crate) fn unpark(self) -> io::Result<Transport> {
+    fn unpark(self) -> io::Result<Transport> {
         let stream = self.socket.unpark()?;
         Ok(match self.framing {
             None => Transport::Stream(stream),
