@@ -127,11 +127,10 @@ fn ease_sessions(shard: &Shard, from: usize) -> usize {
             if session.in_flight() > 0 {
                 session.release_chunks();
             }
+            drop(session);
             let link = client.link_ref();
             if let Some(link) = link.as_ref().filter(|link| link.is_idle()) {
-                session.shrink();
-                link.outbox.borrow_mut().shrink();
-                drop(session);
+                client.free_buffers(link);
                 client.weigh(shard);
             }
         })

@@ -1,9 +1,9 @@
 //! The end of a connection or of a session, and the decision about the will.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::cause::Cause;
+use crate::deque::LazyDeque;
 use crate::event::SessionEvent;
 use crate::gate::HeldAcks;
 use crate::live::ConnectionState;
@@ -105,8 +105,8 @@ impl Session {
         };
         live.link = ConnectionState::AWAY;
         live.held = HeldAcks::NONE;
-        live.controls = VecDeque::new();
-        live.backlog = VecDeque::new();
+        live.controls = LazyDeque::EMPTY;
+        live.backlog = LazyDeque::EMPTY;
         live.backlog_bytes = 0;
         live.aliases = None;
         live.authentication = None;

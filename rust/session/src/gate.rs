@@ -1,8 +1,7 @@
 //! The acknowledgement gate: holds acknowledgements until the engine confirms their token.
 
-use std::collections::VecDeque;
-
 use crate::control::Control;
+use crate::deque::LazyDeque;
 
 /// The number of an acknowledgement in its session's acknowledgement gate.
 ///
@@ -25,7 +24,7 @@ pub(crate) struct AckGate {
 
 /// Acknowledgements that are held back, in the order of what they acknowledge [MQTT-4.6.0-2].
 #[derive(Debug)]
-pub(crate) struct HeldAcks(VecDeque<(AckToken, Control)>);
+pub(crate) struct HeldAcks(LazyDeque<(AckToken, Control)>);
 
 impl AckGate {
     /// Issues the next token. Acknowledgements with this token are held until `confirm`.
@@ -50,10 +49,10 @@ impl AckGate {
 
 impl HeldAcks {
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<(AckToken, Control)>()
+        self.0.heap_bytes()
     }
 
-    pub(crate) const NONE: Self = Self(VecDeque::new());
+    pub(crate) const NONE: Self = Self(LazyDeque::EMPTY);
 
     /// Holds `control` until `token` and every earlier token is confirmed.
     pub(crate) fn push(&mut self, token: AckToken, control: Control) {
@@ -78,7 +77,7 @@ impl HeldAcks {
 
     /// Takes out all held acknowledgements, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Control> {
-        self.0.drain(..).map(|(_, control)| control).collect()
+        self.0.take().map(|(_, control)| control).collect()
     }
 
     /// The held acknowledgements, oldest first.
@@ -87,9 +86,7 @@ impl HeldAcks {
     }
 
     pub(crate) fn shrink(&mut self) {
-        if self.0.is_empty() {
-            self.0 = VecDeque::new();
-        }
+        self.0.shrink();
     }
 }
 
@@ -135,6 +132,6 @@ mod tests {
         assert_eq!(held.iter().count(), 2);
         held.take();
         held.shrink();
-        assert_eq!(held.0.capacity(), 0);
+        assert_eq!(held.heap_bytes(), 0);
     }
 }

@@ -81,6 +81,7 @@ mod connect;
 mod control;
 mod decision;
 mod departure;
+mod deque;
 mod event;
 mod forward;
 mod gate;

@@ -1,6 +1,5 @@
 //! Optional state of a session: on the heap only during a connection or an open exchange.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 use mqttcore_codec::PacketId;
@@ -9,6 +8,7 @@ use mqttcore_topics::MountPoint;
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::auth::Authentication;
 use crate::control::Control;
+use crate::deque::LazyDeque;
 use crate::event::SessionEvent;
 use crate::gate::{AckToken, HeldAcks};
 use crate::inflight::InFlight;
@@ -24,16 +24,16 @@ pub(crate) struct ActiveState {
     /// Acknowledgements that wait until their token is confirmed.
     pub(crate) held: HeldAcks,
     /// Packets that may be sent at once.
-    pub(crate) controls: VecDeque<Control>,
+    pub(crate) controls: LazyDeque<Control>,
     /// QoS 0 messages to be polled.
-    pub(crate) backlog: VecDeque<Outgoing>,
+    pub(crate) backlog: LazyDeque<Outgoing>,
     pub(crate) backlog_bytes: usize,
     pub(crate) in_flight: OnDemand<InFlight>,
     /// Kept while nothing is in flight, so that the next message gets another identifier.
     pub(crate) packet_ids: PacketIdAllocator,
     /// Token of the last drop of a stored message: no later QoS 1 message is sent before it is confirmed.
     pub(crate) dropped: AckToken,
-    pub(crate) events: VecDeque<SessionEvent>,
+    pub(crate) events: LazyDeque<SessionEvent>,
     pub(crate) incoming: Option<Box<Incoming>>,
     pub(crate) aliases: Option<Box<TopicAliases>>,
     pub(crate) authentication: Option<Box<Authentication>>,
@@ -101,10 +101,10 @@ impl ActiveState {
         });
         let authentication = self.authentication.as_ref();
         self.held.heap_bytes()
-            + self.controls.capacity() * size_of::<Control>()
-            + self.backlog.capacity() * size_of::<Outgoing>()
+            + self.controls.heap_bytes()
+            + self.backlog.heap_bytes()
             + self.in_flight.heap_bytes(InFlight::heap_bytes)
-            + self.events.capacity() * size_of::<SessionEvent>()
+            + self.events.heap_bytes()
             + self
                 .aliases
                 .as_ref()
@@ -117,13 +117,13 @@ impl ActiveState {
     const IDLE: Self = Self {
         link: ConnectionState::AWAY,
         held: HeldAcks::NONE,
-        controls: VecDeque::new(),
-        backlog: VecDeque::new(),
+        controls: LazyDeque::EMPTY,
+        backlog: LazyDeque::EMPTY,
         backlog_bytes: 0,
         in_flight: OnDemand(None),
         packet_ids: PacketIdAllocator::ALL,
         dropped: AckToken::NONE,
-        events: VecDeque::new(),
+        events: LazyDeque::EMPTY,
         incoming: None,
         aliases: None,
         authentication: None,
@@ -146,15 +146,9 @@ impl ActiveState {
         } else if let Some(in_flight) = self.in_flight.get_mut() {
             in_flight.shrink();
         }
-        if self.controls.is_empty() {
-            self.controls = VecDeque::new();
-        }
-        if self.backlog.is_empty() {
-            self.backlog = VecDeque::new();
-        }
-        if self.events.is_empty() {
-            self.events = VecDeque::new();
-        }
+        self.controls.shrink();
+        self.backlog.shrink();
+        self.events.shrink();
         let is_done =
             |incoming: &Incoming| incoming.received.len() == 0 && incoming.pending.is_empty();
         if self.incoming.as_deref().is_some_and(is_done) {

@@ -180,8 +180,9 @@ fn attach(
     login: Arc<Login>,
     access: Arc<CompiledGrant>,
 ) -> Rc<Link> {
-    let (packet_bytes, peer) = (request.maximum_packet_size, login.peer);
-    let link = Link::new(request.version, packet_bytes, peer, shard.now());
+    let packet_bytes = request.maximum_packet_size;
+    let own_login = Arc::clone(&login);
+    let link = Link::new(request.version, packet_bytes, own_login, shard.now());
     let expires_at = access.grant.expires_at;
     link.grant_ends
         .set(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));

@@ -132,11 +132,7 @@ impl Handshake<'_> {
                 .will
                 .as_ref()
                 .map(|will| Arc::from(will.message.topic())),
-            user_properties: request
-                .user_properties
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_string()))
-                .collect(),
+            user_properties: shared(&request.user_properties),
         }
     }
 
@@ -322,4 +318,15 @@ pub(super) fn unanswered(
         fault: Some("no plugin answered".into()),
         ..RejectedClient::new(login, to, reason)
     })
+}
+
+/// A copy that logins share; most have none, and no memory for it.
+fn shared(properties: &[(Box<str>, Box<str>)]) -> Arc<[(String, String)]> {
+    if properties.is_empty() {
+        return Arc::default();
+    }
+    let pairs = properties.iter();
+    pairs
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }

@@ -204,6 +204,12 @@ impl Client {
         self.link.borrow().as_ref()?.queue_policy.get()
     }
 
+    /// Frees empty buffers of the session and of `link`, its connection.
+    pub(crate) fn free_buffers(&self, link: &Link) {
+        self.session.borrow_mut().shrink();
+        link.outbox.borrow_mut().shrink();
+    }
+
     pub(crate) fn is_online(&self) -> bool {
         self.link.borrow().is_some()
     }

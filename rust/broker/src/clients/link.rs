@@ -15,7 +15,7 @@ use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
 use crate::clients::traces::TraceSet;
 use crate::config::Peer;
-use crate::config::hooks::Action;
+use crate::config::hooks::{Action, Login};
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::runtime::wake_queue::WakeQueue;
 
@@ -65,7 +65,8 @@ pub(crate) struct Link {
     pub(crate) last_packets: Cell<Option<Box<LastPackets>>>,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
-    pub(crate) peer: Peer,
+    /// The login of this connection; after a takeover the client has another one.
+    login: Arc<Login>,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
     /// Counts the messages that arrived over it; created with the first one.
@@ -83,6 +84,9 @@ pub(crate) struct Link {
     pub(crate) in_turn: Cell<bool>,
     /// The task has run since the last call of [`Link::is_idle`].
     has_run: Cell<bool>,
+    /// The client has just connected, subscribed or sent PINGREQ, and often goes on to send nothing: its empty buffers
+    /// are freed as soon as the answer is written.
+    pub(crate) is_settling: Cell<bool>,
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
     /// Since when the socket has accepted no byte although some are queued.
@@ -132,7 +136,7 @@ impl Link {
     pub(crate) fn new(
         version: ProtocolVersion,
         packet_bytes: u32,
-        peer: Peer,
+        login: Arc<Login>,
         now: Instant,
     ) -> Self {
         Self {
@@ -144,7 +148,7 @@ impl Link {
             external_record: Cell::new(0),
             last_packets: Cell::default(),
             packet_bytes,
-            peer,
+            login,
             connected_at: now,
             outbox: RefCell::default(),
             account: OnceCell::new(),
@@ -154,12 +158,18 @@ impl Link {
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
             has_run: Cell::new(true),
+            is_settling: Cell::new(true),
             queue_policy: Cell::default(),
             blocked_since: Cell::new(None),
             traces: Cell::default(),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),
         }
+    }
+
+    /// The address of the client.
+    pub(crate) fn peer(&self) -> Peer {
+        self.login.peer
     }
 
     /// Caches that a plugin allowed `action` on everything that `covers` covers.

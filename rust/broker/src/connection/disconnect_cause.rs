@@ -45,7 +45,7 @@ impl DisconnectCause {
         let Some(reason) = self.reason() else {
             let (code, why) = self.explanation();
             shard.log.warn(LogCategory::Left, shard.now(), || {
-                let (id, peer) = (Escaped(&client.id), link.peer);
+                let (id, peer) = (Escaped(&client.id), link.peer());
                 let text = format!("client {id} at {peer} disconnected: {why}");
                 client.log_entry("disconnected", text).with_reason(code)
             });
@@ -56,7 +56,7 @@ impl DisconnectCause {
             text.trim_end_matches(": ").to_owned()
         });
         shard.log.warn(self.category(), shard.now(), || {
-            let (id, peer) = (Escaped(&client.id), link.peer);
+            let (id, peer) = (Escaped(&client.id), link.peer());
             let (code, name) = (reason.value(), reason.name());
             let text = format!("client {id} at {peer} disconnected: 0x{code:02X} {name}: {self}");
             let text = text.trim_end_matches(": ").to_owned();

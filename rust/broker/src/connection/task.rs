@@ -64,7 +64,7 @@ pub(crate) fn spawn(
     shard.tasks.set(shard.tasks.get() + 1);
     let transport_kib = u8::try_from(transport.heap_bytes().div_ceil(1_024));
     link.transport_kib.set(transport_kib.unwrap_or(u8::MAX));
-    let rates = ClientRates::of(&shard.config(), link.peer.ip());
+    let rates = ClientRates::of(&shard.config(), link.peer().ip());
     let connection = Connection {
         shard: Rc::clone(shard),
         client: Rc::clone(client),
@@ -126,6 +126,10 @@ impl Connection {
         // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
         self.shard.flush_mailboxes();
         self.write(cx)?;
+        if self.link.is_settling.get() && self.outbox_len() == 0 {
+            self.link.is_settling.set(false);
+            self.client.free_buffers(&self.link);
+        }
         if self.client.has_link(&self.link) {
             group::update_availability(&self.shard, &self.client, self.outbox_len());
             if self.client.queue_level.get() == QueueLevel::Empty {
@@ -291,7 +295,7 @@ impl Connection {
             self.reauthentication = None;
             end?;
             let before = self.throttle.take();
-            let rates = ClientRates::of(&self.shard.config(), self.link.peer.ip());
+            let rates = ClientRates::of(&self.shard.config(), self.link.peer().ip());
             self.throttle = RateLimit::new(rates, &self.client, before);
             // The wait for the old rates is void.
             wake_after_others(cx);
@@ -362,6 +366,6 @@ mod tests {
             size_of::<Connection>()
         );
         assert!(size_of::<Client>() <= 224, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 256, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 240, "{}", size_of::<Link>());
     }
 }

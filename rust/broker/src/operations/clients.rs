@@ -492,7 +492,6 @@ mod tests {
     fn the_order_of_connections_does_not_depend_on_when_a_shard_is_asked() {
         let directory = Directory::new(1, Strategy::default());
         let (mut registry, start) = (Registry::default(), Instant::now());
-        let peer = Peer::Tcp(([192, 0, 2, 1], 1).into());
         for second in 0..3 {
             let client = registry.insert(0, |handle| {
                 Client::offline(&directory, handle, &format!("c{second}"))
@@ -501,7 +500,7 @@ mod tests {
             client.set_link(Some(Rc::new(Link::new(
                 ProtocolVersion::V5,
                 1_000,
-                peer,
+                client.login(),
                 at,
             ))));
         }

@@ -58,7 +58,7 @@ impl Shard {
     fn find_traces(&self, client: &Client, link: &Link) -> TraceSet {
         let login = client.login();
         let subject = TraceSubject {
-            peer: Some(link.peer),
+            peer: Some(link.peer()),
             ..TraceSubject::of_login(&login)
         };
         let set = self.traces_of(&subject);
@@ -218,7 +218,7 @@ impl Shard {
             return;
         }
         let (login, link) = (client.login(), client.link());
-        let link_peer = link.map(|link| link.peer);
+        let link_peer = link.map(|link| link.peer());
         let subject = TraceSubject {
             peer: link_peer.or(client.was_here().then_some(login.peer)),
             ..TraceSubject::of_login(&login)
@@ -277,7 +277,7 @@ fn subject_of<'a>(client: &'a Client, link: &Link) -> TraceSubject<'a> {
     TraceSubject {
         client_id: &client.id,
         username: None,
-        peer: Some(link.peer),
+        peer: Some(link.peer()),
         version: link.version,
     }
 }

@@ -64,7 +64,9 @@ impl Connection {
         if !matches!(packet, Packet::Publish(_)) {
             // Earlier publishes take effect before this packet.
             accept_batch(&self.shard, &self.client, &mut batch.together);
-            self.count_control_packets(control_weight(&packet))?;
+            let weight = control_weight(&packet);
+            self.link.is_settling.set(weight > 0);
+            self.count_control_packets(weight)?;
         } else if let Some(throttle) = &mut self.throttle {
             throttle.spend_message();
         }
