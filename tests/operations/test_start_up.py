@@ -85,6 +85,25 @@ def test_a_plain_start_loads_nothing_that_it_does_not_need() -> None:
     assert found & (slow | plugins | unused) == set()
 
 
+def test_a_start_with_a_built_in_plugin_reads_no_entry_points() -> None:
+    program = (
+        "import sys\n"
+        "from mqttcore import Broker, Settings\n"
+        "from mqttcore.config import Listener, PluginUse\n"
+        "plugins = (PluginUse(use='mqttcore.auth.anonymous'),)\n"
+        "with Broker(Settings(listeners=(Listener(address='127.0.0.1:0'),), plugins=plugins)):\n"
+        "    print(*sys.modules)\n"
+    )
+
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    found = set(done.stdout.split())
+    assert "mqttcore.auth.anonymous" in found
+    assert found & {"importlib.metadata", "email", "zipfile"} == set()
+
+
 @pytest.mark.parametrize("module", ["mqttcore", "mqttcore.cli"])
 def test_the_command_is_a_module_too(module: str) -> None:
     done = subprocess.run(  # noqa: S603 -- our own program
