@@ -281,38 +281,15 @@ async fn publish_held(
     batch: &mut DecidedBatch,
     decided: (HeldPublish, Option<PublishDecision>),
 ) -> Result<(), DisconnectCause> {
-    let Err((held, mut decision)) = batch.push(shard, client, decided) else {
+    let Err((held, decision)) = batch.push(shard, client, decided) else {
         return Ok(());
     };
     // Earlier messages are answered first.
     batch.route(shard, client);
-    let HeldPublish {
-        mut message,
-        packet_id,
-        is_asked,
-    } = held;
-    let (mut is_permitted, mut is_decided) = (is_asked, is_asked);
-    loop {
-        if let Some(decision) = decision.take() {
-            let Some(decided) = apply(shard, client, (&message, packet_id), decision)? else {
-                return Ok(());
-            };
-            is_permitted &= decided.topic() == message.topic();
-            message = decided;
-        }
-        if let Err(denial) = permit(shard, client, &message, is_permitted).await? {
-            let publication = publication(client, &message, packet_id);
-            deny(shard, client, &publication, denial);
-            return Ok(());
-        }
-        if is_decided || !shard.has_publish_hook(message.topic_name()) {
-            break;
-        }
-        (is_permitted, is_decided) = (true, true);
-        let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
-        let again = || vec![message.clone()];
-        decision = Some(next(&mut answer.decisions(shard, client, again).await));
-    }
+    let packet_id = held.packet_id;
+    let Some(message) = decide(shard, client, held, decision).await? else {
+        return Ok(());
+    };
     if shard.has_control_hook(message.topic_name()) {
         control::answer(shard, client, &message, packet_id).await;
         return Ok(());
@@ -322,6 +299,47 @@ async fn publish_held(
         pause.await?;
     }
     Ok(())
+}
+
+/// Asks the plugins all that they have not been asked yet. Returns the message that is to be published; `None` if it is
+/// acknowledged or refused already.
+///
+/// # Errors
+///
+/// The client has to be disconnected.
+async fn decide(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    held: HeldPublish,
+    mut decision: Option<PublishDecision>,
+) -> Result<Option<Message>, DisconnectCause> {
+    let HeldPublish {
+        mut message,
+        packet_id,
+        is_asked,
+    } = held;
+    let (mut is_permitted, mut is_decided) = (is_asked, is_asked);
+    loop {
+        if let Some(decision) = decision.take() {
+            let Some(decided) = apply(shard, client, (&message, packet_id), decision)? else {
+                return Ok(None);
+            };
+            is_permitted &= decided.topic() == message.topic();
+            message = decided;
+        }
+        if let Err(denial) = permit(shard, client, &message, is_permitted).await? {
+            let publication = publication(client, &message, packet_id);
+            deny(shard, client, &publication, denial);
+            return Ok(None);
+        }
+        if is_decided || !shard.has_publish_hook(message.topic_name()) {
+            return Ok(Some(message));
+        }
+        (is_permitted, is_decided) = (true, true);
+        let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
+        let again = || vec![message.clone()];
+        decision = Some(next(&mut answer.decisions(shard, client, again).await));
+    }
 }
 
 fn publication<'a>(

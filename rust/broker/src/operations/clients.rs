@@ -183,15 +183,9 @@ impl BrokerHandle {
         let mut page = ClientPage::default();
         let mut at = query.from;
         while at.shard < self.shards() {
-            let (own, shard) = (Arc::clone(&query), at.shard);
+            let shard = at.shard;
             let room = query.limit - page.clients.len();
-            let ask = move |shard: &Rc<Shard>| {
-                let begun = Instant::now();
-                let part = stored_part(&shard.registry.borrow(), now, at.slot, (&own.filter, room));
-                shard.metrics().tallies.list_parts.count(begun.elapsed());
-                (part, shard.is_loaded())
-            };
-            match self.read(shard, ask).await {
+            match self.read_stored(&query, at, room, now).await {
                 Ok(((found, next), is_loaded)) => {
                     page.clients.extend(found);
                     let is_over = next == 0;
@@ -220,6 +214,25 @@ impl BrokerHandle {
             }
         }
         Ok(page)
+    }
+
+    /// Reads clients of one shard, as [`stored_part`] does, and whether all of its clients are loaded.
+    async fn read_stored(
+        &self,
+        query: &Arc<ClientQuery>,
+        from: ClientPosition,
+        room: usize,
+        now: Instant,
+    ) -> Result<((Vec<ClientSummary>, usize), bool), AskError> {
+        let query = Arc::clone(query);
+        self.read(from.shard, move |shard| {
+            let begun = Instant::now();
+            let registry = shard.registry.borrow();
+            let part = stored_part(&registry, now, from.slot, (&query.filter, room));
+            shard.metrics().tallies.list_parts.count(begun.elapsed());
+            (part, shard.is_loaded())
+        })
+        .await
     }
 
     /// Adds the clients of one shard to `page`, which holds one more than its limit.

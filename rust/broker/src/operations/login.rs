@@ -109,27 +109,17 @@ impl BrokerHandle {
     ) -> Result<Operator, LoginRefusal> {
         let unique = self.engine().ok_or(BrokerStopped)?.unique();
         let login = Arc::new(Login {
-            client_id: format!("$page/{unique:016x}").into(),
-            version: ProtocolVersion::V5,
-            username: Some(username.into()),
             password: Some(Arc::new(password)),
-            peer,
-            listener: service.into(),
-            clean_start: true,
-            ..Login::restored("".into(), ProtocolVersion::V5, None, 0)
+            ..login_to(service, username, peer, unique)
         });
         let asked = Arc::clone(&login);
         let ask = self.ask_shard(0, move |shard, answer| answer(begin(shard, &asked)));
-        let Question {
-            answer,
-            limited,
-            asked_at,
-            plugins,
-        } = ask.await??;
-        let decision = timeout(DEADLINE, answer).await.ok().and_then(Result::ok);
-        let admitted = self.ask_shard(0, {
-            let login = Arc::clone(&login);
-            move |shard, answer| answer(finish(shard, &login, limited, decision))
+        let question = ask.await??;
+        let decision = timeout(DEADLINE, question.answer).await;
+        let decision = decision.ok().and_then(Result::ok);
+        let (asked, limited) = (Arc::clone(&login), question.limited);
+        let admitted = self.ask_shard(0, move |shard, answer| {
+            answer(finish(shard, &asked, limited, decision));
         });
         let (name, grant) = admitted.await??;
         let login = Login {
@@ -141,14 +131,11 @@ impl BrokerHandle {
             login: Arc::new(login),
             scopes: grant.operate,
             expires_at: grant.expires_at,
-            asked_at,
-            plugins,
+            asked_at: question.asked_at,
+            plugins: question.plugins,
         };
-        if self.may_stay(&operator) {
-            Ok(operator)
-        } else {
-            Err(LoginRefusal::Banned)
-        }
+        let may_stay = self.may_stay(&operator);
+        may_stay.then_some(operator).ok_or(LoginRefusal::Banned)
     }
 
     /// Whether a login is still valid: the plugins are the same and have not invalidated the rights of the user, the
@@ -169,6 +156,19 @@ impl BrokerHandle {
             && !has_ended
             && !engine.invalidations.outdate(operator.asked_at, id, name)
             && !engine.bans.covers(login, Instant::now())
+    }
+}
+
+/// A login to a service, in place of an MQTT client's; without the password.
+fn login_to(service: &'static str, username: &str, peer: Peer, unique: u64) -> Login {
+    Login {
+        client_id: format!("$page/{unique:016x}").into(),
+        version: ProtocolVersion::V5,
+        username: Some(username.into()),
+        peer,
+        listener: service.into(),
+        clean_start: true,
+        ..Login::restored("".into(), ProtocolVersion::V5, None, 0)
     }
 }
 
@@ -224,12 +224,7 @@ fn finish(
         }
     }
     if let Some(reason) = failed {
-        let (service, peer) = (&login.listener, login.peer);
-        shard.log.warn(LogCategory::Refused, shard.now(), || {
-            let text = format!("login to {service} from {peer} refused: {}", reason.name());
-            let subject = LogSubject::of_login(login);
-            LogEntry::new("refused", text, subject).with_reason(failed)
-        });
+        log_refusal(shard, login, reason);
     }
     match decision {
         Some(LoginDecision::Allow {
@@ -238,4 +233,13 @@ fn finish(
         Some(_) => Err(LoginRefusal::Denied),
         None => Err(LoginRefusal::Unanswered),
     }
+}
+
+fn log_refusal(shard: &Shard, login: &Login, reason: ReasonCode) {
+    shard.log.warn(LogCategory::Refused, shard.now(), || {
+        let (service, peer) = (&login.listener, login.peer);
+        let text = format!("login to {service} from {peer} refused: {}", reason.name());
+        let subject = LogSubject::of_login(login);
+        LogEntry::new("refused", text, subject).with_reason(Some(reason))
+    });
 }

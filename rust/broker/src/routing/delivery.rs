@@ -107,7 +107,8 @@ pub(crate) fn deliver(
     }
 }
 
-/// The same, and returns why the session does not take the message.
+/// The same, and returns why the session does not take the message. Longer than other functions: the path of each delivery,
+/// of which each outcome is one step.
 fn offer(
     shard: &Rc<Shard>,
     client: &Rc<Client>,

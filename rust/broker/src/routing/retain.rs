@@ -312,9 +312,6 @@ pub(super) fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
 /// Sends the next retained messages to `client`, as long as there is room for them; returns their bytes.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
     let mut bytes = 0;
-    if !can_replay(shard, client) {
-        return bytes;
-    }
     let Some(link) = client.link() else {
         return bytes;
     };

@@ -120,11 +120,7 @@ impl Schemas {
     ) -> Result<AvroValue<'a>, Malformed> {
         Ok(match &self.types[place] {
             Type::Null => Value::Null,
-            Type::Boolean => match bytes::take(rest, 1)? {
-                [0] => Value::Boolean(false),
-                [1] => Value::Boolean(true),
-                _ => return Err(Malformed),
-            },
+            Type::Boolean => Value::Boolean(boolean(rest)?),
             Type::Int => Value::Integer(i64::from(int(rest)?)),
             Type::Long => Value::Integer(long(rest)?),
             Type::Float => Value::Float(f64::from(f32::from_le_bytes(chunk(rest)?))),
@@ -134,17 +130,8 @@ impl Schemas {
             Type::Fixed(len) => Value::Blob(bytes::take(rest, *len)?.into()),
             Type::Date => Value::Text(format_date(int(rest)?).into()),
             Type::Instant(unit) => instant(long(rest)?, *unit),
-            Type::Decimal(scale, len) => {
-                let digits = match len {
-                    Some(len) => bytes::take(rest, *len)?,
-                    None => sized(rest)?,
-                };
-                decimal(digits, *scale)
-            }
-            Type::Enum(symbols) => {
-                let symbol = usize::try_from(int(rest)?).map_err(|_| Malformed)?;
-                Value::Text((&**symbols.get(symbol).ok_or(Malformed)?).into())
-            }
+            Type::Decimal(scale, len) => decimal(digits(*len, rest)?, *scale),
+            Type::Enum(symbols) => Value::Text(symbol(symbols, rest)?.into()),
             Type::Union(branches) => {
                 let branch = *branch(branches, rest)?;
                 self.value(branch, rest, deeper(depth)?)?
@@ -204,8 +191,7 @@ impl Schemas {
                 let branch = *branch(branches, rest)?;
                 self.skip(branch, rest, deeper(depth)?)
             }
-            Type::Decimal(_, None) => sized(rest).map(|_| ()),
-            Type::Decimal(_, Some(len)) => bytes::take(rest, *len).map(|_| ()),
+            Type::Decimal(_, len) => digits(*len, rest).map(|_| ()),
             _ => self.value(place, rest, depth).map(|_| ()),
         }
     }
@@ -306,6 +292,28 @@ fn deeper(depth: usize) -> Result<usize, Malformed> {
 fn branch<'s>(branches: &'s [usize], rest: &mut &[u8]) -> Result<&'s usize, Malformed> {
     let number = usize::try_from(long(rest)?).map_err(|_| Malformed)?;
     branches.get(number).ok_or(Malformed)
+}
+
+/// Reads the name of a value of an enumeration.
+fn symbol<'s>(symbols: &'s [Box<str>], rest: &mut &[u8]) -> Result<&'s str, Malformed> {
+    let number = usize::try_from(int(rest)?).map_err(|_| Malformed)?;
+    symbols.get(number).map(|symbol| &**symbol).ok_or(Malformed)
+}
+
+fn boolean(rest: &mut &[u8]) -> Result<bool, Malformed> {
+    match bytes::take(rest, 1)? {
+        [0] => Ok(false),
+        [1] => Ok(true),
+        _ => Err(Malformed),
+    }
+}
+
+/// Reads the integer of a decimal, which stands behind its length unless that is fixed.
+fn digits<'a>(len: Option<u64>, rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    match len {
+        Some(len) => bytes::take(rest, len),
+        None => sized(rest),
+    }
 }
 
 /// Reads a number in zigzag encoding.

@@ -315,17 +315,7 @@ impl Decoder {
             Format::Text => rows(payloads, |_, payload| {
                 append(text::document(payload), columns, empty_fits)
             }),
-            Format::Protobuf => {
-                let types = self.types.as_deref().ok_or(ColumnarError::Option {
-                    option: "descriptor",
-                    problem: "is missing: decode = protobuf needs it".to_owned(),
-                })?;
-                rows(payloads, |row, payload| {
-                    let is_clear = payload.is_empty() && is_retained(batch, row);
-                    let document = (!is_clear).then(|| types.document(payload));
-                    append(Ok(document.unwrap_or_default()), columns, empty_fits)
-                })
-            }
+            Format::Protobuf => self.decode_protobuf(batch, payloads, columns)?,
             Format::Avro => {
                 let schemas = self.schemas.as_deref().ok_or(ColumnarError::Option {
                     option: "schemas",
@@ -342,6 +332,25 @@ impl Decoder {
                 })
             }
         })
+    }
+
+    /// Decodes Protobuf, where an empty payload is a message without fields, unless it clears a retained message.
+    fn decode_protobuf(
+        &self,
+        batch: &RecordBatch,
+        payloads: &BinaryArray,
+        columns: &mut StructColumn,
+    ) -> Result<BooleanBuffer, ColumnarError> {
+        let types = self.types.as_deref().ok_or(ColumnarError::Option {
+            option: "descriptor",
+            problem: "is missing: decode = protobuf needs it".to_owned(),
+        })?;
+        let empty_fits = self.empty_fits();
+        Ok(rows(payloads, |row, payload| {
+            let is_clear = payload.is_empty() && is_retained(batch, row);
+            let document = (!is_clear).then(|| types.document(payload));
+            append(Ok(document.unwrap_or_default()), columns, empty_fits)
+        }))
     }
 
     /// Whether a row without a document fits.

@@ -159,6 +159,10 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(traces::routes())
 }
 
+async fn unknown_path() -> Problem {
+    Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
+}
+
 /// Adds the scheme of authentication: a key as bearer token.
 fn add_scheme(document: &mut utoipa::openapi::OpenApi) {
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
@@ -222,9 +226,7 @@ impl Api {
         let router = router
             .route_layer(middleware::from_fn_with_state(scopes, scope::check))
             .route_layer(middleware::from_fn_with_state(recorder, audit::record))
-            .fallback(async || {
-                Problem::not_found("unknown path").hint("GET /api/v1/openapi.json lists the paths")
-            })
+            .fallback(unknown_path)
             .with_state(state.clone());
         Self {
             router,

@@ -145,19 +145,7 @@ impl Names<'_> {
                 self.name(declared, namespace, place)?;
                 Ok(place)
             }
-            "array" | "map" => {
-                let (is_array, of) = (kind == "array", ["values", "items"]);
-                let of = of[usize::from(is_array)];
-                let inner = declared
-                    .get(of)
-                    .ok_or_else(|| format!("{kind} without {of:?}"))?;
-                let inner = self.read(inner, namespace)?;
-                Ok(self.add(if is_array {
-                    Type::Array(inner)
-                } else {
-                    Type::Map(inner)
-                }))
-            }
+            "array" | "map" => self.repeated(kind, declared, namespace),
             _ => {
                 let place = self.named(kind, namespace)?;
                 let Some(logical) = logical(&self.types[place], declared) else {
@@ -166,6 +154,23 @@ impl Names<'_> {
                 Ok(self.add(logical))
             }
         }
+    }
+
+    /// Reads an array or a map.
+    fn repeated(
+        &mut self,
+        kind: &str,
+        declared: &Map<String, Value>,
+        namespace: &str,
+    ) -> Result<usize, String> {
+        let (key, of): (_, fn(usize) -> Type) = match kind {
+            "array" => ("items", Type::Array),
+            _ => ("values", Type::Map),
+        };
+        let inner = declared.get(key);
+        let inner = inner.ok_or_else(|| format!("{kind} without {key:?}"))?;
+        let inner = self.read(inner, namespace)?;
+        Ok(self.add(of(inner)))
     }
 
     fn record(&mut self, declared: &Map<String, Value>, namespace: &str) -> Result<usize, String> {
