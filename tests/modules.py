@@ -9,7 +9,8 @@ child is a face, not an arrow, and leads on to where the name is defined. Tests 
 engine in `docs/architecture.md` has to be that of the source.
 
     python -m tests.modules                 the table
-    python -m tests.modules --check         fails when a number has grown, or could shrink
+    python -m tests.modules --check         fails when a number has grown, or could shrink, or for
+                                            a long file, or a long function that does not say why
     python -m tests.modules --draw broker   the folders, as in docs/architecture.md
     python -m tests.modules --cycles broker each cycle with its members and arrows
     python -m tests.modules --sizes         long functions and files
@@ -37,22 +38,6 @@ Module = tuple[str, ...]
 """Where a module is in its crate; `()` is `lib.rs`."""
 Graph = dict[str, set[str]]
 """Nodes, and whom each knows."""
-
-
-def bare(source: str) -> str:
-    """The source without comments, texts, and what only tests compile."""
-    token = re.compile(
-        r"//[^\n]*|/\*.*?\*/|b?r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'", re.DOTALL
-    )
-    source = token.sub(lambda found: '""' if found[0][-1] in '"#' else " ", source)
-    opening = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*mod \w+ \{")
-    while found := opening.search(source):
-        depth, end = 1, found.end()
-        while depth and end < len(source):
-            depth += {"{": 1, "}": -1}.get(source[end], 0)
-            end += 1
-        source = source[: found.start()] + source[end:]
-    return source
 
 
 def spread(tree: str) -> Iterator[list[str]]:
@@ -83,7 +68,7 @@ class Source:
     @classmethod
     def read(cls, path: Path) -> Source:
         """Reads a file."""
-        text, found = bare(path.read_text()), cls()
+        text, found = sizes.product(path.read_text()), cls()
         statement = re.compile(r"(pub(?:\([^)]*\))?\s+)?\buse\s+([^;]+);")
         for visibility, tree in statement.findall(text):
             for steps in spread(tree):
@@ -263,6 +248,7 @@ def check(found: list[Crate]) -> list[str]:
                     problems.append(f"{crate.name}: {name} is down to {value}: {wanted_in}")
     if picture(engine_of(found)) not in PICTURE.read_text():
         problems.append(f"{PICTURE.name} does not show what --draw broker prints")
+    problems += [f"too long, and does not say why: {length}" for length in sizes.unexplained()]
     return problems
 
 

@@ -1,7 +1,8 @@
 """Long functions and files of the product: `python -m tests.modules --sizes`.
 
 Lines of code are counted: without blank lines, comments, docstrings and what only tests compile
-(`cfg(test)`, the feature `faults`, builds under loom and shuttle).
+(`cfg(test)`, the feature `faults`, builds under loom and shuttle). A long function has to say why
+in its documentation: "Longer than other functions: ...".
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TEST_FILE = re.compile(
     r'#\[cfg\((?:all\()?(?:test|feature = "faults"|any\(loom)[^\]]*\]\s*(?:pub )?mod (\w+);'
 )
 FUNCTION = re.compile(r"\bfn (\w+)")
+WHY = re.compile(r"longer than other functions", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,17 @@ class Length:
     line: int
     name: str
     lines: int
+    says_why: bool = False
+    """Its documentation has the reason of its length."""
 
     @property
     def is_long(self) -> bool:
         """Whether it is above its limit."""
         return self.lines > (FUNCTION_LINES if self.name else FILE_LINES)
+
+    def __str__(self) -> str:
+        why = " (says why)" * self.says_why
+        return f"{self.lines:>5} {self.file}:{self.line} {self.name}{why}".rstrip()
 
 
 def without_texts(source: str) -> str:
@@ -63,17 +71,36 @@ def end_of_block(source: str, start: int) -> int:
 
 def rust(file: str, text: str) -> Iterator[Length]:
     """A Rust file and its functions. A function inside of another counts in both."""
-    source = without_texts(text)
-    while tests := TESTS.search(source):
-        end = end_of_block(source, tests.end())
-        source = source[: tests.start()] + "\n" * source.count("\n", *tests.span()) + source[end:]
+    source, written = product(text), text.splitlines()
     yield Length(file, 1, "", code_lines(source))
     for found in FUNCTION.finditer(source):
         opening = re.compile(r"[;{]").search(re.sub(r"\[[^\]]*\]", blank_of, source), found.end())
         if opening and opening[0] == "{":
             body = source[found.start() : end_of_block(source, opening.end())]
             line = source.count("\n", 0, found.start()) + 1
-            yield Length(file, line, found[1], code_lines(body))
+            says_why = bool(WHY.search(documentation(written[: line - 1])))
+            yield Length(file, line, found[1], code_lines(body), says_why)
+
+
+def product(text: str) -> str:
+    """Rust source without comments, texts and what only tests compile; each line stays."""
+    source = without_texts(text)
+    while tests := TESTS.search(source):
+        end = end_of_block(source, tests.end())
+        lines = "\n" * source.count("\n", tests.start(), end)
+        source = source[: tests.start()] + lines + source[end:]
+    return source
+
+
+def documentation(above: list[str]) -> str:
+    """The text of the documentation comment at the end of these lines, attributes left out."""
+    texts: list[str] = []
+    for line in map(str.strip, reversed(above)):
+        if line.startswith("///"):
+            texts.insert(0, line.removeprefix("///").strip())
+        elif not line or texts or line[-1] in "{};":
+            break
+    return " ".join(texts)
 
 
 def blank_of(found: re.Match[str]) -> str:
@@ -110,7 +137,8 @@ def python(file: str, text: str) -> Iterator[Length]:
     for node in ast.walk(tree):
         if isinstance(node, functions):
             own = range(node.lineno, (node.end_lineno or 0) + 1)
-            yield Length(file, node.lineno, node.name, len(lines & set(own)))
+            why = bool(WHY.search(" ".join((ast.get_docstring(node) or "").split())))
+            yield Length(file, node.lineno, node.name, len(lines & set(own)), why)
 
 
 def lengths() -> Iterator[tuple[str, list[Length]]]:
@@ -137,6 +165,12 @@ def lengths_in(folder: Path, ending: str) -> list[Length]:
     ]
 
 
+def unexplained() -> list[Length]:
+    """Long files, and long functions that do not say why."""
+    found = (length for _, of_crate in lengths() for length in of_crate)
+    return [length for length in found if length.is_long and not length.says_why]
+
+
 def report() -> str:
     """A line a crate, then a line for each long file and each long function."""
     header = ("crate", "code", "files", "long", "functions", "long", "longest")
@@ -161,5 +195,4 @@ def report() -> str:
     rows.append(("all", *(sum(map(int, map(str, column))) for column in sums), ""))
     lines = ["".join(f"{cell!s:>10}" for cell in row) for row in rows]
     long.sort(key=lambda length: (bool(length.name), -length.lines))
-    lines += [f"{found.lines:>5} {found.file}:{found.line} {found.name}" for found in long]
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(str, long)])

@@ -105,6 +105,25 @@ mod tests {
     assert found == [("", 1, 10), ("long", 2, 7)]
 
 
+def test_a_long_function_may_say_why_in_its_documentation() -> None:
+    source = """/// Reads all fields. Longer than other
+/// functions: one line for each field.
+#[expect(
+    clippy::too_many_arguments
+)]
+pub fn explained() {}
+
+/// Longer than other functions: of the one above it.
+struct Other;
+
+fn silent() {}
+"""
+
+    found = [(length.name, length.says_why) for length in sizes.rust("a.rs", source)]
+
+    assert found == [("", False), ("explained", True), ("silent", False)]
+
+
 def test_sizes_of_python_are_without_docstrings() -> None:
     source = 'def one() -> int:\n    """Says it.\n\n    Twice.\n    """\n    # why\n    return 1\n'
 
