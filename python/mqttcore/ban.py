@@ -54,16 +54,16 @@ def by_api(api: "Api", options: argparse.Namespace) -> int:
     """Runs one command over the HTTP API; returns the exit status."""
     if options.action == "bans":
         bans = [ban for page in api.pages("/bans", {}, limit=0) for ban in page["items"]]
-        return told({"bans": bans})
+        return print_answer({"bans": bans})
     kind, value = target_of(options)
     if options.action == "ban":
         ban: Json = {"kind": kind, "value": value, "why": options.reason}
         if options.seconds is not None:
             ban["duration_s"] = round(options.seconds)
-        return told({"disconnected": api.call("POST", "/bans", body=ban)["disconnected"]})
+        return print_answer({"disconnected": api.call("POST", "/bans", body=ban)["disconnected"]})
     number = base64.urlsafe_b64encode(f"{kind} {value}".encode()).decode().rstrip("=")
     api.call("DELETE", path_of("bans", number))
-    return told({"lifted": True})
+    return print_answer({"lifted": True})
 
 
 def target_of(options: argparse.Namespace) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def target_of(options: argparse.Namespace) -> tuple[str, str]:
     return "ip", options.address
 
 
-def told(answer: Mapping[str, object]) -> int:
+def print_answer(answer: Mapping[str, object]) -> int:
     """Prints an answer."""
     print(json.dumps(answer, indent=2))
     return OK
@@ -97,7 +97,7 @@ def by_socket(directory: pathlib.Path, action: str, options: dict[str, Any]) -> 
         print("mqttcore ban: there is no such ban", file=sys.stderr)
         return NOT_DONE
     names = {"ban": "disconnected", "unban": "lifted", "bans": "bans"}
-    return told({names[action]: answer})
+    return print_answer({names[action]: answer})
 
 
 def parser() -> argparse.ArgumentParser:

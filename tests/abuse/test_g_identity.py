@@ -15,7 +15,7 @@ from mqttcore.auth.password_file import PasswordFile
 from mqttcore.auth.rules import UserRules, grant_of
 from mqttcore.config import Access, Listener
 from mqttcore.plugin import Allow, Event, Grant, Login, Plugin, hook
-from mqttcore.streams.client import Client
+from mqttcore.streams.client import StreamClient
 
 from tests.conftest import common
 from tests.eventually import eventually
@@ -326,7 +326,7 @@ def test_g12_rows_name_the_connection_whatever_the_message_claims(
     tmp_path: Path, bridge: Enter
 ) -> None:
     claims = [("client_id", "admin"), ("username", "root"), ("topic", "plant/other")]
-    with Broker(plant_settings(tmp_path)) as running, Client(running.settings.data) as reader:
+    with Broker(plant_settings(tmp_path)) as running, StreamClient(running.settings.data) as reader:
         names = {version: unique(f"bridge-{version}") for version in (3, 4, 5)}
         for version, name in names.items():
             peer = bridge(name, version=version, port=running.port)

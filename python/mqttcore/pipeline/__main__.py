@@ -159,7 +159,7 @@ def write(options: argparse.Namespace) -> None:
 
 def refresh_table(options: argparse.Namespace) -> None:
     """Updates Delta tables of streams, and prints the changes."""
-    from mqttcore.pipeline.follow import NICENESS, follow, told, until_input_ends
+    from mqttcore.pipeline.follow import NICENESS, change_text, follow, until_input_ends
     from mqttcore.pipeline.lake import refresh
     from mqttcore.spark.folder import find_folder
 
@@ -170,7 +170,7 @@ def refresh_table(options: argparse.Namespace) -> None:
         return
     for stream in options.streams:
         folder = find_folder(options.data, stream)
-        print(told(str(folder.path / "delta"), refresh(folder)))
+        print(change_text(str(folder.path / "delta"), refresh(folder)))
 
 
 def start(pipeline: Pipeline, options: argparse.Namespace) -> None:

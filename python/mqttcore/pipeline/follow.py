@@ -62,10 +62,10 @@ def taken_in(data: str, stream: str, known: dict[str, Mark]) -> str:
         return ""
     change = refresh(folder)
     known[stream] = mark
-    return told(stream, change) if change.added or change.removed else ""
+    return change_text(stream, change) if change.added or change.removed else ""
 
 
-def told(name: str, change: Change) -> str:
+def change_text(name: str, change: Change) -> str:
     """Describes a change."""
     return f"{name}: {change.rows:,} rows; files added {change.added}, removed {change.removed}"
 

@@ -232,9 +232,6 @@ class DisconnectClient(Record, kw_only=False):
         refuse_faults(self)
 
 
-Disconnect = DisconnectClient  # the name of earlier versions
-
-
 class Replace(Record):
     """Publish the message with these changes; None leaves a part as it is.
 

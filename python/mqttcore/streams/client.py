@@ -32,7 +32,6 @@ from mqttcore.streams.info import Bounds, Json, StreamInfo, StreamName, info
 __all__ = [
     "SOCKET_NAME",
     "Bounds",
-    "Client",
     "Rows",
     "StreamClient",
     "StreamInfo",
@@ -307,9 +306,6 @@ class StreamClient:
         if getattr(self._own, "process", None) != os.getpid():
             return None
         return cast(http.client.HTTPConnection | None, self._own.connection)
-
-
-Client = StreamClient  # the name of earlier versions
 
 
 def _restored(endpoint: str, token: str | None, timeout_s: float, ca: str | None) -> StreamClient:

@@ -77,7 +77,7 @@ def check_plugin(kind: type[Plugin], config: Entry) -> Iterator[Line]:
     try:
         plugin = kind(read)
     except Exception as error:  # the plugin's own code
-        yield Fault(f"its configuration is refused: {told(error)}")
+        yield Fault(f"its configuration is refused: {error_text(error)}")
         return
     yield from on_a_thread(plugin)
 
@@ -125,7 +125,7 @@ async def collect(plugin: Plugin, lines: "queue.Queue[Line | None]") -> None:
         async with asyncio.timeout(START_S):
             await plugin.start()
     except BaseException as error:
-        lines.put(Fault(f"it does not start: {told(error)}"))
+        lines.put(Fault(f"it does not start: {error_text(error)}"))
         return
     lines.put(Passed("it starts"))
     async for line in ask_hooks(hooks):
@@ -134,7 +134,7 @@ async def collect(plugin: Plugin, lines: "queue.Queue[Line | None]") -> None:
         async with asyncio.timeout(START_S):
             await plugin.stop()
     except BaseException as error:
-        lines.put(Fault(f"it does not stop: {told(error)}"))
+        lines.put(Fault(f"it does not stop: {error_text(error)}"))
     else:
         lines.put(Passed("it stops"))
 
@@ -162,7 +162,7 @@ async def ask_login(hooks: AsyncHarness[Any], about: str, login: Login) -> Line:
     try:
         answer = await hooks.authenticate(login)
     except BaseException as error:
-        return Fault(f"asked about a client with {about}: {told(error)}")
+        return Fault(f"asked about a client with {about}: {error_text(error)}")
     if isinstance(answer, Allow) and not login.username:
         return Fault(f"a client with {about} is allowed")
     return Passed(f"a client with {about}: {type(answer).__name__.replace('NoneType', 'passed')}")
@@ -177,7 +177,7 @@ async def ask_exchange(hooks: AsyncHarness[Any], mark: Mark) -> Line:  # Any: as
             Login(client_id="c"), method=method, data=b"nonsense", respond=nonsense
         )
     except BaseException as error:
-        return Fault(f"{method} with nonsense: {told(error)}")
+        return Fault(f"{method} with nonsense: {error_text(error)}")
     if isinstance(found.answer, Allow):
         return Fault(f"{method} with nonsense is allowed")
     return Passed(f"{method} with nonsense: {type(found.answer).__name__}")
@@ -193,7 +193,7 @@ async def ask_control(
         request = Message(LOGINS["an unknown user"], topic=mark.filter, payload=REQUESTS[what])
         await hooks.control(request)
     except BaseException as error:
-        return Fault(f"{mark.filter} with {what}: {told(error)}")
+        return Fault(f"{mark.filter} with {what}: {error_text(error)}")
     return Passed(f"{mark.filter} with {what}: it answers")
 
 
@@ -204,11 +204,11 @@ async def ask_topic(hooks: AsyncHarness[Any], action: str, topic: str) -> Line: 
         ask = Ask(client, action="publish" if action == "publish" else "subscribe", topic=topic)
         answer = await hooks.authorize(ask)
     except BaseException as error:
-        return Fault(f"asked to {action} {topic}: {told(error)}")
+        return Fault(f"asked to {action} {topic}: {error_text(error)}")
     return Passed(f"{action} {topic}: {answer}")
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception in one line."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return " ".join(text.split())

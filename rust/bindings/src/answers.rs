@@ -203,7 +203,7 @@ impl AnswerClasses {
                 text: text_of(answer)?,
             }
         } else {
-            let expected = "Replace, Drop, Deny, Disconnect or None is expected";
+            let expected = "Replace, Drop, Deny, DisconnectClient or None is expected";
             return Err(PyTypeError::new_err(expected));
         };
         Ok(MessageAnswer::Refuse(refusal))
@@ -314,7 +314,7 @@ impl AnswerClasses {
             });
         }
         Err(PyTypeError::new_err(
-            "bool, Allow, Deny, Disconnect or None is expected",
+            "bool, Allow, Deny, DisconnectClient or None is expected",
         ))
     }
 }
