@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The command line. Longer than other functions: one call for each option."""
     made = argparse.ArgumentParser(
         prog="mqttcore serve",
         description="Runs an MQTT broker. Precedence: command line, then MQTTCORE__... variables,"

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The command line. Longer than other functions: one call for each option."""
     made = parser_of(
         "bench",
         "Measures pairs of a publisher and a subscriber, all in this one process. With --rate,"

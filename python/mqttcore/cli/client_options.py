@@ -88,7 +88,7 @@ def add_connection_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_session_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options of the session."""
+    """Adds the options of the session. Longer than other functions: one call for each option."""
     group.add_argument("-i", "--id", metavar="ID", help="client identifier (default: a random one)")
     group.add_argument(
         "-I", "--id-prefix", metavar="PREFIX", help="client identifier: PREFIX and the process id"

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The command line. Longer than other functions: one call for each option."""
     made = argparse.ArgumentParser(
         prog="mqttcore explain",
         description="Explains decisions of a running broker. Nothing is sent, and no plugin is"
