@@ -70,11 +70,11 @@ pub(crate) fn health(engine: &EngineState, now: Instant) -> Health {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::shard::Kept;
+    use crate::shard::EngineParts;
 
     #[test]
     fn a_shard_that_has_not_turned_for_10_s_is_stuck() {
-        let engine = EngineState::new(&Config::default(), 2, 1, Kept::default());
+        let engine = EngineState::new(&Config::default(), 2, 1, EngineParts::default());
         let later = engine.started + STUCK_AFTER;
 
         assert_eq!(health(&engine, later).stuck, [0, 1]);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_used_up_budget_of_memory_is_seen() {
-        let engine = EngineState::new(&Config::default(), 1, 1, Kept::default());
+        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
         assert!(!health(&engine, engine.started).is_memory_full);
 
         engine.memory.set_budget(0);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_shard_of_a_broker_that_stops_is_not_stuck() {
-        let engine = EngineState::new(&Config::default(), 1, 1, Kept::default());
+        let engine = EngineState::new(&Config::default(), 1, 1, EngineParts::default());
         engine.is_listening.store(true, Ordering::Relaxed);
         assert!(health(&engine, engine.started).is_listening);
 

@@ -22,7 +22,7 @@ use crate::routing::rows;
 use crate::runtime::failure::ServiceError;
 use crate::service::Extensions;
 use crate::shard::guard::fail_on_panic;
-use crate::shard::{EngineState, Kept, Rules, Shard};
+use crate::shard::{EngineParts, EngineState, Rules, Shard};
 
 /// Largest number of shards; the shard's number is eight bits of a subscriber's handle.
 const SHARDS_MAX: usize = 64;
@@ -126,7 +126,7 @@ pub(crate) fn open_state(
         Some(log) => log.seed(seed()).map_err(StartError::Store)?,
         None => seed(),
     };
-    let kept = Kept {
+    let kept = EngineParts {
         log,
         rows,
         external,

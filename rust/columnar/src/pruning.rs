@@ -17,7 +17,7 @@ use super::wanted::RowPredicate;
 
 /// How many rows of a row group pass a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Share {
+pub(crate) enum RowShare {
     /// No row passes.
     None,
     /// Some rows may pass.
@@ -35,19 +35,19 @@ pub(crate) fn prune(
     let times = wanted
         .times()
         .map(|times| share_of_times(times, column(group, TIMESTAMP)));
-    if times == Some(Share::None) {
+    if times == Some(RowShare::None) {
         return Ok(None);
     }
     let topics = match wanted.topics() {
         [] => None,
         _ => Some(share_of_topics(wanted, file, group)?),
     };
-    if topics == Some(Share::None) {
+    if topics == Some(RowShare::None) {
         return Ok(None);
     }
     Ok(Some(wanted.without(
-        topics == Some(Share::All),
-        times == Some(Share::All),
+        topics == Some(RowShare::All),
+        times == Some(RowShare::All),
     )))
 }
 
@@ -62,14 +62,14 @@ fn column<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunk
     columns.find(|column| column.column_path().parts() == [name])
 }
 
-fn share_of_times(times: &Range<i64>, column: Option<&ColumnChunkMetaData>) -> Share {
+fn share_of_times(times: &Range<i64>, column: Option<&ColumnChunkMetaData>) -> RowShare {
     let Some(Statistics::Int64(bounds)) = column.and_then(ColumnChunkMetaData::statistics) else {
-        return Share::Some;
+        return RowShare::Some;
     };
     match (bounds.min_opt(), bounds.max_opt()) {
-        (Some(min), Some(max)) if *max < times.start || *min >= times.end => Share::None,
-        (Some(min), Some(max)) if times.contains(min) && times.contains(max) => Share::All,
-        _ => Share::Some,
+        (Some(min), Some(max)) if *max < times.start || *min >= times.end => RowShare::None,
+        (Some(min), Some(max)) if times.contains(min) && times.contains(max) => RowShare::All,
+        _ => RowShare::Some,
     }
 }
 
@@ -77,16 +77,16 @@ fn share_of_topics(
     wanted: &RowPredicate,
     file: &Arc<File>,
     group: &RowGroupMetaData,
-) -> Result<Share, ParquetError> {
+) -> Result<RowShare, ParquetError> {
     let Some(column) = column(group, TOPIC) else {
-        return Ok(Share::Some);
+        return Ok(RowShare::Some);
     };
     let mut filters = wanted.topics().iter();
     if filters.all(|filter| is_out_of_bounds(literal_prefix(filter.as_str()), column)) {
-        return Ok(Share::None);
+        return Ok(RowShare::None);
     }
     let Some(page) = whole_dictionary(file, column, group.num_rows())? else {
-        return Ok(Share::Some);
+        return Ok(RowShare::Some);
     };
     let (mut some, mut all) = (false, true);
     for topic in Values(&page) {
@@ -95,9 +95,9 @@ fn share_of_topics(
         all &= is_wanted;
     }
     Ok(match (some, all) {
-        (false, _) => Share::None,
-        (true, true) => Share::All,
-        (true, false) => Share::Some,
+        (false, _) => RowShare::None,
+        (true, true) => RowShare::All,
+        (true, false) => RowShare::Some,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::answer::HttpError;
 
 /// Access rule of one socket.
 #[derive(Clone)]
-pub(super) enum Access {
+pub(super) enum SocketAccess {
     /// A Unix socket: the peer has full access, since the system reported a trusted user.
     Known,
     /// A TCP socket: requests with the token have full access, those with a key as its scopes say, others to health
@@ -25,7 +25,7 @@ pub(super) enum Access {
     },
 }
 
-impl Access {
+impl SocketAccess {
     /// Whether a request with `headers` has full access.
     ///
     /// The comparison takes as long for a wrong token as for the right one of the same length.
@@ -86,7 +86,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(SCHEME).then_some(brought)
 }
 
-impl Access {
+impl SocketAccess {
     /// The access to metrics.
     pub(super) fn metrics(&self) -> MetricsAccess {
         match self {

@@ -18,10 +18,10 @@ use super::files::FileRange;
 pub(super) const JSON: &str = "application/json";
 
 /// An HTTP response.
-pub(super) type HttpResponse = Response<Content>;
+pub(super) type HttpResponse = Response<AnswerBody>;
 
 /// The body of a response.
-pub(super) enum Content {
+pub(super) enum AnswerBody {
     Whole(Full<Bytes>),
     /// Produced in chunks, as fast as the peer reads them.
     BodyStream(Box<dyn BodyStream>),
@@ -40,7 +40,7 @@ pub(super) trait BodyStream {
 /// The error that aborts a response after its headers were sent.
 pub(super) type ResponseAborted = Box<dyn std::error::Error + Send + Sync>;
 
-impl Body for Content {
+impl Body for AnswerBody {
     type Data = Bytes;
     type Error = ResponseAborted;
 
@@ -178,15 +178,15 @@ pub(super) fn close_behind(answer: &mut HttpResponse) {
 /// A response with `value` as JSON.
 pub(super) fn json(value: &Value) -> HttpResponse {
     let text = Bytes::from(value.to_string());
-    of_type(JSON, Content::Whole(Full::new(text)))
+    of_type(JSON, AnswerBody::Whole(Full::new(text)))
 }
 
 /// A response with a body of chunks.
 pub(super) fn pieces(media_type: &'static str, pieces: Box<dyn BodyStream>) -> HttpResponse {
-    of_type(media_type, Content::BodyStream(pieces))
+    of_type(media_type, AnswerBody::BodyStream(pieces))
 }
 
-pub(super) fn of_type(media_type: &'static str, content: Content) -> HttpResponse {
+pub(super) fn of_type(media_type: &'static str, content: AnswerBody) -> HttpResponse {
     let mut answer = Response::new(content);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::HttpLimits;
 
-use super::answer::{Content, HttpError, HttpResponse, JSON, broken, json, of_type, pieces};
+use super::answer::{AnswerBody, HttpError, HttpResponse, JSON, broken, json, of_type, pieces};
 use super::api::identity::Identity;
 use super::api::scope::Scope;
 use super::body;
@@ -284,7 +284,7 @@ impl App {
     fn files(&self, name: &str) -> Result<HttpResponse, HttpError> {
         let sealed = self.rows.streams.sealed(name);
         let sealed = sealed.map_err(|error| stream_error_response(&error))?;
-        Ok(of_type(JSON, Content::Whole(sealed.into())))
+        Ok(of_type(JSON, AnswerBody::Whole(sealed.into())))
     }
 
     /// Serves a file, or a range of it. A file that retention removes stays readable for a while.

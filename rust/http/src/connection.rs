@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::HttpLimits;
 
-use super::access::Access;
+use super::access::SocketAccess;
 use super::answer::{HttpResponse, close_behind};
 use super::places::{NoPlace, Place, Places};
 use super::routes::Routes;
@@ -132,7 +132,7 @@ impl HttpConnections {
         self: &Rc<Self>,
         opening: impl Future<Output = io::Result<S>> + 'static,
         peer: Option<IpAddr>,
-        access: Access,
+        access: SocketAccess,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -168,7 +168,7 @@ impl Drop for HttpConnection {
 }
 
 impl HttpConnection {
-    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, access: Access)
+    async fn serve<S>(self, opening: impl Future<Output = io::Result<S>>, access: SocketAccess)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -197,7 +197,7 @@ impl HttpConnection {
     async fn answer(
         &self,
         request: Request<Incoming>,
-        access: &Access,
+        access: &SocketAccess,
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
         let path = request.uri().path();

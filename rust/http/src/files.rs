@@ -17,7 +17,7 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, R
 use hyper::{HeaderMap, StatusCode};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::answer::{Content, HttpError, HttpResponse, ResponseAborted, broken, of_type};
+use super::answer::{AnswerBody, HttpError, HttpResponse, ResponseAborted, broken, of_type};
 
 /// Media type of a Parquet file.
 const PARQUET: &str = "application/vnd.apache.parquet";
@@ -54,7 +54,7 @@ pub(super) async fn answer(
         range.start,
         range.end.saturating_sub(1)
     );
-    let mut answer = of_type(PARQUET, Content::File(FileRange::new(file, range)));
+    let mut answer = of_type(PARQUET, AnswerBody::File(FileRange::new(file, range)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(ETAG, tag);

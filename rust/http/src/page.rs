@@ -10,7 +10,7 @@ use hyper::header::{
 };
 use mqttcore_broker::{ListenAddress, Listener};
 
-use super::answer::{Content, HttpError, HttpResponse, of_type};
+use super::answer::{AnswerBody, HttpError, HttpResponse, of_type};
 
 /// A file of the page.
 struct PageFile {
@@ -52,12 +52,12 @@ pub(super) fn find(path: &str) -> Option<Result<Asset, HttpError>> {
     })
 }
 
-/// Placeholder of [`Login::name`] in the first file.
+/// Placeholder of [`PageLogin::name`] in the first file.
 const LOGIN: &str = "{login}";
 
 /// How the user of the page becomes a caller of the API.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Login {
+pub(super) enum PageLogin {
     /// The socket itself admits its callers.
     Known,
     /// With a key, or with the token.
@@ -70,7 +70,7 @@ pub(super) enum Login {
     Nobody,
 }
 
-impl Login {
+impl PageLogin {
     fn name(self) -> &'static str {
         match self {
             Self::Known => "known",
@@ -105,7 +105,7 @@ impl Asset {
         } else {
             self.0.plain
         };
-        let content = Content::Whole(Bytes::from_static(bytes).into());
+        let content = AnswerBody::Whole(Bytes::from_static(bytes).into());
         let mut answer = of_type(self.0.media_type, content);
         let out = answer.headers_mut();
         if is_compressed {
@@ -124,12 +124,12 @@ impl Asset {
         &self,
         headers: &HeaderMap,
         listeners: &[Listener],
-        login: Login,
+        login: PageLogin,
     ) -> HttpResponse {
         // INVARIANT: the file was text when it was embedded.
         let text = str::from_utf8(self.0.plain).unwrap_or_default();
         let text = text.replace(LOGIN, login.name());
-        let mut answer = of_type(self.0.media_type, Content::Whole(text.into()));
+        let mut answer = of_type(self.0.media_type, AnswerBody::Whole(text.into()));
         let out = answer.headers_mut();
         out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         protect(out, &policy(&web_sockets(headers, listeners)));

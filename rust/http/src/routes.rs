@@ -10,8 +10,8 @@ use mqttcore_broker::{BrokerHandle, Config, names_an_address};
 
 use crate::{HttpLimits, MetricsAccess};
 
-use super::access::Access;
-use super::answer::{Content, HttpError, HttpResponse, of_type};
+use super::access::SocketAccess;
+use super::answer::{AnswerBody, HttpError, HttpResponse, of_type};
 use super::api::identity::{Caller, Identity};
 use super::api::keys::Keys;
 use super::api::scope::Scope;
@@ -19,7 +19,7 @@ use super::api::{self, Api, ApiAccess};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
 use super::metrics::{Metrics, OPEN_METRICS};
-use super::page::{self, Asset, Login};
+use super::page::{self, Asset, PageLogin};
 use super::program::Program;
 
 /// All routes of the endpoint.
@@ -90,7 +90,7 @@ impl Routes {
         &self,
         path: &str,
         headers: &HeaderMap,
-        access: &'a Access,
+        access: &'a SocketAccess,
         address: Option<IpAddr>,
     ) -> Caller<'a> {
         let identity = if access.admits(headers) {
@@ -145,17 +145,17 @@ impl Routes {
     }
 
     /// A file of the page. If the broker is busy, the page may not connect to its WebSocket listeners.
-    async fn page(&self, file: &Asset, headers: &HeaderMap, access: &Access) -> HttpResponse {
+    async fn page(&self, file: &Asset, headers: &HeaderMap, access: &SocketAccess) -> HttpResponse {
         if !file.is_first() {
             return file.answer(headers);
         }
         let has_keys = access.has_token() || self.api.keys().has_any();
         let login = match (access, has_keys, self.api.has_logins().await) {
-            (Access::Known, ..) => Login::Known,
-            (_, true, false) => Login::Key,
-            (_, true, true) => Login::KeyOrPassword,
-            (_, false, true) => Login::Password,
-            (_, false, false) => Login::Nobody,
+            (SocketAccess::Known, ..) => PageLogin::Known,
+            (_, true, false) => PageLogin::Key,
+            (_, true, true) => PageLogin::KeyOrPassword,
+            (_, false, true) => PageLogin::Password,
+            (_, false, false) => PageLogin::Nobody,
         };
         let config = self.broker.config().await.ok();
         let listeners = config.as_ref().map(|config| &*config.listeners);
@@ -165,7 +165,7 @@ impl Routes {
     fn metrics(
         &self,
         request: &Request<Incoming>,
-        access: &Access,
+        access: &SocketAccess,
         is_admitted: bool,
     ) -> Result<HttpResponse, HttpError> {
         if access.metrics() == MetricsAccess::Off {
@@ -181,7 +181,7 @@ impl Routes {
             let text = "the broker has ended";
             HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", text)
         })?;
-        Ok(of_type(OPEN_METRICS, Content::Whole(page.into())))
+        Ok(of_type(OPEN_METRICS, AnswerBody::Whole(page.into())))
     }
 }
 

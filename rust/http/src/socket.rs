@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use crate::access::Access;
+use crate::access::SocketAccess;
 use crate::connection::HttpConnections;
 use crate::{BindError, HttpListener};
 
@@ -26,7 +26,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A bound socket.
 pub(super) enum HttpSocket {
     Unix(StdUnixListener),
-    Tcp(std::net::TcpListener, Access, Option<Arc<TlsServer>>),
+    Tcp(std::net::TcpListener, SocketAccess, Option<Arc<TlsServer>>),
 }
 
 /// Binds the Unix sockets, replacing old ones, and the address of `tcp`; appends warnings about certificates.
@@ -61,7 +61,7 @@ pub(super) fn bind(
             .map(|loaded| (Arc::new(loaded.server), loaded.warnings))
             .unzip();
         warnings.extend(lines.unwrap_or_default());
-        let access = Access::Token {
+        let access = SocketAccess::Token {
             token: tcp.token.as_deref().map(Arc::from),
             metrics: tcp.metrics,
             is_tls: tcp.tls.is_some(),
@@ -115,7 +115,7 @@ impl HttpSocket {
 /// A socket that is registered with the runtime.
 pub(super) enum HttpAcceptor {
     Unix(UnixListener),
-    Tcp(TcpListener, Access, Option<Arc<TlsServer>>),
+    Tcp(TcpListener, SocketAccess, Option<Arc<TlsServer>>),
 }
 
 impl HttpAcceptor {
@@ -141,7 +141,7 @@ impl HttpAcceptor {
                 let (stream, _) = socket.accept().await?;
                 let peer = stream.peer_cred().map(|peer| peer.uid());
                 if is_trusted(peer, geteuid().as_raw()) {
-                    connections.serve(ready(Ok(stream)), None, Access::Known);
+                    connections.serve(ready(Ok(stream)), None, SocketAccess::Known);
                 }
             }
             Self::Tcp(socket, access, tls) => {

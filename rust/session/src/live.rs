@@ -34,7 +34,7 @@ pub(crate) struct ActiveState {
     /// Token of the last drop of a stored message: no later QoS 1 message is sent before it is confirmed.
     pub(crate) dropped: AckToken,
     pub(crate) events: LazyDeque<SessionEvent>,
-    pub(crate) incoming: Option<Box<Incoming>>,
+    pub(crate) incoming: Option<Box<ReceivedQos2>>,
     pub(crate) aliases: Option<Box<TopicAliases>>,
     pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) will: Option<Box<WillMessage>>,
@@ -65,7 +65,7 @@ pub(crate) struct ConnectionState {
 
 /// QoS 2 publishes of the client.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming {
+pub(crate) struct ReceivedQos2 {
     /// Identifiers that were accepted and not released: a PUBLISH with one of them is a repeat [MQTT-4.3.3-10].
     pub(crate) received: ReceivedIds,
     /// Identifiers whose PUBLISH the engine has not accepted yet; dropped with the connection.
@@ -97,7 +97,9 @@ impl ConnectionState {
 impl ActiveState {
     pub(crate) fn heap_bytes(&self) -> usize {
         let incoming = self.incoming.as_ref().map_or(0, |incoming| {
-            size_of::<Incoming>() + incoming.received.heap_bytes() + incoming.pending.capacity() * 2
+            size_of::<ReceivedQos2>()
+                + incoming.received.heap_bytes()
+                + incoming.pending.capacity() * 2
         });
         let authentication = self.authentication.as_ref();
         self.held.heap_bytes()
@@ -150,7 +152,7 @@ impl ActiveState {
         self.backlog.shrink();
         self.events.shrink();
         let is_done =
-            |incoming: &Incoming| incoming.received.len() == 0 && incoming.pending.is_empty();
+            |incoming: &ReceivedQos2| incoming.received.len() == 0 && incoming.pending.is_empty();
         if self.incoming.as_deref().is_some_and(is_done) {
             self.incoming = None;
         }

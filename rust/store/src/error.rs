@@ -78,7 +78,7 @@ pub enum StoreError {
 
 /// Place and extent of damage in the log or the checkpoint.
 #[derive(Clone, Debug, Default, Eq, Error, PartialEq)]
-#[error("{file} is damaged{} ({reason}){}{}", At(self), Affected(self), Wanted(.concerns))]
+#[error("{file} is damaged{} ({reason}){}{}", At(self), Affected(self), Dependents(.concerns))]
 pub struct Damage {
     /// The segment, or the checkpoint.
     pub file: String,
@@ -156,9 +156,9 @@ impl fmt::Display for Affected<'_> {
     }
 }
 
-struct Wanted<'a>(&'a [String]);
+struct Dependents<'a>(&'a [String]);
 
-impl fmt::Display for Wanted<'_> {
+impl fmt::Display for Dependents<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = self.0.iter();
         names.try_for_each(|name| write!(formatter, "; it is needed by {name}"))

@@ -22,7 +22,7 @@ pub(crate) struct KafkaFields {
     compression: String,
     queue_bytes: usize,
     start_deadline_s: f64,
-    tls: Option<TlsFields>,
+    tls: Option<KafkaTlsFields>,
     sasl: Option<SaslFields>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct KafkaFields {
     not(feature = "kafka"),
     expect(dead_code, reason = "read by builds with Kafka")
 )]
-pub(crate) struct TlsFields {
+pub(crate) struct KafkaTlsFields {
     ca: Option<PathBuf>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -62,7 +62,7 @@ mod with {
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
-    use super::{KafkaFields, SaslFields, TlsFields};
+    use super::{KafkaFields, KafkaTlsFields, SaslFields};
     use crate::rows::streams::{StreamFields, stream_key};
 
     /// Converts the Kafka configuration of these streams; `None` without streams.
@@ -98,7 +98,7 @@ mod with {
         })
     }
 
-    fn security(tls: Option<TlsFields>, sasl: Option<SaslFields>) -> Security {
+    fn security(tls: Option<KafkaTlsFields>, sasl: Option<SaslFields>) -> Security {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         Security {
             tls: tls.map(|tls| KafkaTls {

@@ -31,14 +31,16 @@ impl Handshake<'_> {
             .await?;
         let refuse = |reason| RejectedClient::new(login, to, reason);
         match decision {
-            HookAnswer::NotAsked => Ok(ConnectChanges::default()),
-            HookAnswer::Decided(ConnectDecision::Allow(changes)) => Ok(changes),
-            HookAnswer::Decided(ConnectDecision::Deny { reason, text }) => Err(RejectedClient {
-                text,
-                ..refuse(refusing(reason))
+            HandshakeAnswer::NotAsked => Ok(ConnectChanges::default()),
+            HandshakeAnswer::Decided(ConnectDecision::Allow(changes)) => Ok(changes),
+            HandshakeAnswer::Decided(ConnectDecision::Deny { reason, text }) => {
+                Err(RejectedClient {
+                    text,
+                    ..refuse(refusing(reason))
+                }
+                .into())
             }
-            .into()),
-            HookAnswer::Decided(ConnectDecision::Redirect {
+            HandshakeAnswer::Decided(ConnectDecision::Redirect {
                 server,
                 is_permanent,
             }) => Err(RejectedClient {
@@ -50,7 +52,7 @@ impl Handshake<'_> {
                 })
             }
             .into()),
-            HookAnswer::Missing => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
+            HandshakeAnswer::Missing => Err(unanswered(login, to, ReasonCode::SERVER_UNAVAILABLE)),
         }
     }
 
@@ -72,9 +74,9 @@ impl Handshake<'_> {
             return Ok(());
         };
         let decision = match self.decide_will(&will.message, login).await? {
-            HookAnswer::NotAsked => return Ok(()),
-            HookAnswer::Decided(decisions) => decisions.into_iter().next(),
-            HookAnswer::Missing => None,
+            HandshakeAnswer::NotAsked => return Ok(()),
+            HandshakeAnswer::Decided(decisions) => decisions.into_iter().next(),
+            HandshakeAnswer::Missing => None,
         };
         match decision {
             Some(PublishDecision::Publish) => Ok(()),
@@ -106,7 +108,7 @@ impl Handshake<'_> {
         &mut self,
         will: &Message,
         login: &Arc<Login>,
-    ) -> Result<HookAnswer<Vec<PublishDecision>>, RejectReason> {
+    ) -> Result<HandshakeAnswer<Vec<PublishDecision>>, RejectReason> {
         self.ask_hooks(|shard, hooks, reply| {
             let is_asked = shard.has_will_hook(will.topic_name());
             if is_asked {
@@ -127,25 +129,25 @@ impl Handshake<'_> {
     async fn ask_hooks<T>(
         &mut self,
         ask: impl Fn(&Shard, &dyn Hooks, Reply<T>) -> bool,
-    ) -> Result<HookAnswer<T>, RejectReason> {
+    ) -> Result<HandshakeAnswer<T>, RejectReason> {
         for _ in 0..2 {
             let hooks = self.shard.hooks();
             let (reply, answer) = Reply::new();
             if !ask(self.shard, &*hooks, reply) {
-                return Ok(HookAnswer::NotAsked);
+                return Ok(HandshakeAnswer::NotAsked);
             }
             if let Some(decision) = self.while_connected(answer).await? {
-                return Ok(HookAnswer::Decided(decision));
+                return Ok(HandshakeAnswer::Decided(decision));
             }
             if Arc::ptr_eq(&hooks, &self.shard.hooks()) {
                 break;
             }
         }
-        Ok(HookAnswer::Missing)
+        Ok(HandshakeAnswer::Missing)
     }
 }
 
-enum HookAnswer<T> {
+enum HandshakeAnswer<T> {
     NotAsked,
     Decided(T),
     Missing,

@@ -63,12 +63,12 @@ pub(crate) fn start(shard: &Rc<Shard>, accepted: Accepted) {
 }
 
 /// Bytes of a handshake. They count against the memory budget until this is dropped.
-struct Pending {
+struct HandshakeBytes {
     shard: Rc<Shard>,
     bytes: Cell<usize>,
 }
 
-impl Pending {
+impl HandshakeBytes {
     fn new(shard: &Rc<Shard>) -> Self {
         shard.memory().pending.add(PENDING_BYTES as u64);
         Self {
@@ -91,14 +91,14 @@ impl Pending {
 /// Memory of a pending connection without its transport and its buffer: its task and its socket.
 const PENDING_BYTES: usize = 2 * 1_024;
 
-impl Drop for Pending {
+impl Drop for HandshakeBytes {
     fn drop(&mut self) {
         self.shard.memory().pending.sub(self.bytes.get() as u64);
     }
 }
 
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
-    let pending = Pending::new(&shard);
+    let pending = HandshakeBytes::new(&shard);
     let deadline = Instant::now() + shard.config().connect_deadline;
     let (peer, mut slot) = (accepted.peer, accepted.slot);
     let listener_policies = shard.listener_policies();
@@ -144,7 +144,7 @@ impl Connected {
     async fn admit(
         &mut self,
         opened: Opened,
-        (shard, pending): (&Rc<Shard>, &Pending),
+        (shard, pending): (&Rc<Shard>, &HandshakeBytes),
         policy: &ListenerPolicy,
         deadline: Instant,
     ) -> Result<(Box<Admitted>, Vec<u8>), RejectReason> {
@@ -187,7 +187,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) proxied: Option<ProxiedCertificate>,
     /// The certificate that the client presented, verified.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
-    pending: &'a Pending,
+    pending: &'a HandshakeBytes,
     /// CONNECT for traces, if there are any.
     traced_connect: Option<Secret>,
     /// Unhandled input.

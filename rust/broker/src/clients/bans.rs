@@ -71,23 +71,23 @@ pub(crate) struct Bans {
 
 #[derive(Default)]
 struct Table {
-    names: HashMap<BanTarget, Entry>,
+    names: HashMap<BanTarget, BanEntry>,
     /// Few entries, since each is compared with each new connection.
-    networks: Vec<(Network, Entry)>,
+    networks: Vec<(Network, BanEntry)>,
     /// Few entries, since each is compared with each login.
-    patterns: Vec<(ClientIdPattern, Entry)>,
+    patterns: Vec<(ClientIdPattern, BanEntry)>,
     /// Operators' bans that have ended; they may still be in the store.
     ended: Vec<BanTarget>,
 }
 
-struct Entry {
+struct BanEntry {
     reason: String,
     until: Option<Instant>,
     /// The broker added it because of the behaviour of clients.
     is_automatic: bool,
 }
 
-impl Entry {
+impl BanEntry {
     fn is_in_force(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -134,7 +134,7 @@ impl Bans {
         until: Option<Instant>,
         now: Instant,
     ) {
-        let entry = Entry {
+        let entry = BanEntry {
             reason,
             until,
             is_automatic: false,
@@ -152,7 +152,7 @@ impl Bans {
     ) {
         let mut table = self.write(now);
         if table.names.len() < AUTOMATIC_MAX && !table.names.contains_key(&target) {
-            let entry = Entry {
+            let entry = BanEntry {
                 reason,
                 until: now.checked_add(duration),
                 is_automatic: true,
@@ -206,7 +206,7 @@ impl Bans {
         self.covers_if(login, |entry| entry.is_in_force(now) && !entry.is_automatic)
     }
 
-    fn covers_if(&self, login: &Login, counts: impl Fn(&Entry) -> bool) -> bool {
+    fn covers_if(&self, login: &Login, counts: impl Fn(&BanEntry) -> bool) -> bool {
         let table = self.read();
         if table.is_empty() {
             return false;
@@ -242,7 +242,7 @@ impl Table {
 
     fn remove_ended(&mut self, now: Instant) {
         let ended = &mut self.ended;
-        let mut stays = |entry: &Entry, target: &dyn Fn() -> BanTarget| {
+        let mut stays = |entry: &BanEntry, target: &dyn Fn() -> BanTarget| {
             let is_in_force = entry.is_in_force(now);
             if !is_in_force && !entry.is_automatic {
                 ended.push(target());
@@ -271,18 +271,18 @@ impl Table {
         }
     }
 
-    fn covers_client_id(&self, client_id: &str, counts: impl Fn(&Entry) -> bool) -> bool {
+    fn covers_client_id(&self, client_id: &str, counts: impl Fn(&BanEntry) -> bool) -> bool {
         let mut patterns = self.patterns.iter();
         patterns.any(|(pattern, entry)| counts(entry) && pattern.matches(client_id))
     }
 
-    fn covers_address(&self, address: IpAddr, counts: impl Fn(&Entry) -> bool) -> bool {
+    fn covers_address(&self, address: IpAddr, counts: impl Fn(&BanEntry) -> bool) -> bool {
         let mut networks = self.networks.iter();
         networks.any(|(network, entry)| network.contains(address) && counts(entry))
     }
 
     /// Adds a ban, or replaces that of the same target.
-    fn insert(&mut self, target: BanTarget, entry: Entry) {
+    fn insert(&mut self, target: BanTarget, entry: BanEntry) {
         self.remove(&target);
         match target {
             BanTarget::Network(network) => self.networks.push((network, entry)),
@@ -395,7 +395,7 @@ mod tests {
         let (bans, now) = (Bans::default(), Instant::now());
         let id = |number: usize| BanTarget::ClientId(number.to_string().into());
         let minute = Duration::from_secs(60);
-        let automatic = || Entry {
+        let automatic = || BanEntry {
             reason: String::new(),
             until: Some(now + minute),
             is_automatic: true,

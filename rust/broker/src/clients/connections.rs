@@ -40,7 +40,7 @@ struct Counts {
     /// Connections without CONNACK.
     pending: usize,
     listeners: Vec<ListenerCounts>,
-    addresses: BoundedTable<AddressKey, Share>,
+    addresses: BoundedTable<AddressKey, ConnectionsOfAddress>,
 }
 
 /// Connections of one listener.
@@ -225,13 +225,13 @@ fn listener_of(listeners: &mut Vec<ListenerCounts>, index: usize) -> &mut Listen
 
 /// Connections of one address.
 #[derive(Default)]
-struct Share {
+struct ConnectionsOfAddress {
     connections: usize,
     pending: usize,
     connects: TokenBucket,
 }
 
-impl Share {
+impl ConnectionsOfAddress {
     fn check(&self, config: &Config, now: Instant) -> Result<(), ConnectionLimit> {
         let limits = &config.address_limits;
         let pending = share_of(config.pending_connections, limits.pending_connections);
@@ -256,7 +256,7 @@ impl Share {
     }
 }
 
-impl Remembered for Share {
+impl Remembered for ConnectionsOfAddress {
     fn is_in_use(&self) -> bool {
         self.connections > 0
     }

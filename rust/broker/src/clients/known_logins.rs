@@ -17,7 +17,7 @@ pub(super) type Pair = (Option<AddressKey>, u64);
 
 /// Addresses from which users have logged in.
 #[derive(Default)]
-pub(super) struct KnownLogins(BoundedTable<Pair, KnownLogin>);
+pub(super) struct KnownLogins(BoundedTable<Pair, UserAtAddress>);
 
 impl KnownLogins {
     /// Failed attempts since the user logged in from the address; `None` if the pair is not known.
@@ -44,7 +44,7 @@ impl KnownLogins {
 
 /// Removes addresses of users who have many. Otherwise one account, used from many addresses, could push out those of
 /// others.
-fn keep_few_of_each_user(known: &mut BoundedTable<Pair, KnownLogin>) {
+fn keep_few_of_each_user(known: &mut BoundedTable<Pair, UserAtAddress>) {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     known.retain(|(_, user)| {
         let count = counts.entry(*user).or_default();
@@ -55,19 +55,19 @@ fn keep_few_of_each_user(known: &mut BoundedTable<Pair, KnownLogin>) {
 
 /// A user and an address from which the user has logged in.
 #[derive(Default)]
-struct KnownLogin {
+struct UserAtAddress {
     until: Option<Instant>,
     /// Failed attempts since then.
     attempts: Attempts,
 }
 
-impl KnownLogin {
+impl UserAtAddress {
     fn is_known(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 }
 
-impl Remembered for KnownLogin {
+impl Remembered for UserAtAddress {
     fn is_in_use(&self) -> bool {
         false
     }

@@ -38,16 +38,16 @@ type Identity = (Arc<str>, Arc<str>);
 
 /// All publishers of retained messages.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<Known>);
+pub(crate) struct Sources(Mutex<SourceTable>);
 
 #[derive(Default)]
-struct Known {
+struct SourceTable {
     sources: HashMap<Identity, Weak<Source>>,
     /// The number of publishers after the last sweep.
     left: usize,
 }
 
-impl Known {
+impl SourceTable {
     /// Removes publishers without retained messages, once their number has doubled since the last sweep.
     fn sweep(&mut self) {
         if self.sources.len() >= FEW.max(2 * self.left) {

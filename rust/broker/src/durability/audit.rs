@@ -58,13 +58,13 @@ pub struct AuditEntry {
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     folder: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<AuditState>,
     written: AtomicU64,
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AuditState {
     /// `None` before the first entry, and after a failure.
     file: Option<AuditFile>,
     /// Entries that could not be written since the last one that was.
@@ -119,7 +119,7 @@ impl AuditLog {
     }
 }
 
-impl State {
+impl AuditState {
     fn append(&mut self, folder: &Path, entry: &AuditEntry, now: SystemTime) -> io::Result<()> {
         // After an error the file is opened again: it may end in a part of a line.
         let mut file = match self.file.take() {

@@ -49,7 +49,7 @@ pub(crate) struct ExternalQueue {
     /// How many of those that no client published were lost.
     pub(crate) own_lost: Cell<u64>,
     /// Records behind `settled`, in their order; `None` is settled.
-    pending: RefCell<VecDeque<Option<Pending>>>,
+    pending: RefCell<VecDeque<Option<PendingRecord>>>,
     /// Continuations that wait until all records up to a number are settled, oldest first.
     waiting: RefCell<BTreeMap<(u64, u64), KafkaContinuation>>,
     serial: Cell<u64>,
@@ -60,7 +60,7 @@ pub(crate) struct ExternalQueue {
 }
 
 /// A record without an outcome yet.
-struct Pending {
+struct PendingRecord {
     bytes: usize,
     publisher: RecordOrigin,
 }
@@ -140,7 +140,7 @@ impl ExternalQueue {
                 number,
             },
         };
-        let pending = Pending { bytes, publisher };
+        let pending = PendingRecord { bytes, publisher };
         self.pending.borrow_mut().push_back(Some(pending));
         self.batch.borrow_mut().push(record);
         number
@@ -174,7 +174,7 @@ impl ExternalQueue {
     }
 
     /// Takes out the record of this number.
-    fn take(&self, number: u64) -> Option<Pending> {
+    fn take(&self, number: u64) -> Option<PendingRecord> {
         let place = number.checked_sub(self.settled.get() + 1)?;
         let place = usize::try_from(place).ok()?;
         self.pending.borrow_mut().get_mut(place)?.take()

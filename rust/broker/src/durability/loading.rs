@@ -9,11 +9,11 @@ pub(crate) struct Loading {
     /// Number of sessions in the store that the shards do not have yet; all ones while it is unknown.
     pub(crate) to_come: AtomicU64,
     /// Whose session is wanted first.
-    pub(crate) wanted: Mutex<Option<Sender<Wanted>>>,
+    pub(crate) wanted: Mutex<Option<Sender<AwaitedSession>>>,
 }
 
 /// A client that waits for its session.
-pub(crate) struct Wanted {
+pub(crate) struct AwaitedSession {
     pub(crate) client_id: Arc<str>,
     pub(crate) home: usize,
 }
@@ -43,7 +43,7 @@ impl Loading {
         if let Some(wanted) = &*wanted {
             let client_id = Arc::clone(client_id);
             // A thread that has ended has finished, or has reported its failure.
-            let _ = wanted.send(Wanted { client_id, home });
+            let _ = wanted.send(AwaitedSession { client_id, home });
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct QueueShare {
 }
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum State {
+enum ShareState {
     HasRoom,
     High,
     Full,
@@ -33,7 +33,7 @@ impl QueueShare {
             default_bytes: kept_bytes.saturating_add(free_bytes / 2),
             limit_bytes: AtomicU64::default(),
             kept_bytes: kept_bytes.into(),
-            state: (State::HasRoom as u8).into(),
+            state: (ShareState::HasRoom as u8).into(),
         };
         share.set_limit(limit_bytes);
         share
@@ -64,11 +64,11 @@ impl QueueShare {
     }
 
     /// Updates the state for the bytes that are stored now; returns the old and the new state.
-    fn go_on(&self, kept_bytes: u64) -> (State, State) {
+    fn go_on(&self, kept_bytes: u64) -> (ShareState, ShareState) {
         let before = match self.state.load(Ordering::Relaxed) {
-            0 => State::HasRoom,
-            1 => State::High,
-            _ => State::Full,
+            0 => ShareState::HasRoom,
+            1 => ShareState::High,
+            _ => ShareState::Full,
         };
         let now = before.next(self.percent_of(kept_bytes));
         self.state.store(now as u8, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl QueueShare {
     }
 }
 
-impl State {
+impl ShareState {
     fn next(self, percent: u64) -> Self {
         let is = |state: Self, (from, until): (u64, u64)| {
             percent >= if self >= state { until } else { from }
@@ -94,7 +94,7 @@ impl State {
 /// Messages of `kept_bytes` are kept now: sessions and publishers see whether that is the limit.
 pub(crate) fn watch(events: &dyn StoreEvents, share: &QueueShare, kept_bytes: u64) {
     let (before, now) = share.go_on(kept_bytes);
-    events.set_all_full(now == State::Full);
+    events.set_all_full(now == ShareState::Full);
     // ORDERING: whoever reads a figure finds the queues as full as it says.
     share.kept_bytes.store(kept_bytes, Ordering::Release);
     if now > before {
@@ -138,14 +138,14 @@ mod tests {
         assert_eq!(
             states.map(|kept| share.go_on(kept).1),
             [
-                State::HasRoom,
-                State::High,
-                State::High,
-                State::HasRoom,
-                State::Full,
-                State::Full,
-                State::High,
-                State::HasRoom,
+                ShareState::HasRoom,
+                ShareState::High,
+                ShareState::High,
+                ShareState::HasRoom,
+                ShareState::Full,
+                ShareState::Full,
+                ShareState::High,
+                ShareState::HasRoom,
             ]
         );
     }

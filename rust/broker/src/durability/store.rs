@@ -434,7 +434,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::durability::ack_queue::{AckQueues, Continuation};
-    use crate::shard::{EngineState, Kept};
+    use crate::shard::{EngineParts, EngineState};
 
     fn log_over(store: Arc<dyn Store>) -> Arc<DurableLog> {
         let system_time: fn() -> SystemTime = SystemTime::now;
@@ -468,9 +468,9 @@ mod tests {
     #[test]
     fn a_sync_wakes_the_shards_that_wait_for_it_and_no_others() {
         let log = log_over(Arc::new(MemoryStore::default()));
-        let kept = Kept {
+        let kept = EngineParts {
             log: Some(Arc::clone(&log)),
-            ..Kept::default()
+            ..EngineParts::default()
         };
         let engine = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = engine.clone();

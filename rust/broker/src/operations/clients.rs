@@ -140,7 +140,7 @@ pub struct ClientPage {
 type Position = (Reverse<u64>, Arc<str>);
 
 /// A shard's answer for a range.
-struct Part {
+struct ClientPart {
     found: Vec<(Position, ClientSummary)>,
     /// Start of the next range; 0 after the last one.
     next: usize,
@@ -313,7 +313,7 @@ fn part(
     from: usize,
     query: &ClientQuery,
     last: Option<&Position>,
-) -> Part {
+) -> ClientPart {
     let (clients, next) = registry.part(from, CLIENTS_A_TURN);
     let mut found = Vec::new();
     for client in clients {
@@ -329,7 +329,7 @@ fn part(
             found.push((position, summary(&client, now)));
         }
     }
-    Part { found, next }
+    ClientPart { found, next }
 }
 
 /// The clients in at most [`CLIENTS_A_TURN`] slots from `from` on that the filter covers, until there is no more room;

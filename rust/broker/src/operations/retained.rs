@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::shard::{EngineState, Kept, RETAINED_WALKS};
+    use crate::shard::{EngineParts, EngineState, RETAINED_WALKS};
 
     #[test]
     fn the_first_topics_behind_a_position_are_found_in_any_order() {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_walk_waits_while_others_go_on() {
-        let kept = Kept::default();
+        let kept = EngineParts::default();
         let engine = Arc::new(EngineState::new(&Config::default(), 1, 1, kept));
         let broker = BrokerHandle::new(&engine);
         let filter = TopicFilter::parse("#", &TopicLimits::WIDEST).unwrap();

@@ -145,17 +145,17 @@ pub struct LoggedLine {
 
 /// The latest lines of the log of all shards; none before somebody wants them.
 #[derive(Default)]
-pub(crate) struct LatestLines(Mutex<Kept>);
+pub(crate) struct LatestLines(Mutex<KeptLines>);
 
 #[derive(Default)]
-struct Kept {
+struct KeptLines {
     is_wanted: bool,
     count: u64,
     lines: VecDeque<LoggedLine>,
 }
 
 impl LatestLines {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptLines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

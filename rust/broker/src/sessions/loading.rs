@@ -17,7 +17,7 @@ use std::time::Duration;
 use mqttcore_store::{KeptSession, StoreError};
 use tokio::sync::oneshot;
 
-use crate::durability::loading::Wanted;
+use crate::durability::loading::AwaitedSession;
 use crate::durability::store::DurableLog;
 use crate::routing::session_records;
 use crate::sessions::recovery::{self, RestoredSession, SessionReader};
@@ -160,7 +160,7 @@ struct Loader<'w> {
     engine: &'w Arc<EngineState>,
     log: &'w DurableLog,
     reader: SessionReader<'w>,
-    wanted: Receiver<Wanted>,
+    wanted: Receiver<AwaitedSession>,
     /// Numbers of sessions, by a hash of their client identifiers, ascending.
     by_key: Vec<(u64, u64)>,
     done: Sender<()>,
@@ -249,7 +249,7 @@ impl Loader<'_> {
 
     /// Loads the sessions that clients wait for.
     fn answer(&mut self) -> Result<(), StoreError> {
-        while let Ok(Wanted { client_id, home }) = self.wanted.try_recv() {
+        while let Ok(AwaitedSession { client_id, home }) = self.wanted.try_recv() {
             let key = self.engine.key_of(&client_id);
             let first = self.by_key.partition_point(|(other, _)| *other < key);
             let same = self.by_key[first..]

@@ -120,7 +120,7 @@ pub(crate) struct EngineState {
 
 /// The store, streams, external log and figures that an engine state is made of.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct EngineParts {
     pub(crate) log: Option<Arc<store::DurableLog>>,
     pub(crate) rows: Option<Arc<dyn RowLog>>,
     pub(crate) external: Option<RecordOutcomes>,
@@ -140,8 +140,8 @@ pub(crate) enum ShardMessage {
 
 impl EngineState {
     /// The state that `shards` share. Longer than other functions: one line for each field.
-    pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: Kept) -> Self {
-        let Kept {
+    pub(crate) fn new(config: &Config, shards: usize, seed: u64, kept: EngineParts) -> Self {
+        let EngineParts {
             log,
             rows,
             external,

@@ -16,7 +16,7 @@ mod tracing;
 
 #[cfg(test)]
 pub(crate) use engine_state::RETAINED_WALKS;
-pub(crate) use engine_state::{EngineState, Job, Kept, ShardMessage};
+pub(crate) use engine_state::{EngineParts, EngineState, Job, ShardMessage};
 pub(crate) use held::{DeferredWork, WaitingClient};
 pub(crate) use recent_events::{EventPosition, NewEvent, RecentEvent, RecentKind};
 pub(crate) use state::{EventDetails, Rules, SCRATCH_BYTES, Shard};

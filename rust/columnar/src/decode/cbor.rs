@@ -21,7 +21,7 @@ type CborValue<'a> = Value<'a, CborNode<'a>>;
 
 /// Opens a document; returns [`Value::Missing`] for an empty payload.
 pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
-    let mut cursor = Cursor { rest: payload };
+    let mut cursor = CborCursor { rest: payload };
     loop {
         return match cursor.rest.first().map(|byte| byte >> 5) {
             None if payload.is_empty() => Ok(Value::Missing),
@@ -42,7 +42,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<CborValue<'_>, Malformed> {
 
 impl<'a> DocumentNode<'a> for CborNode<'a> {
     fn fields(self, keys: &mut SchemaKeys, slots: &mut [CborValue<'a>]) -> Result<(), Malformed> {
-        let mut cursor = Cursor { rest: self.0 };
+        let mut cursor = CborCursor { rest: self.0 };
         let mut items = cursor.open(MAP)?;
         let mut likely = 0;
         while cursor.goes_on(&mut items)? {
@@ -63,7 +63,7 @@ impl<'a> DocumentNode<'a> for CborNode<'a> {
     }
 
     fn items(self, take: &mut dyn FnMut(CborValue<'a>)) -> Result<(), Malformed> {
-        let mut cursor = Cursor { rest: self.0 };
+        let mut cursor = CborCursor { rest: self.0 };
         let mut items = cursor.open(ARRAY)?;
         while cursor.goes_on(&mut items)? {
             take(cursor.value(1)?);
@@ -96,11 +96,11 @@ struct Head {
 }
 
 /// The unread bytes.
-struct Cursor<'a> {
+struct CborCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> CborCursor<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
         bytes::take(&mut self.rest, len)
     }
@@ -323,7 +323,7 @@ mod tests {
             if bytes[0] >> 5 != TAG {
                 assert_eq!(document(bytes), Ok(expected.clone()), "{bytes:x?}");
             }
-            let mut cursor = Cursor { rest: bytes };
+            let mut cursor = CborCursor { rest: bytes };
             assert_eq!(cursor.value(1), Ok(expected), "{bytes:x?}");
         }
     }
@@ -364,9 +364,9 @@ mod tests {
             );
         }
         let deep = [vec![0x81; 1_000_000], vec![0x00]].concat();
-        assert_eq!(Cursor { rest: &deep }.value(1), Err(Malformed));
+        assert_eq!(CborCursor { rest: &deep }.value(1), Err(Malformed));
         let deep = [vec![0xC2; 1_000_000], vec![0x00]].concat();
-        assert_eq!(Cursor { rest: &deep }.value(1), Err(Malformed));
+        assert_eq!(CborCursor { rest: &deep }.value(1), Err(Malformed));
     }
 
     #[test]

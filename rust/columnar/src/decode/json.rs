@@ -17,7 +17,7 @@ type JsonValue<'a> = Value<'a, JsonNode<'a>>;
 /// Opens a document; returns [`Value::Missing`] for a payload of white space only.
 pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
     let text = str::from_utf8(payload).map_err(|_| Malformed)?;
-    let mut cursor = Cursor { text, at: 0 };
+    let mut cursor = TextCursor { text, at: 0 };
     match cursor.peek() {
         None => Ok(Value::Missing),
         Some(b'{') => Ok(Value::Object(JsonNode(text))),
@@ -32,7 +32,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<JsonValue<'_>, Malformed> {
 
 impl<'a> DocumentNode<'a> for JsonNode<'a> {
     fn fields(self, keys: &mut SchemaKeys, slots: &mut [JsonValue<'a>]) -> Result<(), Malformed> {
-        let mut cursor = Cursor {
+        let mut cursor = TextCursor {
             text: self.0,
             at: 0,
         };
@@ -55,7 +55,7 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
     }
 
     fn items(self, take: &mut dyn FnMut(JsonValue<'a>)) -> Result<(), Malformed> {
-        let mut cursor = Cursor {
+        let mut cursor = TextCursor {
             text: self.0,
             at: 0,
         };
@@ -78,12 +78,12 @@ impl<'a> DocumentNode<'a> for JsonNode<'a> {
 }
 
 /// A position in a text.
-struct Cursor<'a> {
+struct TextCursor<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> TextCursor<'a> {
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }

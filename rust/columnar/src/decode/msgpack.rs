@@ -20,7 +20,7 @@ type PackValue<'a> = Value<'a, PackNode<'a>>;
 
 /// Opens a document; returns [`Value::Missing`] for an empty payload.
 pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
-    let mut cursor = Cursor { rest: payload };
+    let mut cursor = PackCursor { rest: payload };
     if payload.is_empty() {
         return Ok(Value::Missing);
     }
@@ -36,7 +36,7 @@ pub(crate) fn document(payload: &[u8]) -> Result<PackValue<'_>, Malformed> {
 
 impl<'a> DocumentNode<'a> for PackNode<'a> {
     fn fields(self, keys: &mut SchemaKeys, slots: &mut [PackValue<'a>]) -> Result<(), Malformed> {
-        let mut cursor = Cursor { rest: self.0 };
+        let mut cursor = PackCursor { rest: self.0 };
         let Head::Map(pairs) = cursor.head()? else {
             return Err(Malformed);
         };
@@ -57,7 +57,7 @@ impl<'a> DocumentNode<'a> for PackNode<'a> {
     }
 
     fn items(self, take: &mut dyn FnMut(PackValue<'a>)) -> Result<(), Malformed> {
-        let mut cursor = Cursor { rest: self.0 };
+        let mut cursor = PackCursor { rest: self.0 };
         let Head::Array(items) = cursor.head()? else {
             return Err(Malformed);
         };
@@ -83,11 +83,11 @@ enum Head<'a> {
 }
 
 /// The unread bytes.
-struct Cursor<'a> {
+struct PackCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> PackCursor<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
         bytes::take(&mut self.rest, len)
     }
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
     fn extension(&mut self, len: u64) -> Result<PackValue<'a>, Malformed> {
         let kind = self.take(1)?[0].cast_signed();
         let bytes = self.take(len)?;
-        let mut inner = Cursor { rest: bytes };
+        let mut inner = PackCursor { rest: bytes };
         let (seconds, nanos) = match (kind, len) {
             (INSTANT, 4) => (inner.unsigned(4)?.cast_signed(), 0),
             (INSTANT, 8) => {

@@ -140,7 +140,7 @@ fn without_its_texts(entry: &mut AuditEntry, left_out: u64) {
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct RequestSource {
     /// `None` for a Unix socket.
     pub(crate) address: Option<IpAddr>,
     pub(crate) request_id: String,
@@ -148,7 +148,7 @@ pub(crate) struct Source {
     pub(crate) is_private: bool,
 }
 
-impl Source {
+impl RequestSource {
     pub(super) fn of(caller: &Caller<'_>, request_id: &str) -> Self {
         Self {
             address: caller.address,
@@ -192,7 +192,7 @@ pub(crate) async fn record(
 /// An entry without result.
 fn entry(head: &Parts, path: &str, body: &Bytes) -> AuditEntry {
     let identity = head.extensions.get::<Identity>();
-    let source = head.extensions.get::<Source>();
+    let source = head.extensions.get::<RequestSource>();
     let address = source.and_then(|source| source.address);
     let target = head
         .uri

@@ -313,7 +313,7 @@ fn text_of(kind: Kind, data: &impl Serialize) -> String {
 
 /// A line of the log, with the keys of the log in JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     ts_ms: u64,
     level: &'static str,
     class: &'a str,
@@ -331,7 +331,7 @@ fn log_text(LoggedLine { at, line, .. }: &LoggedLine) -> String {
     let subject = &line.subject;
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let is_named = !line.event.is_empty();
-    let shown = Line {
+    let shown = EventLine {
         ts_ms: whole_ms(since),
         level: match line.level {
             LogLevel::Info => "info",
@@ -388,9 +388,9 @@ impl Watching {
 
 /// The body of a response that does not end by itself; [`finish`](super::finish) takes it out of the extensions.
 #[derive(Clone, Debug)]
-pub(super) struct Streamed(Arc<Mutex<Option<EventStream>>>);
+pub(super) struct StreamedEvents(Arc<Mutex<Option<EventStream>>>);
 
-impl Streamed {
+impl StreamedEvents {
     pub(super) fn new(stream: EventStream) -> Self {
         Self(Arc::new(Mutex::new(Some(stream))))
     }
@@ -454,7 +454,9 @@ async fn events(
     let mut response = Response::new(Body::empty());
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(CONTENT_TYPE, kind);
-    response.extensions_mut().insert(Streamed::new(stream));
+    response
+        .extensions_mut()
+        .insert(StreamedEvents::new(stream));
     Ok(response)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use sha2::{Digest, Sha256};
 
-use crate::access::Access;
+use crate::access::SocketAccess;
 use crate::answer::HttpError;
 
 use super::keys::hex;
@@ -67,10 +67,10 @@ impl Identity {
     }
 
     /// The peer of a Unix socket, or a client with the token: each has full access.
-    pub(crate) fn of(access: &Access) -> Self {
+    pub(crate) fn of(access: &SocketAccess) -> Self {
         let name = match access {
-            Access::Known => "the owner",
-            Access::Token { .. } => "the token",
+            SocketAccess::Known => "the owner",
+            SocketAccess::Token { .. } => "the token",
         };
         Self::new(name, Scopes::all())
     }
@@ -141,7 +141,7 @@ impl Identity {
 
 /// The sender of a request and its address.
 pub(crate) struct Caller<'a> {
-    pub(crate) access: &'a Access,
+    pub(crate) access: &'a SocketAccess,
     /// `None` if the sender is not authenticated.
     pub(crate) identity: Option<Identity>,
     /// `None` for a Unix socket.

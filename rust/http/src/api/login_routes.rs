@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use crate::HttpLimits;
 
 use super::ApiState;
-use super::audit::Source;
+use super::audit::RequestSource;
 use super::failures::too_many;
 use super::identity::Identity;
 use super::logins::{COOKIE_NAME, LASTS, name_of};
@@ -64,7 +64,7 @@ struct Credentials {
     responses((status = 200, body = CallerInfo)))]
 async fn log_in(
     State(state): State<ApiState>,
-    Extension(source): Extension<Source>,
+    Extension(source): Extension<RequestSource>,
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(Credentials { username, password }): ApiJson<Credentials>,
 ) -> Result<Response, Problem> {
@@ -124,7 +124,7 @@ async fn log_in(
     responses((status = 204, description = "The cookie is not valid any more")))]
 async fn log_out(
     State(state): State<ApiState>,
-    Extension(source): Extension<Source>,
+    Extension(source): Extension<RequestSource>,
     Extension(identity): Extension<Identity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Response, Problem> {
@@ -145,7 +145,7 @@ fn scopes_of(operator: &Operator) -> Scopes {
 fn cookie(
     secret: &str,
     age_s: u64,
-    source: &Source,
+    source: &RequestSource,
 ) -> Result<[(hyper::header::HeaderName, HeaderValue); 1], Problem> {
     let secure = if source.is_private { "; Secure" } else { "" };
     let text = format!(
@@ -156,7 +156,12 @@ fn cookie(
 }
 
 /// Adds a login to the audit log. Wrong passwords are not there: anybody can send them.
-async fn record(state: &ApiState, source: &Source, who: String, result: &Result<String, Problem>) {
+async fn record(
+    state: &ApiState,
+    source: &RequestSource,
+    who: String,
+    result: &Result<String, Problem>,
+) {
     let entry = AuditEntry {
         who,
         how: LISTENER.into(),

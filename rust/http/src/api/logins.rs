@@ -26,10 +26,10 @@ const OF_USER_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Logins<O = Operator>(Mutex<Table<O>>);
 
-type Table<O> = HashMap<[u8; 32], Login<O>>;
+type Table<O> = HashMap<[u8; 32], ActiveLogin<O>>;
 
 #[derive(Debug)]
-struct Login<O> {
+struct ActiveLogin<O> {
     user: String,
     operator: O,
     scopes: Scopes,
@@ -64,13 +64,13 @@ impl<O> Logins<O> {
     ) -> io::Result<String> {
         let secret = secret()?;
         let mut logins = self.table(now);
-        let is_own = |login: &Login<O>| login.user == user;
+        let is_own = |login: &ActiveLogin<O>| login.user == user;
         if logins.values().filter(|login| is_own(login)).count() >= OF_USER_MAX {
             remove_oldest(&mut logins, is_own);
         } else if logins.len() >= LOGINS_MAX {
             remove_oldest(&mut logins, |_| true);
         }
-        let login = Login {
+        let login = ActiveLogin {
             user: user.to_owned(),
             operator,
             scopes,
@@ -127,7 +127,7 @@ fn digest_of(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-fn remove_oldest<O>(logins: &mut Table<O>, counts: impl Fn(&Login<O>) -> bool) {
+fn remove_oldest<O>(logins: &mut Table<O>, counts: impl Fn(&ActiveLogin<O>) -> bool) {
     let counted = logins.iter().filter(|(_, login)| counts(login));
     let oldest = counted.min_by_key(|(_, login)| login.since);
     if let Some(digest) = oldest.map(|(digest, _)| *digest) {

@@ -60,15 +60,15 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::HttpLimits;
 use crate::access;
-use crate::answer::{Content, HttpResponse};
+use crate::answer::{AnswerBody, HttpResponse};
 use crate::body;
 use crate::program::Program;
 
-use audit::{Recorder, Source};
+use audit::{Recorder, RequestSource};
 use configuration::ProgramCalls;
-use events::{Events, Streamed, Watching};
+use events::{Events, StreamedEvents, Watching};
 use failures::Failures;
-use history::History;
+use history::FigureHistory;
 use identity::{Caller, Identity};
 use jobs::Jobs;
 use keys::Keys;
@@ -110,7 +110,7 @@ pub(crate) struct ApiState {
     failures: Arc<Failures>,
     jobs: Arc<Jobs>,
     samples: Arc<Samples>,
-    history: Arc<History>,
+    history: Arc<FigureHistory>,
     events: Arc<Events>,
     watching: Arc<Watching>,
     trace_readers: Arc<TraceReaders>,
@@ -306,11 +306,12 @@ impl Api {
                 Err(without_header())
             }
             Some(identity) => {
-                let source = Source::of(caller, &id);
+                let source = RequestSource::of(caller, &id);
                 self.route(request, limits, identity.clone(), source).await
             }
             None if request.uri().path() == login_routes::PATH => {
-                let (limits, source) = (login_routes::limits(limits), Source::of(caller, &id));
+                let (limits, source) =
+                    (login_routes::limits(limits), RequestSource::of(caller, &id));
                 if is_by_the_page(&request) {
                     self.route(request, &limits, Identity::nobody(), source)
                         .await
@@ -329,7 +330,7 @@ impl Api {
         request: Request<Incoming>,
         limits: &HttpLimits,
         identity: Identity,
-        source: Source,
+        source: RequestSource,
     ) -> Result<axum::response::Response, Problem> {
         let (mut head, body) = request.into_parts();
         let body = body::bytes(body, limits).await?;
@@ -394,7 +395,7 @@ fn another_page() -> Problem {
 /// Converts a response of the router to one of the endpoint; writes the body of a problem.
 async fn finish(response: axum::response::Response, request_id: &str) -> HttpResponse {
     let (mut head, body) = response.into_parts();
-    let streamed = head.extensions.remove::<Streamed>();
+    let streamed = head.extensions.remove::<StreamedEvents>();
     // INVARIANT: bodies of handlers are in memory, so that reading them does not fail.
     let mut bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     if head.status.is_client_error() || head.status.is_server_error() {
@@ -417,9 +418,9 @@ async fn finish(response: axum::response::Response, request_id: &str) -> HttpRes
         Some(events) => {
             // That of the empty body.
             head.headers.remove(CONTENT_LENGTH);
-            Content::Events(events)
+            AnswerBody::Events(events)
         }
-        None => Content::Whole(bytes.into()),
+        None => AnswerBody::Whole(bytes.into()),
     };
     HttpResponse::from_parts(head, content)
 }

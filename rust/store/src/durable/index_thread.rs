@@ -52,7 +52,7 @@ pub(crate) struct IndexThread {
 }
 
 /// A checkpoint that is being written.
-struct Writing {
+struct CheckpointWriting {
     thread: JoinHandle<Result<CompactionResult, StoreError>>,
     frozen: Arc<CheckpointDraft>,
     asked: Vec<CheckpointWaiter>,
@@ -69,7 +69,7 @@ pub(crate) struct CompactionResult {
 /// State of checkpoints and compaction.
 #[derive(Default)]
 struct Maintenance {
-    writing: Option<Writing>,
+    writing: Option<CheckpointWriting>,
     /// Callers that wait for a checkpoint that has not begun.
     asked: Vec<CheckpointWaiter>,
     is_due: bool,
@@ -191,7 +191,7 @@ impl IndexThread {
 
     /// Finishes a checkpoint that was written, begins one that is requested.
     fn step(&self, upkeep: &mut Maintenance) -> Result<(), StoreError> {
-        let is_written = |writing: &Writing| writing.thread.is_finished();
+        let is_written = |writing: &CheckpointWriting| writing.thread.is_finished();
         if upkeep.writing.as_ref().is_some_and(is_written) {
             self.finish(upkeep)?;
         }
@@ -221,7 +221,7 @@ impl IndexThread {
             Pressure::None => self.options.segments_kept,
             _ => 0,
         };
-        let work = Work {
+        let work = CheckpointWork {
             files: Arc::clone(&self.files),
             shared: Arc::clone(&self.shared),
             segments_kept,
@@ -231,7 +231,7 @@ impl IndexThread {
             moved,
         };
         let on_panic = |panicked: Panicked| Err(panicked.into());
-        upkeep.writing = Some(Writing {
+        upkeep.writing = Some(CheckpointWriting {
             thread: spawn("checkpoint", on_panic, move || work.write())?,
             frozen,
             asked,
@@ -304,7 +304,7 @@ fn answer(asked: Vec<CheckpointWaiter>) {
 }
 
 /// Work of the thread that writes a checkpoint.
-struct Work {
+struct CheckpointWork {
     files: Arc<dyn Files>,
     shared: Arc<LogShared>,
     segments_kept: usize,
@@ -314,7 +314,7 @@ struct Work {
     moved: u64,
 }
 
-impl Work {
+impl CheckpointWork {
     /// Writes the checkpoint, and compacts segments beyond
     /// [`StoreOptions::segments_kept`](crate::StoreOptions::segments_kept).
     fn write(&self) -> Result<CompactionResult, StoreError> {

@@ -5,12 +5,12 @@ use crate::index::numbered::{Numbered, slot_bytes};
 /// A map by session number.
 #[derive(Debug)]
 pub(crate) struct Paged<T> {
-    pages: Numbered<Page<T>>,
+    pages: Numbered<TablePage<T>>,
     count: usize,
 }
 
 #[derive(Debug)]
-struct Page<T> {
+struct TablePage<T> {
     /// Low bytes of the numbers, ascending.
     lows: Vec<u8>,
     values: Vec<T>,
@@ -48,10 +48,13 @@ impl<T> Paged<T> {
 
     /// The value under `number`; `make` creates it if there is none.
     pub(crate) fn get_or_insert_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
-        let page = self.pages.entry(page_of(number)).or_insert_with(|| Page {
-            lows: Vec::new(),
-            values: Vec::new(),
-        });
+        let page = self
+            .pages
+            .entry(page_of(number))
+            .or_insert_with(|| TablePage {
+                lows: Vec::new(),
+                values: Vec::new(),
+            });
         let place = match place(&page.lows, low(number)) {
             Ok(place) => place,
             Err(place) => {

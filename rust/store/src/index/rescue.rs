@@ -18,7 +18,7 @@ use crate::index::gaps::Gaps;
 use crate::index::messages::{MessageRow, decode_page, encode_page, find, page_of};
 use crate::index::pages::Pages;
 use crate::index::rows::SessionRow;
-use crate::index::source::{Begin, Source, best};
+use crate::index::source::{Begin, RowSource, best};
 use crate::index::tables::{
     BODY, MESSAGE, META, NOTE, QUEUE, RETAINED, SEGMENT, SESSION, SUBSCRIPTION, begin_change,
     checkpoint, create_new, wrong,
@@ -65,7 +65,7 @@ pub(crate) fn rescue(
     let database = create_new(files, CACHE_BYTES)?;
     let transaction = begin_change(&database)?;
     let mut copier = Copier {
-        source: Source { pages, commit },
+        source: RowSource { pages, commit },
         to: &transaction,
         counted: HashMap::new(),
         moved: meta.moved,
@@ -82,7 +82,7 @@ pub(crate) fn rescue(
 
 /// Copies the readable rows, table by table.
 struct Copier<'f, 't> {
-    source: Source<Pages<'f>>,
+    source: RowSource<Pages<'f>>,
     to: &'t WriteTransaction,
     /// References to each message that were read; removed when the row of the message is found.
     counted: HashMap<u64, u32>,

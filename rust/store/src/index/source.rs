@@ -20,7 +20,7 @@ use crate::wal::{identity, segment};
 
 /// Metadata of a checkpoint that a rescue needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
+pub(super) struct IndexFigures {
     applied_lsn: u64,
     pub(super) moved: u64,
     /// The oldest segment with rows of streams that no file has.
@@ -83,7 +83,7 @@ const WHOLE: Rank = (false, 0);
 pub(super) fn best(
     pages: &mut Pages<'_>,
     begin: Begin,
-) -> Result<Option<(CheckpointRoot, Figures)>, StoreError> {
+) -> Result<Option<(CheckpointRoot, IndexFigures)>, StoreError> {
     let mut found = Vec::new();
     let commits = pages.commits()?;
     let latest = commits.iter().map(|commit| commit.number).max();
@@ -105,8 +105,8 @@ fn rank(
     pages: &mut Pages<'_>,
     commit: CheckpointRoot,
     begin: Begin,
-) -> Result<(Rank, CheckpointRoot, Option<Figures>), StoreError> {
-    let mut source = Source { pages, commit };
+) -> Result<(Rank, CheckpointRoot, Option<IndexFigures>), StoreError> {
+    let mut source = RowSource { pages, commit };
     let figures = source.figures()?;
     let has_gap = match figures {
         Some(figures) => source.has_gap(figures, begin)?,
@@ -118,12 +118,12 @@ fn rank(
 }
 
 /// The tables of one commit.
-pub(super) struct Source<P> {
+pub(super) struct RowSource<P> {
     pub(super) pages: P,
     pub(super) commit: CheckpointRoot,
 }
 
-impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
+impl<'f, P: BorrowMut<Pages<'f>>> RowSource<P> {
     /// Calls `visit` with each row of a table, and with `None` wherever rows are missing.
     pub(super) fn rows<K: Key + 'static, V: Value + 'static>(
         &mut self,
@@ -154,7 +154,7 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         Ok(())
     }
 
-    fn figures(&mut self) -> Result<Option<Figures>, StoreError> {
+    fn figures(&mut self) -> Result<Option<IndexFigures>, StoreError> {
         let (mut numbers, mut pinned) = (BTreeMap::new(), None);
         self.rows(META, |row| {
             if let Some((key, value)) = row {
@@ -171,7 +171,7 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
         })?;
         let figure = |key: &str| numbers.get(key).copied();
         let found = figure("applied_lsn").zip(figure("moved"));
-        Ok(found.map(|(applied_lsn, moved)| Figures {
+        Ok(found.map(|(applied_lsn, moved)| IndexFigures {
             applied_lsn,
             moved,
             pinned,
@@ -180,7 +180,7 @@ impl<'f, P: BorrowMut<Pages<'f>>> Source<P> {
     }
 
     /// Whether records between the checkpoint and the log are missing, or segments whose messages or rows it needs.
-    fn has_gap(&mut self, figures: Figures, begin: Begin) -> Result<bool, StoreError> {
+    fn has_gap(&mut self, figures: IndexFigures, begin: Begin) -> Result<bool, StoreError> {
         let mut has_gap = figures.applied_lsn + 1 < begin.lsn;
         has_gap |= figures
             .pinned

@@ -98,7 +98,7 @@ impl Streams {
         to: u64,
     ) -> Result<Vec<RecordBatch>, StreamError> {
         let found = self.stream(name)?;
-        let wanted = Wanted {
+        let wanted = MemoryRange {
             stream: name,
             partition,
             rows: from..to,
@@ -140,13 +140,13 @@ impl Streams {
 }
 
 /// A requested range of rows in memory.
-struct Wanted<'a> {
+struct MemoryRange<'a> {
     stream: &'a str,
     partition: u16,
     rows: Range<u64>,
 }
 
-impl Wanted<'_> {
+impl MemoryRange<'_> {
     /// Rejects an invalid range and a partition that does not exist.
     fn check(&self, partitions: u16) -> Result<(), StreamError> {
         let stream = self.stream.to_owned();

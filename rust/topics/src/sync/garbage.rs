@@ -24,16 +24,16 @@ struct SharedGarbage {
 }
 
 /// The garbage of one thread; empty except while it pins.
-struct GarbageList(RefCell<Vec<Garbage>>);
+struct ThreadGarbage(RefCell<Vec<Garbage>>);
 
 thread_local! {
-    static NOTED: GarbageList = const { GarbageList(RefCell::new(Vec::new())) };
+    static NOTED: ThreadGarbage = const { ThreadGarbage(RefCell::new(Vec::new())) };
 }
 
 /// All lists that were passed on.
 static PASSED: AtomicPtr<SharedGarbage> = AtomicPtr::new(ptr::null_mut());
 
-impl Drop for GarbageList {
+impl Drop for ThreadGarbage {
     fn drop(&mut self) {
         pass_on(self.0.take());
     }

@@ -71,11 +71,11 @@ pub(crate) struct Traces {
     /// Changes whenever the active traces change; 0 if there are none. Two bytes, since each connection has a copy: one
     /// that stays silent for 65,535 changes may miss packets of a trace or have some of an ended one looked at.
     version: AtomicU16,
-    known: Mutex<Known>,
+    known: Mutex<TraceTable>,
 }
 
 #[derive(Default)]
-struct Known {
+struct TraceTable {
     traces: Vec<Arc<Trace>>,
     /// The last version that was given.
     versions: u16,
@@ -89,7 +89,7 @@ impl Traces {
         self.version.load(Ordering::Relaxed)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, TraceTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl Traces {
     }
 
     /// Gives the active traces a new version.
-    fn publish(&self, known: &mut Known) {
+    fn publish(&self, known: &mut TraceTable) {
         let is_on = known.traces.iter().any(|trace| trace.is_active());
         known.versions = known.versions.checked_add(1).unwrap_or(1);
         let version = if is_on { known.versions } else { 0 };

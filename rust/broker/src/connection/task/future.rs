@@ -25,13 +25,13 @@ pub(super) struct ConnectionTask(Box<Stage>);
 
 enum Stage {
     Open(Connection, ConnectionSlot),
-    Ending(Owner, Pin<Box<dyn Future<Output = ()>>>),
+    Ending(TaskOwner, Pin<Box<dyn Future<Output = ()>>>),
     Over,
 }
 
 /// The state that the end of the task needs after a panic.
 #[derive(Clone)]
-struct Owner {
+struct TaskOwner {
     shard: Rc<Shard>,
     client: Rc<Client>,
     link: Rc<Link>,
@@ -84,9 +84,9 @@ impl Future for Stage {
 }
 
 impl Stage {
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<TaskOwner> {
         match self {
-            Self::Open(connection, _) => Some(Owner {
+            Self::Open(connection, _) => Some(TaskOwner {
                 shard: Rc::clone(&connection.shard),
                 client: Rc::clone(&connection.client),
                 link: Rc::clone(&connection.link),
@@ -97,7 +97,7 @@ impl Stage {
     }
 }
 
-impl Owner {
+impl TaskOwner {
     /// Detaches the session, which has lost its connection.
     fn detach_lost(self) {
         let Self {

@@ -9,7 +9,7 @@ use mqttcore_session::{Message, ServerLimits};
 use mqttcore_topics::TopicName;
 
 use super::error::{EXPLAINED_BYTES_MAX, ExplainError};
-use super::publisher::{self, ForeseenPublish, Wanted};
+use super::publisher::{self, AskedReceivers, ForeseenPublish};
 use super::receiver::{self, AskedReceiver, ExplainedReceiver, ForeseenReceiver, ReceiverPosition};
 use super::step::{ExplainedStep, verdict_of};
 use super::verdict::Verdict;
@@ -99,7 +99,7 @@ impl BrokerHandle {
             Some(to) => Some(self.asked_receiver(to, message).await?),
             None => None,
         };
-        let wanted = Wanted {
+        let wanted = AskedReceivers {
             after: question.after,
             limit: question.limit,
             one: to.as_ref().map(|to| (to.handle, to.groups())),
@@ -148,7 +148,7 @@ impl BrokerHandle {
         &self,
         from: Option<String>,
         message: &Message,
-        wanted: Wanted,
+        wanted: AskedReceivers,
     ) -> Result<ForeseenPublish, ExplainError> {
         let engine = self.engine().ok_or(BrokerStopped)?;
         let shard = from.as_ref().map_or(0, |id| engine.shard_of(id));

@@ -21,14 +21,14 @@ use crate::routing::{external, message_records, retain, router};
 use crate::shard::Shard;
 
 /// Which receivers are asked about.
-pub(super) struct Wanted {
+pub(super) struct AskedReceivers {
     pub(super) after: Option<ReceiverPosition>,
     pub(super) limit: usize,
     /// Only this one, and its shared subscriptions that match.
     pub(super) one: Option<(Handle, Vec<SubscriptionFilter>)>,
 }
 
-impl Wanted {
+impl AskedReceivers {
     /// Whether a target is asked about.
     fn covers(&self, target: &Target) -> bool {
         let (one, after) = (self.one.as_ref(), self.after.as_ref());
@@ -57,7 +57,7 @@ pub(super) struct ForeseenPublish {
     pub(super) steps: Vec<ExplainedStep>,
     pub(super) receivers: Vec<ForeseenReceiver>,
     pub(super) has_more: bool,
-    /// Members that are chosen in the groups of [`Wanted::one`].
+    /// Members that are chosen in the groups of [`AskedReceivers::one`].
     pub(super) chosen: Vec<Handle>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn foresee(
     shard: &Shard,
     client: Option<&Rc<Client>>,
     message: &Message,
-    wanted: &Wanted,
+    wanted: &AskedReceivers,
 ) -> ForeseenPublish {
     let mut publish = ForeseenPublish {
         steps: publisher_steps(shard, client, message),
@@ -240,7 +240,7 @@ fn choose_page(
     shard: &Shard,
     publication: &Publication<'_>,
     route: ForeseenRoute,
-    wanted: &Wanted,
+    wanted: &AskedReceivers,
     publish: &mut ForeseenPublish,
 ) {
     let mut targets = route.targets;

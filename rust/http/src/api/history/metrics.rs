@@ -8,11 +8,11 @@ use std::time::Instant;
 pub(super) struct Metric {
     /// Its name: that of the figure, if it is made of one.
     pub(super) name: &'static str,
-    source: Source,
+    source: MetricSource,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum MetricSource {
     /// The figure itself.
     Value,
     /// Growth of the figure, per second.
@@ -21,9 +21,9 @@ enum Source {
     RateOfAll(&'static str),
 }
 
-use Source::{Rate, RateOfAll, Value};
+use MetricSource::{Rate, RateOfAll, Value};
 
-const fn metric(name: &'static str, source: Source) -> Metric {
+const fn metric(name: &'static str, source: MetricSource) -> Metric {
     Metric { name, source }
 }
 

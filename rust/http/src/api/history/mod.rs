@@ -34,7 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 
 /// The figures of the last hour, day and week.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct FigureHistory {
     recorded: Mutex<Option<Recorded>>,
     /// Bytes of all values; a shard reads it, which must not wait for an answer that is being written.
     bytes: AtomicUsize,
@@ -50,7 +50,7 @@ struct Recorded {
     rings: [Ring; RESOLUTIONS.len()],
 }
 
-impl History {
+impl FigureHistory {
     /// Adds a sample.
     pub(super) fn add(&self, now: Instant, figures: &HashMap<String, u64>) {
         let reading = Reading::new(now, figures);
@@ -235,7 +235,7 @@ mod tests {
 
     /// 10 messages a second, one sample after each of `pauses_ms`.
     fn recorded(pauses_ms: &[u64]) -> Recorded {
-        let (history, start) = (History::default(), Instant::now());
+        let (history, start) = (FigureHistory::default(), Instant::now());
         let mut ms = 0;
         for pause in [&[0], pauses_ms].concat() {
             ms += pause;

@@ -12,7 +12,7 @@ use super::fields::{Fields, fields_of};
 
 /// A line in JSON. The order of the fields is that of the text.
 #[derive(Serialize)]
-struct Line<'a> {
+struct TraceLine<'a> {
     number: u64,
     ts_us: u64,
     dir: &'static str,
@@ -46,7 +46,7 @@ pub(super) enum LineFormat {
 impl LineFormat {
     /// A packet as a line, without a line break at its end or in it.
     pub(super) fn line(self, packet: &TracedPacket) -> String {
-        let line = Line::of(packet);
+        let line = TraceLine::of(packet);
         match self {
             Self::Json => serde_json::to_string(&line).unwrap_or_default(),
             Self::Text => line.text(packet.at),
@@ -68,7 +68,7 @@ pub(super) fn unix_us(at: SystemTime) -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl<'a> Line<'a> {
+impl<'a> TraceLine<'a> {
     fn of(packet: &'a TracedPacket) -> Self {
         let peer = packet.peer.map(|peer| peer.host_and_port());
         let (ip, port) = peer.unzip();

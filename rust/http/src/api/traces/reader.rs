@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use crate::event_stream::EventStream;
 
 use super::super::ApiState;
-use super::super::events::Streamed;
+use super::super::events::StreamedEvents;
 use super::super::problem::Problem;
 use super::super::scope::Scope;
 use super::lines::LineFormat;
@@ -88,7 +88,9 @@ impl TraceReaders {
         let mut response = Response::new(Body::empty());
         let kind = HeaderValue::from_static(media_type);
         response.headers_mut().insert(CONTENT_TYPE, kind);
-        response.extensions_mut().insert(Streamed::new(stream));
+        response
+            .extensions_mut()
+            .insert(StreamedEvents::new(stream));
         let admitted = Admitted {
             _place: place,
             sender,

@@ -170,7 +170,7 @@ pub(crate) struct GroupCursor {
 pub(crate) const GROUP_CURSOR_BYTES: usize = slab::rounded(size_of::<GroupCursor>());
 
 /// The address of a block, its words, and its size in bytes.
-pub(super) struct Memory {
+pub(super) struct BlockMemory {
     pub(super) start: NonNull<u8>,
     pub(super) words: usize,
     pub(super) bytes: usize,
@@ -186,7 +186,7 @@ impl<'g> Word<'g> {
     }
 
     /// The memory of the block or cursor that the word points to.
-    pub(super) fn memory(self) -> Option<Memory> {
+    pub(super) fn memory(self) -> Option<BlockMemory> {
         let (start, words, text) = match self.view() {
             View::Hamt(branches) => (branches.bitmap.cast(), ones(branches.bitmap()), 0),
             View::Cell(cell) => (cell.cast(), 0, size_of::<GroupCursor>() - HEADER_BYTES),
@@ -197,7 +197,7 @@ impl<'g> Word<'g> {
                 (block.header.cast(), usize::from(header.words), text)
             }
         };
-        Some(Memory {
+        Some(BlockMemory {
             start,
             words,
             bytes: HEADER_BYTES + words * WORD_BYTES + text,

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
-use super::block::{BlockHeader, GroupCursor, HEADER_BYTES, Memory, WORD_BYTES};
+use super::block::{BlockHeader, BlockMemory, GroupCursor, HEADER_BYTES, WORD_BYTES};
 use super::garbage::{GarbageList, TreeVersion, bytes_of};
 use super::word::{BlockKind, View, Word};
 use crate::SubscriptionFilter;
@@ -128,7 +128,7 @@ impl<'g> Edit<'g> {
         word: Word<'g>,
         new: [(usize, Word<'g>); N],
     ) -> Word<'g> {
-        let Some(Memory {
+        let Some(BlockMemory {
             start: old,
             words: count,
             bytes,
@@ -187,7 +187,7 @@ impl<'g> Edit<'g> {
     ///
     /// The caller no longer links it in the version that this edit makes. Other words are ignored.
     pub(crate) fn retire(&mut self, word: Word<'g>) {
-        let Some(Memory { bytes, .. }) = word.memory() else {
+        let Some(BlockMemory { bytes, .. }) = word.memory() else {
             return;
         };
         let bytes = slab::rounded(bytes);

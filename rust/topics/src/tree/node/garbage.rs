@@ -5,7 +5,7 @@ use std::slice;
 
 use smallvec::SmallVec;
 
-use super::block::{GroupCursor, Memory, WORD_BYTES};
+use super::block::{BlockMemory, GroupCursor, WORD_BYTES};
 use super::edit::Size;
 use super::word::{View, Word};
 use crate::sync::{CountedBytes, Garbage, GarbageCounter, Root, slab};
@@ -94,7 +94,7 @@ unsafe fn free(word: Word<'_>) {
         // caller's contract.
         unsafe { cursor.cast::<GroupCursor>().drop_in_place() };
     }
-    if let Some(Memory { start, bytes, .. }) = word.memory() {
+    if let Some(BlockMemory { start, bytes, .. }) = word.memory() {
         // SAFETY: blocks are allocated with the size in their header, cursors with that of their type.
         unsafe { slab::release(start, bytes) };
     }
@@ -145,7 +145,7 @@ pub(crate) fn measure(roots: &[Word<'_>]) -> Size {
     let mut size = Size::default();
     let mut pending = roots.to_vec();
     while let Some(word) = pending.pop() {
-        let Some(Memory { bytes, .. }) = word.memory() else {
+        let Some(BlockMemory { bytes, .. }) = word.memory() else {
             continue;
         };
         size.nodes += 1;
