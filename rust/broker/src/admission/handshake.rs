@@ -340,16 +340,15 @@ fn move_to_shard(
     let durability = shard
         .config()
         .client_durability(grant.durability, policy.durability);
-    let queue_policy = grant.queue_policy.or(policy.queue_policy);
     let arrival = AdmittedConnection {
         transport,
         slot,
+        queue_policy: grant.queue_policy.or(policy.queue_policy),
         unread,
         request: admitted.request,
         login: admitted.login,
         access: admitted.access,
         durability,
-        queue_policy,
         greeting: admitted.greeting,
         asked_at: admitted.asked_at,
     };

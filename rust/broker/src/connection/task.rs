@@ -130,14 +130,7 @@ impl Connection {
             self.link.is_settling.set(false);
             self.client.free_buffers(&self.link);
         }
-        if self.client.has_link(&self.link) {
-            group::update_availability(&self.shard, &self.client, self.outbox_len());
-            if self.client.queue_level.get() == QueueLevel::Empty {
-                self.client.weigh(&self.shard);
-            } else {
-                fill::watch(&self.shard, &self.client);
-            }
-        }
+        self.update_levels();
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         let can_replay =
             retain::can_replay(&self.shard, &self.client) && self.poll_retained(cx).is_ready();
@@ -147,6 +140,19 @@ impl Connection {
             wake_after_others(cx);
         }
         Ok(())
+    }
+
+    /// Updates the availability of the client and the level of its queue.
+    fn update_levels(&self) {
+        if !self.client.has_link(&self.link) {
+            return;
+        }
+        group::update_availability(&self.shard, &self.client, self.outbox_len());
+        if self.client.queue_level.get() == QueueLevel::Empty {
+            self.client.weigh(&self.shard);
+        } else {
+            fill::watch(&self.shard, &self.client);
+        }
     }
 
     /// Sends retained messages that the client subscribed to, if the rate limit allows it.
