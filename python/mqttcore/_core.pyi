@@ -853,6 +853,7 @@ class HookQueues:
         connects: int | None,
         subscribes: int | None,
         publishes: Sequence[tuple[str, int]],
+        delivers: Sequence[tuple[str, int]],
         wills: Sequence[tuple[str, int]],
         controls: Sequence[tuple[str, int]],
         events: Sequence[Sequence[str]],
@@ -870,6 +871,7 @@ class HookQueues:
             connects: The worker of the first `connect` hook; None: there is none.
             subscribes: The worker of the first `subscribe` hook; None: there is none.
             publishes: Filter and worker of each `publish` hook, in order.
+            delivers: Filter and worker of each `deliver` hook, in order.
             wills: Filter and worker of each `will` hook, in order.
             controls: Topic and worker of each `control` hook, in order.
             events: Of each observer the kinds that it wants.
@@ -931,6 +933,7 @@ class Question:
         "authorize",
         "subscribe",
         "publish",
+        "deliver",
         "will",
         "control",
     ]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
 from mqttcore._core import MqttError
+from mqttcore._placed import PlacedRule
 from mqttcore._record import REQUIRED, Record, field
 
 T = TypeVar("T")
@@ -37,6 +38,8 @@ class Parsed(Record, kw_only=False):
 
     check: Callable[[str], object]
     allowed: str
+    is_placed: bool = False
+    """Whether the value keeps where it is written."""
 
 
 class Place(Record, kw_only=False):
@@ -204,10 +207,17 @@ def read_value(kind: Kind, entry: Entry, *, key: str, faults: Faults) -> Made:
         return read_items(typing.get_args(plain)[0], entry, key=key, faults=faults)
     try:
         made = check_scalar(plain, entry.value, entry.kind)
-        return beside(entry.place, made) if isinstance(made, pathlib.Path) else made
+        if isinstance(made, pathlib.Path):
+            return beside(entry.place, made)
+        return PlacedRule(made, str(entry.place)) if is_placed(plain) else made
     except Wrong as wrong:
         faults.add(entry.place, key, wrong.what, *wrong.notes)
         return None
+
+
+def is_placed(kind: Kind) -> bool:
+    """Whether a value of this kind keeps where it is written."""
+    return any(isinstance(note, Parsed) and note.is_placed for note in bare(kind)[1])
 
 
 def beside(place: Place, path: pathlib.Path) -> pathlib.Path:

@@ -118,8 +118,7 @@ class Broker:
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
             self._tables = delta_tables(self._settings)
-            self._failure = None
-            self._process = os.getpid()
+            self._failure, self._process = None, os.getpid()
             running.add(self)
         return self
 
@@ -243,6 +242,7 @@ class Broker:
         if found.restart:
             log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
         if old is not None:
+            plugin_host.recheck(old)
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
             self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
             leaving.start()
@@ -548,8 +548,7 @@ class Broker:
 
     def _change(self, change: Change, make: Callable[[], T]) -> T:
         """Makes a change of an operator, which the audit log records."""
-        engine = self._started()
-        return change.record(make, engine.audit)
+        return change.record(make, self._started().audit)
 
     def _open_control(self) -> Control | None:
         if not self._settings.data:
@@ -582,6 +581,7 @@ class Broker:
             observers=[plugin for plugin, use in uses if use.on_error == "skip"],
             invalidate=self._invalidate_if_running,
             figures=lambda: engine.stats() if (engine := self._engine) else {},
+            audit=lambda entry: engine.audit(entry) if (engine := self._engine) else None,
         )
 
     def _tell_health(self, reasons: Sequence[str]) -> None:

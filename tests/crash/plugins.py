@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
+from mqttcore.plugin import Allow, Drop, Grant, Login, Message, Plugin, Replace, hook
 from mqttcore.sessions import Durability, FullQueuePolicy
 
 
@@ -20,3 +20,19 @@ class Wishes(Plugin):
         return Allow(
             Grant(publish=["#"], subscribe=["#"], durability=durability, queue_policy=policy)
         )
+
+
+class Veil(Plugin):
+    """Lets everybody in, and decides about deliveries."""
+
+    @hook.authenticate
+    def login(self, login: Login) -> Allow:
+        """Lets in."""
+        return Allow(Grant(publish=["#"], subscribe=["#"]))
+
+    @hook.deliver("veiled/#", timeout=10)
+    def veil(self, message: Message) -> Replace | Drop:
+        """Marks a message, or keeps it from its subscriber."""
+        if message.payload == b"refused":
+            return Drop()
+        return Replace(payload=message.payload + b" veiled")

@@ -138,7 +138,7 @@ class Victim(Plugin):
     def login(self, login: Login) -> Allow | None:
         """Lets "victim" in, who may do what the other hooks say."""
         grant = Grant(
-            publish=["hook/#", "friend/#", CONTROL],
+            publish=["hook/#", "held/#", "friend/#", CONTROL],
             subscribe=["#", "$CONTROL/#"],
             deny=["ask/denied"],
         )
@@ -155,6 +155,7 @@ def faulty(point: str, *, is_async: bool) -> type[Victim]:
         "connect": hook.connect(timeout=TIMEOUT_S),
         "subscribe": hook.subscribe(timeout=TIMEOUT_S),
         "publish": hook.publish("hook/#", timeout=TIMEOUT_S),
+        "deliver": hook.deliver("held/#", timeout=TIMEOUT_S),
         "will": hook.will("hook/#", timeout=TIMEOUT_S),
         "control": hook.control(CONTROL, timeout=TIMEOUT_S),
         "events": hook.events("connected", every=0),
@@ -211,6 +212,17 @@ def is_delivered(broker: Broker, topic: str) -> bool:
         return reason < 0x80 or reader.expect(PUBLISH).payload == b"secret"
 
 
+def is_sent(broker: Broker) -> bool:
+    """Whether a subscriber gets a message that has to be asked about."""
+    with Wire(broker.port) as reader, Wire(broker.port) as wire:
+        reader.connect("reader", username="friend", password=b"")
+        reader.subscribe(("held/#", 1), ("friend/#", 1))
+        wire.connect("friend", username="friend", password=b"")
+        wire.publish("held/a", b"secret", qos=1)
+        wire.publish("friend/after", b"", qos=1)
+        return reader.expect(PUBLISH).payload == b"secret"
+
+
 def is_subscribed(broker: Broker) -> bool:
     """Whether a filter that has to be asked about is granted, or gets messages."""
     with Wire(broker.port) as wire:
@@ -246,6 +258,7 @@ ATTEMPT: dict[str, Callable[[Broker], bool]] = {
     "connect": login_gets_in,
     "subscribe": is_subscribed,
     "publish": lambda broker: is_delivered(broker, "hook/a"),
+    "deliver": is_sent,
     "will": lambda broker: login_gets_in(broker, will=Will(topic="hook/a")),
     "control": is_answered,
     "events": nothing,
@@ -300,8 +313,10 @@ class Cell:
                 wires.append(wire)
                 props = ENHANCED if self.point == "enhanced_auth" else None
                 hello = connect(f"f{number}", username="victim", password=b"", props=props)
-                message = {"publish": "hook/a", "control": CONTROL}.get(self.point, "ask/a")
-                asking = subscribe(("friend/secret", 0))
+                topics = {"publish": "hook/a", "deliver": "held/a", "control": CONTROL}
+                message = topics.get(self.point, "ask/a")
+                wanted = "held/#" if self.point == "deliver" else "friend/secret"
+                asking = subscribe((wanted, 0))
                 wire.send(hello, asking, publish(message, b"secret", qos=1, packet_id=2))
         finally:
             for wire in wires:

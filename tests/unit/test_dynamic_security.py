@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,65 @@ def test_a_reload_with_a_malformed_file_changes_nothing(file: Path) -> None:
         broker.reload(broker.settings)
         assert reason(broker, "joe") == BAD_CREDENTIALS
         assert reason(broker, "jim") == 0
+
+
+def test_a_reload_of_an_edited_file_holds_for_connected_clients(file: Path) -> None:
+    """As after a command: rights are replaced, and who could not log in again is disconnected."""
+    use = PluginUse(use="mqttcore.auth.dynamic_security", config={"path": str(file)})
+    good = file.read_text()
+    settings = Settings(listeners=(CLOSED,), plugins=(use,))
+    with Broker(settings) as broker, ExitStack() as stack:
+        joe, own, late = (stack.enter_context(Wire(broker.port)) for _ in range(3))
+        joe.connect("c1", username="joe", password=PASSWORD.encode())
+        joe.subscribe(("in/a", 0))
+        own.connect("mine", username="own", password=PASSWORD.encode())
+        assert joe.publish("more/a", qos=1).reason == NOT_AUTHORIZED
+        edited = json.loads(good)
+        users = {one["username"]: one for one in edited["clients"]}
+        users["joe"]["roles"] = [{"rolename": "more"}]
+        users["own"]["disabled"] = True
+        file.write_text(json.dumps(edited))
+
+        broker.reload(broker.settings)
+
+        own.receive_until_close()
+        eventually(lambda: joe.publish("more/a", qos=1).reason < 0x80)
+        assert joe.publish("out/joe/a", qos=1).reason == NOT_AUTHORIZED
+        eventually(lambda: broker.stats()["subscriptions"] == 0)
+        late.connect("c2", username="joe", password=PASSWORD.encode())
+
+
+def test_a_reload_of_the_same_file_disturbs_nobody(file: Path) -> None:
+    use = PluginUse(use="mqttcore.auth.dynamic_security", config={"path": str(file)})
+    with Broker(Settings(listeners=(CLOSED,), plugins=(use,))) as broker, Wire(broker.port) as joe:
+        joe.connect("c1", username="joe", password=PASSWORD.encode())
+        before = broker.hook_stats()
+
+        broker.reload(broker.settings)
+
+        joe.ping()
+        (grants,) = [one for one in broker.hook_stats() if one.point == "grant"]
+        assert grants.calls == 0
+        assert len(before) == len(broker.hook_stats())
+
+
+def test_changes_are_in_the_audit_log(file: Path, tmp_path: Path) -> None:
+    settings = Settings(listeners=(CLOSED,), data=str(tmp_path / "data"))
+    with Broker(settings, plugins=[plugin(file)]) as broker, Admin(broker.port) as admin:
+        admin.do("createClient", username="new", password="secret-of-new")  # noqa: S106
+        admin.do("getClient", username="new")
+        file.write_text(file.read_text() + " ")
+        admin.ask('{"commands":[{"command":"deleteClient","username":"new"}]}')
+
+    (log,) = (tmp_path / "data" / "audit").iterdir()
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    found = [entry for entry in entries if entry["action"] == "dynsec"]
+    assert [entry["target"] for entry in found] == ["createClient", "deleteClient"]
+    assert [entry["result"].partition(":")[0] for entry in found] == ["done", "failed"]
+    assert found[0]["who"] == f"user {ADMIN}"
+    assert found[0]["how"] == "mqtt"
+    assert found[0]["details"]["command"] == "createClient username='new'"
+    assert "secret-of-new" not in log.read_text()
 
 
 def request(payload: str) -> Message:

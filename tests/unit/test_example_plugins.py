@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from mqttcore import Broker, Settings
 from mqttcore.config import Listener, PluginUse
-from mqttcore.plugin import Allow, Deny, Login, Message, Replace
+from mqttcore.plugin import Allow, Deny, Drop, Login, Message, Replace
 from mqttcore.testing import harness
 
 from examples.plugins.accounts import Accounts
 from examples.plugins.http_login import HttpLogin
 from examples.plugins.rate import Rate
+from examples.plugins.redact import Redact
 from examples.plugins.schema import Schema
 from examples.plugins.scram import Scram
 from examples.plugins.stamp import Stamp
@@ -39,8 +40,9 @@ LINES = {
     "rate": 20,
     "stamp": 15,
     "schema": 22,
+    "redact": 18,
 }
-MESSAGES = {"rate", "stamp", "schema"}
+MESSAGES = {"rate", "stamp", "schema", "redact"}
 """The examples that decide about messages only."""
 
 
@@ -280,6 +282,27 @@ def test_stamp_over_the_wire() -> None:
         fields = json.loads(wire.receive_publish().payload)
 
         assert (fields["value"], fields["client"]) == (3, "a")
+
+
+def test_redact_through_the_harness() -> None:
+    full = b'{"name": "Ann", "floor": 3}'
+    with harness(Redact) as redact:
+        (shown,) = redact.deliver(message("person/1", full))
+
+        assert isinstance(shown, Replace)
+        assert shown.payload == b'{"floor": 3}'
+        assert redact.deliver(message("person/1", full, username="ann")) == [None]
+        for other in (b"no JSON", b"[]", b"\xff"):
+            assert isinstance(redact.deliver(message("person/1", other))[0], Drop)
+
+
+def test_redact_over_the_wire() -> None:
+    with serving("redact") as broker, Wire(broker.port) as wire:
+        wire.connect("a")
+        wire.subscribe(("person/1", 1))
+        wire.publish("person/1", b'{"name": "Ann", "floor": 3}', qos=1)
+
+        assert wire.receive_publish().payload == b'{"floor": 3}'
 
 
 def test_schema_through_the_harness() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from pathlib import Path
 from typing import Final, get_args
@@ -37,7 +36,7 @@ def limits_of_rust() -> dict[str, object]:
 
 
 def test_events_have_the_words_of_the_engine() -> None:
-    names = block("broker/src/config/hooks.rs", "impl EventKind")
+    names = block("broker/src/config/plugin_event.rs", "impl EventKind")
 
     assert set(re.findall(r'Self::\w+ => "(\w+)"', names)) == set(get_args(EventKind))
 
@@ -51,7 +50,8 @@ def test_a_reason_of_a_denial_has_a_code(reason: str) -> None:
 
 
 def test_limits_have_the_defaults_of_the_session() -> None:
-    ours = {field.name: field.default for field in dataclasses.fields(config.ServerLimits)}
+    fields = config.ServerLimits.fields_by_name
+    ours = {name: field.default for name, field in fields.items()}
     rust = limits_of_rust()
     both = ours.keys() & rust.keys()
 

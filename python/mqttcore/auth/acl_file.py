@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from mqttcore._core import TopicFilter, TopicFilterError
+from mqttcore._placed import PlacedRule
 from mqttcore.auth.marks import is_rule, substituted
 from mqttcore.errors import AclFileError
 from mqttcore.plugin.answers import AccessWord
@@ -40,6 +41,17 @@ class AclFile:
     """Rules by user name, those that deny first; None: clients without user name."""
     patterns: tuple[Rule, ...]
     """Rules for all clients, with ``%u`` and ``%c`` in them; those that deny first."""
+
+    def changed_users(self, before: "AclFile") -> set[str] | None:
+        """Users with other rules than before; None: everybody, or clients without user name."""
+        if self.patterns != before.patterns or self.users.get(None) != before.users.get(None):
+            return None
+        names = self.users.keys() | before.users.keys()
+        return {
+            name
+            for name in names
+            if name is not None and self.users.get(name) != before.users.get(name)
+        }
 
     def rules_of(self, *, user: str | None, client_id: str) -> tuple[Rule, ...]:
         """The access list of one client."""
@@ -82,7 +94,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     faults = []
     for number, line in enumerate(lines, start=1):
         try:
-            reading.take(line)
+            reading.take(line, f"{path}:{number}")
         except (ValueError, TopicFilterError) as error:
             faults.append(f"{path}:{number}: {error}")
     if faults:
@@ -103,8 +115,8 @@ class Reading:
         self.patterns: list[Rule] = []
         self._user: str | None = None
 
-    def take(self, line: str) -> None:
-        """Adds one line.
+    def take(self, line: str, place: str) -> None:
+        """Adds one line; ``place`` is file and number.
 
         Raises:
             ValueError: what is wrong with it.
@@ -119,14 +131,14 @@ class Reading:
                 raise ValueError("the user name is missing")
             self._user = rest
         elif word == "topic":
-            self.users.setdefault(self._user, []).append(rule_of(rest))
+            self.users.setdefault(self._user, []).append(rule_of(rest, place))
         elif word == "pattern":
-            self.patterns.append(rule_of(rest))
+            self.patterns.append(rule_of(rest, place))
         else:
             raise ValueError(f"unknown word {word[:40]!r}; allowed: topic, user, pattern")
 
 
-def rule_of(text: str) -> Rule:
+def rule_of(text: str, place: str) -> Rule:
     """A rule: an access word and a topic, or a topic alone, which may be read and written."""
     word, space, topic = text.partition(" ")
     if not space:
@@ -139,7 +151,7 @@ def rule_of(text: str) -> Rule:
         )
     topic = topic.strip()
     TopicFilter(topic)
-    return cast(AccessWord, word), topic
+    return cast(AccessWord, word), PlacedRule(topic, place)
 
 
 def denials_first(rules: Iterable[Rule]) -> tuple[Rule, ...]:

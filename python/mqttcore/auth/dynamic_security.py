@@ -15,19 +15,20 @@ import logging
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Annotated
 
 from mqttcore._core import Login, Message
 from mqttcore._schema import Range
+from mqttcore.auditing import Entry
 from mqttcore.auth.dynsec_commands import Outcome, answer_of, run
 from mqttcore.auth.dynsec_file import StateFile
 from mqttcore.auth.dynsec_state import Client, Password, State
 from mqttcore.auth.hashing import password_matches
 from mqttcore.errors import DynsecFileError
 from mqttcore.plugin.answers import Allow, Deny
-from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.base import Plugin, invalidate_users
 from mqttcore.plugin.hooks import hook
 from mqttcore.plugin.options import PluginConfig
 
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 TOPIC = "$CONTROL/dynamic-security/v1"
 EXPELLED_S = 60.0
 """How long clients of a user with a new password are disconnected when they are asked about."""
-NAMED_MAX = 256
-"""More users than that are not invalidated one by one."""
 
 
 class DynamicSecurity(Plugin):
@@ -127,17 +126,40 @@ class DynamicSecurity(Plugin):
             if not outcome.done:
                 return outcome.answer()
             try:
-                self._file.write(outcome.state)
+                self._state = self._file.write(outcome.state)
             except (OSError, DynsecFileError) as error:
                 log.error("dynamic security: nothing is changed: %s", error)
+                self._note(request, outcome.done, result=f"failed: {error}")
                 return answer_of(unsaved(outcome, error))
-            self._state = outcome.state
             self._expel(before, outcome.state)
-        who = f"{request.client.username!a} ({request.client.client_id!a})"
-        for line in outcome.done:
-            log.info("dynamic security: %s: %s", who, line)
-        self._invalidate_changed(before, outcome.state)
+        self._note(request, outcome.done, result="done")
+        invalidate_users(self.invalidate, outcome.state.changed_users(before))
         return outcome.answer()
+
+    def changed_users(self, before: Plugin, /) -> Collection[str] | None:
+        """After a reload: the users whose rights in the file are not those of before."""
+        if not isinstance(before, DynamicSecurity):
+            return None
+        self._expelled = dict(before._expelled)
+        self._expel(before._state, self._state)
+        return self._state.changed_users(before._state)
+
+    def _note(self, request: Message, commands: list[str], *, result: str) -> None:
+        """Writes commands that change something into the log and the audit log."""
+        client = request.client
+        for line in commands:
+            who = f"{client.username!a} ({client.client_id!a})"
+            log.info("dynamic security: %s: %s: %s", who, line, result)
+            if self._audit is not None:
+                entry = Entry(
+                    who="anonymous" if client.username is None else f"user {client.username}",
+                    how="mqtt",
+                    action="dynsec",
+                    target=line.partition(" ")[0],
+                    details=[("command", line), ("client_id", client.client_id)],
+                    result=result,
+                )
+                self._audit(entry)
 
     def _anonymous(self, login: Login) -> Allow | None:
         if not self.config.allow_anonymous:
@@ -152,14 +174,6 @@ class DynamicSecurity(Plugin):
             for name, client in after.clients.items()
             if name in before.clients and client.password != before.clients[name].password
         }
-
-    def _invalidate_changed(self, before: State, after: State) -> None:
-        users = after.changed_users(before)
-        if users is None or len(users) > NAMED_MAX:
-            self.invalidate(everything=True)
-            return
-        for user in sorted(users):
-            self.invalidate(username=user)
 
 
 def may_enter(client: Client, login: Login) -> bool:

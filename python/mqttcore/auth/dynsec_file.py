@@ -4,9 +4,11 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import cast, get_args
 
 from mqttcore._core import TopicFilter, check_password_hash
+from mqttcore._placed import PlacedRule
 from mqttcore._replace import replace_file
 from mqttcore.auth.dynsec_state import (
     PRIORITY,
@@ -39,6 +41,7 @@ DEFAULTS: Mapping[DefaultType, bool] = {
 FAULTS_MAX = 20
 INTEGER_MAX = 2**31 - 1
 SPACE = re.compile(r"\s*")
+ACL_KEY = re.compile(r'"acltype"\s*:', re.IGNORECASE)
 
 
 class StateFile:
@@ -63,8 +66,8 @@ class StateFile:
         self._stamp = stamp
         return state
 
-    def write(self, state: State) -> None:
-        """Replaces it; its mode is 0600 then.
+    def write(self, state: State) -> State:
+        """Replaces it; its mode is 0600 then. Returns the state with the places of its ACLs.
 
         Raises:
             DynsecFileError: somebody else has changed it since it was read.
@@ -72,14 +75,30 @@ class StateFile:
         """
         if stamp_of(self._path) != self._stamp:
             raise DynsecFileError(f"{self._path} was changed outside: reload the broker first")
-        replace_file(self._path, text_of(state), is_private=True)
+        text = text_of(state)
+        replace_file(self._path, text, is_private=True)
         self._stamp = stamp_of(self._path)
+        return placed(state, places_of(text, str(self._path)))
 
 
 def stamp_of(path: pathlib.Path) -> tuple[int, ...]:
     """A stamp that changes with the file."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def placed(state: State, places: Iterator[str]) -> State:
+    """The state with the places of its ACLs, in the order of a file that is written."""
+    roles = {
+        name: replace(
+            role,
+            acls=tuple(
+                replace(acl, topic=PlacedRule(acl.topic, next(places, ""))) for acl in role.acls
+            ),
+        )
+        for name, role in sorted(state.roles.items())
+    }
+    return replace(state, roles=roles)
 
 
 # --- writing
@@ -175,7 +194,7 @@ def state_of(text: str, name: str) -> State:
     except (ValueError, RecursionError) as error:
         raise DynsecFileError(f"{name}: no JSON: {error}") from None
     faults: list[tuple[Path, str]] = []
-    state = read(Fields(document, (), faults))
+    state = read(Fields(document, (), faults), places_of(text, name))
     if faults:
         lines = [f"{name}:{line_of(text, path)}: {fault}" for path, fault in faults[:FAULTS_MAX]]
         raise DynsecFileError("\n".join(lines))
@@ -289,10 +308,10 @@ class Fields:
             self.fault(f"unknown key {key!r}", key)
 
 
-def read(fields: Fields) -> State:
-    """The whole file."""
+def read(fields: Fields, places: Iterator[str]) -> State:
+    """The whole file; ``places`` are those of its ACLs."""
     defaults = read_defaults(fields.object("defaultaclaccess"))
-    roles = {name: read_role(one) for name, one in fields.named("roles", "rolename")}
+    roles = {name: read_role(one, places) for name, one in fields.named("roles", "rolename")}
     clients = {name: read_client(one, roles) for name, one in fields.named("clients", "username")}
     groups = {
         name: read_group(one, roles, clients) for name, one in fields.named("groups", "groupname")
@@ -315,16 +334,15 @@ def read_defaults(fields: Fields | None) -> Mapping[DefaultType, bool]:
     return found
 
 
-def read_role(fields: Fields) -> Role:
+def read_role(fields: Fields, places: Iterator[str]) -> Role:
     """A role."""
-    role = Role(
-        texts=fields.texts(), acls=acls_in_order(read_acl(one) for one in fields.objects("acls"))
-    )
+    acls = [read_acl(one, next(places, "")) for one in fields.objects("acls")]
+    role = Role(texts=fields.texts(), acls=acls_in_order(acls))
     fields.finish()
     return role
 
 
-def read_acl(fields: Fields) -> Acl:
+def read_acl(fields: Fields, place: str) -> Acl:
     """An ACL."""
     kind, topic = fields.name("acltype"), fields.name("topic")
     if kind and kind not in get_args(AclType):
@@ -334,7 +352,7 @@ def read_acl(fields: Fields) -> Acl:
         fields.fault(fault, "topic")
     acl = Acl(
         kind=cast(AclType, kind or get_args(AclType)[0]),
-        topic=topic,
+        topic=PlacedRule(topic, place),
         is_allowed=fields.flag("allow", default=False),
         priority=fields.number("priority", 0),
     )
@@ -398,6 +416,15 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def places_of(text: str, name: str) -> Iterator[str]:
+    """File and line of each ACL in a text that is JSON: all of them have this key."""
+    line = at = 0
+    for found in ACL_KEY.finditer(text):
+        line += text.count("\n", at, found.start())
+        at = found.start()
+        yield f"{name}:{line + 1}"
 
 
 def line_of(text: str, path: Path) -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from mqttcore._core import check_grant_rule
+from mqttcore._placed import placed_as
 from mqttcore.errors import MqttError
 
 MARK = re.compile(r"%[uc]|%\{[^{}]+\}")
@@ -16,7 +17,7 @@ def marks_of(rules: Iterable[str]) -> list[str]:
 
 def substituted(rule: str, names: Mapping[str, str]) -> str:
     """Inserts all names in one step, so that a name that contains ``%c`` is not changed."""
-    return MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule)
+    return placed_as(MARK.sub(lambda mark: names.get(mark[0], mark[0]), rule), rule)
 
 
 def is_rule(text: str) -> bool:

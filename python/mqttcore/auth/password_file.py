@@ -15,13 +15,14 @@ A rule of ``deny`` then denies all topics from the level of that name on.
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mqttcore._core import Login, check_password_hash
 from mqttcore.auth.hashing import password_matches
 from mqttcore.auth.rules import RulesPlugin, UserRules
 from mqttcore.errors import PasswordFileError, PasswordHashError
 from mqttcore.plugin.answers import Allow, Deny
+from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.hooks import hook
 
 
@@ -59,6 +60,15 @@ class PasswordFile(RulesPlugin):
         if not matches:
             return Deny("bad_credentials")
         return Allow(self.grant_for(user=login.username, client_id=login.client_id))
+
+    def changed_users(self, before: Plugin, /) -> Collection[str] | None:
+        """After a reload: as for plugins with rules, and users with another password or none."""
+        users = super().changed_users(before)
+        if users is None or not isinstance(before, PasswordFile):
+            return None
+        names = self._hashes.keys() | before._hashes.keys()
+        changed = {name for name in names if self._hashes.get(name) != before._hashes.get(name)}
+        return changed.union(users)
 
 
 def read_password_file(

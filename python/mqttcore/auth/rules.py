@@ -2,9 +2,10 @@
 
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from mqttcore._placed import placed_as
 from mqttcore.auth.acl_file import SHOWN_CHARS, AclFile, read_acl_file
 from mqttcore.auth.marks import is_rule, marks_of, substituted
 from mqttcore.config.values import GrantRule
@@ -62,6 +63,14 @@ class RulesPlugin(Plugin):
         if self.config.acl_file is not None:
             self._acl = read_acl_file(self.config.acl_file)
 
+    def changed_users(self, before: Plugin, /) -> Collection[str] | None:
+        """After a reload: everybody, or those for whom the ACL file says something else."""
+        if not isinstance(before, RulesPlugin) or shared(self.config) != shared(before.config):
+            return None
+        if self._acl is None or before._acl is None:
+            return () if self._acl is before._acl else None
+        return self._acl.changed_users(before._acl)
+
     def grant_for(
         self, *, user: str | None, client_id: str, values: Mapping[str, str] | None = None
     ) -> Grant:
@@ -74,6 +83,11 @@ class RulesPlugin(Plugin):
             return grant
         rules = self._acl.rules_of(user=user, client_id=client_id)
         return replace(grant, access_list=rules)
+
+
+def shared(config: UserRules) -> tuple[object, ...]:
+    """The rules that all users have, and the names of operators."""
+    return config.publish, config.subscribe, config.deny, config.operate, config.operators
 
 
 def grant_of(
@@ -107,9 +121,12 @@ def denials(rule: str, names: dict[str, str]) -> list[str]:
     level = rule[: rule.index(mark)].rfind("/") + 1
     widened = substituted(rule[:level], names) + "#"
     if not is_rule(widened):  # another name is before it, and does not fit either
-        return ["#", "$#"]
-    is_dollar = names[mark].startswith("$") and rule.startswith(mark)
-    return [widened, "$#"] if is_dollar else [widened]
+        wider = ["#", "$#"]
+    elif names[mark].startswith("$") and rule.startswith(mark):
+        wider = [widened, "$#"]
+    else:
+        wider = [widened]
+    return [placed_as(text, rule) for text in wider]
 
 
 def misfit(rule: str, names: dict[str, str]) -> str | None:

@@ -15,6 +15,8 @@
 those of `mqttcore.auth.password_file`. Reload the configuration to change a user.
 """
 
+from collections.abc import Collection
+
 from mqttcore._core import Login, check_password_hash
 from mqttcore.auth.hashing import password_matches
 from mqttcore.auth.rules import Rules, grant_of
@@ -72,3 +74,10 @@ class Users(Plugin):
         if not matches:
             return Deny("bad_credentials")
         return Allow(grant_of(user, user=user.name, client_id=login.client_id))
+
+    def changed_users(self, before: Plugin, /) -> Collection[str] | None:
+        """After a reload: users whose entry is another one."""
+        if not isinstance(before, Users):
+            return None
+        names = self._users.keys() | before._users.keys()
+        return {name for name in names if self._users.get(name) != before._users.get(name)}

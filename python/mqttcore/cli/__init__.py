@@ -35,7 +35,7 @@ GROUPS: "Final" = {
         "ban": "ban clients; list and lift bans",
         "subs": "list subscriptions, or the subscribers of a topic",
         "explain": "explain deliveries and permissions",
-        "acl": "print what another ACL file would change",
+        "acl": "explain rules, print what another ACL file would change",
         "trace": "record packets of chosen clients",
         "sessions": "list sessions without a connection; end one",
         "retained": "list, print, remove, export and import retained messages",

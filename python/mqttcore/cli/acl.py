@@ -1,4 +1,4 @@
-"""`mqttcore acl dry-run`: changes that another ACL file would make for existing sessions."""
+"""`mqttcore acl`: which rule decides about a client; what another ACL file would change."""
 
 import argparse
 import pathlib
@@ -10,10 +10,11 @@ from typing import Final
 
 from mqttcore._core import TopicFilter
 from mqttcore.auth.acl_file import AclFile, Rule, read_acl_file
-from mqttcore.cli.api import Api, add_command, asking
-from mqttcore.cli.failure import OK, USAGE, CommandError
+from mqttcore.cli.api import Api, add_command, asking, path_of
+from mqttcore.cli.explain import PASSING, print_steps
+from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
 from mqttcore.cli.table import Column, Table
-from mqttcore.cli.terminal import json_text
+from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import AclFileError
 
 COLUMNS: Final = (
@@ -24,6 +25,7 @@ COLUMNS: Final = (
     Column("NOW", lambda change: change.now),
     Column("THEN", lambda change: change.then),
 )
+ACTIONS: Final = ("publish", "subscribe", "receive")
 NOTHING: Final = "nothing"
 PLACE: Final = re.compile(r"(?P<file>.+):\d+:\d+")
 """The source of a key: file, line and column."""
@@ -51,8 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="mqttcore acl", description="Tries ACL files of Mosquitto.")
+    made = argparse.ArgumentParser(
+        prog="mqttcore acl", description="Explains rules, and tries ACL files of Mosquitto."
+    )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
+    words = "print the steps that decide what a client may do, with plugin, rule, file and line"
+    explaining = add_command(commands, "explain", words)
+    explaining.add_argument("--user", metavar="NAME", help="user name")
+    explaining.add_argument(
+        "--client", metavar="ID", help="client identifier; default: each session of the user"
+    )
+    explaining.add_argument("action", choices=ACTIONS, help="action of the client")
+    explaining.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")
+    explaining.set_defaults(run=explain)
     words = "print what another ACL file would change for the sessions of a running broker"
     dry_run = add_command(commands, "dry-run", words)
     dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="new ACL file")
@@ -64,6 +77,46 @@ def parser() -> argparse.ArgumentParser:
     )
     dry_run.set_defaults(run=try_file)
     return made
+
+
+def explain(api: Api, options: argparse.Namespace) -> int:
+    """Prints the steps for each client; returns the exit status: 1 if one of them is refused."""
+    found = []
+    for client_id, username in asked_clients(api, options).items():
+        body = {"client": client_id, "action": options.action, "topic": options.topic}
+        steps = api.call("POST", "/explain/access", body=body)
+        found.append({"client_id": client_id, "username": username, **steps})
+    if options.json:
+        print(json_text(found))
+    else:
+        for index, one in enumerate(found):
+            by = "no user name" if one["username"] is None else f"user {one['username']}"
+            print("\n" * (index > 0) + printable(f"client {one['client_id']}, {by}"))
+            print_steps(one)
+    return OK if all(one["verdict"] in PASSING for one in found) else NOT_DONE
+
+
+def asked_clients(api: Api, options: argparse.Namespace) -> dict[str, str | None]:
+    """The sessions that are asked about, and their user names.
+
+    Raises:
+        CommandError: there are none, or neither a user nor a client is named.
+    """
+    if options.client is None and options.user is None:
+        raise CommandError("name a client with --client, or a user with --user", status=USAGE)
+    if options.client is not None:
+        username = api.get(path_of("clients", options.client))["username"]
+        sessions = {options.client: username}
+    else:
+        sessions = users_of(api)
+    found = {
+        client_id: username
+        for client_id, username in sessions.items()
+        if options.user in {None, username}
+    }
+    if not found:
+        raise CommandError(f"no session of user {options.user}", status=NOT_DONE)
+    return found
 
 
 def try_file(api: Api, options: argparse.Namespace) -> int:

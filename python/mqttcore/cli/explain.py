@@ -15,6 +15,8 @@ STEPS: Final = (
     Column("STEP", lambda step: step["step"]),
     Column("VERDICT", lambda step: step["verdict"]),
     Column("BY", lambda step: step["by"]),
+    Column("GRANTED BY", lambda step: step["granted_by"]),
+    Column("PLACE", lambda step: step["place"]),
     Column("DETAIL", lambda step: step["detail"]),
 )
 RECEIVERS: Final = (

@@ -134,7 +134,12 @@ ProxySource = Annotated[
 
 
 GrantRule = Annotated[
-    str, Parsed(_core.check_grant_rule, "a topic filter, or $# for all topics that begin with $")
+    str,
+    Parsed(
+        _core.check_grant_rule,
+        "a topic filter, or $# for all topics that begin with $",
+        is_placed=True,
+    ),
 ]
 
 

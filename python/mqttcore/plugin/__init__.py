@@ -19,9 +19,9 @@ one coroutine, which calls `Exchange.challenge` when the client has to answer.
 
 Each plugin has its own threads: one for `def` hooks, one with an event loop for `async def` hooks,
 others for event hooks. Only CONNECT and the requests of `@hook.authorize`, `@hook.subscribe`,
-`@hook.publish` and `@hook.control` wait for them. If a hook blocks its thread beyond its timeout
-(`time.sleep`, an endless loop), another thread takes over; a `def` hook may then run in both. While
-a hook blocks four threads, it is not called.
+`@hook.publish`, `@hook.deliver` and `@hook.control` wait for them. If a hook blocks its thread
+beyond its timeout (`time.sleep`, an endless loop), another thread takes over; a `def` hook may then
+run in both. While a hook blocks four threads, it is not called.
 
 Names are imported when they are used first: a broker without plugins needs few of them.
 """

@@ -1,8 +1,9 @@
 """`Plugin`, the base class of plugins."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+from mqttcore.auditing import Entry
 from mqttcore.plugin.marks import MARK, Mark
 from mqttcore.plugin.options import PluginConfig
 
@@ -20,6 +21,19 @@ class Invalidate(Protocol):
         """Returns how many of these clients are connected."""
 
 
+NAMED_MAX = 256
+"""More users than that are not invalidated one by one."""
+
+
+def invalidate_users(invalidate: Invalidate, users: Collection[str] | None) -> None:
+    """Invalidates the rights of these users; None: of everybody."""
+    if users is None or len(users) > NAMED_MAX:
+        invalidate(everything=True)
+        return
+    for user in sorted(users):
+        invalidate(username=user)
+
+
 class Plugin:
     """A set of hooks with a lifecycle: made, started, asked, stopped.
 
@@ -27,8 +41,12 @@ class Plugin:
     Config``, so that type checkers know the type. ``__init__`` keeps its arguments.
     """
 
-    class Config(PluginConfig):
-        """There are no keys."""
+    if TYPE_CHECKING:
+        Config: Any  # Any: a class of its own in each plugin, which type checkers refuse otherwise
+    else:
+
+        class Config(PluginConfig):
+            """There are no keys."""
 
     hooks: Mapping[str, Mark] = {}
     """The hooks of the class by method name, in the order of their definition. An instance may
@@ -45,7 +63,7 @@ class Plugin:
                 found.pop(name, None)
         cls.hooks = found
 
-    config: PluginConfig
+    config: Any  # Any: as above
     """The checked configuration."""
 
     def __init__(self, config: PluginConfig | None = None, /) -> None:
@@ -54,6 +72,8 @@ class Plugin:
     _invalidate: Invalidate | None = None
     _read_figures: Callable[[], Mapping[str, int]] | None = None
     """`mqttcore.Broker.stats`; empty while the broker does not run."""
+    _audit: Callable[[Entry], None] | None = None
+    """Writes a change of its users into the audit log."""
 
     def invalidate(
         self,
@@ -70,6 +90,15 @@ class Plugin:
         if self._invalidate is None:
             return 0
         return self._invalidate(client_id=client_id, username=username, everything=everything)
+
+    def changed_users(self, before: "Plugin", /) -> Collection[str] | None:
+        """Users whose clients may have other rights than ``before`` gave them; None: everybody.
+
+        It is called after a reload, with the plugin of the same class that this one replaces. The
+        broker invalidates the rights of these users. If a plugin does not override it, connected
+        clients keep their rights until `invalidate`.
+        """
+        return ()
 
     @property
     def name(self) -> str:

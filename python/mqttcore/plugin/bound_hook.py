@@ -12,6 +12,8 @@ from mqttcore.plugin.stats import HookStats, Meter
 
 TIMED = {"every", "health"}
 """Hook points of the timer."""
+FLOWING = {"publish", "deliver"}
+"""Hook points that may be asked about every message."""
 UNASKED = {"events", *TIMED}
 """Hook points that are not asked questions."""
 NO_WORKER = -1
@@ -30,7 +32,7 @@ class BoundHook:
     meter: Meter
     worker: int
     """Number of the queue of its questions, which `def` hooks of a plugin share, and `async def`
-    hooks; but publish hooks have queues of their own, so that messages do not delay logins."""
+    hooks; but those of messages have queues of their own, so that messages do not delay logins."""
 
     def stats(self) -> HookStats:
         """Counters of its calls."""
@@ -50,7 +52,7 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
         for name, mark in plugin.hooks.items():
             worker = NO_WORKER
             if mark.point not in UNASKED:
-                shared = (index, mark.is_async, mark.point == "publish")
+                shared = (index, mark.is_async, mark.point in FLOWING)
                 worker = workers.setdefault(shared, len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
             meter = Meter(owner, name, worker=None if worker == NO_WORKER else worker)

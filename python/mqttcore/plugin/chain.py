@@ -30,13 +30,14 @@ ASKED: Sequence[Point] = (
     "authorize",
     "subscribe",
     "publish",
+    "deliver",
     "will",
     "control",
 )
 """Hook points of questions."""
 RULED = {"authorize", "control"}
 """Hook points whose questions name their hooks."""
-MESSAGES = {"publish", "will"}
+MESSAGES = {"publish", "deliver", "will"}
 """Hook points that are asked about one message after another."""
 CHANGED = {"connect", "subscribe"}
 """Hook points whose answers change the question for the next hook."""

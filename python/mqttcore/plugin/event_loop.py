@@ -106,11 +106,15 @@ class AsyncHookWorker:
         if self._retired:
             return
         for number, running in self._running.items():
-            for question in self._queues.take_async(number, max(0, CONCURRENT - running)):
+            limit = max(0, CONCURRENT - running)
+            questions = self._queues.take_async(number, limit)
+            for question in questions:
                 if question.rounds:
                     self._resume(question)
                 else:
                     self._begin_task(question, number)
+            if len(questions) == limit and self._running[number] < CONCURRENT:
+                self._loop.call_soon(self._drain)  # answers of clients take no place
 
     def _begin_task(self, question: Question, number: int) -> None:
         task = self._loop.create_task(self._ask(question, number))
@@ -135,7 +139,8 @@ class AsyncHookWorker:
             del self._tasks[key]
         if self._retired and not self._tasks:
             self._thread.finish()
-        self._drain()
+        if self._running[number] >= CONCURRENT - 1:
+            self._drain()  # questions may wait for this place; others wake the loop
 
     def _cancel_abandoned(self) -> None:
         for task, question in self._questions.items():

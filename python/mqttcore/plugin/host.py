@@ -3,17 +3,23 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mqttcore._core import HookQueues
+from mqttcore.auditing import Entry
 from mqttcore.errors import PluginError
-from mqttcore.plugin.base import Invalidate, Plugin
+from mqttcore.plugin.base import Invalidate, Plugin, invalidate_users
 from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.chain import Chain
 from mqttcore.plugin.engine_log import EngineLog, Late
 from mqttcore.plugin.plugin_workers import PluginWorkers
 from mqttcore.plugin.stats import HookStats
 from mqttcore.sessions.policy import SessionPolicy
+
+if TYPE_CHECKING:
+    from mqttcore.plugin.no_plugins import NoPlugins
 
 log = logging.getLogger("mqttcore.plugins")
 
@@ -31,6 +37,7 @@ class PluginHost:
         observers: Plugins that are skipped if they do not start.
         invalidate: What `Plugin.invalidate` calls.
         figures: The figures of the broker; none while it does not run.
+        audit: Writes an entry of a plugin into the audit log.
 
     Raises:
         PluginError: a plugin did not start; the plugins before it are stopped.
@@ -44,12 +51,14 @@ class PluginHost:
         observers: Sequence[Plugin] = (),
         invalidate: Invalidate | None = None,
         figures: Callable[[], Mapping[str, int]] | None = None,
+        audit: Callable[[Entry], None] | None = None,
     ) -> None:
+        self._plugins, self._invalidate = plugins, invalidate
         self._tell_health: Callable[[Sequence[str]], None] | None = None
         self._health_lock = threading.Lock()
         self._degraded: dict[str, str] = {}
         for plugin in plugins:
-            plugin._invalidate = invalidate
+            plugin._invalidate, plugin._audit = invalidate, audit
             plugin._read_figures = figures
         self._chain = Chain(plugins)
         owned = zip(plugins, self._chain.of_plugins, strict=True)
@@ -74,6 +83,21 @@ class PluginHost:
     def forget(self) -> None:
         """Drops the cached answers to logins."""
         self._chain.forget()
+
+    def recheck(self, before: "PluginHost | NoPlugins") -> None:
+        """Invalidates the rights of users that may have other ones than with ``before``."""
+        if not isinstance(before, PluginHost) or self._invalidate is None:
+            return None
+        changed: set[str] = set()
+        earlier = numbered(before._plugins)
+        for key, plugin in numbered(self._plugins).items():
+            if key not in earlier or earlier[key] is plugin:
+                continue
+            users = plugin.changed_users(earlier[key])
+            if users is None:
+                return invalidate_users(self._invalidate, None)
+            changed.update(users)
+        return invalidate_users(self._invalidate, changed)
 
     def close(self) -> None:
         """Refuses all queued questions; running hooks may still answer."""
@@ -140,6 +164,7 @@ class PluginHost:
             connects=first_worker(chain.of("connect")),
             subscribes=first_worker(chain.of("subscribe")),
             publishes=[(hook.mark.filter, hook.worker) for hook in chain.of("publish")],
+            delivers=[(hook.mark.filter, hook.worker) for hook in chain.of("deliver")],
             wills=[(hook.mark.filter, hook.worker) for hook in chain.of("will")],
             controls=[(hook.mark.filter, hook.worker) for hook in chain.of("control")],
             events=[kinds for workers in self._plugin_workers if (kinds := workers.kinds)],
@@ -157,6 +182,17 @@ class PluginHost:
         workers = next((workers for workers in self._plugin_workers if hook in workers.hooks), None)
         is_fault = hook is None or workers is None or workers.is_fault(question, hook)
         self._chain.expire(question, title, timeout, is_fault=is_fault)
+
+
+def numbered(plugins: Sequence[Plugin]) -> dict[tuple[type[Plugin], int], Plugin]:
+    """The plugins by their class, those of one class by their order."""
+    count: Counter[type[Plugin]] = Counter()
+    found: dict[tuple[type[Plugin], int], Plugin] = {}
+    for plugin in plugins:
+        kind = type(plugin)
+        found[kind, count[kind]] = plugin
+        count[kind] += 1
+    return found
 
 
 def first_worker(hooks: Sequence[BoundHook]) -> int | None:

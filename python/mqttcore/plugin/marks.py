@@ -14,6 +14,7 @@ Point = Literal[
     "authorize",
     "subscribe",
     "publish",
+    "deliver",
     "will",
     "control",
     "events",

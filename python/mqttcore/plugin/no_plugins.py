@@ -28,6 +28,7 @@ class NoPlugins:
             connects=None,
             subscribes=None,
             publishes=(),
+            delivers=(),
             wills=(),
             controls=(),
             events=(),
@@ -46,6 +47,9 @@ class NoPlugins:
     def tell_health_to(self, tell: Callable[[Sequence[str]], None]) -> None:
         """Reports that no plugin is degraded."""
         tell([])
+
+    def recheck(self, _before: object) -> None:
+        """Does nothing: rights that plugins have given stay."""
 
     def close(self) -> None:
         """Closes the queues."""

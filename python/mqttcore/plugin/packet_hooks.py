@@ -28,6 +28,10 @@ MessageAnswer = Replace | Drop | Deny | DisconnectClient | None
 PublishHook = (
     Callable[[S, Message], MessageAnswer] | Callable[[S, Message], Awaitable[MessageAnswer]]
 )
+DeliverAnswer = Replace | Drop | None
+DeliverHook = (
+    Callable[[S, Message], DeliverAnswer] | Callable[[S, Message], Awaitable[DeliverAnswer]]
+)
 WillAnswer = Replace | Drop | Deny | None
 WillHook = Callable[[S, Message], WillAnswer] | Callable[[S, Message], Awaitable[WillAnswer]]
 
@@ -37,6 +41,8 @@ PublishHookT = TypeVar("PublishHookT", bound=PublishHook[Any])  # Any: as above
 ControlHook = Callable[[S, Message], bytes] | Callable[[S, Message], Awaitable[bytes]]
 
 CONTROL_TOPIC = re.compile(r"\$CONTROL/[^/+#\0]+/[^/+#\0]+")
+
+DeliverHookT = TypeVar("DeliverHookT", bound=DeliverHook[Any])  # Any: as above
 
 WillHookT = TypeVar("WillHookT", bound=WillHook[Any])  # Any: as above
 
@@ -137,6 +143,37 @@ class PacketHooks:
 
         def mark(function: PublishHookT) -> PublishHookT:
             return note(function, "publish", timeout=timeout, filter=filter)
+
+        return mark
+
+    @staticmethod
+    def deliver(
+        filter: str,  # noqa: A002 - the word of the contract
+        /,
+        *,
+        timeout: float = 0.1,
+    ) -> Callable[[DeliverHookT], DeliverHookT]:
+        """Decides about messages before they are sent to a subscriber, for each subscriber.
+
+        ``message.client`` is the subscriber. `Replace` changes what it gets, but for topic and
+        RETAIN; `Drop` keeps the message from it; None leaves it as it is. Hooks are asked in the
+        order of their plugins, each about the message that the one before it left.
+
+        Only messages on topics of ``filter`` reach Python, up to 64 for one subscriber in a batch.
+        They are queued in its session meanwhile, with those behind them, so their order stays, and
+        the limits of the queue hold. A message may be asked about again: after a restart, or when
+        the queue was too long for memory. Hooks share the threads of `publish` hooks.
+
+        Args:
+            filter: Topics to be asked about.
+            timeout: Seconds for each message. If the hook raises, the subscriber does not get the
+                message; if it takes longer, it does not get the whole batch.
+        """
+        check_topics(filter, '@hook.deliver("door/+/state")')
+        check_times(timeout, 0.0)
+
+        def mark(function: DeliverHookT) -> DeliverHookT:
+            return note(function, "deliver", timeout=timeout, filter=filter)
 
         return mark
 

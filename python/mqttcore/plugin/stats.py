@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from mqttcore._core import HookCounters
 from mqttcore._record import Record
@@ -14,11 +13,24 @@ from mqttcore.plugin.marks import Point
 Result = Literal["allowed", "denied", "passed", "failed", "timed_out", "shut_out"]
 
 
-@dataclass(slots=True)
 class Turn:
-    """The calls of one question."""
+    """The calls of one question, as a context."""
 
-    calls: int = 0
+    __slots__ = ("_began", "_counters", "_waited", "calls")
+
+    def __init__(self, counters: HookCounters, waited: float | None, *, calls: int = 0) -> None:
+        self._counters = counters
+        self._waited = waited
+        self._began = 0.0
+        self.calls = calls
+
+    def __enter__(self) -> Self:
+        self._counters.enter(self._waited)
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._counters.leave(time.perf_counter() - self._began, self.calls)
 
 
 class HookStats(Record):
@@ -76,28 +88,18 @@ class Meter:
     def __init__(self, plugin: str = "", hook: str = "", *, worker: int | None = None) -> None:
         self.counters = HookCounters(plugin, hook, worker=worker)
 
-    @contextmanager
-    def call(self, *, waited: float | None = None) -> Iterator[None]:
+    def call(self, *, waited: float | None = None) -> "Turn":
         """Measures a call for which a question has ``waited`` this many seconds."""
         self.begin()
-        with self.running(waited=waited) as turn:
-            turn.calls = 1
-            yield
+        return Turn(self.counters, waited, calls=1)
 
     def begin(self) -> None:
         """Records that a call begins."""
         self.counters.begin()
 
-    @contextmanager
-    def running(self, *, waited: float | None) -> Iterator[Turn]:
+    def running(self, *, waited: float | None) -> "Turn":
         """Measures the calls of one question, each of which `begin` records, and the turn."""
-        self.counters.enter(waited)
-        turn = Turn()
-        began = time.perf_counter()
-        try:
-            yield turn
-        finally:
-            self.counters.leave(time.perf_counter() - began, turn.calls)
+        return Turn(self.counters, waited)
 
     @contextmanager
     def rest(self) -> Iterator[None]:

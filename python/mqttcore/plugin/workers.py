@@ -7,6 +7,7 @@ refuses its client in time. A blocked thread is replaced, up to a limit.
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -31,16 +32,24 @@ class SyncHookWorker:
         self._lock = threading.Lock()
         self._current: Question | None = None
         self._culprit: BoundHook | None = None
+        self._rest: deque[Question] = deque()
+        """Questions of a batch that are not asked yet."""
         self._thread = threading.Thread(target=self._run, name="mqttcore-hooks", daemon=True)
         self._thread.start()
 
     def retire_if_held_by(self, question: Question, hook: BoundHook) -> bool:
-        """Ends the thread as soon as ``hook`` returns. Returns False if it has returned already."""
+        """Ends the thread as soon as ``hook`` returns. Returns False if it has returned already.
+
+        The questions behind this one go back to the queue, for the thread that takes over.
+        """
         with self._lock:
             if self._current is None or not self._current.is_same(question):
                 return False
             self._culprit = hook
-            return True
+            rest, self._rest = self._rest, deque()
+        if rest:
+            self._queues.give_back(self._number, list(rest))
+        return True
 
     def join(self) -> None:
         """Waits for the thread, at most `JOIN_S`; a thread that a hook blocks is abandoned."""
@@ -59,13 +68,19 @@ class SyncHookWorker:
         questions = self._queues.take(self._number, BATCH)
         if questions is None:
             return False
-        for index, question in enumerate(questions):
+        with self._lock:
+            self._rest.extend(questions)
+        del questions
+        while (question := self._next_question()) is not None:
             self._ask(question)
             if (culprit := self._culprit) is not None:
-                self._queues.give_back(self._number, questions[index + 1 :])
                 culprit.breaker.let_go()
                 return False
         return True
+
+    def _next_question(self) -> Question | None:
+        with self._lock:
+            return self._rest.popleft() if self._rest else None
 
     def _ask(self, question: Question) -> None:
         while hook := self._chain.next_hook(question):

@@ -29,6 +29,7 @@ from mqttcore.plugin.marks import Mark, Point
 from mqttcore.plugin.options import PluginConfig
 from mqttcore.plugin.packet_hooks import (
     ConnectAnswer,
+    DeliverAnswer,
     MessageAnswer,
     SubscribeAnswer,
     WillAnswer,
@@ -48,6 +49,7 @@ ANSWERS: Mapping[Point, tuple[type, ...]] = {
     "publish": (Replace, Drop, Deny, DisconnectClient, type(None)),
     "connect": (ReplaceConnect, Deny, Redirect, type(None)),
     "subscribe": (Sequence, Deny, type(None)),
+    "deliver": (Replace, Drop, type(None)),
     "will": (Replace, Drop, Deny, type(None)),
     "control": (bytes,),
     "grant": (Allow, Deny, type(None)),
@@ -115,6 +117,10 @@ class AsyncHarness(Generic[P]):
         """
         hooks = self._hooks("connect")
         return [cast(ConnectAnswer, await self._call(name, mark, login)) for name, mark in hooks]
+
+    async def deliver(self, message: Message, /) -> list[DeliverAnswer]:
+        """Asks the `deliver` hooks about a message for the client of ``message``; as `publish`."""
+        return cast(list[DeliverAnswer], await self._each("deliver", message))
 
     async def will(self, message: Message, /) -> list[WillAnswer]:
         """Asks the `will` hooks whose filters match the topic of a will; as `publish`."""
@@ -286,6 +292,10 @@ class Harness(Generic[P]):
     def connect(self, login: Login, /) -> list[ConnectAnswer]:
         """As `AsyncHarness.connect`."""
         return self._run(self._hooks.connect(login))
+
+    def deliver(self, message: Message, /) -> list[DeliverAnswer]:
+        """As `AsyncHarness.deliver`."""
+        return self._run(self._hooks.deliver(message))
 
     def will(self, message: Message, /) -> list[WillAnswer]:
         """As `AsyncHarness.will`."""

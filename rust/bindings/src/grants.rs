@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::{
     Access, AccessRule, Durability, FullQueuePolicy, Grant, GrantLimits, OrderedRule, OrderedRules,
-    RuleAnswer, SessionPolicy, Takeover,
+    Place, RuleAnswer, RulePlaces, SessionPolicy, Takeover,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::topics::{parse_filter, parse_name, qos_of};
 
@@ -38,10 +39,10 @@ pub(crate) struct GrantLimitsFields {
 /// `mqttcore.plugin.Grant`.
 #[derive(FromPyObject)]
 struct GrantFields<'py> {
-    publish: Vec<String>,
-    subscribe: Vec<String>,
-    deny: Vec<String>,
-    access_list: Option<Vec<(AccessWord, String)>>,
+    publish: Vec<PlacedText>,
+    subscribe: Vec<PlacedText>,
+    deny: Vec<PlacedText>,
+    access_list: Option<Vec<(AccessWord, PlacedText)>>,
     ordered: Option<OrderedFields>,
     limits: GrantLimitsFields,
     session: Option<SessionTerms>,
@@ -54,27 +55,70 @@ struct GrantFields<'py> {
 /// `mqttcore.plugin.OrderedRules`.
 #[derive(FromPyObject)]
 struct OrderedFields {
-    publish: Vec<(OrderedWord, String)>,
-    receive: Vec<(OrderedWord, String)>,
-    subscribe: Vec<(OrderedWord, String)>,
-    unsubscribe: Vec<(OrderedWord, String)>,
+    publish: Vec<(OrderedWord, PlacedText)>,
+    receive: Vec<(OrderedWord, PlacedText)>,
+    subscribe: Vec<(OrderedWord, PlacedText)>,
+    unsubscribe: Vec<(OrderedWord, PlacedText)>,
 }
 
-impl From<OrderedFields> for OrderedRules {
-    fn from(fields: OrderedFields) -> Self {
+impl OrderedFields {
+    /// The rules; notes their places.
+    fn rules(self, places: &mut RulePlaces) -> OrderedRules {
         let rule = |(word, filter): (OrderedWord, String)| OrderedRule {
             is_allowed: word.is_allowed,
             is_exact: word.is_exact,
             filter,
         };
-        let rules = |list: Vec<(OrderedWord, String)>| list.into_iter().map(rule).collect();
-        Self {
-            publish: rules(fields.publish),
-            receive: rules(fields.receive),
-            subscribe: rules(fields.subscribe),
-            unsubscribe: rules(fields.unsubscribe),
+        let rules = |list: Vec<(OrderedWord, PlacedText)>, places: &mut Vec<Place>| {
+            split(list, places).into_iter().map(rule).collect()
+        };
+        OrderedRules {
+            publish: rules(self.publish, &mut places.ordered_publish),
+            receive: rules(self.receive, &mut places.ordered_receive),
+            subscribe: rules(self.subscribe, &mut places.ordered_subscribe),
+            unsubscribe: rules(self.unsubscribe, &mut Vec::new()),
         }
     }
+}
+
+/// The text of a rule, and where that is written if it is a `mqttcore._placed.PlacedRule`.
+struct PlacedText {
+    text: String,
+    place: Place,
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PlacedText {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let text = object.extract()?;
+        if object.is_exact_instance_of::<PyString>() {
+            let place = Place::default();
+            return Ok(Self { text, place });
+        }
+        let place = object.getattr_opt("place")?;
+        let place: Option<String> = place.map(|place| place.extract()).transpose()?;
+        let place = place.map_or_else(Place::default, |place| Place::new(&place));
+        Ok(Self { text, place })
+    }
+}
+
+/// The rules as texts; their places go to `places`.
+fn texts(rules: Vec<PlacedText>, places: &mut Vec<Place>) -> Vec<String> {
+    let rule = |rule: PlacedText| {
+        places.push(rule.place);
+        rule.text
+    };
+    rules.into_iter().map(rule).collect()
+}
+
+/// The same, for rules that begin with a word.
+fn split<W>(rules: Vec<(W, PlacedText)>, places: &mut Vec<Place>) -> Vec<(W, String)> {
+    let rule = |(word, rule): (W, PlacedText)| {
+        places.push(rule.place);
+        (word, rule.text)
+    };
+    rules.into_iter().map(rule).collect()
 }
 
 /// One of the words of `mqttcore.plugin.answers.OrderedWord`.
@@ -206,17 +250,19 @@ impl SessionTerms {
 /// Converts `mqttcore.plugin.Grant`; `default` is the session policy of a grant without one.
 pub(crate) fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -> PyResult<Grant> {
     let fields: GrantFields<'_> = object.extract()?;
+    let mut places = RulePlaces::default();
     let access_rule = |(access, filter): (AccessWord, String)| AccessRule {
         access: access.0,
         filter,
     };
     let access_list = fields.access_list;
+    let access_list = access_list.map(|rules| split(rules, &mut places.access_list));
     let mut grant = Grant {
-        publish: fields.publish,
-        subscribe: fields.subscribe,
-        deny: fields.deny,
+        publish: texts(fields.publish, &mut places.publish),
+        subscribe: texts(fields.subscribe, &mut places.subscribe),
+        deny: texts(fields.deny, &mut places.deny),
         access_list: access_list.map(|rules| rules.into_iter().map(access_rule).collect()),
-        ordered: fields.ordered.map(Into::into),
+        ordered: fields.ordered.map(|rules| rules.rules(&mut places)),
         limits: GrantLimits {
             max_qos: fields.limits.max_qos.map(qos_of).transpose()?,
             messages_per_second: fields.limits.messages_per_second,
@@ -226,6 +272,9 @@ pub(crate) fn grant(object: &Bound<'_, PyAny>, default: Option<&SessionTerms>) -
         queue_policy: fields.queue_policy.map(|policy| policy.0),
         expires_at: fields.expires_at.as_ref().map(moment).transpose()?,
         operate: fields.operate,
+        places: Some(places)
+            .filter(|places| !places.is_empty())
+            .map(Box::new),
         ..Grant::default()
     };
     if let Some(terms) = fields.session.as_ref().or(default) {
@@ -260,12 +309,17 @@ pub(crate) fn grant_allows(grant: &Bound<'_, PyAny>, action: &str, topic: &str) 
 
 /// Converts `mqttcore.config.Access` to a grant.
 pub(crate) fn access(object: &Bound<'_, PyAny>, terms: SessionTerms) -> PyResult<Grant> {
+    let mut places = RulePlaces::default();
+    let rules = |name| object.getattr(name)?.extract::<Vec<PlacedText>>();
     let mut grant = Grant {
-        publish: object.getattr("publish")?.extract()?,
-        subscribe: object.getattr("subscribe")?.extract()?,
-        deny: object.getattr("deny")?.extract()?,
+        publish: texts(rules("publish")?, &mut places.publish),
+        subscribe: texts(rules("subscribe")?, &mut places.subscribe),
+        deny: texts(rules("deny")?, &mut places.deny),
         ..Grant::default()
     };
+    grant.places = Some(places)
+        .filter(|places| !places.is_empty())
+        .map(Box::new);
     terms.apply(&mut grant);
     Ok(grant)
 }

@@ -64,15 +64,17 @@ pub use config::grants::{
     Access, AccessRule, Grant, GrantLimits, OrderedRule, OrderedRules, SessionPolicy, Takeover,
 };
 pub use config::hooks::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, EventKind,
-    ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
-    LoginDecision, NoHooks, PluginEvent, PublishBatch, PublishDecision, Reply,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, ExchangeReply,
+    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
+    NoHooks, PublishBatch, PublishDecision, Reply,
 };
 pub use config::measures::{Histogram, HookCalls, Tally};
 pub use config::packet_hooks::{
     ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
 };
 pub use config::permissions::{GrantError, Permissions, RuleAnswer, check_grant_rule};
+pub use config::place::{Place, RulePlaces};
+pub use config::plugin_event::{EventKind, PluginEvent};
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,

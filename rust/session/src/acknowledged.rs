@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Sends PUBREL once `token` is confirmed.
-    fn hold_release(&mut self, token: AckToken, packet_id: PacketId) {
+    pub(crate) fn hold_release(&mut self, token: AckToken, packet_id: PacketId) {
         let release = Control(ControlKind::PubRel(packet_id, ReasonCode::SUCCESS));
         if self.is_durable {
             self.live.held.push(token, release);

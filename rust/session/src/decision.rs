@@ -8,7 +8,7 @@ use crate::event::DropReason;
 use crate::limits::QueuePolicy;
 use crate::message::Message;
 use crate::outbound::{Delivered, Delivery, QueueRoom};
-use crate::queue::Outgoing;
+use crate::queue::{Hold, Outgoing};
 use crate::session::Session;
 
 /// What [`Session::deliver`] does with a message.
@@ -43,6 +43,8 @@ pub enum QueueCause {
     SendQuota,
     /// Earlier messages are queued.
     Earlier,
+    /// The engine decides about it first.
+    Decision,
 }
 
 impl DeliveryDecision {
@@ -90,6 +92,9 @@ impl Session {
         }
         if let Some(reason) = self.obstacle(outgoing) {
             return DeliveryDecision::drop(reason);
+        }
+        if outgoing.hold != Hold::Free {
+            return self.decide_queue(outgoing, room, QueueCause::Decision);
         }
         if is_at_most_once && !self.queue.holds_qos0() {
             return self.decide_at_most_once(outgoing);

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use mqttcore_codec::QoS;
+
 use crate::cause::Cause;
 use crate::deque::LazyDeque;
 use crate::event::SessionEvent;
@@ -9,7 +11,7 @@ use crate::gate::HeldAcks;
 use crate::live::ConnectionState;
 use crate::message::Message;
 use crate::packet_ids::PacketIdAllocator;
-use crate::queue::Queue;
+use crate::queue::{Outgoing, Queue};
 use crate::session::{LinkState, Session};
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Expiry, is_due};
@@ -26,7 +28,7 @@ pub struct DetachOutcome {
 }
 
 impl Session {
-    /// Ends the connection: drops its aliases, its QoS 0 backlog and the publishes that were not accepted.
+    /// Ends the connection: drops its aliases, its QoS 0 messages and the publishes that were not accepted.
     ///
     /// The engine must drop the publishes that it has not accepted yet; the client sends them again. Returns the will
     /// if it is due, and how long to keep the session. Does nothing if there is no connection.
@@ -99,6 +101,11 @@ impl Session {
     fn end_link(&mut self) {
         if self.is_connected() {
             self.state = LinkState::Away;
+        }
+        if !self.limits.queue_qos0 && self.queue.holds_qos0() {
+            // Held messages, which an offline client would not get either.
+            let is_kept = |outgoing: &Outgoing| outgoing.qos > QoS::AtMostOnce;
+            self.queue.remove_unless_kept(is_kept);
         }
         let Some(live) = self.live.get_mut() else {
             return;

@@ -27,6 +27,8 @@ pub enum SessionEvent {
         /// The message.
         message: Message,
     },
+    /// The next message to send is held: call [`Session::ask_undecided`](crate::Session::ask_undecided).
+    Undecided,
     /// The queue is full and its policy is to disconnect the client: disconnect it with 0x97.
     Overflowed,
     /// The will delay has passed, or the session has ended: publish the will.
@@ -91,4 +93,6 @@ pub enum DropReason {
     Revoked,
     /// The topic is outside of the client's mount point.
     OutsideMountPoint,
+    /// The engine decided so about a held message.
+    Decision,
 }

@@ -8,7 +8,7 @@ use mqttcore_codec::{PacketId, QoS};
 use crate::gate::{AckGate, AckToken};
 use crate::message::Message;
 use crate::packet_ids::PacketIdAllocator;
-use crate::queue::Outgoing;
+use crate::queue::{Hold, Outgoing};
 use crate::transmit::PublishTransmit;
 
 /// Limits of the messages in flight.
@@ -90,7 +90,11 @@ impl InFlightEntry {
         }
     }
 
-    /// Bytes of topic, properties and payload, which do not change while the message is in flight.
+    pub(crate) fn is_exactly_once(&self) -> bool {
+        self.outgoing.qos == QoS::ExactlyOnce
+    }
+
+    /// Bytes of topic, properties and payload, which do not change after the message was sent.
     fn bytes(&self) -> usize {
         self.outgoing.message.len()
     }
@@ -171,7 +175,8 @@ impl InFlight {
         let entry = self.publishes.get_mut(place)?;
         let has_room = on_the_wire < usize::from(limits.messages)
             && limits.takes(self.sent_bytes, entry.bytes());
-        if !has_room || !gate.is_open(entry.token) {
+        let is_held = entry.outgoing.hold != Hold::Free;
+        if !has_room || is_held || !gate.is_open(entry.token) {
             return None;
         }
         self.sent += 1;
@@ -183,6 +188,41 @@ impl InFlight {
             alias: None,
             hidden: 0,
         })
+    }
+
+    /// The next message that waits for a decision of the engine.
+    pub(crate) fn next_held(&self) -> Option<&Outgoing> {
+        let unsent = self.publishes.iter().skip(self.sent.into());
+        let mut unsent = unsent.map(|entry| &entry.outgoing);
+        unsent.find(|outgoing| outgoing.hold != Hold::Free)
+    }
+
+    /// The messages that were not sent on this connection.
+    pub(crate) fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Outgoing> {
+        let unsent = self.publishes.iter_mut().skip(self.sent.into());
+        unsent.map(|entry| &mut entry.outgoing)
+    }
+
+    /// Lets `decide` change the messages that were not sent on this connection, and returns those for which it returns
+    /// false. Their exchanges end: a message of QoS 2 is replaced by its PUBREL, which clients that have it and clients
+    /// that do not have it answer.
+    pub(crate) fn decide_unsent(
+        &mut self,
+        mut decide: impl FnMut(&mut Outgoing) -> bool,
+    ) -> Vec<InFlightEntry> {
+        let (mut place, mut removed) = (usize::from(self.sent), Vec::new());
+        while let Some(entry) = self.publishes.get_mut(place) {
+            let bytes = entry.bytes();
+            if decide(&mut entry.outgoing) {
+                self.bytes = self.bytes - bytes + entry.bytes();
+                place += 1;
+            } else {
+                removed.extend(self.remove(place));
+            }
+        }
+        let exact = removed.iter().filter(|entry| entry.is_exactly_once());
+        self.releases.extend(exact.map(|entry| entry.packet_id));
+        removed
     }
 
     pub(crate) fn stage(&self, packet_id: PacketId) -> Stage {

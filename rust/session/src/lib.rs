@@ -104,6 +104,7 @@ mod subscribing;
 mod subscriptions;
 mod timers;
 mod transmit;
+mod undecided;
 mod violation;
 mod will;
 
@@ -133,5 +134,6 @@ pub use session::Session;
 pub use subscriptions::Subscription;
 pub use timers::Expiry;
 pub use transmit::{PublishTransmit, Transmit};
+pub use undecided::{HeldDecision, UNDECIDED_MAX};
 pub use violation::{Violation, ViolationKind};
 pub use will::WillMessage;

@@ -12,7 +12,7 @@ use crate::inflight::InFlightLimits;
 use crate::limits::{PACKET_BYTES_MAX, QueuePolicy};
 use crate::live::ConnectionState;
 use crate::message::Message;
-use crate::queue::{Outgoing, SubscriptionIds};
+use crate::queue::{Hold, Outgoing, SubscriptionIds};
 use crate::session::{LinkState, Session};
 use crate::transmit::{ALIAS_BYTES, PublishTransmit, publish_bytes};
 
@@ -29,6 +29,8 @@ pub struct Delivery<'a> {
     pub key: u64,
     /// Which limits apply to the queue. Without a key it is always [`QueueRoom::Limits`].
     pub room: QueueRoom,
+    /// The engine decides about the message before it is sent: [`SessionEvent::Undecided`].
+    pub is_held: bool,
 }
 
 /// Which limits apply to a stored message.
@@ -52,6 +54,7 @@ impl<'a> Delivery<'a> {
             subscription_ids,
             key: 0,
             room: QueueRoom::Limits,
+            is_held: false,
         }
     }
 }
@@ -99,6 +102,9 @@ impl Session {
             DeliveryDecision::Queue { evicted, .. } => {
                 self.evict(evicted);
                 self.enqueue(outgoing);
+                if delivery.is_held {
+                    self.request_decisions();
+                }
             }
             DeliveryDecision::Drop { reason, evicted } => {
                 self.evict(evicted);
@@ -116,12 +122,14 @@ impl Session {
             qos: self.limits.outgoing_qos(message.qos(), delivery.qos),
             retain: delivery.retain,
             maybe_sent: false,
+            hold: Hold::new(delivery.is_held),
         }
     }
 
     /// Drops queued messages that `keep` rejects, such as after a resume with fewer rights (abuse F16); each is
     /// reported as [`SessionEvent::Dropped`]. Messages in flight stay.
     pub fn keep_queued(&mut self, keep: impl Fn(&Message) -> bool) {
+        let keep = |outgoing: &Outgoing| keep(&outgoing.message);
         for outgoing in self.queue.remove_unless_kept(keep) {
             self.drop_message(DropReason::Revoked, outgoing);
         }
@@ -149,12 +157,19 @@ impl Session {
 
     /// Moves queued messages into flight, as far as the send quota allows.
     pub(crate) fn refill(&mut self, now: Instant) {
+        self.send_queued(now);
+        self.request_decisions();
+    }
+
+    fn send_queued(&mut self, now: Instant) {
         while let Some(front) = self.queue.front() {
             let reason = if front.message.is_expired(now) {
                 Some(DropReason::Expired)
             } else if let Some(reason) = self.obstacle(front) {
                 Some(reason)
-            } else if front.qos > QoS::AtMostOnce && !self.has_room(front.message.len()) {
+            } else if front.hold != Hold::Free
+                || front.qos > QoS::AtMostOnce && !self.has_room(front.message.len())
+            {
                 return;
             } else {
                 None

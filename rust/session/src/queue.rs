@@ -22,6 +22,25 @@ pub(crate) struct Outgoing {
     /// The message may have been sent before the engine restarted, without a record of that: it is sent with DUP
     /// [MQTT-3.3.1-1].
     pub(crate) maybe_sent: bool,
+    pub(crate) hold: Hold,
+}
+
+/// Whether the engine decides about a message before it is sent.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Hold {
+    /// It may be sent.
+    #[default]
+    Free,
+    /// The engine has to be asked.
+    Undecided,
+    /// The engine was asked: the position of the message in the question.
+    Asked(u8),
+}
+
+impl Hold {
+    pub(crate) fn new(is_held: bool) -> Self {
+        if is_held { Self::Undecided } else { Self::Free }
+    }
 }
 
 impl Outgoing {
@@ -293,16 +312,47 @@ impl Queue {
         Some(outgoing)
     }
 
+    /// Lets `decide` change the first `limit` messages that can be sent, and returns those for which it returns false:
+    /// they are removed.
+    pub(crate) fn decide_first(
+        &mut self,
+        limit: usize,
+        mut decide: impl FnMut(&mut Outgoing) -> bool,
+    ) -> Vec<Outgoing> {
+        let (mut kept, mut removed) = (Vec::new(), Vec::new());
+        while kept.len() + removed.len() < limit
+            && let Some(mut outgoing) = self.pop()
+        {
+            if decide(&mut outgoing) {
+                kept.push(outgoing);
+            } else {
+                removed.push(outgoing);
+            }
+        }
+        let Some(held) = self.held.as_deref_mut() else {
+            return removed;
+        };
+        for outgoing in kept.into_iter().rev() {
+            held.count_in(&outgoing);
+            held.waiting.push_front(outgoing);
+        }
+        removed
+    }
+
+    /// The messages that can be sent before the next page arrives, oldest first.
+    pub(crate) fn waiting_mut(&mut self) -> impl Iterator<Item = &mut Outgoing> {
+        self.held.iter_mut().flat_map(|held| &mut held.waiting)
+    }
+
     /// Removes and returns the messages that `keep` rejects; the others keep their order.
-    pub(crate) fn remove_unless_kept(&mut self, keep: impl Fn(&Message) -> bool) -> Vec<Outgoing> {
+    pub(crate) fn remove_unless_kept(&mut self, keep: impl Fn(&Outgoing) -> bool) -> Vec<Outgoing> {
         let mut taken = Vec::new();
         let Some(held) = self.held.as_deref_mut() else {
             return taken;
         };
         for line in [&mut held.waiting, &mut held.behind] {
-            let (kept, refused): (VecDeque<_>, VecDeque<_>) = std::mem::take(line)
-                .into_iter()
-                .partition(|outgoing| keep(&outgoing.message));
+            let (kept, refused): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(line).into_iter().partition(&keep);
             *line = kept;
             taken.extend(refused);
         }

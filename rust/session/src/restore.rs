@@ -9,7 +9,7 @@ use crate::inflight::InFlightEntry;
 use crate::limits::ServerLimits;
 use crate::message::Message;
 use crate::outbound::Delivery;
-use crate::queue::{Outgoing, SubscriptionIds};
+use crate::queue::{Hold, Outgoing, SubscriptionIds};
 use crate::session::Session;
 use crate::subscriptions::Subscription;
 use crate::will::WillMessage;
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Restores a message in flight, at the QoS of `delivery`: it is sent again with its packet identifier and DUP
-    /// [MQTT-4.4.0-1, MQTT-3.3.1-1].
+    /// [MQTT-4.4.0-1, MQTT-3.3.1-1], once the engine has decided about it if it is held.
     pub fn restore_publish(
         &mut self,
         packet_id: PacketId,
@@ -90,5 +90,6 @@ pub(crate) fn outgoing(message: Message, delivery: Delivery<'_>) -> Outgoing {
         qos: delivery.qos,
         retain: delivery.retain,
         maybe_sent: false,
+        hold: Hold::new(delivery.is_held),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mqttcore_broker::{LoginDecision, PublishDecision, Secret};
+use mqttcore_broker::{LoginDecision, Place, PublishDecision, Secret};
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::Message;
 use mqttcore_topics::TopicFilter;
@@ -17,6 +17,7 @@ use super::counters::{CallResult, HookCounters, PyHookCounters};
 use super::messages::Messages;
 use super::question::{Question, Restart, Subject};
 use crate::answers::{AnswerClasses, ConnectAnswer, MessageAnswer, SubscribeAnswer, auth_data};
+use crate::grants::SessionTerms;
 use crate::message::PyMessage;
 use crate::plugin::{PyAsk, PyClient, PyLogin};
 use crate::subscribe::PySubscribe;
@@ -40,6 +41,7 @@ impl PyQuestion {
             Subject::Ask(..) => "authorize",
             Subject::Publish(_) => "publish",
             Subject::Connect(_) => "connect",
+            Subject::Deliver(_) => "deliver",
             Subject::Will(_) => "will",
             Subject::Subscribe(_) => "subscribe",
             Subject::Control(..) => "control",
@@ -194,7 +196,7 @@ impl PyQuestion {
         match &self.inner.subject {
             Subject::Login(login) | Subject::Grant(login) => {
                 let session = self.shared.sessions.get(&*login.listener);
-                let (verdict, data) = self.classes.verdict(answer, session)?;
+                let (verdict, data) = self.verdict(answer, session)?;
                 if data.is_some() {
                     return Err(PyValueError::new_err(
                         "data is allowed for enhanced_auth only",
@@ -204,16 +206,16 @@ impl PyQuestion {
             }
             Subject::Exchange(opening) => {
                 let session = self.shared.sessions.get(&*opening.login.listener);
-                let (verdict, data) = self.classes.verdict(answer, session)?;
+                let (verdict, data) = self.verdict(answer, session)?;
                 Ok(self.inner.settle_exchange(verdict, data))
             }
             Subject::Control(..) => match answer.cast::<PyBytes>() {
                 Ok(payload) => Ok(self.inner.answer_control(payload.as_bytes().to_vec())),
                 Err(_) => Err(PyTypeError::new_err("bytes are expected")),
             },
-            Subject::Publish(_) | Subject::Will(_) => Err(PyTypeError::new_err(
-                "messages are answered one by one, with `answer_message`",
-            )),
+            Subject::Publish(_) | Subject::Deliver(_) | Subject::Will(_) => Err(
+                PyTypeError::new_err("messages are answered one by one, with `answer_message`"),
+            ),
             Subject::Connect(_) | Subject::Subscribe(_) => {
                 Err(PyTypeError::new_err("packets are answered with `apply`"))
             }
@@ -260,7 +262,7 @@ impl PyQuestion {
     /// The messages that a publish hook has to decide about still, with their positions.
     #[pyo3(signature = (hook, /))]
     fn messages(&self, hook: usize) -> Vec<(usize, PyMessage)> {
-        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
+        let Some(messages) = self.inner.subject.messages() else {
             return Vec::new();
         };
         let login = &messages.login;
@@ -273,12 +275,9 @@ impl PyQuestion {
     /// Whether a publish hook has to decide about messages still.
     #[pyo3(signature = (hook, /))]
     fn has_messages(&self, hook: usize) -> bool {
-        match &self.inner.subject {
-            Subject::Publish(messages) | Subject::Will(messages) => self
-                .filter(hook)
-                .is_some_and(|filter| messages.has_matching(hook, filter)),
-            _ => false,
-        }
+        let (messages, filter) = (self.inner.subject.messages(), self.filter(hook));
+        let both = messages.zip(filter);
+        both.is_some_and(|(messages, filter)| messages.has_matching(hook, filter))
     }
 
     /// Gives the hook its full time for the next message. False: the question is over, or its time for all messages is
@@ -298,7 +297,7 @@ impl PyQuestion {
         fail: &Bound<'_, PyAny>,
         turn: f64,
     ) -> PyResult<(u64, bool, bool)> {
-        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
+        let Some(messages) = self.inner.subject.messages() else {
             return Ok((0, false, false));
         };
         let counters = &*counters.0;
@@ -329,7 +328,7 @@ impl PyQuestion {
     /// Refuses all messages that a publish hook has to decide about still; returns their number.
     #[pyo3(signature = (hook, /))]
     fn refuse_messages(&self, hook: usize) -> usize {
-        let (Subject::Publish(messages) | Subject::Will(messages)) = &self.inner.subject else {
+        let Some(messages) = self.inner.subject.messages() else {
             return 0;
         };
         let left = self.matching(messages, hook);
@@ -342,7 +341,7 @@ impl PyQuestion {
     /// Takes a publish hook's answer about one message. Raises as `answer` does; the message stays as it was then.
     #[pyo3(signature = (index, answer, /))]
     fn answer_message(&self, index: usize, answer: &Bound<'_, PyAny>) -> PyResult<()> {
-        if let Subject::Publish(messages) | Subject::Will(messages) = &self.inner.subject {
+        if let Some(messages) = self.inner.subject.messages() {
             self.take_answer(messages, index, answer)?;
         }
         Ok(())
@@ -351,7 +350,7 @@ impl PyQuestion {
     /// Refuses one message as a fault of the plugin.
     #[pyo3(signature = (index, /))]
     fn refuse_message(&self, index: usize) {
-        if let Subject::Publish(messages) | Subject::Will(messages) = &self.inner.subject {
+        if let Some(messages) = self.inner.subject.messages() {
             messages.refuse(index, PublishDecision::Fault);
         }
     }
@@ -424,11 +423,25 @@ impl PyQuestion {
         }
     }
 
+    /// The verdict of an answer about a login; its grant names the hook that runs.
+    fn verdict(
+        &self,
+        answer: &Bound<'_, PyAny>,
+        session: Option<&SessionTerms>,
+    ) -> PyResult<(LoginDecision, Option<Secret>)> {
+        let (mut verdict, data) = self.classes.verdict(answer, session)?;
+        if let LoginDecision::Allow { grant, .. } = &mut verdict {
+            grant.granted_by = Place::new(&self.inner.hook());
+        }
+        Ok((verdict, data))
+    }
+
     /// The filter of a hook for messages.
     fn filter(&self, hook: usize) -> Option<&TopicFilter> {
         let wanted = &self.shared.wanted;
         let hooks = match &self.inner.subject {
             Subject::Publish(_) => &wanted.publishes,
+            Subject::Deliver(_) => &wanted.delivers,
             Subject::Will(_) => &wanted.wills,
             _ => return None,
         };
@@ -448,14 +461,12 @@ impl PyQuestion {
         index: usize,
         answer: &Bound<'_, PyAny>,
     ) -> PyResult<CallResult> {
-        let result = match self.classes.message_answer(answer)? {
+        let answer = self.classes.message_answer(answer)?;
+        if let Some(expected) = self.inner.subject.misfit(&answer) {
+            return Err(PyTypeError::new_err(expected));
+        }
+        let result = match answer {
             MessageAnswer::Pass => CallResult::Passed,
-            MessageAnswer::Refuse(PublishDecision::Disconnect { .. })
-                if matches!(self.inner.subject, Subject::Will(_)) =>
-            {
-                let expected = "Replace, Drop, Deny or None is expected";
-                return Err(PyTypeError::new_err(expected));
-            }
             MessageAnswer::Refuse(refusal) => {
                 messages.refuse(index, refusal);
                 CallResult::Denied

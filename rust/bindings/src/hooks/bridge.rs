@@ -77,6 +77,8 @@ pub(super) struct Wanted {
     pub(super) subscribe_worker: Option<usize>,
     /// Filter and worker of each publish hook.
     pub(super) publishes: Vec<(TopicFilter, usize)>,
+    /// Filter and worker of each deliver hook.
+    pub(super) delivers: Vec<(TopicFilter, usize)>,
     /// Filter and worker of each will hook.
     pub(super) wills: Vec<(TopicFilter, usize)>,
     /// Topic and worker of each control hook.
@@ -180,6 +182,7 @@ impl Hooks for HookBridge {
         let rules = self.0.wanted.rules.iter();
         let methods = self.0.wanted.methods.iter();
         let publishes = self.0.wanted.publishes.iter();
+        let delivers = self.0.wanted.delivers.iter();
         let wills = self.0.wanted.wills.iter();
         let controls = self.0.wanted.controls.iter();
         let observers = self.0.observers.iter();
@@ -193,6 +196,7 @@ impl Hooks for HookBridge {
             connect: self.0.wanted.connect_worker.is_some(),
             subscribe: self.0.wanted.subscribe_worker.is_some(),
             publish: publishes.map(|(filter, _)| filter.clone()).collect(),
+            deliver: delivers.map(|(filter, _)| filter.clone()).collect(),
             will: wills.map(|(filter, _)| filter.clone()).collect(),
             control: controls.map(|(topic, _)| topic.as_str().into()).collect(),
             events: observers.fold(0, |kinds, observer| kinds | observer.kinds),
@@ -254,6 +258,12 @@ impl Hooks for HookBridge {
         let hooks = &self.0.wanted.publishes;
         self.0
             .ask_about_messages(hooks, Subject::Publish, batch, reply);
+    }
+
+    fn deliver(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        let hooks = &self.0.wanted.delivers;
+        self.0
+            .ask_about_messages(hooks, Subject::Deliver, batch, reply);
     }
 
     fn will(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {

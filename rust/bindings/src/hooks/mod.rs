@@ -77,14 +77,14 @@ impl PyHookQueues {
     /// `authenticate` hook, ``grants``: of the first `grant` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
     /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
     /// ``connects``, ``subscribes``: the workers of the first hooks of these points.
-    /// ``publishes``, ``wills``: filter and worker of each `publish` and each `will` hook, in order.
+    /// ``publishes``, ``delivers``, ``wills``: filter and worker of each `publish`, `deliver` and `will` hook, in order.
     /// ``controls``: topic and worker of each `control` hook, in order.
     /// ``events``: of each observer the kinds that it wants. ``counters``: those of all hooks.
     /// ``sessions``: each listener's default policy.
     #[new]
     #[pyo3(signature = (
-        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, wills, controls,
-        events, counters, sessions
+        *, workers, logins, grants, methods, rules, connects, subscribes, publishes, delivers, wills,
+        controls, events, counters, sessions
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -103,6 +103,7 @@ impl PyHookQueues {
         connects: Option<usize>,
         subscribes: Option<usize>,
         publishes: Vec<(String, usize)>,
+        delivers: Vec<(String, usize)>,
         wills: Vec<(String, usize)>,
         controls: Vec<(String, usize)>,
         events: Vec<Vec<String>>,
@@ -117,6 +118,7 @@ impl PyHookQueues {
             connect_worker: connects,
             subscribe_worker: subscribes,
             publishes: filters(&publishes)?,
+            delivers: filters(&delivers)?,
             wills: filters(&wills)?,
             controls,
         };
@@ -128,10 +130,8 @@ impl PyHookQueues {
             wanted,
             sessions,
         )?;
-        Ok(Self {
-            shared,
-            classes: Arc::new(AnswerClasses::new()),
-        })
+        let classes = Arc::new(AnswerClasses::new());
+        Ok(Self { shared, classes })
     }
 
     /// Waits for questions of a worker of `def` hooks; None: the workers are closed.

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
     AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest, ExchangeReply,
-    ExchangeStart, Login, LoginDecision, Reply, Secret,
+    ExchangeStart, Login, LoginDecision, PublishDecision, Reply, Secret,
 };
 use mqttcore_codec::ReasonCode;
 
 use super::messages::Messages;
 use super::packets::{Connecting, Subscriptions};
 use super::question_reply::QuestionReply;
+use crate::answers::MessageAnswer;
 
 /// Maximum time of a question in a queue. If a hook hangs for its default timeout of 5 s, another worker still asks the
 /// questions behind it, within the 10 s that a client has to connect.
@@ -32,6 +33,8 @@ pub(super) enum Subject {
     Publish(Messages),
     /// The CONNECT of an authenticated client.
     Connect(Connecting),
+    /// Messages for one client that deliver hooks decide about.
+    Deliver(Messages),
     /// Its will, as the only message.
     Will(Messages),
     /// The permitted filters of a SUBSCRIBE.
@@ -47,11 +50,42 @@ impl Subject {
         match self {
             Self::Login(login) | Self::Grant(login) => login,
             Self::Ask(ask, _) => &ask.login,
-            Self::Publish(messages) | Self::Will(messages) => &messages.login,
+            Self::Publish(messages) | Self::Deliver(messages) | Self::Will(messages) => {
+                &messages.login
+            }
             Self::Connect(connecting) => &connecting.login,
             Self::Subscribe(subscriptions) => &subscriptions.login,
             Self::Control(request, _) => &request.login,
             Self::Exchange(opening) => &opening.login,
+        }
+    }
+
+    /// What is expected instead of an answer that a hook of this point must not give.
+    pub(super) fn misfit(&self, answer: &MessageAnswer) -> Option<&'static str> {
+        use PublishDecision::{Deny, Disconnect};
+        match (self, answer) {
+            (Self::Will(_), MessageAnswer::Refuse(Disconnect { .. })) => {
+                Some("Replace, Drop, Deny or None is expected")
+            }
+            (Self::Deliver(_), MessageAnswer::Refuse(Deny { .. } | Disconnect { .. })) => {
+                Some("Replace, Drop or None is expected")
+            }
+            (Self::Deliver(_), MessageAnswer::Change(changes))
+                if changes.topic.is_some() || changes.retain.is_some() =>
+            {
+                Some("a deliver hook changes neither topic nor retain")
+            }
+            _ => None,
+        }
+    }
+
+    /// The messages that hooks decide about one by one.
+    pub(super) fn messages(&self) -> Option<&Messages> {
+        match self {
+            Self::Publish(messages) | Self::Deliver(messages) | Self::Will(messages) => {
+                Some(messages)
+            }
+            _ => None,
         }
     }
 }
@@ -151,6 +185,11 @@ impl Question {
         true
     }
 
+    /// The hook that runs; empty while the question is queued.
+    pub(super) fn hook(&self) -> String {
+        self.lock().hook.clone()
+    }
+
     /// Records that the current hook waits in a queue: it is not blamed for a timeout until it starts again.
     pub(super) fn pause(&self) {
         self.lock().queue();
@@ -200,7 +239,7 @@ impl Question {
         match (answer, &self.subject) {
             (
                 Some(QuestionReply::PublishDecisions(reply)),
-                Subject::Publish(messages) | Subject::Will(messages),
+                Subject::Publish(messages) | Subject::Deliver(messages) | Subject::Will(messages),
             ) => reply.send(messages.decisions()),
             (Some(QuestionReply::ConnectDecision(reply)), Subject::Connect(connecting)) => {
                 reply.send(connecting.decision())

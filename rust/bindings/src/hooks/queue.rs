@@ -41,8 +41,9 @@ impl QuestionQueue {
     ///
     /// Returns the question if the queue is full or closed.
     pub(super) fn push(&self, question: Arc<Question>) -> Result<(), Arc<Question>> {
-        self.inbox.push(question)?;
-        if let Some((_, writer)) = &self.wake {
+        let was_empty = self.inbox.push(question)?;
+        // Of a queue that was not empty, the event loop has been woken, or it takes more when a hook has returned.
+        if let Some((_, writer)) = self.wake.as_ref().filter(|_| was_empty) {
             // The socket buffer holds thousands of bytes: if it is full, a wake is pending already.
             let _ = (&*writer).write(&[1]);
         }
@@ -53,7 +54,7 @@ impl QuestionQueue {
     pub(super) fn take_now(&self, limit: usize) -> Vec<Arc<Question>> {
         if let Some((reader, _)) = &self.wake {
             let mut bytes = [0; 64];
-            while matches!((&*reader).read(&mut bytes), Ok(count) if count > 0) {}
+            while matches!((&*reader).read(&mut bytes), Ok(count) if count == bytes.len()) {}
         }
         self.inbox.take_now(limit)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mqttcore_session::Session;
 use mqttcore_store::Durability;
 use mqttcore_topics::{SubscriberId, TopicFilter};
+use tokio::task::AbortHandle;
 
 use crate::clients::ack_order::AckOrder;
 use crate::clients::handle::Handle;
@@ -54,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) is_unchecked: Cell<bool>,
     /// The client is in the shard's queue of renewals.
     pub(crate) awaits_renewal: Cell<bool>,
+    /// The task that asks the deliver hooks about its next messages.
+    pub(crate) deciding: Cell<Option<AbortHandle>>,
     /// How full the queue was at the last check.
     pub(crate) queue_level: Cell<QueueLevel>,
     /// Where the store keeps its will.
@@ -99,6 +102,7 @@ impl Client {
             is_queue_judged: Cell::new(false),
             is_unchecked: Cell::new(is_restored),
             awaits_renewal: Cell::default(),
+            deciding: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),
             batch_limit: Cell::new(1),

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use mqttcore_codec::QoS;
 use mqttcore_store::Durability;
 
+use crate::config::place::{Place, RulePlaces};
 use crate::config::queue_policy::FullQueuePolicy;
 
 /// Permissions as data, before compilation.
@@ -35,6 +36,10 @@ pub struct Grant {
     pub expires_at: Option<SystemTime>,
     /// Scopes of its user in services for operators, such as the HTTP API; MQTT clients do not use them.
     pub operate: Vec<String>,
+    /// The hook or the listener that grants it, for explanations.
+    pub granted_by: Place,
+    /// Where its rules are written, for explanations.
+    pub places: Option<Box<RulePlaces>>,
 }
 
 /// Rules of each action in their order: the first one that matches decides, and without one the action is denied.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use mqttcore_codec::{ProtocolVersion, QoS, ReasonCode};
 use mqttcore_session::{Message, Secret, ServerLimits};
@@ -18,6 +18,7 @@ use crate::config::address::Peer;
 use crate::config::grants::Grant;
 use crate::config::measures::HookCalls;
 use crate::config::packet_hooks::{ConnectDecision, SubscribeBatch, SubscribeDecision};
+use crate::config::plugin_event::{EventKind, PluginEvent};
 
 /// Answers the engine's questions; implemented by the Python plugins, or by [`NoHooks`].
 ///
@@ -72,6 +73,12 @@ pub trait Hooks: Send + Sync + 'static {
     /// Asks what becomes of messages that a client may publish, before they are retained and routed. Called only with
     /// messages on topics that [`HookInterests::publish`] matches.
     fn publish(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        drop(reply);
+    }
+
+    /// Asks what becomes of messages before they are sent to `batch.login`, a subscriber: each is sent as it is or
+    /// replaced; other decisions drop it. Called only with messages on topics that [`HookInterests::deliver`] matches.
+    fn deliver(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
         drop(reply);
     }
 
@@ -204,6 +211,8 @@ pub struct HookInterests {
     pub subscribe: bool,
     /// Topics whose messages plugins decide about before they are routed.
     pub publish: Vec<TopicFilter>,
+    /// Topics whose messages plugins decide about before they are sent to a subscriber.
+    pub deliver: Vec<TopicFilter>,
     /// Topics whose wills plugins decide about.
     pub will: Vec<TopicFilter>,
     /// Topics `$CONTROL/FEATURE/VERSION` on which plugins answer requests.
@@ -525,87 +534,6 @@ impl<T> Reply<T> {
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }
-}
-
-/// Kinds of [`PluginEvent`].
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[repr(u32)]
-pub enum EventKind {
-    /// A client is connected.
-    Connected = 0,
-    /// A connection ended.
-    Disconnected = 1,
-    /// A CONNECT was refused.
-    AuthFailed = 2,
-    /// A publish or subscribe was refused.
-    Denied = 3,
-    /// A filter was subscribed.
-    Subscribed = 4,
-    /// A filter was unsubscribed.
-    Unsubscribed = 5,
-    /// A message was dropped by a limit or rule.
-    Dropped = 6,
-    /// A session was created.
-    SessionCreated = 7,
-    /// A session was resumed.
-    SessionResumed = 8,
-    /// A session was taken over by a new connection.
-    SessionTakenOver = 9,
-    /// A session ended.
-    SessionExpired = 10,
-}
-
-impl EventKind {
-    /// All kinds.
-    pub const ALL: [Self; 11] = [
-        Self::Connected,
-        Self::Disconnected,
-        Self::AuthFailed,
-        Self::Denied,
-        Self::Subscribed,
-        Self::Unsubscribed,
-        Self::Dropped,
-        Self::SessionCreated,
-        Self::SessionResumed,
-        Self::SessionTakenOver,
-        Self::SessionExpired,
-    ];
-
-    /// The kind as a word for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::AuthFailed => "auth_failed",
-            Self::Denied => "denied",
-            Self::Subscribed => "subscribed",
-            Self::Unsubscribed => "unsubscribed",
-            Self::Dropped => "dropped",
-            Self::SessionCreated => "session_created",
-            Self::SessionResumed => "session_resumed",
-            Self::SessionTakenOver => "session_taken_over",
-            Self::SessionExpired => "session_expired",
-        }
-    }
-}
-
-/// An event for plugins.
-#[derive(Clone, Debug)]
-pub struct PluginEvent {
-    /// The kind of event.
-    pub kind: EventKind,
-    /// The client identifier.
-    pub client_id: Arc<str>,
-    /// The user name.
-    pub username: Option<Arc<str>>,
-    /// The address of the client, if a connection is involved.
-    pub peer: Option<Peer>,
-    /// Topic or filter, if one is involved.
-    pub topic: Option<Arc<str>>,
-    /// Reason code, if there is one.
-    pub reason: Option<ReasonCode>,
-    /// Time of the event.
-    pub at: SystemTime,
 }
 
 /// No plugins: no authentication hook, no questions, no events.

@@ -7,8 +7,9 @@ use mqttcore_store::Durability;
 use mqttcore_tls::{TlsError, TlsServer};
 use mqttcore_topics::MountPoint;
 
-use crate::config::grants::ListenerCaps;
+use crate::config::grants::{Grant, ListenerCaps};
 use crate::config::permissions::{CompiledGrant, GrantError};
+use crate::config::place::Place;
 use crate::config::queue_policy::FullQueuePolicy;
 use crate::config::{Config, Listener, Peer, PeerIdentity, ProxySource, WebSocketRules};
 
@@ -116,7 +117,8 @@ fn compile(
 ) -> Result<ListenerPolicy, ListenerError> {
     let caps = Arc::new(listener.caps.clone());
     caps.check()?;
-    let capped = |grant| {
+    let capped = |mut grant: Grant| {
+        grant.granted_by = Place::new(&format!("listener {}", listener.name));
         CompiledGrant::capped(grant, &caps).map(|capped| CompiledGrant {
             is_anonymous: true,
             ..capped

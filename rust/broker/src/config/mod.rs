@@ -13,6 +13,8 @@ pub(crate) mod measures;
 pub(crate) mod network;
 pub(crate) mod packet_hooks;
 pub(crate) mod permissions;
+pub(crate) mod place;
+pub(crate) mod plugin_event;
 mod proxy_source;
 pub(crate) mod queue_policy;
 mod settings;

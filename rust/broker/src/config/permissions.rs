@@ -377,12 +377,17 @@ impl Permissions {
 
     /// The deny rule that keeps messages on `topic` from the client.
     pub(crate) fn receive_denial(&self, topic: TopicName<'_>) -> Option<&str> {
-        let ruled = deciding(&self.deny, &[], |rule| rule.matches(topic));
-        let matches = |rule: &Rule| rule.matches(topic);
-        match self.unless_ordered(ruled, |rules| &rules.receive, matches) {
+        match self.receive_rule(topic) {
             DecidingRule::Deny(rule) => Some(rule),
             _ => None,
         }
+    }
+
+    /// The rule that decides whether messages on `topic` may reach the client; without one they may.
+    pub(crate) fn receive_rule(&self, topic: TopicName<'_>) -> DecidingRule<'_> {
+        let ruled = deciding(&self.deny, &[], |rule| rule.matches(topic));
+        let matches = |rule: &Rule| rule.matches(topic);
+        self.unless_ordered(ruled, |rules| &rules.receive, matches)
     }
 
     /// Whether deliveries have to be checked at all.

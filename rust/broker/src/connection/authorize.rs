@@ -11,9 +11,8 @@ use mqttcore_session::Details;
 use mqttcore_topics::TopicFilter;
 
 use crate::clients::client::Client;
-use crate::config::hooks::{
-    Action, AuthorizeDecision, AuthorizeRequest, EventKind, Login, Reply, refusing,
-};
+use crate::config::hooks::{Action, AuthorizeDecision, AuthorizeRequest, Login, Reply, refusing};
+use crate::config::plugin_event::EventKind;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::runtime::log::{Escaped, LogCategory};
 use crate::shard::{EventDetails, Shard};

@@ -5,16 +5,14 @@
 //! read meanwhile; other clients are not delayed.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use mqttcore_codec::{PacketId, ReasonCode};
 use mqttcore_session::{Message, PublishTopic};
 use mqttcore_topics::TopicName;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
 use crate::clients::client::Client;
-use crate::config::hooks::{Action, Hooks, PublishBatch, PublishDecision, Reply, refusing};
+use crate::config::hooks::{Action, PublishDecision, refusing};
 use crate::config::permissions::RuleAnswer;
 use crate::connection::authorize::{
     AuthorizeArgs, AuthorizeResult, Denial, PendingRequest, UNANSWERED, ask, end_if_unanswered,
@@ -26,6 +24,7 @@ use crate::connection::publish::{
     publish_rules,
 };
 use crate::routing::batch::{Incoming, MessageBatch};
+use crate::routing::message_hooks::{self, MessageHook, charged};
 use crate::routing::publication::Publication;
 use crate::sessions::lifecycle::confirm;
 use crate::shard::Shard;
@@ -140,11 +139,9 @@ impl HeldPublishes {
     /// Asks the publish hooks about all messages at once, then publishes or refuses them in their order.
     pub(crate) fn settle(&mut self, shard: &Rc<Shard>, client: &Rc<Client>) -> PendingRequest {
         let held = std::mem::take(&mut self.0);
-        let answer = HookAnswer::ask(shard, client, asked(&held));
         let (shard, client) = (Rc::clone(shard), Rc::clone(client));
         Box::pin(async move {
-            let decisions = answer.decisions(&shard, &client, || asked(&held));
-            let mut decisions = decisions.await;
+            let mut decisions = decisions(&shard, &client, &asked(&held)).await;
             let mut batch = DecidedBatch::default();
             for held in held {
                 let decision = held.is_asked.then(|| next(&mut decisions));
@@ -169,58 +166,10 @@ fn asked(held: &[HeldPublish]) -> Vec<Message> {
 
 type Decisions = std::vec::IntoIter<PublishDecision>;
 
-/// Where the answer of the publish hooks arrives, and which hooks were asked.
-struct HookAnswer {
-    hooks: Arc<dyn Hooks>,
-    answer: oneshot::Receiver<Vec<PublishDecision>>,
-}
-
-impl HookAnswer {
-    fn ask(shard: &Shard, client: &Client, messages: Vec<Message>) -> Self {
-        let (reply, answer) = Reply::new();
-        let hooks = shard.hooks();
-        if !messages.is_empty() {
-            let batch = PublishBatch {
-                login: client.login(),
-                messages,
-                limits: Arc::clone(&shard.config().limits),
-            };
-            hooks.publish(batch, reply);
-        }
-        Self { hooks, answer }
-    }
-
-    /// The decision about each message. If a reload has replaced the hooks before they answered, the new ones are asked
-    /// about what `asked` returns.
-    async fn decisions(
-        self,
-        shard: &Shard,
-        client: &Client,
-        asked: impl FnOnce() -> Vec<Message>,
-    ) -> Decisions {
-        let decisions = match self.answer.await {
-            Ok(decisions) => decisions,
-            Err(_) if Arc::ptr_eq(&self.hooks, &shard.hooks()) => Vec::new(),
-            Err(_) => ask_again(shard, client, asked()).await,
-        };
-        decisions.into_iter()
-    }
-}
-
-async fn ask_again(shard: &Shard, client: &Client, messages: Vec<Message>) -> Vec<PublishDecision> {
-    let is_asked = |message: &Message| shard.has_publish_hook(message.topic_name());
-    let wanted: Vec<bool> = messages.iter().map(is_asked).collect();
-    let asked = messages.into_iter().filter(is_asked).collect();
-    let answer = HookAnswer::ask(shard, client, asked).answer;
-    let mut decisions = answer.await.unwrap_or_default().into_iter();
-    let decision = |is_asked| {
-        if is_asked {
-            next(&mut decisions)
-        } else {
-            PublishDecision::Publish
-        }
-    };
-    wanted.into_iter().map(decision).collect()
+/// The decision of the publish hooks about each message.
+async fn decisions(shard: &Shard, client: &Client, messages: &[Message]) -> Decisions {
+    let decided = message_hooks::decisions(shard, client, MessageHook::Publish, messages);
+    decided.await.into_iter()
 }
 
 /// The next decision; without one the message is refused.
@@ -336,9 +285,8 @@ async fn decide(
             return Ok(Some(message));
         }
         (is_permitted, is_decided) = (true, true);
-        let answer = HookAnswer::ask(shard, client, vec![message.clone()]);
-        let again = || vec![message.clone()];
-        decision = Some(next(&mut answer.decisions(shard, client, again).await));
+        let asked = std::slice::from_ref(&message);
+        decision = Some(next(&mut decisions(shard, client, asked).await));
     }
 }
 
@@ -417,12 +365,4 @@ fn apply(
     let publication = publication(client, message, packet_id);
     deny(shard, client, &publication, refusal);
     Ok(None)
-}
-
-/// The message with its bytes on the account of its publisher.
-fn charged(shard: &Shard, client: &Client, mut message: Message) -> Message {
-    if let Some(link) = client.link() {
-        message.charge(shard.account_of(&link));
-    }
-    message
 }

@@ -15,9 +15,10 @@ use tokio::time::{Sleep, sleep};
 
 use crate::clients::client::Client;
 use crate::config::hooks::{
-    AuthExchange, EventKind, ExchangeReply, ExchangeStart, LoginDecision, Reply, refusing,
+    AuthExchange, ExchangeReply, ExchangeStart, LoginDecision, Reply, refusing,
 };
 use crate::config::permissions::CompiledGrant;
+use crate::config::plugin_event::EventKind;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::login_limits::{LimitedLogin, is_failed_login};
 use crate::connection::renewal::{self, change_grant, is_same_user};

@@ -11,8 +11,9 @@ use tokio::time::sleep;
 
 use crate::clients::client::Client;
 use crate::clients::invalidations::RENEWALS;
-use crate::config::hooks::{Action, EventKind, Login, LoginDecision, Reply, refusing};
+use crate::config::hooks::{Action, Login, LoginDecision, Reply, refusing};
 use crate::config::permissions::{CompiledGrant, RuleAnswer};
+use crate::config::plugin_event::EventKind;
 use crate::connection::authorize::{
     AuthorizeArgs, AuthorizeResult, Denial, UNANSWERED, report_denied, try_ask,
 };

@@ -10,8 +10,9 @@ use mqttcore_topics::{Change, ShareName, TopicFilter};
 
 use crate::clients::client::Client;
 use crate::clients::retained::Replay;
-use crate::config::hooks::{Action, EventKind};
+use crate::config::hooks::Action;
 use crate::config::permissions::RuleAnswer;
+use crate::config::plugin_event::EventKind;
 use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, report_denied};
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::{renewal, subscribe_hooks};

@@ -142,10 +142,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Updates the availability of the client and the level of its queue.
+    /// Updates the availability of the client and the level of its queue, and reads on in a queue that is on the disk.
     fn update_levels(&self) {
         if !self.client.has_link(&self.link) {
             return;
+        }
+        if self.client.session.borrow().wants_page() {
+            paging::read_on(&self.shard, &self.client);
         }
         group::update_availability(&self.shard, &self.client, self.outbox_len());
         if self.client.queue_level.get() == QueueLevel::Empty {

@@ -71,9 +71,13 @@ impl QueuePage {
         }
     }
 
-    pub(crate) fn deliveries(&self) -> impl Iterator<Item = (Message, Delivery<'_>)> {
+    /// Messages and deliveries; `is_held` says which of them a plugin decides about.
+    pub(crate) fn deliveries(
+        &self,
+        is_held: impl Fn(&Message) -> bool,
+    ) -> impl Iterator<Item = (Message, Delivery<'_>)> {
         let waiting = self.waiting.iter();
-        waiting.map(|waiting| (waiting.message.clone(), waiting.delivery()))
+        waiting.map(move |waiting| (waiting.message.clone(), waiting.delivery(&is_held)))
     }
 }
 
@@ -95,13 +99,14 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn delivery(&self) -> Delivery<'_> {
+    pub(crate) fn delivery(&self, is_held: impl Fn(&Message) -> bool) -> Delivery<'_> {
         Delivery {
             qos: self.qos,
             retain: self.retain,
             subscription_ids: &self.subscription_ids,
             key: self.delivery,
             room: QueueRoom::Limits,
+            is_held: is_held(&self.message),
         }
     }
 }

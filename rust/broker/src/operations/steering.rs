@@ -8,7 +8,7 @@ use mqttcore_topics::{Change, MountPoint, Options, SubscriptionFilter};
 
 use crate::clients::client::Client;
 use crate::clients::link::Closing;
-use crate::config::hooks::EventKind;
+use crate::config::plugin_event::EventKind;
 use crate::connection::disconnect_cause::reason_text;
 use crate::connection::last_packets::send_disconnect;
 use crate::connection::subscribe::notify_subscription;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::clients::client::Client;
 use crate::clients::target::{ShardTargets, Target};
 use crate::routing::drops::{DropCause, count_late_drop, drop_message};
-use crate::routing::{fill, group, memory, session_records};
+use crate::routing::{fill, group, memory, message_hooks, session_records};
 use crate::shard::{Shard, ShardMessage};
 
 /// Delivers to the targets of this shard and sends the others to their shards; streams have their
@@ -22,15 +22,16 @@ pub(crate) fn deliver_to_shards(
     targets: impl Iterator<Item = Target>,
 ) {
     let targets = targets.filter(|target| !target.is_stream());
+    let message = LiveMessage::new(shard, message);
     if shard.engine.shards() == 1 {
-        targets.for_each(|target| deliver_to(shard, message, target));
+        targets.for_each(|target| deliver_to(shard, &message, target));
         return;
     }
     let mut away: SmallVec<[(usize, ShardTargets); 1]> = SmallVec::new();
     for target in targets {
         let to = target.handle.shard();
         if to == shard.index {
-            deliver_to(shard, message, target);
+            deliver_to(shard, &message, target);
             continue;
         }
         match away.iter_mut().find(|(other, _)| *other == to) {
@@ -39,7 +40,7 @@ pub(crate) fn deliver_to_shards(
         }
     }
     for (to, targets) in away {
-        shard.send_to_shard(to, ShardMessage::Deliver(message.clone(), targets));
+        shard.send_to_shard(to, ShardMessage::Deliver(message.message.clone(), targets));
     }
 }
 
@@ -49,19 +50,43 @@ pub(crate) fn deliver_all(
     message: &Message,
     targets: impl IntoIterator<Item = Target>,
 ) {
+    let message = LiveMessage::new(shard, message);
     for target in targets {
-        deliver_to(shard, message, target);
+        deliver_to(shard, &message, target);
+    }
+}
+
+/// A message for targets of this shard.
+#[derive(Clone, Copy)]
+struct LiveMessage<'m> {
+    message: &'m Message,
+    /// Deliver hooks decide about it.
+    is_held: bool,
+}
+
+impl<'m> LiveMessage<'m> {
+    fn new(shard: &Shard, message: &'m Message) -> Self {
+        Self {
+            message,
+            is_held: shard.has_deliver_hook(message),
+        }
     }
 }
 
 /// Delivers `message` to the session of a target; if the session does not take it, offers it to
 /// the next member of its group.
-fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
+fn deliver_to(shard: &Rc<Shard>, live: &LiveMessage<'_>, mut target: Target) {
+    let message = live.message;
     loop {
         // The session may have ended meanwhile, and another one may have its slot.
         let client = shard.client_at(target.handle);
         let refusal = match &client {
-            Some(client) => offer(shard, client, message, delivery_of(&target, shard)),
+            Some(client) => offer(
+                shard,
+                client,
+                message,
+                delivery_of(&target, shard, live.is_held),
+            ),
             None => Some(DropCause::Ended),
         };
         let Some(reason) = refusal else { return };
@@ -78,7 +103,7 @@ fn deliver_to(shard: &Rc<Shard>, message: &Message, mut target: Target) {
 }
 
 /// The delivery for the session of `target`.
-fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
+fn delivery_of<'t>(target: &'t Target, shard: &Shard, is_held: bool) -> Delivery<'t> {
     let room = if target.may_exceed {
         QueueRoom::Any
     } else if target.key != 0 && shard.engine.durable.are_all_full() {
@@ -92,6 +117,7 @@ fn delivery_of<'t>(target: &'t Target, shard: &Shard) -> Delivery<'t> {
         subscription_ids: &target.subscription_ids,
         key: target.key,
         room,
+        is_held,
     }
 }
 
@@ -122,7 +148,7 @@ fn offer(
         }
         return Some(reason);
     }
-    if client.forward(shard, message, &delivery) {
+    if !delivery.is_held && client.forward(shard, message, &delivery) {
         if memory::is_short(shard) {
             fill::watch(shard, client);
         }
@@ -136,9 +162,7 @@ fn offer(
             return None;
         }
         Delivered::Queued => {
-            memory::relieve(shard, client);
-            fill::watch(shard, client);
-            group::mark_full(shard, client);
+            note_queued(shard, client, delivery.is_held);
             None
         }
         Delivered::Dropped(reason) => {
@@ -152,6 +176,15 @@ fn offer(
     refusal
 }
 
+/// A message of a session is queued. One that is held says nothing about how busy its client is.
+fn note_queued(shard: &Shard, client: &Rc<Client>, is_held: bool) {
+    memory::relieve(shard, client);
+    fill::watch(shard, client);
+    if !is_held {
+        group::mark_full(shard, client);
+    }
+}
+
 /// Predicts the delivery of a message to a target on this shard. Nothing changes.
 ///
 /// # Errors
@@ -163,7 +196,7 @@ pub(crate) fn foresee(
     message: &Message,
     target: &Target,
 ) -> Result<DeliveryDecision, DropCause> {
-    let delivery = delivery_of(target, shard);
+    let delivery = delivery_of(target, shard, shard.has_deliver_hook(message));
     match drop_cause(shard, client, message, &delivery) {
         Some(cause) => Err(cause),
         None => Ok(client
@@ -215,7 +248,7 @@ fn drop_cause(
 }
 
 /// Handles the events of a session about its messages: drops, and changes for the store.
-fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
+pub(super) fn handle_message_events(shard: &Rc<Shard>, client: &Rc<Client>) {
     loop {
         let event = client.session.borrow_mut().poll_message_event();
         match event {
@@ -241,6 +274,7 @@ pub(crate) fn handle_message_event(shard: &Rc<Shard>, client: &Rc<Client>, event
         SessionEvent::Record { token, record } => {
             session_records::write_exchange_step(shard, client, token, record);
         }
+        SessionEvent::Undecided => message_hooks::decide_deliveries(shard, client),
         SessionEvent::WillDue(_) | SessionEvent::Expired => {}
     }
 }

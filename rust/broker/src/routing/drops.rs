@@ -7,7 +7,7 @@ use mqttcore_session::{DropReason, Message};
 
 use crate::clients::client::Client;
 use crate::clients::target::Target;
-use crate::config::hooks::EventKind;
+use crate::config::plugin_event::EventKind;
 use crate::routing::memory::{self, Shortage};
 use crate::routing::session_records;
 use crate::runtime::log::{Escaped, LogCategory};
@@ -129,6 +129,7 @@ fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
             &metrics.dropped_denied,
             "its topic is outside of the client's mount point",
         ),
+        DropCause::Session(DropReason::Decision) => (&metrics.dropped_hook, "a plugin dropped it"),
         DropCause::Session(DropReason::Expired) => (&metrics.dropped_expired, "it expired"),
         DropCause::Session(DropReason::PacketTooLarge) => (
             &metrics.dropped_too_large,

@@ -10,7 +10,7 @@ use crate::clients::client::Client;
 use crate::clients::handle::RowStream;
 use crate::clients::link::LOST;
 use crate::clients::target::Target;
-use crate::config::hooks::EventKind;
+use crate::config::plugin_event::EventKind;
 use crate::durability::external::{KafkaContinuation, RecordOrigin};
 use crate::durability::outcomes::{LostRecord, RecordOutcome};
 use crate::routing::publication::Publication;

@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod matching;
 pub(crate) mod memory;
 mod memory_room;
+pub(crate) mod message_hooks;
 pub(crate) mod message_records;
 pub(crate) mod publication;
 pub(crate) mod queue_policy;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use mqttcore_codec::QoS;
-use mqttcore_session::{Delivery, Message, QueueRoom};
+use mqttcore_session::{Delivery, Message};
 use mqttcore_store::Durability;
 use mqttcore_topics::TopicName;
 
@@ -336,11 +336,10 @@ pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
             shard.metrics().retained_withheld.add(1);
         } else if !message.is_expired(shard.now()) {
             let delivery = Delivery {
-                qos,
                 retain: true,
-                subscription_ids: id.as_slice(),
                 key: message_records::write_replayed(shard, client, &kept, qos, id),
-                room: QueueRoom::Limits,
+                is_held: shard.has_deliver_hook(message),
+                ..Delivery::new(qos, id.as_slice())
             };
             bytes += message.heap_bytes();
             delivery::deliver(shard, client, message, delivery);

@@ -284,9 +284,9 @@ mod tests {
 
     use super::*;
     use crate::config::hooks::{
-        AuthorizeDecision, AuthorizeRequest, HookInterests, Login, LoginDecision, PluginEvent,
-        Reply,
+        AuthorizeDecision, AuthorizeRequest, HookInterests, Login, LoginDecision, Reply,
     };
+    use crate::config::plugin_event::PluginEvent;
 
     #[derive(Default)]
     struct Lines(Mutex<Vec<String>>);

@@ -237,7 +237,7 @@ counters! {
     wills_delayed,
     /// Wills not published because their client may not publish to the topic, or is banned.
     dropped_will,
-    /// Messages that a plugin's publish hook dropped.
+    /// Messages that a plugin's hook dropped: of their publisher, a will, or for one subscriber.
     dropped_hook,
     /// QoS 0 messages that did not become rows of a stream because the disk or Kafka was too slow or nearly full.
     dropped_stream_overload,

@@ -7,8 +7,8 @@ use mqttcore_session::{Cause, Expiry, SessionEvent};
 
 use crate::clients::client::Client;
 use crate::clients::link::Closing;
-use crate::config::hooks::EventKind;
-use crate::routing::{delivery, external, fill, group, session_records};
+use crate::config::plugin_event::EventKind;
+use crate::routing::{delivery, external, fill, group, message_hooks, session_records};
 use crate::runtime::log::LogCategory;
 use crate::sessions::{paging, wills};
 use crate::shard::{EventDetails, Shard};
@@ -90,6 +90,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
         (session.subscriptions().len(), waiting)
     };
     count_queued(shard, client, waiting);
+    message_hooks::stop_deciding(client);
     let will = client.session.borrow_mut().end(shard.now());
     shard.engine.directory.leave(client.subscriber);
     // Clean up as many subscriptions as this client leaves, its own or older ones: so the number of leftover

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqttcore_session::QueuePolicy;
+use mqttcore_session::{Message, QueuePolicy};
 
 use crate::clients::client::Client;
 use crate::clients::handle::Handle;
@@ -213,12 +213,11 @@ fn page_arrived(shard: &Rc<Shard>, handle: Handle, serial: u64, page: &QueuePage
     }
     let is_judged = client.is_queue_judged.get();
     let may_have = is_judged.then(|| rights::may_receive(&client));
-    client
-        .session
-        .borrow_mut()
-        .page(shard.now(), page.deliveries(), page.is_last, |message| {
-            may_have.as_ref().is_none_or(|may_have| may_have(message))
-        });
+    let deliveries = page.deliveries(|message| shard.has_deliver_hook(message));
+    let keep = |message: &Message| may_have.as_ref().is_none_or(|may_have| may_have(message));
+    let mut session = client.session.borrow_mut();
+    session.page(shard.now(), deliveries, page.is_last, keep);
+    drop(session);
     if client.session.borrow().spilled() == 0 {
         shard.pagings.borrow_mut().stop(&client);
         client.is_queue_judged.set(false);

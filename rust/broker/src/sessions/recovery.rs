@@ -190,7 +190,8 @@ impl RestoredSession {
             session.restore_received(packet_id);
         }
         for (packet_id, waiting) in &self.publishes {
-            session.restore_publish(*packet_id, waiting.message.clone(), waiting.delivery());
+            let delivery = waiting.delivery(|message| shard.has_deliver_hook(message));
+            session.restore_publish(*packet_id, waiting.message.clone(), delivery);
         }
         for packet_id in self.releases.iter().copied().filter_map(PacketId::new) {
             session.restore_release(packet_id);

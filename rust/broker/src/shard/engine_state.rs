@@ -41,6 +41,9 @@ use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::{Figures, Metrics};
 use crate::shard::{Shard, guard};
 
+/// Sessions whose deliver hooks are asked at the same time.
+const DECIDING: usize = 512;
+
 /// Number of locks of retained topics.
 const RETAINED_LOCKS: usize = 64;
 /// Walks through all retained messages that go on at the same time.
@@ -80,6 +83,8 @@ pub(crate) struct EngineState {
     pub(crate) failed_logins: FailedLogins,
     pub(crate) bans: Bans,
     pub(crate) invalidations: Invalidations,
+    /// Turns of questions about deliveries: fewer than the queue of a plugin takes.
+    pub(crate) deciding: Semaphore,
     /// Turns of renewals of rights.
     pub(crate) renewals: Semaphore,
     pub(crate) owners: Owners,
@@ -173,6 +178,7 @@ impl EngineState {
             failed_logins: FailedLogins::default(),
             bans: Bans::default(),
             invalidations: Invalidations::default(),
+            deciding: Semaphore::new(DECIDING),
             renewals: Semaphore::new(RENEWALS),
             owners: Owners::default(),
             session_shares: Shares::default(),

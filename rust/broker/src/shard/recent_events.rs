@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use mqttcore_codec::ReasonCode;
 
-use crate::config::hooks::EventKind;
+use crate::config::plugin_event::EventKind;
 
 /// Bytes of the events of all shards together.
 const RECENT_BYTES: usize = 2 << 20;

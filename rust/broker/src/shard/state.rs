@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use mqttcore_codec::PropertiesBuf;
+use mqttcore_session::Message;
 use mqttcore_topics::{MatchCache, TopicName};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -27,8 +28,9 @@ use crate::clients::registry::Registry;
 use crate::clients::target::Target;
 use crate::clients::traces::ActiveTraces;
 use crate::config::Config;
-use crate::config::hooks::{EventKind, HookInterests, Hooks, PluginEvent};
+use crate::config::hooks::{HookInterests, Hooks};
 use crate::config::listener_policy::ListenerPolicy;
+use crate::config::plugin_event::{EventKind, PluginEvent};
 use crate::durability::external::ExternalQueue;
 use crate::durability::journal::ShardLogWriter;
 use crate::durability::pagings::Pagings;
@@ -326,6 +328,15 @@ impl Shard {
     pub(crate) fn has_publish_hook(&self, topic: TopicName<'_>) -> bool {
         let interests = self.interests.borrow();
         interests.publish.iter().any(|filter| filter.matches(topic))
+    }
+
+    /// Whether a plugin decides about `message` before it is sent to a subscriber.
+    pub(crate) fn has_deliver_hook(&self, message: &Message) -> bool {
+        let filters = &self.interests.borrow().deliver;
+        !filters.is_empty() && {
+            let topic = message.topic_name();
+            filters.iter().any(|filter| filter.matches(topic))
+        }
     }
 
     /// Whether a plugin answers requests on `topic`.

@@ -65,6 +65,10 @@ struct StepVerdict {
     by: Option<String>,
     /// A sentence for people.
     detail: Option<String>,
+    /// The hook of a plugin, or the listener, whose grant has the rule; null for steps without rules.
+    granted_by: Option<String>,
+    /// File and line of the rule; null if its plugin does not say.
+    place: Option<String>,
 }
 
 impl From<ExplainedStep> for StepVerdict {
@@ -74,6 +78,8 @@ impl From<ExplainedStep> for StepVerdict {
             verdict: step.verdict.name(),
             by: step.by,
             detail: step.detail,
+            granted_by: step.granted_by.as_deref().map(Into::into),
+            place: step.place.as_deref().map(Into::into),
         }
     }
 }

@@ -6,7 +6,9 @@ use super::error::ExplainError;
 use super::step::{ExplainedStep, verdict_of};
 use super::verdict::Verdict;
 use crate::clients::client::Client;
+use crate::config::grants::Grant;
 use crate::config::permissions::{DecidingRule, RuleAnswer};
+use crate::config::place::RuleAction;
 use crate::connection::publish::may_publish;
 use crate::connection::subscribe::may_subscribe;
 use crate::service::BrokerHandle;
@@ -79,9 +81,13 @@ pub(super) fn publish_steps(
     } else {
         access.permissions.publish_rule(topic)
     };
-    steps.extend(rule_steps(rule, denied, || {
-        may_publish(shard, client, topic)
-    }));
+    let whole = || may_publish(shard, client, topic);
+    steps.extend(rule_steps(
+        &access.grant,
+        (RuleAction::Publish, rule),
+        denied,
+        whole,
+    ));
     steps
 }
 
@@ -90,9 +96,13 @@ fn subscribe_steps(shard: &Shard, client: &Client, filter: &TopicFilter) -> Vec<
     let mut steps = identity_steps(client, |mount_point| !mount_point.holds(filter));
     let access = client.access();
     let rule = access.permissions.subscribe_rule(filter);
-    steps.extend(rule_steps(rule, denied, || {
-        may_subscribe(shard, client, filter)
-    }));
+    let whole = || may_subscribe(shard, client, filter);
+    steps.extend(rule_steps(
+        &access.grant,
+        (RuleAction::Subscribe, rule),
+        denied,
+        whole,
+    ));
     steps
 }
 
@@ -101,14 +111,16 @@ fn receive_steps(client: &Client, topic: TopicName<'_>) -> Vec<ExplainedStep> {
         mount_point.hidden_bytes(topic.as_str()).is_none()
     });
     let access = client.access();
-    steps.push(match access.permissions.receive_denial(topic) {
-        Some(rule) => {
-            ExplainedStep::new("rules", Verdict::DeniedReceive).by(format!("deny {rule}"))
+    let rule = access.permissions.receive_rule(topic);
+    let step = |verdict| ExplainedStep::new("rules", verdict);
+    let step = match rule {
+        DecidingRule::Deny(text) => step(Verdict::DeniedReceive).by(format!("deny {text}")),
+        DecidingRule::Allow(text) => step(Verdict::Passed).by(format!("allow {text}")),
+        DecidingRule::Reserved | DecidingRule::None => {
+            step(Verdict::Passed).detail("no deny rule matches the topic")
         }
-        None => {
-            ExplainedStep::new("rules", Verdict::Passed).detail("no deny rule matches the topic")
-        }
-    });
+    };
+    steps.push(step.of(&access.grant, RuleAction::Receive, rule));
     steps
 }
 
@@ -141,11 +153,12 @@ fn identity_steps(
 
 /// The step of the rules; and, if no rule decides, that of the plugins, whose part is in `whole_answer`.
 fn rule_steps(
-    rule: DecidingRule<'_>,
+    grant: &Grant,
+    (action, rule): (RuleAction, DecidingRule<'_>),
     denied: Verdict,
     whole_answer: impl FnOnce() -> RuleAnswer,
 ) -> Vec<ExplainedStep> {
-    let step = |verdict| ExplainedStep::new("rules", verdict);
+    let step = |verdict| ExplainedStep::new("rules", verdict).of(grant, action, rule);
     match rule {
         DecidingRule::Reserved => {
             vec![step(denied).by("the namespace is reserved for functions of brokers")]

@@ -130,6 +130,7 @@ fn of_decision(decision: DeliveryDecision) -> (Verdict, Option<String>) {
                 QueueCause::Offline => Verdict::WaitingOffline,
                 QueueCause::SendQuota => Verdict::WaitingQuota,
                 QueueCause::Earlier => Verdict::WaitingEarlier,
+                QueueCause::Decision => Verdict::DependsOnPlugin,
             };
             (verdict, dropped(evicted))
         }

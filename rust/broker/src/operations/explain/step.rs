@@ -1,6 +1,11 @@
 //! Steps of an explanation.
 
+use std::sync::Arc;
+
 use super::verdict::Verdict;
+use crate::config::grants::Grant;
+use crate::config::permissions::DecidingRule;
+use crate::config::place::RuleAction;
 
 /// One step of an explanation.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,6 +19,10 @@ pub struct ExplainedStep {
     pub by: Option<String>,
     /// A sentence for people.
     pub detail: Option<String>,
+    /// The hook, or the listener, whose grant has the rule.
+    pub granted_by: Option<Arc<str>>,
+    /// Where the rule is written: file and line.
+    pub place: Option<Arc<str>>,
 }
 
 impl ExplainedStep {
@@ -23,6 +32,17 @@ impl ExplainedStep {
             verdict,
             by: None,
             detail: None,
+            granted_by: None,
+            place: None,
+        }
+    }
+
+    /// The same, and whose grant has `rule`, and where that is written.
+    pub(super) fn of(self, grant: &Grant, action: RuleAction, rule: DecidingRule<'_>) -> Self {
+        Self {
+            granted_by: grant.granted_by.text(),
+            place: grant.place_of(action, rule),
+            ..self
         }
     }
 
