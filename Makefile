@@ -61,6 +61,7 @@ SANS_IO := codec slab topics panics publisher columnar session store tls
 CARGO_DENY := 0.20.2
 CARGO_MUTANTS := 27.1.0
 MUTMUT := 3.8.1
+PYRIGHT := 1.40.2
 # A part of the Rust mutants of `make mutants`, as 0/8; and which Python ones, as `mqttcore.auth.scram*`.
 SHARD ?= 0/1
 MUTANTS ?=
@@ -259,6 +260,9 @@ mutants-rust: .make/tools
 	@nice cargo mutants --shard $(SHARD) --output .make/mutants-grants --profile mutants --baseline skip --timeout 120 \
 		--package mqttcore-broker --file rust/broker/src/config/permissions.rs -- --lib permissions::
 
+pyright: .make/pyright ## pyright over the examples of plugins, in which mypy finds nothing either
+	@PYTHONPATH=.make/pyright $(BIN)/python -m basedpyright --pythonpath $(BIN)/python
+
 # Mutmut names modules right only where their folder is called `src`, so it works in a copy.
 mutants-python: build .make/dev .make/mutmut
 	@rm -rf .make/mutants-python && mkdir -p .make/mutants-python
@@ -374,6 +378,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
 	@$(MAKE) mutants
+	@$(MAKE) pyright
 
 ##@ Measure
 bench: .make/tools ## measure codec, session and directory: messages or filters per second
@@ -439,6 +444,9 @@ help:
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
+.make/pyright: .make/dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check --target $@ basedpyright==$(PYRIGHT)
+
 # Away from the tools: it brings a screen of its own and the pytest that it likes.
 .make/mutmut: .make/dev
 	@$(BIN)/pip install --quiet --disable-pip-version-check --target $@ mutmut==$(MUTMUT)
@@ -457,5 +465,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help
