@@ -53,6 +53,8 @@ CLIENT = {
     "queue": {"messages": 7},
     "inflight": {"out": 1, "in": 0},
     "backlog_bytes": 12_345,
+    "rates": {"in": 12_345.6, "out": 0.4},
+    "latency": {"last_ms": 1.5, "worst_ms": 2_345.678},
 }
 BEFORE = Sample(overview(now_ms=0, received=100, dropped=0), [], [0.1, 0.1])
 AFTER = Sample(overview(now_ms=2_000, received=3_100, dropped=10), [CLIENT] * 50, [0.1, 12.0])
@@ -87,7 +89,8 @@ def test_a_screen_of_80_by_24_has_all_there_is_to_say() -> None:
     assert "shards     2, 1 is 12.0 s late" in shown
     assert "WARNING    little room: make room" in shown
     assert "clients by queue, with 'tru'" in shown
-    assert any(line.split()[0] == "truck\\x1b[2J" for line in shown if line)
+    row = next(line.split() for line in shown if line.startswith("truck\\x1b[2J"))
+    assert row[-4:] == ["12.3k", "12.3k", "0.4", "2.3s"]
     assert shown[-1] == screen.HELP
 
 

@@ -316,6 +316,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_violations": violation,
     "mqttcore_keep_alive_timeouts": silence,
     "mqttcore_list_part_seconds": listing,
+    "mqttcore_deliver_seconds": traffic,
     "mqttcore_login_seconds": traffic,
     "mqttcore_clients": traffic,
     "mqttcore_sessions": traffic,
@@ -474,6 +475,7 @@ def test_calls_of_hooks_are_counted_by_plugin_and_hook() -> None:
     with running() as broker, ExitStack() as stack:
         hooks(Scene(broker, stack))
         page = parsed(scrape(broker))
+        listed = Api(pathlib.Path(broker.settings.data or "")).ask("GET", "/plugins")
 
     calls = {
         name[1:]: value for name, value in values(page, "mqttcore_hook_calls").items() if value
@@ -493,6 +495,11 @@ def test_calls_of_hooks_are_counted_by_plugin_and_hook() -> None:
         ("mqttcore_hook_queue", doorkeeper): 0,
         ("mqttcore_hook_queue", gate): 1,
     }
+    status, found = listed
+    by_hook = {item["hook"]: item for item in found["items"]}
+    assert status == 200
+    assert by_hook["login"]["results"]["passed"] == by_hook["login"]["run"]["count"] == 3
+    assert (by_hook["look"]["in_flight"], by_hook["look"]["run"]["p99_us"]) == (1, None)
     run = values(page, "mqttcore_hook_run_seconds")
     assert run["mqttcore_hook_run_seconds_count", doorkeeper, "login"] == 3
     assert run["mqttcore_hook_run_seconds_count", gate, "look"] == 0

@@ -102,6 +102,9 @@ def client(number: int) -> dict[str, object]:
         "queue": {"messages": 0, "bytes": 0},
         "inflight": {"out": 0, "in": 0},
         "backlog_bytes": 0,
+        "rates": None,
+        "latency": None,
+        "waits_for": None,
         "will_topic": None,
     }
 

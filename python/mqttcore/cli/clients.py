@@ -11,7 +11,10 @@ from mqttcore.cli.listing import natural, paging_options, print_list, with_defau
 from mqttcore.cli.table import Column, Table, age, expiry, print_facts
 from mqttcore.cli.terminal import json_text
 
-SORTS: Final = ("client_id", "stored", "queue", "inflight", "backlog", "connected_at")
+SORTS: Final = (
+    *("client_id", "stored", "queue", "inflight", "backlog", "connected_at"),
+    *("rate_in", "rate_out", "slow"),
+)
 COLUMNS: Final = (
     Column("CLIENT", lambda client: client["client_id"]),
     Column("USER", lambda client: client["username"]),
@@ -133,6 +136,19 @@ def show_client(api: Api, options: argparse.Namespace) -> int:
     return OK
 
 
+def traffic(client: Json) -> list[tuple[str, object]]:
+    """Rates and times of a connected client."""
+    found: list[tuple[str, object]] = []
+    if rates := client["rates"]:
+        found.append(("packets/s", f"{rates['in']} from it, {rates['out']} to it"))
+    if latency := client["latency"]:
+        found.append(("deliveries", f"{latency['last_ms']} ms, at worst {latency['worst_ms']} ms"))
+    waits = {"network": "its network: the socket is full", "ack": "acknowledgements"}
+    if client["waits_for"]:
+        found.append(("messages wait for", waits[client["waits_for"]]))
+    return found
+
+
 def facts(client: Json) -> list[tuple[str, object]]:
     """The fields of a client in words."""
     connected = age(client["connected_at_ms"])
@@ -151,6 +167,7 @@ def facts(client: Json) -> list[tuple[str, object]]:
         ("queued", f"{client['queue']['messages']} messages, {client['queue']['bytes']} bytes"),
         ("in flight", f"{client['inflight']['out']} out, {client['inflight']['in']} in"),
         ("backlog", f"{client['backlog_bytes']} bytes"),
+        *traffic(client),
         ("will", client["will_topic"]),
     ]
 

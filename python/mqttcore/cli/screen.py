@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from mqttcore.cli.api import Json
 from mqttcore.cli.samples import Rates, Sample
 from mqttcore.cli.table import Column, Table, age, duration
 from mqttcore.cli.terminal import printable
@@ -24,8 +25,10 @@ COLUMNS: Final = (
     Column("FOR", lambda client: age(client["connected_at_ms"]), is_number=True),
     Column("QUEUE", lambda client: client["queue"]["messages"], is_number=True),
     Column("OUT", lambda client: client["inflight"]["out"], is_number=True),
-    Column("IN", lambda client: client["inflight"]["in"], is_number=True),
     Column("BACKLOG", lambda client: short(client["backlog_bytes"]), is_number=True),
+    Column("IN/S", lambda client: rate(client, "in"), is_number=True),
+    Column("OUT/S", lambda client: rate(client, "out"), is_number=True),
+    Column("WORST", lambda client: worst(client), is_number=True),
 )
 HELP: Final = "q quit  s sort  / find  k kick"
 
@@ -49,6 +52,22 @@ def short(value: float) -> str:
             return f"{value:.{digits}f}{prefix}"
         value /= STEP
     raise AssertionError("the last prefix has returned")
+
+
+def rate(client: Json, direction: str) -> str | None:
+    """Packets a second of a connected client."""
+    if not client["rates"]:
+        return None
+    packets: float = client["rates"][direction]
+    return f"{packets:.1f}" if packets < STEP / 100 else short(packets)
+
+
+def worst(client: Json) -> str | None:
+    """The slowest measured delivery of the last ten minutes, in at most five characters."""
+    if not client["latency"]:
+        return None
+    worst_ms: float = client["latency"]["worst_ms"]
+    return f"{worst_ms:.1f}ms" if worst_ms < STEP / 10 else f"{worst_ms / STEP:.1f}s"
 
 
 def lines(shown: Shown, width: int, height: int) -> list[str]:

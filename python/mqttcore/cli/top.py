@@ -15,7 +15,10 @@ from mqttcore.cli.terminal import json_text
 if TYPE_CHECKING:
     from mqttcore.cli.screen import Terminal
 
-SORTS: Final = ("queue", "inflight", "backlog", "connected_at")
+SORTS: Final = (
+    *("queue", "inflight", "backlog", "connected_at"),
+    *("slow", "rate_in", "rate_out"),
+)
 CLIENTS: Final = 20
 """Number of clients with `--once`."""
 WIDTH, HEIGHT = 80, 24

@@ -161,6 +161,7 @@ async fn run_timers(shard: Rc<Shard>) {
         tokio::time::sleep_until(next.into()).await;
         let now = shard.refresh_now();
         shard.engine.last_turns.record(shard.index, now);
+        shard.refresh_period();
         shard.wheel.borrow_mut().advance(now, &mut fired);
         for slot in fired.drain(..) {
             contained(&shard, "a timer", || {

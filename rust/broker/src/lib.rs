@@ -54,6 +54,7 @@ pub use clients::bans::{Ban, BanTarget, TooManyBans};
 pub use clients::client_id_pattern::{ClientIdPattern, InvalidPattern};
 pub use clients::handle::RowStream;
 pub use clients::invalidations::Invalidation;
+pub use clients::measures::{DeliveryTimes, PacketRates};
 pub use clients::traces::{
     ClientIdGlob, InvalidGlob, TRACE_BYTES, TRACE_DURATION_MAX, TRACE_PACKETS_MAX, TRACES_MAX,
     Trace, TraceBatch, TraceDirection, TraceError, TraceFigures, TraceFilter, TraceSpec,
@@ -106,6 +107,7 @@ pub use operations::login::{LoginRefusal, Operator};
 pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
 pub use operations::publish::PublishError;
 pub use operations::retained::RetainedPage;
+pub use operations::slowness::{Delay, DelayStage};
 pub use operations::steering::Subscribed;
 pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Receiver};
 pub use operations::traces::TraceStartError;

@@ -1,7 +1,7 @@
 // Screen 3: one client, and what may be done with it.
 import { address, get, may } from './api.js';
 import { BanForm } from './ban.js';
-import { bytes, count, duration, fromBase64, payload } from './format.js';
+import { bytes, count, duration, fromBase64, payload, rate } from './format.js';
 import { html, useState } from './lib.js';
 import { change, confirm, Dialog, Dot, Empty, Facts, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
 import { EventList } from './happened.js';
@@ -26,8 +26,11 @@ function Session({ client }) {
     ['Queue', `${count(client.queue.messages)} messages, ${bytes(client.queue.bytes)} in memory`],
     ['In flight', `${count(client.inflight.out)} to the client, ${count(client.inflight.in)} from it`],
     ['Waits for the socket', bytes(client.backlog_bytes)],
+    client.rates && ['Packets a second', `${rate(client.rates.in)} from it, ${rate(client.rates.out)} to it`],
+    ['Deliveries', client.latency ? `${rate(client.latency.last_ms)} ms, at worst ${rate(client.latency.worst_ms)} ms` : 'none measured'],
+    client.waits_for && ['Messages wait for', client.waits_for === 'ack' ? 'acknowledgements' : 'its network: the socket is full'],
     ['Will', html`<${Name} text=${client.will_topic} empty="none" />`],
-  ]} />`;
+  ].filter(Boolean)} />`;
 }
 
 function Subscriptions({ id }) {

@@ -1,7 +1,7 @@
 // Screen 2: all clients, filtered and in an order.
 import { save } from './api.js';
 import { figures } from './figures.js';
-import { bytes, count } from './format.js';
+import { bytes, count, rate } from './format.js';
 import { html, useEffect, useRef } from './lib.js';
 import { PAGE, usePages } from './pages.js';
 import { Dot, Empty, Heading, Name, Partial, Problem, Time } from './parts.js';
@@ -17,15 +17,18 @@ const COLUMNS = [
   { title: 'Client', width: 'minmax(120px, 2.5fr)', cell: (item) => html`<${Name} text=${item.client_id} />` },
   { title: 'User', width: 'minmax(60px, 1fr)', class: 'wide', cell: (item) => html`<${Name} text=${item.username} />` },
   { title: 'Address', width: 'minmax(110px, 1.3fr)', class: 'wide', cell: (item) => html`<${Name} text=${item.address} />` },
-  { title: 'Listener', width: '90px', class: 'wide', cell: (item) => html`<${Name} text=${item.listener} />` },
+  { title: 'Listener', width: '76px', class: 'wide', cell: (item) => html`<${Name} text=${item.listener} />` },
   { title: 'MQTT', width: '52px', class: 'wide', cell: (item) => item.version },
   { title: 'Subs', width: '60px', class: 'wide number', cell: (item) => count(item.subscriptions) },
   { title: 'Queue', width: '72px', class: 'number', cell: (item) => html`<span title=${bytes(item.queue.bytes)}>${count(item.queue.messages)}</span>` },
   { title: 'In flight', width: '66px', class: 'number', cell: (item) => count(item.inflight.out + item.inflight.in) },
-  { title: 'Connected', width: '124px', class: 'wide number', cell: (item) => html`<${Time} ms=${item.connected_at_ms} since />` },
+  { title: 'In/s', width: '50px', class: 'wide number', cell: (item) => rate(item.rates?.in) },
+  { title: 'Out/s', width: '50px', class: 'wide number', cell: (item) => rate(item.rates?.out) },
+  { title: 'Slowest', width: '62px', class: 'wide number', cell: (item) => item.latency && html`<span title="slowest measured delivery">${rate(item.latency.worst_ms)} ms</span>` },
+  { title: 'Connected', width: '104px', class: 'wide number', cell: (item) => html`<${Time} ms=${item.connected_at_ms} since />` },
 ];
 
-const SORTS = [['', 'by identifier'], ['queue', 'longest queue'], ['inflight', 'most in flight'], ['backlog', 'largest backlog'], ['connected_at', 'newest connection']];
+const SORTS = [['', 'by identifier'], ['queue', 'longest queue'], ['inflight', 'most in flight'], ['backlog', 'largest backlog'], ['slow', 'slowest'], ['rate_in', 'most packets from it'], ['rate_out', 'most packets to it'], ['connected_at', 'newest connection']];
 const STATES = [['', 'all'], ['true', 'connected'], ['false', 'not connected']];
 const VERSIONS = [['', 'any version'], ['3.1', '3.1'], ['3.1.1', '3.1.1'], ['5.0', '5.0']];
 

@@ -62,7 +62,10 @@ pub struct Chunk(ThinArc<Charge, u8>);
 #[derive(Default)]
 struct Charge {
     account: Option<Arc<ChunkAccount>>,
-    bytes: usize,
+    /// A message has less than 2^28 bytes.
+    bytes: u32,
+    /// The engine's mark of the read; 0: none.
+    stamp: u32,
     #[expect(
         clippy::box_collection,
         reason = "other chunks have one word, not three"
@@ -72,13 +75,14 @@ struct Charge {
 
 impl Charge {
     fn new(account: Option<Arc<ChunkAccount>>, len: usize) -> Self {
-        let bytes = allocated_bytes(len);
+        let bytes = u32::try_from(allocated_bytes(len)).unwrap_or(u32::MAX);
         if let Some(account) = &account {
-            account.add(bytes);
+            account.add(bytes as usize);
         }
         Self {
             account,
             bytes,
+            stamp: 0,
             buffer: None,
         }
     }
@@ -87,7 +91,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
-            account.sub(self.bytes);
+            account.sub(self.bytes as usize);
         }
     }
 }
@@ -117,7 +121,9 @@ impl Chunk {
         self.0.with_arc_mut(|shared| {
             let own = triomphe::Arc::get_mut(shared);
             if let Some(own) = own.filter(|own| own.header().account.is_none()) {
+                let stamp = own.header().stamp;
                 *own.header_mut() = Charge::new(Some(Arc::clone(account)), len);
+                own.header_mut().stamp = stamp;
             }
         });
     }
@@ -134,7 +140,23 @@ impl Chunk {
 
     /// Heap bytes of the chunk.
     pub fn heap_bytes(&self) -> usize {
-        self.0.header.header.bytes
+        self.0.header.header.bytes as usize
+    }
+
+    /// Marks the read, so that the engine recognises its messages; does nothing if the chunk has other holders.
+    #[must_use]
+    pub fn with_stamp(mut self, stamp: u32) -> Self {
+        self.0.with_arc_mut(|shared| {
+            if let Some(own) = triomphe::Arc::get_mut(shared) {
+                own.header_mut().stamp = stamp;
+            }
+        });
+        self
+    }
+
+    /// The mark of the read; 0: none.
+    pub fn stamp(&self) -> u32 {
+        self.0.header.header.stamp
     }
 }
 
@@ -206,6 +228,20 @@ mod tests {
 
         assert_eq!(first.bytes() + second.bytes(), total.bytes());
         assert_eq!(chunks[0].heap_bytes(), first.bytes());
+    }
+
+    #[test]
+    fn a_stamp_stays_when_an_account_counts_the_chunk() {
+        let (_, account) = accounts();
+        let mut chunk = Chunk::from(&b"a"[..]).with_stamp(7);
+        assert_eq!(Chunk::from(&b"a"[..]).stamp(), 0);
+
+        chunk.charge(&account);
+
+        assert_eq!((chunk.stamp(), chunk.clone().stamp()), (7, 7));
+        let held = chunk.clone();
+        assert_eq!(chunk.with_stamp(8).stamp(), 7, "others hold it, too");
+        drop(held);
     }
 
     #[test]

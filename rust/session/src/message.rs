@@ -73,7 +73,7 @@ impl Message {
             let qos = publish.delivery.qos();
             Self::copied(now, topic, properties, payload, qos, publish.retain)
                 .with_dup(publish.delivery.dup())
-                .charged_to(chunk.account())
+                .in_place_of(chunk)
         })
     }
 
@@ -147,10 +147,13 @@ impl Message {
         self.bytes.charge(account);
     }
 
-    /// Like [`Message::charge`], if there is an account.
-    pub(crate) fn charged_to(mut self, account: Option<&Arc<ChunkAccount>>) -> Self {
-        if let Some(account) = account {
+    /// The message, counted and marked as `chunk` is, whose message it has replaced.
+    pub(crate) fn in_place_of(mut self, chunk: &Chunk) -> Self {
+        if let Some(account) = chunk.account() {
             self.charge(account);
+        }
+        if chunk.stamp() != 0 {
+            self.bytes = self.bytes.with_stamp(chunk.stamp());
         }
         self
     }
@@ -239,14 +242,14 @@ impl Message {
         self.properties_at = topic_bytes;
         self.payload_at = topic_bytes + properties_bytes;
         self.form = FrameForm::Bare;
-        self.bytes = Chunk::new(&bytes, self.bytes.account());
+        let chunk = Chunk::new(&bytes, self.bytes.account());
+        self.bytes = chunk.with_stamp(self.bytes.stamp());
     }
 
     /// The same message on another topic; its expiry does not run yet.
     pub(crate) fn moved_to(&self, topic: TopicName<'_>) -> Self {
         let (properties, payload) = (self.properties(), self.payload());
-        Self::from_parts(topic, properties, payload, self.qos, self.retain)
-            .charged_to(self.bytes.account())
+        Self::from_parts(topic, properties, payload, self.qos, self.retain).in_place_of(&self.bytes)
     }
 
     /// The same message, published at `now`: its expiry begins again.

@@ -119,7 +119,7 @@ impl<'p> PublishRequest<'p> {
                 let publish = (topic, &self.publish);
                 Message::from_publish(now, self.version, publish, source, chunk, frame_at)
             }
-            PublishTopic::Owned(_) => self.to_owned_message(now).charged_to(chunk.account()),
+            PublishTopic::Owned(_) => self.to_owned_message(now).in_place_of(chunk),
         }
     }
 

@@ -4,13 +4,14 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mqttcore_codec::{ProtocolVersion, ReasonCode};
 use mqttcore_session::{AckToken, Cause, ChunkAccount, Control};
 use mqttcore_topics::TopicFilter;
 use tokio::sync::oneshot;
 
+use crate::clients::measures::LinkMeasures;
 use crate::clients::outbox::Outbox;
 use crate::clients::retained::Replays;
 use crate::clients::traces::TraceSet;
@@ -71,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) outbox: RefCell<Outbox>,
     /// Counts the messages that arrived over it; created with the first one.
     pub(crate) account: OnceCell<Arc<ChunkAccount>>,
+    /// Rates and times.
+    pub(crate) measures: LinkMeasures,
     /// Bytes of the partial frame.
     pub(crate) partial_bytes: Cell<u32>,
     /// Heap of TLS or WebSocket, in KiB: one byte fits into padding.
@@ -89,8 +92,6 @@ pub(crate) struct Link {
     pub(crate) is_settling: Cell<bool>,
     /// The queue policy of its grant or its listener, for its publishes to sessions with a full queue.
     pub(crate) queue_policy: Cell<Option<FullQueuePolicy>>,
-    /// Since when the socket has accepted no byte although some are queued.
-    pub(crate) blocked_since: Cell<Option<Instant>>,
     /// The active traces that it belongs to, and their version when they were found.
     pub(crate) traces: Cell<(u16, TraceSet)>,
     waker: RefCell<Waker>,
@@ -152,6 +153,7 @@ impl Link {
             connected_at: now,
             outbox: RefCell::default(),
             account: OnceCell::new(),
+            measures: LinkMeasures::default(),
             partial_bytes: Cell::new(0),
             transport_kib: Cell::default(),
             pace: Cell::default(),
@@ -160,7 +162,6 @@ impl Link {
             has_run: Cell::new(true),
             is_settling: Cell::new(true),
             queue_policy: Cell::default(),
-            blocked_since: Cell::new(None),
             traces: Cell::default(),
             waker: RefCell::new(Waker::noop().clone()),
             closing: Cell::new(None),
@@ -229,6 +230,11 @@ impl Link {
         }
     }
 
+    /// How long it has existed.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.connected_at)
+    }
+
     /// Bytes of its messages, wherever they are held, and of the partial frame.
     pub(crate) fn sent_bytes(&self) -> usize {
         let messages = self.account.get().map_or(0, |account| account.bytes());
@@ -239,7 +245,8 @@ impl Link {
     pub(crate) fn heap_bytes(&self) -> usize {
         let transport = usize::from(self.transport_kib.get()) * 1_024;
         let partial = self.partial_bytes.get() as usize;
-        CONNECTION_BYTES + transport + partial + self.outbox.borrow().own_bytes()
+        let measures = self.measures.heap_bytes();
+        CONNECTION_BYTES + transport + partial + measures + self.outbox.borrow().own_bytes()
     }
 
     pub(crate) fn wake(&self) {

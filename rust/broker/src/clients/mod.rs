@@ -17,6 +17,7 @@ pub(crate) mod handle;
 pub(crate) mod invalidations;
 pub(crate) mod known_logins;
 pub(crate) mod link;
+pub(crate) mod measures;
 pub(crate) mod outbox;
 pub(crate) mod presence;
 pub(crate) mod registry;

@@ -174,6 +174,8 @@ pub(super) struct ReadBatch<'a> {
     bytes: &'a [u8],
     /// Number of handled bytes.
     used: usize,
+    /// Number of handled frames.
+    pub(super) frames: u32,
     chunk: Option<Chunk>,
     /// Publishes that wait to be routed with later ones.
     pub(super) together: MessageBatch<'a>,
@@ -187,6 +189,7 @@ impl<'a> ReadBatch<'a> {
         Self {
             bytes,
             used: 0,
+            frames: 0,
             chunk: None,
             together: MessageBatch::default(),
             held: HeldPublishes::default(),
@@ -203,6 +206,7 @@ impl<'a> ReadBatch<'a> {
     pub(super) fn pass(&mut self, len: usize) -> Range<usize> {
         let start = self.used;
         self.used += len;
+        self.frames += 1;
         start..self.used
     }
 

@@ -259,6 +259,7 @@ impl Connection {
             Some(Arrived::Read(bytes)) => self.handle_batch(ReadBatch::new(bytes))?,
             Some(Arrived::Frame(frame)) => {
                 let chunk = Chunk::from_buffer(frame, self.shard.account_of(&self.link));
+                let chunk = self.shard.marked(chunk);
                 self.handle_batch(Unread::new(chunk).batch())?;
             }
         }
@@ -314,6 +315,8 @@ impl Connection {
 
     /// Writes from the outbox as much as the socket takes: one `send`, or one `writev`.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectCause> {
+        let packets = self.link.outbox.borrow().packets();
+        let (mut raw, mut bytes) = (0, 0);
         while self.transport.has_output() || !self.link.outbox.borrow().is_empty() {
             let written = {
                 let outbox = self.link.outbox.borrow();
@@ -325,7 +328,11 @@ impl Connection {
             };
             self.shard.metrics().bytes_sent.add(written.raw as u64);
             self.link.outbox.borrow_mut().advance(written.payload);
-            self.link.blocked_since.set(None);
+            raw += written.raw;
+            bytes += written.payload;
+        }
+        if raw > 0 {
+            self.count_written(packets, bytes);
         }
         if !self.link.outbox.borrow().is_empty() || self.transport.has_output() {
             self.hold_back();
@@ -333,12 +340,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Counts written bytes; the outbox had `packets` before.
+    fn count_written(&self, packets: u32, bytes: usize) {
+        let sent = packets.wrapping_sub(self.link.outbox.borrow().packets());
+        let measures = &self.link.measures;
+        if let Some((qos, read_at)) = measures.count_sent(self.shard.period(), sent, bytes) {
+            self.shard.count_delivery_time(measures, qos, read_at);
+        }
+    }
+
     /// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
     fn hold_back(&self) {
         self.link.outbox.borrow_mut().release_chunks();
         self.client.session.borrow_mut().release_chunks();
-        if self.link.blocked_since.get().is_none() {
-            self.link.blocked_since.set(Some(self.shard.now()));
+        if self.link.measures.note_blocked(self.shard.now()) {
             lifecycle::arm(&self.shard, &self.client);
         }
     }
@@ -375,6 +390,6 @@ mod tests {
             size_of::<Connection>()
         );
         assert!(size_of::<Client>() <= 224, "{}", size_of::<Client>());
-        assert!(size_of::<Link>() <= 240, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 248, "{}", size_of::<Link>());
     }
 }

@@ -11,14 +11,18 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::ProtocolVersion;
 
 use crate::clients::client::Client;
+use crate::clients::measures::{DeliveryTimes, PacketRates};
 use crate::clients::registry::Registry;
 use crate::config::{Network, Peer};
 use crate::operations::asking::{AskError, MissingPart};
+use crate::operations::slowness::{Clock, Delay, delay, rank_of, rates, slowness};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
 
 /// Maximum number of clients that a shard examines for one question.
 const CLIENTS_A_TURN: usize = 256;
+/// Bytes of their identifiers, which a filter searches, after which a question ends.
+const ID_BYTES_A_TURN: usize = 64 << 10;
 
 /// A session and its connection.
 #[derive(Clone, Debug)]
@@ -54,6 +58,12 @@ pub struct ClientSummary {
     pub receiving: usize,
     /// Bytes that its socket has not accepted yet.
     pub backlog_bytes: usize,
+    /// Packets a second; `None`: it is offline.
+    pub rates: Option<PacketRates>,
+    /// How long deliveries to it take, if some were measured.
+    pub delivery_times: Option<DeliveryTimes>,
+    /// What messages wait for, if they wait for the client.
+    pub delay: Option<Delay>,
     /// Topic of its will.
     pub will_topic: Option<Arc<str>>,
 }
@@ -96,6 +106,13 @@ pub enum ClientOrder {
     Backlog,
     /// The latest connection first; offline clients last.
     ConnectedAt,
+    /// The most packets a second from the client first.
+    Received,
+    /// The most packets a second to the client first.
+    Sent,
+    /// The slowest subscribers first: by the slowest measured delivery of the last ten minutes, or how long the socket has
+    /// accepted no byte; then by queued messages.
+    Slow,
 }
 
 /// A request for one page of a list of clients.
@@ -158,11 +175,11 @@ impl BrokerHandle {
             return self.list_stored(query).await;
         }
         // One time for all parts: otherwise clients of later parts would seem to have connected earlier.
-        let (query, now) = (Arc::new(query), Instant::now());
+        let (query, clock) = (Arc::new(query), self.clock()?);
         let mut page = BTreeMap::new();
         let mut missing = Vec::new();
         for shard in 0..self.shards() {
-            match self.list_shard(shard, &query, now, &mut page).await {
+            match self.list_shard(shard, &query, clock, &mut page).await {
                 Ok(()) => {}
                 Err(AskError::Stopped(stopped)) => return Err(stopped),
                 Err(why) => missing.push(MissingPart { shard, why }),
@@ -177,15 +194,23 @@ impl BrokerHandle {
         })
     }
 
+    fn clock(&self) -> Result<Clock, BrokerStopped> {
+        let engine = self.engine().ok_or(BrokerStopped)?;
+        Ok(Clock {
+            started: engine.started,
+            now: Instant::now(),
+        })
+    }
+
     /// Lists clients in the order of slots. A session keeps its slot, so that it is on exactly one page.
     async fn list_stored(&self, query: ClientQuery) -> Result<ClientPage, BrokerStopped> {
-        let (query, now) = (Arc::new(query), Instant::now());
+        let (query, clock) = (Arc::new(query), self.clock()?);
         let mut page = ClientPage::default();
         let mut at = query.from;
         while at.shard < self.shards() {
             let shard = at.shard;
             let room = query.limit - page.clients.len();
-            match self.read_stored(&query, at, room, now).await {
+            match self.read_stored(&query, at, room, clock).await {
                 Ok(((found, next), is_loaded)) => {
                     page.clients.extend(found);
                     let is_over = next == 0;
@@ -222,13 +247,13 @@ impl BrokerHandle {
         query: &Arc<ClientQuery>,
         from: ClientPosition,
         room: usize,
-        now: Instant,
+        clock: Clock,
     ) -> Result<((Vec<ClientSummary>, usize), bool), AskError> {
         let query = Arc::clone(query);
         self.read(from.shard, move |shard| {
             let begun = Instant::now();
             let registry = shard.registry.borrow();
-            let part = stored_part(&registry, now, from.slot, (&query.filter, room));
+            let part = stored_part(&registry, clock, from.slot, (&query.filter, room));
             shard.metrics().tallies.list_parts.count(begun.elapsed());
             (part, shard.is_loaded())
         })
@@ -240,7 +265,7 @@ impl BrokerHandle {
         &self,
         shard: usize,
         query: &Arc<ClientQuery>,
-        now: Instant,
+        clock: Clock,
         page: &mut BTreeMap<Position, ClientSummary>,
     ) -> Result<(), AskError> {
         let mut from = 0;
@@ -250,7 +275,7 @@ impl BrokerHandle {
             let ask = move |shard: &Rc<Shard>| {
                 let begun = Instant::now();
                 let registry = shard.registry.borrow();
-                let part = part(&registry, now, from, &own, last.as_ref());
+                let part = part(&registry, clock, from, &own, last.as_ref());
                 shard.metrics().tallies.list_parts.count(begun.elapsed());
                 (part, shard.is_loaded())
             };
@@ -272,7 +297,11 @@ impl BrokerHandle {
     ///
     /// [`AskError`]
     pub async fn client(&self, client_id: &str) -> Result<Option<ClientSummary>, AskError> {
-        self.read_client(client_id, summary).await
+        let question = |shard: &Rc<Shard>, client: &Rc<Client>| {
+            let (started, now) = (shard.engine.started, shard.now());
+            summary(client, Clock { started, now })
+        };
+        self.read_client_on_shard(client_id, question).await
     }
 
     /// Reads something of a client on its shard; `None` if it has no session.
@@ -309,45 +338,62 @@ impl BrokerHandle {
 /// Examines the clients from slot `from` on. Clients that sort after `last` do not fit on the page.
 fn part(
     registry: &Registry,
-    now: Instant,
+    clock: Clock,
     from: usize,
     query: &ClientQuery,
     last: Option<&Position>,
 ) -> ClientPart {
-    let (clients, next) = registry.part(from, CLIENTS_A_TURN);
+    let (clients, next) = clients_of_turn(registry, from);
     let mut found = Vec::new();
     for client in clients {
         if !query.filter.covers(&client) {
             continue;
         }
         let position = (
-            Reverse(query.order.rank(&client, now)),
+            Reverse(query.order.rank(&client, clock)),
             Arc::clone(&client.id),
         );
         let is_behind = query.after.as_ref().is_none_or(|after| client.id > *after);
         if is_behind && last.is_none_or(|last| position < *last) {
-            found.push((position, summary(&client, now)));
+            found.push((position, summary(&client, clock)));
         }
     }
     ClientPart { found, next }
 }
 
-/// The clients in at most [`CLIENTS_A_TURN`] slots from `from` on that the filter covers, until there is no more room;
-/// and the slot to go on with, 0 after the last one.
+/// The clients that a shard examines for one question, from slot `from` on; and the next slot, 0 after the last one.
+fn clients_of_turn(registry: &Registry, from: usize) -> (Vec<Rc<Client>>, usize) {
+    let (mut clients, next) = registry.part(from, CLIENTS_A_TURN);
+    let mut bytes = 0;
+    let fitting = clients.iter().take_while(|client| {
+        let fits = bytes < ID_BYTES_A_TURN;
+        bytes += client.id.len();
+        fits
+    });
+    let count = fitting.count();
+    let rest = clients
+        .get(count)
+        .map(|client| client.handle.slot() as usize);
+    clients.truncate(count);
+    (clients, rest.unwrap_or(next))
+}
+
+/// The clients of one question from slot `from` on that the filter covers, until there is no more room; and the slot to
+/// go on with, 0 after the last one.
 fn stored_part(
     registry: &Registry,
-    now: Instant,
+    clock: Clock,
     from: usize,
     (filter, room): (&ClientFilter, usize),
 ) -> (Vec<ClientSummary>, usize) {
-    let (clients, next) = registry.part(from, CLIENTS_A_TURN);
+    let (clients, next) = clients_of_turn(registry, from);
     let mut found = Vec::new();
     for client in clients {
         if found.len() == room {
             return (found, client.handle.slot() as usize);
         }
         if filter.covers(&client) {
-            found.push(summary(&client, now));
+            found.push(summary(&client, clock));
         }
     }
     (found, next)
@@ -393,7 +439,7 @@ impl ClientFilter {
 }
 
 impl ClientOrder {
-    fn rank(self, client: &Client, now: Instant) -> u64 {
+    fn rank(self, client: &Client, clock: Clock) -> u64 {
         match self {
             Self::ClientId | Self::Stored => 0,
             Self::Queued => client.session.borrow().queued() as u64,
@@ -401,9 +447,12 @@ impl ClientOrder {
             Self::Backlog => backlog_bytes(client) as u64,
             Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
                 // A smaller age is a higher rank: the latest connection comes first.
-                let age = now.saturating_duration_since(link.connected_at);
+                let age = clock.now.saturating_duration_since(link.connected_at);
                 u64::MAX - u64::try_from(age.as_micros()).unwrap_or(u64::MAX - 1)
             }),
+            Self::Received => rates(client, clock).map_or(0, |rates| rank_of(rates.received)),
+            Self::Sent => rates(client, clock).map_or(0, |rates| rank_of(rates.sent)),
+            Self::Slow => slowness(client, clock.now),
         }
     }
 }
@@ -413,10 +462,11 @@ fn backlog_bytes(client: &Client) -> usize {
     link.as_ref().map_or(0, |link| link.outbox.borrow().len())
 }
 
-fn summary(client: &Client, now: Instant) -> ClientSummary {
+fn summary(client: &Client, clock: Clock) -> ClientSummary {
     let login = client.login();
     let session = client.session.borrow();
     let link = client.link_ref();
+    let now = clock.now;
     let lasts = |at| now.saturating_duration_since(at);
     ClientSummary {
         client_id: Arc::clone(&client.id),
@@ -434,6 +484,11 @@ fn summary(client: &Client, now: Instant) -> ClientSummary {
         in_flight: session.in_flight(),
         receiving: session.open_publishes(),
         backlog_bytes: backlog_bytes(client),
+        rates: rates(client, clock),
+        delivery_times: link
+            .as_ref()
+            .and_then(|link| link.measures.delivery_times(now)),
+        delay: delay(client, now),
         will_topic: session.will().map(|will| will.message.topic().into()),
     }
 }
@@ -444,6 +499,10 @@ mod tests {
 
     use super::*;
     use crate::clients::link::Link;
+
+    fn clock(now: Instant) -> Clock {
+        Clock { started: now, now }
+    }
 
     /// The shard does nothing else meanwhile.
     #[test]
@@ -457,13 +516,44 @@ mod tests {
         }
         let (query, now) = (ClientQuery::default(), Instant::now());
         let ask = |from| {
-            let part = part(&registry, now, from, &query, None);
+            let part = part(&registry, clock(now), from, &query, None);
             (part.found.len(), part.next)
         };
 
         assert_eq!(ask(0), (256, 256));
         assert_eq!(ask(256), (256, 512));
         assert_eq!(ask(512), (88, 0));
+    }
+
+    /// A filter searches each identifier, and a configuration may allow long ones.
+    #[test]
+    fn a_question_ends_after_64_kib_of_identifiers() {
+        let directory = Directory::new(1, Strategy::default());
+        let mut registry = Registry::default();
+        for number in 0..10 {
+            let id = format!("{number}{}", "x".repeat(20_000));
+            registry.insert(0, |handle| Client::offline(&directory, handle, &id));
+        }
+        let query = ClientQuery {
+            limit: 100,
+            ..ClientQuery::default()
+        };
+        let (mut asked, mut from) = (Vec::new(), 0);
+        loop {
+            let ranked = part(&registry, clock(Instant::now()), from, &query, None);
+            let stored = stored_part(&registry, clock(Instant::now()), from, (&query.filter, 100));
+            assert_eq!(
+                (ranked.found.len(), ranked.next),
+                (stored.0.len(), stored.1)
+            );
+            asked.push(ranked.found.len());
+            from = ranked.next;
+            if from == 0 {
+                break;
+            }
+        }
+
+        assert_eq!(asked, [4, 4, 2]);
     }
 
     /// Clients come and go between the pages.
@@ -483,7 +573,7 @@ mod tests {
         };
         let (mut seen, mut from, mut pages) = (Vec::new(), 0, 0);
         loop {
-            let (found, next) = stored_part(&registry, Instant::now(), from, (&filter, 100));
+            let (found, next) = stored_part(&registry, clock(Instant::now()), from, (&filter, 100));
             assert!(found.len() <= 100);
             seen.extend(found.into_iter().map(|client| client.client_id));
             (from, pages) = (next, pages + 1);
@@ -523,7 +613,7 @@ mod tests {
         };
         let now = start + Duration::from_secs(9);
         let ask = || {
-            let found = part(&registry, now, 0, &query, None).found;
+            let found = part(&registry, clock(now), 0, &query, None).found;
             let mut positions: Vec<_> = found.into_iter().map(|(position, _)| position).collect();
             positions.sort();
             positions

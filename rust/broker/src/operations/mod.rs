@@ -10,6 +10,7 @@ pub(crate) mod login;
 pub(crate) mod one_client;
 pub(crate) mod publish;
 pub(crate) mod retained;
+pub(crate) mod slowness;
 pub(crate) mod steering;
 pub(crate) mod subscriptions;
 pub(crate) mod traces;

@@ -130,7 +130,7 @@ pub(crate) fn arm(shard: &Shard, client: &Client) {
     let link = client.link();
     let stall = link
         .as_ref()
-        .and_then(|link| link.blocked_since.get())
+        .and_then(|link| link.measures.blocked_since())
         .map(|since| since + shard.config().stall_deadline);
     let ends = link.and_then(|link| link.grant_ends.get());
     let session = client.session.borrow().poll_timeout();
@@ -155,8 +155,8 @@ pub(crate) fn handle_timeout(shard: &Rc<Shard>, slot: u32) {
     };
     if let Some(link) = client.link() {
         let is_stalled = link
-            .blocked_since
-            .get()
+            .measures
+            .blocked_since()
             .is_some_and(|since| now >= since + shard.config().stall_deadline);
         if let Some(violation) = violation {
             shard.metrics().keep_alive_timeouts.add(1);

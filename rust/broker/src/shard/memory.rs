@@ -41,7 +41,7 @@ impl Shard {
     /// Copies bytes that came over `link` to a chunk, which its account counts.
     pub(crate) fn new_chunk(&self, link: &Link, bytes: &[u8]) -> Chunk {
         self.count_growth(bytes.len());
-        Chunk::new(bytes, Some(self.account_of(link)))
+        self.marked(Chunk::new(bytes, Some(self.account_of(link))))
     }
 
     /// The account of bytes that were received over `link`.

@@ -1,6 +1,7 @@
 //! A shard and the state that all shards share, composed of the state of the layers below, and messages between
 //! shards.
 
+mod delivery_times;
 mod engine_state;
 pub(crate) mod guard;
 mod handshakes;

@@ -54,6 +54,9 @@ impl Client {
         let mut outbox = link.outbox.borrow_mut();
         let was_empty = outbox.is_empty();
         outbox.push_shared(chunk, frame);
+        if chunk.stamp() != 0 {
+            shard.begin_delivery(link, QoS::AtMostOnce, chunk.stamp(), outbox.len());
+        }
         drop((outbox, session));
         self.after_push(shard, link, was_empty);
         true
@@ -92,6 +95,10 @@ impl Link {
                     &mut scratch,
                     publish,
                 );
+                let stamp = publish.message().bytes().stamp();
+                if stamp != 0 {
+                    shard.begin_delivery(self, publish.qos(), stamp, outbox.len());
+                }
             }
             Transmit::Control(control) => {
                 metrics.tallies.packets_sent.count(control.packet_type());

@@ -110,6 +110,10 @@ pub(crate) struct Shard {
     now: Cell<Instant>,
     random: Cell<u64>,
     turn_start: Cell<Instant>,
+    /// Reads until the next one is marked, so that its deliveries are measured.
+    pub(super) until_mark: Cell<u8>,
+    /// The period in which rates of clients are counted now.
+    pub(super) period: Cell<u32>,
     /// Messages that sessions got in this turn.
     deliveries: Cell<usize>,
     /// Steps of searches for receivers in this turn.
@@ -174,6 +178,8 @@ impl Shard {
             now: Cell::new(Instant::now()),
             random: Cell::new(random),
             turn_start: Cell::new(Instant::now()),
+            until_mark: Cell::new(0),
+            period: Cell::new(0),
             deliveries: Cell::new(0),
             steps: Cell::new(0),
             grown: Cell::new(0),

@@ -13,6 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::client_measures::{ClientRates, Latency, WaitsFor};
 use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
@@ -51,6 +52,12 @@ struct ClientInfo {
     inflight: InFlightCounts,
     /// Bytes that wait for the socket.
     backlog_bytes: usize,
+    /// Over the last ten seconds; null if it is not connected.
+    rates: Option<ClientRates>,
+    /// Null if no delivery of this connection was measured.
+    latency: Option<Latency>,
+    /// Null if no messages wait, or it is not connected.
+    waits_for: Option<WaitsFor>,
     will_topic: Option<String>,
 }
 
@@ -83,6 +90,8 @@ fn version_name(version: ProtocolVersion) -> &'static str {
 impl From<ClientSummary> for ClientInfo {
     fn from(client: ClientSummary) -> Self {
         let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
+        let rates = ClientRates::of(&client);
+        let (latency, waits_for) = (Latency::of(&client), WaitsFor::of(&client));
         Self {
             client_id: client.client_id.to_string(),
             username: client.username.map(|name| name.to_string()),
@@ -108,6 +117,9 @@ impl From<ClientSummary> for ClientInfo {
                 r#in: client.receiving,
             },
             backlog_bytes: client.backlog_bytes,
+            rates,
+            latency,
+            waits_for,
             will_topic: client.will_topic.map(|topic| topic.to_string()),
         }
     }
@@ -124,6 +136,9 @@ enum Sort {
     Inflight,
     Backlog,
     ConnectedAt,
+    RateIn,
+    RateOut,
+    Slow,
 }
 
 /// A version of the protocol.
@@ -219,6 +234,9 @@ impl ListQuery {
             Sort::Inflight => ClientOrder::InFlight,
             Sort::Backlog => ClientOrder::Backlog,
             Sort::ConnectedAt => ClientOrder::ConnectedAt,
+            Sort::RateIn => ClientOrder::Received,
+            Sort::RateOut => ClientOrder::Sent,
+            Sort::Slow => ClientOrder::Slow,
         };
         Ok(ClientQuery {
             filter: self.filter()?,

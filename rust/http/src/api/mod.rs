@@ -10,6 +10,7 @@ mod audit;
 mod audit_entries;
 mod bans;
 mod client_items;
+mod client_measures;
 mod client_queue;
 mod clients;
 mod configuration;
@@ -28,6 +29,7 @@ mod login_routes;
 mod logins;
 mod page;
 mod parts;
+mod plugins;
 mod problem;
 mod publish;
 mod query;
@@ -141,12 +143,14 @@ fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(system::routes())
         .merge(parts::routes())
+        .merge(plugins::routes())
         .merge(events::routes())
         .merge(history::routes())
         .merge(jobs::routes())
         .merge(configuration::routes())
         .merge(clients::routes())
         .merge(client_items::routes())
+        .merge(client_measures::routes())
         .merge(client_queue::routes())
         .merge(subscriptions::routes())
         .merge(retained::routes())

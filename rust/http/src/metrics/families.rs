@@ -112,6 +112,8 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", One("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
     family("mqttcore_list_part_seconds", Histogram, "Time that a shard spends without interruption on a part of a list of clients.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
+    family("mqttcore_deliver_seconds", Histogram, "Time from the read of a PUBLISH until a delivery was written, by the QoS of the delivery; a sample.",
+        Durations(&["qos"], |s| s.tallies.deliveries.iter().map(|(qos, times)| (vec![(*qos).into()], times)).collect())),
     family("mqttcore_login_seconds", Histogram, "Time from CONNECT to the decision about the login, including plugins.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.logins)])),
     family("mqttcore_wills_delayed", Counter, "Wills that were published later because too many were due at once.", One("wills_delayed")),
     family("mqttcore_takeovers", Counter, "Connections that another connection with the same client identifier took over.", One("takeovers")),

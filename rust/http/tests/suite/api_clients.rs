@@ -243,6 +243,68 @@ fn clients_are_filtered_and_ranked() {
     drop(slow);
 }
 
+/// A subscriber that does not acknowledge, and one that does not need to.
+#[test]
+fn clients_have_rates_and_the_slowest_subscribers_are_listed() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut slow = v5("slow").receive_maximum(1).connect(&served);
+    slow.subscribe("q", QoS::AtLeastOnce);
+    let mut quick = v5("quick").connect(&served);
+    quick.subscribe("q", QoS::AtMostOnce);
+    let mut publisher = v5("publisher").connect(&served);
+    for _ in 0..3 {
+        publisher.publish("q", "x", QoS::AtLeastOnce);
+    }
+    let mut owner = Caller::owner(&home);
+
+    let mut found = Value::Null;
+    eventually("both deliveries are measured", || {
+        found = owner.read("/slow")["items"].take();
+        let all = found.as_array().expect("items");
+        all.len() == 2 && all.iter().all(|item| item["latency"].is_object())
+    });
+
+    let of = |id: &str| {
+        let mut all = found.as_array().expect("items").iter();
+        all.find(|item| item["client_id"] == id).expect("listed")
+    };
+    assert_eq!(of("slow")["waits_for"], "ack");
+    assert_eq!(
+        (&of("slow")["queued"], &of("slow")["inflight"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!(
+        (&of("quick")["waits_for"], &of("quick")["queued"]),
+        (&Value::Null, &json!(0))
+    );
+    let worst_ms = of("quick")["latency"]["worst_ms"].as_f64();
+    assert!(
+        worst_ms.is_some_and(|ms| 0.0 < ms && ms < 60_000.0),
+        "{found}"
+    );
+    assert_eq!(
+        owner.read("/slow?limit=1")["items"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    for (sort, direction) in [("rate_in", "in"), ("rate_out", "out")] {
+        let list = owner.read(&format!("/clients?sort={sort}"));
+        let list = list["items"].as_array().expect("items").iter();
+        let rates: Vec<_> = list
+            .map(|item| item["rates"][direction].as_f64().expect("a rate"))
+            .collect();
+        assert!(
+            rates.len() == 3 && rates.is_sorted_by(|a, b| a >= b) && rates[0] > 0.0,
+            "{rates:?}"
+        );
+    }
+    let described = owner.read("/clients/slow");
+    assert_eq!(described["waits_for"], "ack");
+    assert!(described["latency"]["last_ms"].is_number() && described["rates"]["out"].is_number());
+}
+
 #[test]
 fn a_shard_that_does_not_answer_is_named_in_partial() {
     let home = Home::new();

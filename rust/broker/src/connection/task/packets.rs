@@ -26,6 +26,7 @@ impl Connection {
         while matches!(step, Ok(true)) && !self.must_stop() {
             step = self.handle_frame(&mut batch);
         }
+        self.count_handled(batch.frames);
         accept_batch(&self.shard, &self.client, &mut batch.together);
         if let Err(cause) = step {
             step = self.fail_after_held(&mut batch, cause);
@@ -43,6 +44,14 @@ impl Connection {
         self.client.flush_session(&self.shard);
         paging::read_on(&self.shard, &self.client);
         step.map(|_| ())
+    }
+
+    /// Counts what the client has sent.
+    fn count_handled(&self, packets: u32) {
+        if packets > 0 {
+            let period = self.shard.period();
+            self.link.measures.count_received(period, packets);
+        }
     }
 
     /// Handles the next frame; returns false if it is incomplete.

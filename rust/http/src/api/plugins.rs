@@ -1,0 +1,123 @@
+//! `GET /plugins`: the hooks of the plugins, with what became of their calls.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use mqttcore_broker::{Histogram, HookCalls};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::List;
+use super::query::{ApiQuery, NoQuery};
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// A hook of a plugin. Counts begin at 0 with the broker and with a reload that replaces the plugins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PluginHook)]
+struct PluginHook {
+    /// The name of the plugin's class.
+    plugin: String,
+    /// The name of the method.
+    hook: String,
+    /// What became of calls, and of questions that were refused without one.
+    results: BTreeMap<&'static str, u64>,
+    /// Calls that have not come back yet.
+    in_flight: u64,
+    /// Questions that a cache answered.
+    cache_hits: u64,
+    /// Questions that wait for the hook. Of hooks that share a queue, the first one has them.
+    waiting: u64,
+    /// Durations of calls.
+    run: Spread,
+    /// Times from the question to its call.
+    wait: Spread,
+}
+
+/// Durations: limits that half of them, and 99 of 100, did not exceed; null: there were none, or they took longer than any
+/// limit.
+#[derive(Debug, Eq, PartialEq, Serialize, ToSchema)]
+struct Spread {
+    count: u64,
+    p50_us: Option<u64>,
+    p99_us: Option<u64>,
+}
+
+impl Spread {
+    fn of(durations: &Histogram) -> Self {
+        let count = durations.buckets.iter().map(|(_, count)| count).sum();
+        Self {
+            count,
+            p50_us: limit_of(durations, count, 50),
+            p99_us: limit_of(durations, count, 99),
+        }
+    }
+}
+
+/// The limit of the bucket in which so many hundredths of the durations are complete.
+fn limit_of(durations: &Histogram, count: u64, hundredths: u64) -> Option<u64> {
+    let wanted = (count * hundredths).div_ceil(100).max(1);
+    let mut seen = 0;
+    let bucket = durations.buckets.iter().find(|(_, more)| {
+        seen += more;
+        seen >= wanted
+    });
+    bucket.map(|(limit, _)| *limit).filter(|us| *us < u64::MAX)
+}
+
+impl From<HookCalls> for PluginHook {
+    fn from(calls: HookCalls) -> Self {
+        Self {
+            plugin: calls.plugin.to_string(),
+            hook: calls.hook.to_string(),
+            results: calls.results.into_iter().collect(),
+            in_flight: calls.in_flight,
+            cache_hits: calls.cache_hits,
+            waiting: calls.waiting,
+            run: Spread::of(&calls.run),
+            wait: Spread::of(&calls.wait),
+        }
+    }
+}
+
+/// Lists the hooks of the plugins in force, in the order in which they are asked.
+#[utoipa::path(get, path = "/api/v1/plugins", tag = "broker", security(("key" = ["view"])),
+    responses((status = 200, body = List<PluginHook>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Json<List<PluginHook>> {
+    let calls = state.broker.hook_calls().into_iter();
+    Json(List::new(calls.map(PluginHook::from).collect(), None, &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_limits_of_its_buckets() {
+        let of = |counts: [u64; 3]| {
+            let limits = [10, 20, u64::MAX];
+            let buckets = limits.into_iter().zip(counts).collect();
+            Spread::of(&Histogram::new(0, buckets))
+        };
+        let spread = |count, p50_us, p99_us| Spread {
+            count,
+            p50_us,
+            p99_us,
+        };
+
+        assert_eq!(of([0, 0, 0]), spread(0, None, None));
+        assert_eq!(of([1, 0, 0]), spread(1, Some(10), Some(10)));
+        assert_eq!(of([50, 50, 0]), spread(100, Some(10), Some(20)));
+        assert_eq!(of([49, 50, 1]), spread(100, Some(20), Some(20)));
+        assert_eq!(of([0, 1, 2]), spread(3, None, None));
+    }
+}
