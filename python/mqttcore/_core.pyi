@@ -56,6 +56,7 @@ __all__ = [
     "grant_allows",
     "has_kafka",
     "has_kafka_tls",
+    "has_object_stores",
     "has_streams",
     "hash_password",
     "make_certificates",
@@ -77,6 +78,8 @@ __version__: Final[str]
 has_kafka: Final[bool]
 has_kafka_tls: Final[bool]
 """Whether streams can have Kafka as their log: the build has the feature ``kafka``."""
+has_object_stores: Final[bool]
+"""Whether sealed files can move to object stores: the build has the feature ``tier``."""
 has_streams: Final[bool]
 """Whether the broker has streams and their HTTP endpoint: the build has the feature ``streams``.
 Without it ``Stream*``, ``Publisher`` and the functions of stream files are missing."""

@@ -401,3 +401,50 @@ def test_a_build_without_streams_says_how_to_get_one(
     (fault,) = refused.value.faults
     assert "streams: this build of mqttcore serves MQTT only" in fault
     assert "make build" in fault
+
+
+def test_sealed_files_may_move_to_object_storage(write: Write) -> None:
+    path = write("""\
+        data = "kept"
+
+        [[streams]]
+        name = "plant"
+        filter = ["plant/#"]
+
+        [streams.tier]
+        url = "file:///mnt/lake"
+        storage = ["AWS_REGION=eu", "NAME=a=b"]
+        local_age = "2d"
+    """)
+
+    tier = load(path).streams[0].tier
+
+    assert tier is not None
+    assert tier.storage_options == [("AWS_REGION", "eu"), ("NAME", "a=b")]
+    assert (tier.upload_after_s, tier.local_age_s, tier.grace_s) == (300, 172_800, 3_600)
+
+
+def test_a_place_for_objects_is_a_folder_or_a_bucket(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.streams.tier.has_object_stores", False)
+    stream = """\
+        data = "kept"
+        [[streams]]
+        name = "plant"
+        filter = ["#"]
+        {delta}
+        [streams.tier]
+        url = "{url}"
+        {more}
+    """
+
+    def found(url: str, more: str = "", delta: str = "") -> list[str]:
+        return faults(write(stream.format(url=url, more=more, delta=delta)))
+
+    for url in ("/mnt/lake", "file://host/lake", "ftp://bucket", "s3://", "s3://bucket?x=1"):
+        assert "allowed: file:///folder, s3://" in "".join(found(url))
+    assert "FEATURES=tier" in "".join(found("s3://bucket/prefix"))
+    monkeypatch.setattr("mqttcore.streams.settings.is_installed", lambda _: True)
+    told = found("file:///lake", "local_bytes = 0", "delta = true")
+    assert "without tier.local_age and tier.local_bytes they stay" in "".join(told)

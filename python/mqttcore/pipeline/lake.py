@@ -104,6 +104,11 @@ def link(file: SealedFile, target: Path) -> bool:
 
     if target.exists():
         return True
+    if file.is_remote:
+        raise PipelineError(
+            f"{file.url}: is in object storage only, and the table links to files here: read the"
+            " stream with mqttcore.spark, or unset tier.local_age and tier.local_bytes"
+        )
     fresh = target.with_name(f"_{target.name}")
     try:
         fresh.unlink(missing_ok=True)

@@ -122,6 +122,10 @@ class StreamClient:
         """Like `rows`, but in memory and over a persistent connection: faster for few rows."""
         return self._whole("GET", rows_path(name, partition, start, end))
 
+    def tier(self, name: str) -> Json:
+        """The object storage of a stream: URL, files that wait, problem; None if it has none."""
+        return self._json("GET", path(name)).get("tier")
+
     def files(self, name: str) -> Json:
         """The files with the sealed rows of a stream: the content of its ``sealed.json``."""
         return self._json("GET", f"{path(name)}/files")

@@ -10,13 +10,14 @@ from typing import Annotated, Final, Literal, get_args
 from mqttcore._core import TopicFilter, has_streams
 from mqttcore._record import Record
 from mqttcore._schema import Faults, Parsed, Place, Range
+from mqttcore.streams.ages import Age, age_s
 from mqttcore.streams.descriptor import check_protobuf, read_descriptor
 from mqttcore.streams.kafka import KafkaTopic
+from mqttcore.streams.tier import Tier, check_tier
 
 PARTITIONS_MAX: Final = 256
 TOKEN_BYTES_MIN: Final = 16
 TOKEN_BYTES_MAX: Final = 4_096
-UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 OWN_COLUMNS: Final = (
     "partition", "offset", "timestamp", "topic", "payload", "qos", "retain", "dup", "client_id",
@@ -48,18 +49,6 @@ def check_column(text: str) -> None:
         raise ValueError(f"{text!r} is not a name of a column")
     if text.lower() in OWN_COLUMNS or text.startswith("_"):
         raise ValueError(f"{text!r} is a column of every stream")
-
-
-def age_s(text: str) -> int:
-    """Seconds of ``90s``, ``15m``, ``12h`` or ``7d``.
-
-    Raises:
-        ValueError: the text is no such age, or nothing would be left of a stream.
-    """
-    found = re.fullmatch(r"([1-9][0-9]{0,9})([smhd])", text)
-    if not found:
-        raise ValueError(f"{text!r} is not an age")
-    return int(found[1]) * UNITS_S[found[2]]
 
 
 def group_id(name: str) -> int:
@@ -97,7 +86,6 @@ NAME: Final = "a-z, 0-9, _ and -, up to 64, the first a-z or 0-9"
 """The names that `check_name` allows, for users."""
 Name = Annotated[str, Parsed(check_name, NAME)]
 ColumnName = Annotated[str, Parsed(check_column, "up to 255 bytes that can be printed")]
-Age = Annotated[str, Parsed(age_s, "a number and s, m, h or d, as 7d")]
 Group = Annotated[str, Parsed(group_id, "a group of this machine")]
 
 
@@ -159,6 +147,8 @@ class Stream(Record):
     """The group that may read the sealed files."""
     delta: bool = False
     """Whether the broker maintains a Delta table of the sealed files, in ``delta`` beside them."""
+    tier: Tier | None = None
+    """Object storage for the sealed files; None: they stay in ``data``."""
     log: Literal["mqttcore", "kafka"] = "mqttcore"
     """Store of the rows: ``data``, or the Kafka of ``[kafka]``."""
     topic: KafkaTopic | None = None
@@ -234,6 +224,7 @@ def check_stream(stream: Stream, key: str, place: Callable[[str], Place], faults
         fault("decode", "has no effect without schema")
     check_protobuf(stream.decode, stream.descriptor, stream.message, fault)
     check_schemas(stream, fault)
+    check_tier(stream, fault)
     columns: set[str] = set()
     for index, column in enumerate(stream.schema):
         if column.name.lower() in columns:
@@ -277,6 +268,7 @@ def check_log(stream: Stream, fault: Callable[..., None]) -> None:
         "schemas",
         "group",
         "delta",
+        "tier",
     ):
         if getattr(stream, name) != getattr(PLAIN, name):
             fault(name, "has no effect with Kafka, which keeps the rows")

@@ -38,6 +38,11 @@ mod _core {
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const has_streams: bool = cfg!(feature = "streams");
 
+    /// Whether sealed files of streams can move to S3, Azure and Google Cloud Storage.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
+    const has_object_stores: bool = cfg!(feature = "tier");
+
     /// Whether streams can have Kafka as their log.
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]

@@ -212,6 +212,7 @@ fn streams_told<'py>(
         one.set_item("unsealed_rows", stream.unsealed_rows)?;
         one.set_item("files", stream.files)?;
         one.set_item("bytes", stream.bytes)?;
+        one.set_item("remote_files", stream.remote_files)?;
         told.append(one)?;
     }
     Ok(told)

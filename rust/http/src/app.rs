@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_store::stream::{Bounds, StreamError};
+use mqttcore_store::stream::{Bounds, StreamError, TierReport};
 use mqttcore_streams::{QueryReports, ReportError, Rows, Sink};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -262,6 +262,7 @@ impl App {
             "partitions": description.partitions.iter().map(bounds).collect::<Vec<_>>(),
             "path": self.folder.join(name).to_string_lossy(),
             "schema": schema,
+            "tier": description.tier.as_ref().map(tier),
         }))
     }
 
@@ -295,7 +296,9 @@ impl App {
         headers: &HeaderMap,
     ) -> Result<HttpResponse, HttpError> {
         self.known(name)?;
-        files::answer(self.folder.join(name).join("data"), file, headers).await
+        let object = self.rows.streams.object(name, file);
+        let object = object.map_err(|error| stream_error_response(&error))?;
+        files::answer(self.folder.join(name).join("data"), file, object, headers).await
     }
 
     /// Refuses an unknown stream: the name becomes a part of a path.
@@ -385,6 +388,17 @@ impl App {
         done.map_err(|error| broken(&error))?
             .map_err(|error| stream_error_response(&error))
     }
+}
+
+/// Object storage of a stream, for readers and operators.
+fn tier(report: &TierReport) -> Value {
+    json!({
+        "url": report.url,
+        "waiting_files": report.waiting_files,
+        "remote_files": report.remote_files,
+        "uploaded_bytes": report.uploaded_bytes,
+        "problem": report.problem,
+    })
 }
 
 fn bounds(bounds: &Bounds) -> Value {

@@ -1,12 +1,13 @@
 //! Serves a sealed file or a byte range of it, for readers that cannot read the data folder.
 //!
 //! A file never changes, but a merge may give its name to another file. The `ETag` identifies the file; a client that
-//! fetches it in parts sends the tag in `If-Match`. An open file stays readable after its name is gone.
+//! fetches it in parts sends the tag in `If-Match`. An open file stays readable after its name is gone. A file that is in
+//! object storage only is read from there.
 
-use std::fs::{File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use std::task::{Context, Poll, ready};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, RANGE};
 use hyper::{HeaderMap, StatusCode};
+use mqttcore_store::files::File;
+use mqttcore_store::stream::Object;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::answer::{AnswerBody, HttpError, HttpResponse, ResponseAborted, broken, of_type};
@@ -25,7 +28,7 @@ const PARQUET: &str = "application/vnd.apache.parquet";
 /// Bytes of one read: the memory for a peer's file, apart from hyper's buffers.
 const PIECE_BYTES: u64 = 256 * 1024;
 
-/// Responds with the bytes of a file that the request headers select.
+/// Responds with the bytes of a file that the request headers select. `object` is its object, if it has one.
 ///
 /// # Errors
 ///
@@ -33,13 +36,16 @@ const PIECE_BYTES: u64 = 256 * 1024;
 pub(super) async fn answer(
     folder: PathBuf,
     name: &str,
+    object: Option<Object>,
     headers: &HeaderMap,
 ) -> Result<HttpResponse, HttpError> {
     if !is_name(name) {
         return Err(gone(name));
     }
-    let (file, metadata) = open(folder.join(name), name).await?;
-    let (tag, bytes) = (tag(&metadata), metadata.len());
+    let opened = open(folder.join(name)).await?;
+    let Some((file, tag, bytes)) = chosen(opened, object) else {
+        return Err(gone(name));
+    };
     if headers.get(IF_MATCH).is_some_and(|wanted| *wanted != tag) {
         let text = format!("{name} has changed");
         return Err(HttpError::new(
@@ -66,17 +72,33 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
-/// Opens a file; `name` is for the error.
-async fn open(path: PathBuf, name: &str) -> Result<(File, Metadata), HttpError> {
+/// An open file.
+type Opened = (Arc<dyn File>, Metadata);
+
+/// Opens a file; `None` if it does not exist.
+async fn open(path: PathBuf) -> Result<Option<Opened>, HttpError> {
     let opened = spawn_blocking(move || {
-        let file = File::open(path)?;
+        let file = fs::File::open(path)?;
         let metadata = file.metadata()?;
-        io::Result::Ok((file, metadata))
+        io::Result::Ok((Arc::new(file) as Arc<dyn File>, metadata))
     });
     match opened.await.map_err(|error| broken(&error))? {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone(name)),
-        other => other.map_err(|error| broken(&error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(|error| broken(&error)),
     }
+}
+
+/// The content of a file, its tag and its size: the file if it is here, else its object.
+fn chosen(
+    opened: Option<Opened>,
+    object: Option<Object>,
+) -> Option<(Arc<dyn File>, HeaderValue, u64)> {
+    if let Some((file, metadata)) = opened {
+        return Some((file, tag(&metadata), metadata.len()));
+    }
+    let object = object?;
+    let tag = HeaderValue::try_from(format!("\"{}\"", object.name)).ok()?;
+    Some((object.file, tag, object.bytes))
 }
 
 /// The byte range that the headers select, and the status of the response.
@@ -99,15 +121,15 @@ fn requested_range(
 
 /// Bytes of a file that are still to be sent.
 pub(super) struct FileRange {
-    file: Arc<File>,
+    file: Arc<dyn File>,
     left: Range<u64>,
     reading: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
 impl FileRange {
-    fn new(file: File, left: Range<u64>) -> Self {
+    fn new(file: Arc<dyn File>, left: Range<u64>) -> Self {
         Self {
-            file: Arc::new(file),
+            file,
             left,
             reading: None,
         }
@@ -128,7 +150,7 @@ impl FileRange {
         let (from, bytes) = (self.left.start, self.left().min(PIECE_BYTES));
         let reading = self.reading.get_or_insert_with(|| {
             let file = Arc::clone(&self.file);
-            spawn_blocking(move || read(&file, from, bytes))
+            spawn_blocking(move || read(&*file, from, bytes))
         });
         let read = ready!(Pin::new(reading).poll(cx));
         self.reading = None;
@@ -140,10 +162,18 @@ impl FileRange {
     }
 }
 
-fn read(file: &File, from: u64, bytes: u64) -> io::Result<Bytes> {
+fn read(file: &dyn File, from: u64, bytes: u64) -> io::Result<Bytes> {
     // INVARIANT: at most `PIECE_BYTES`.
     let mut piece = vec![0; usize::try_from(bytes).expect("small")];
-    file.read_exact_at(&mut piece, from)?;
+    let mut filled = 0;
+    while filled < piece.len() {
+        match file.read_at(&mut piece[filled..], from + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(piece.into())
 }
 

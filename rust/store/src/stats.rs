@@ -155,4 +155,6 @@ pub struct StreamInfo {
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
+    /// Files that are in object storage only; their rows are not verified.
+    pub remote_files: u64,
 }

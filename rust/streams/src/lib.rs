@@ -13,7 +13,7 @@ mod sink;
 
 pub use filters::InvalidStreamFilter;
 pub use mqttcore_store::stream::{
-    Definition as Stream, PartitionKey as StreamKey, ProtobufMessage,
+    Definition as Stream, PartitionKey as StreamKey, ProtobufMessage, TierOptions,
 };
 pub use reports::{QueryReports, ReportError};
 pub use row_streams::{RowStreams, Rows, StreamsConfig};

@@ -11,7 +11,7 @@ use mqttcore_broker::{
 use mqttcore_session::Message;
 use mqttcore_store::files::Files;
 use mqttcore_store::stream::{
-    Bounds, Definition, KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams,
+    Bounds, Definition, KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams, TierReport,
 };
 use mqttcore_store::{DurableStore, Recovery, StoreError, StoreOptions};
 use mqttcore_topics::TopicName;
@@ -221,7 +221,8 @@ impl Figures for RowStreams {
             ),
         ];
         let sent = KafkaProducer::figures(self.producer.get());
-        stored.into_iter().chain(sent).collect()
+        let tiered = self.tier_figures();
+        stored.into_iter().chain(tiered).chain(sent).collect()
     }
 
     fn memory_bytes(&self) -> usize {
@@ -265,6 +266,42 @@ struct StreamCounts<'s> {
 }
 
 impl RowStreams {
+    fn tier_figures(&self) -> [Figure; 3] {
+        let tiered = self
+            .tiers()
+            .fold((0, 0, 0), |(bytes, waiting, failing), of| {
+                let fails = u64::from(of.problem.is_some());
+                (
+                    bytes + of.uploaded_bytes,
+                    waiting + of.waiting_files,
+                    failing + fails,
+                )
+            });
+        [
+            Figure::new(
+                "stream_tier_uploaded_bytes",
+                "Bytes of sealed files that were uploaded to object storage since the start.",
+                tiered.0,
+            ),
+            Figure::new(
+                "stream_tier_waiting_files",
+                "Sealed files that are not in object storage yet, of streams that have it.",
+                tiered.1,
+            ),
+            Figure::new(
+                "stream_tier_failing",
+                "Streams whose files do not move to object storage now.",
+                tiered.2,
+            ),
+        ]
+    }
+
+    /// The object storage of each stream that has it.
+    fn tiers(&self) -> impl Iterator<Item = TierReport> {
+        let streams = self.rows().map(|rows| &rows.streams).into_iter();
+        streams.flat_map(|streams| streams.tier_reports())
+    }
+
     /// Counts the rows of each stream in the store.
     fn counts(&self) -> impl Iterator<Item = StreamCounts<'_>> {
         let streams = self.rows().map(|rows| &rows.streams).into_iter();

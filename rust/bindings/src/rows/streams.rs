@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use mqttcore_broker::Extensions;
 use mqttcore_http::{Endpoint, HttpLimits, HttpListener, HttpOptions, MetricsAccess, Program};
-use mqttcore_streams::{ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig};
+use mqttcore_streams::{
+    ProtobufMessage, RowStreams, Stream, StreamKey, StreamsConfig, TierOptions,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -41,6 +43,7 @@ pub(super) struct StreamFields {
     schemas_bytes: Option<Vec<u8>>,
     message: Option<String>,
     group_id: Option<u32>,
+    tier: Option<TierFields>,
     log: String,
     #[cfg_attr(
         not(feature = "kafka"),
@@ -54,6 +57,16 @@ struct RetentionFields {
     age_s: Option<u64>,
     bytes: Option<u64>,
     hold_max_s: u64,
+}
+
+#[derive(FromPyObject)]
+struct TierFields {
+    url: String,
+    storage_options: Vec<(String, String)>,
+    upload_after_s: u64,
+    local_age_s: Option<u64>,
+    local_bytes: Option<u64>,
+    grace_s: u64,
 }
 
 #[derive(FromPyObject)]
@@ -171,6 +184,18 @@ fn stream(fields: StreamFields) -> PyResult<Stream> {
         decode: (fields.decode != "none").then_some(fields.decode),
         columns: columns.map(|column| (column.name, column.r#type)).collect(),
         group: fields.group_id,
+        tier: fields.tier.as_ref().map(tier).transpose()?,
+    })
+}
+
+fn tier(fields: &TierFields) -> PyResult<TierOptions> {
+    let objects = mqttcore_tier::open(&fields.url, &fields.storage_options);
+    Ok(TierOptions {
+        objects: objects.map_err(|error| PyValueError::new_err(error.to_string()))?,
+        upload_after: Duration::from_secs(fields.upload_after_s),
+        local_age: fields.local_age_s.map(Duration::from_secs),
+        local_bytes: fields.local_bytes,
+        grace: Duration::from_secs(fields.grace_s),
     })
 }
 

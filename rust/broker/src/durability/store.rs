@@ -420,6 +420,22 @@ impl LogObserver for ShardNotifier {
         }
     }
 
+    fn tiered(&self, stream: &str, problem: Option<&StoreError>) {
+        let Some(events) = self.0.upgrade().and_then(|log| log.events()) else {
+            return;
+        };
+        match problem {
+            Some(problem) => events.warn(
+                LogCategory::Store,
+                format!(
+                    "stream {stream}: its files do not move to object storage, and stay here meanwhile: {problem}; tried \
+                     again until it succeeds"
+                ),
+            ),
+            None => events.say(format!("stream {stream}: its files move to object storage again")),
+        }
+    }
+
     fn stopped(&self, error: &StoreError) {
         if let Some(log) = self.0.upgrade() {
             log.fail(error);

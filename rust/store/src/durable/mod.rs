@@ -23,7 +23,9 @@ use crate::stats::Checkpoints;
 use crate::store::{Store, StoreStats};
 use crate::stream::Streams;
 #[cfg(feature = "columnar")]
-use crate::stream::{StreamError, StreamOptions, sealer::Sealer, sealing::SealRequest};
+use crate::stream::{
+    StreamError, StreamOptions, sealer::Sealer, sealing::SealRequest, tier_thread::TierThread,
+};
 use crate::wal::WalOptions;
 use crate::wal::commit::Committer;
 use crate::wal::identity;
@@ -96,6 +98,8 @@ pub struct DurableStore {
     rows: Mutex<Option<JoinHandle<()>>>,
     #[cfg(feature = "columnar")]
     streams: Option<(Arc<Streams>, Sealer)>,
+    #[cfg(feature = "columnar")]
+    tier: Option<TierThread>,
 }
 
 impl fmt::Debug for DurableStore {
@@ -163,6 +167,7 @@ impl DurableStore {
                 index: Arc::clone(&store.index),
                 requests: store.lock_requests().clone(),
             });
+            store.tier = TierThread::start(&streams, &shared)?;
             let sealer = Sealer::start(Arc::clone(&streams), shared, behind)?;
             store.streams = Some((streams, sealer));
         }
@@ -227,6 +232,8 @@ impl DurableStore {
             scrubber: Mutex::default(),
             #[cfg(feature = "columnar")]
             streams: None,
+            #[cfg(feature = "columnar")]
+            tier: None,
         })
     }
 

@@ -224,6 +224,9 @@ impl DurableStore {
     /// Seals all rows and ends the threads of streams.
     #[cfg(feature = "columnar")]
     fn close_streams(&self) {
+        if let Some(tier) = &self.tier {
+            tier.stop();
+        }
         let Some((_, sealer)) = &self.streams else {
             return;
         };

@@ -159,6 +159,23 @@ impl SimulatedStore {
         }
     }
 
+    /// Moves files of all streams to object storage, as of `now_us` of kept time.
+    ///
+    /// # Errors
+    ///
+    /// Those of the object store and of the files; the store goes on after them.
+    #[cfg(feature = "columnar")]
+    pub fn tier(&self, now_us: u64) -> Result<(), StoreError> {
+        let streams = self.streams();
+        let numbers = streams.iter().flat_map(|streams| {
+            let numbers = streams.tiered().into_iter();
+            numbers.map(move |number| (streams, number))
+        });
+        numbers.fold(Ok(()), |done, (streams, number)| {
+            done.and(streams.tier(number, now_us))
+        })
+    }
+
     /// Writes one group, and syncs it if one of its batches needs that; returns false if no batch waits.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use twox_hash::XxHash3_64;
 
+use crate::stream::tier::TierOptions;
+
 /// Configuration of a stream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Definition {
@@ -31,6 +33,8 @@ pub struct Definition {
     pub columns: Vec<(String, String)>,
     /// Number of the group that may read sealed files.
     pub group: Option<u32>,
+    /// Object storage for its sealed files.
+    pub tier: Option<TierOptions>,
 }
 
 /// A message type of Protocol Buffers.

@@ -84,6 +84,12 @@ impl FileIndex {
         Ok(())
     }
 
+    /// Changes with each write.
+    pub(super) fn stamp(&self) -> (u64, usize) {
+        let written = lock(&self.written);
+        (written.snapshot, written.logged)
+    }
+
     /// Writes a snapshot if there is a log.
     pub(super) fn settle(&self, sealed: impl FnOnce() -> Sealed) -> Result<(), StoreError> {
         let mut written = lock(&self.written);

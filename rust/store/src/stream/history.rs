@@ -7,7 +7,7 @@
 //! complete file; the offsets in its footer decide whether it is valid.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use crate::error::StoreError;
 use crate::files::Files;
 use crate::stream::manifest::{SealedFile, full_or, remove_if_there};
 use crate::stream::parquet_io::{FileReader, FileWriter};
+use crate::stream::tier::StreamTier;
 use mqttcore_columnar::{
     FileMeta, MetricAliases, Origin, contained, may_have_births, write_parquet,
 };
@@ -31,6 +32,8 @@ use mqttcore_columnar::{
 #[derive(Clone, Debug)]
 pub(super) struct History {
     folder: Arc<dyn Files>,
+    /// Where files are that are not in `folder`.
+    pub(super) tier: Option<Arc<StreamTier>>,
     partition: u16,
     /// Ordered by offset, without overlap.
     pub(super) files: Vec<SealedFile>,
@@ -90,20 +93,26 @@ impl History {
     ) -> Result<Self, StoreError> {
         let mut history = Self {
             folder,
+            tier: None,
             partition: expected.partition,
             files: Vec::new(),
             earliest,
         };
         let (mut next, mut removed) = (0, Vec::new());
-        for name in names {
-            let Some((_, base)) = parse(name) else {
-                continue;
+        for (base, place) in places(names, known) {
+            let (name, found) = match place {
+                Place::File(name) => (name, history.look_at(name, base, known, expected)?),
+                Place::Object(file) => (&file.file, Some(remote(file))),
             };
             let is_sealed = base < expected.sealed;
-            match history.look_at(name, base, known, expected)? {
+            match found {
                 Some(_) if base < next => removed.push(name.clone()),
                 Some(file) if is_sealed || base == next.max(expected.sealed) => {
                     next = file.last + 1;
+                    if file.is_remote {
+                        // No reader can have begun to read it since the start of this process.
+                        removed.push(name.clone());
+                    }
                     history.files.push(file);
                 }
                 // A sealed file that cannot be read now is not removed: readers get an error with the missing rows.
@@ -115,6 +124,20 @@ impl History {
             history.remove(&removed)?;
         }
         Ok(history)
+    }
+
+    /// The folder of the files.
+    pub(super) fn folder(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.folder)
+    }
+
+    /// Opens a file for reading: here, or its object.
+    fn open_file(&self, sealed: &SealedFile) -> io::Result<FileReader> {
+        let file = match (&self.tier, sealed.is_remote) {
+            (Some(tier), true) => tier.open(sealed)?,
+            _ => self.folder.open(&sealed.file)?,
+        };
+        FileReader::new(file)
     }
 
     /// The offset after the last row in a file; 0 without files.
@@ -223,7 +246,7 @@ impl History {
 
     /// The Sparkplug aliases in the footer of a file; `None` if an older version wrote the file.
     pub(super) fn aliases(&self, sealed: &SealedFile) -> Result<Option<MetricAliases>, StoreError> {
-        let file = self.folder.open(&sealed.file).and_then(FileReader::new);
+        let file = self.open_file(sealed);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
         let told = footer(&sealed.file, &file).and_then(|meta| meta.aliases);
         Ok(told.and_then(|text| MetricAliases::parse(&text)))
@@ -234,7 +257,7 @@ impl History {
         sealed: &SealedFile,
         narrow: impl FnOnce(Builder) -> Builder,
     ) -> Result<impl Iterator<Item = Result<RecordBatch, StoreError>>, StoreError> {
-        let file = self.folder.open(&sealed.file).and_then(FileReader::new);
+        let file = self.open_file(sealed);
         let file = file.map_err(|error| StoreError::io("read", &sealed.file, error))?;
         let builder = Builder::try_new(file).map_err(|error| unreadable(sealed, &error))?;
         let reader = narrow(builder).build();
@@ -243,14 +266,16 @@ impl History {
         Ok(reader.map(move |batch| batch.map_err(|error| unreadable(&sealed, &error))))
     }
 
-    /// The first offset with a time of at least `at_us`, if it is in a file; times never decrease.
-    pub(super) fn at(&self, at_us: i64) -> Result<Option<u64>, StoreError> {
+    /// The file with the first row with a time of at least `at_us`; times never decrease.
+    pub(super) fn file_at(&self, at_us: i64) -> Option<&SealedFile> {
         let found = self.files.partition_point(|file| file.max_us < at_us);
-        let Some(file) = self.files.get(found) else {
-            return Ok(None);
-        };
+        self.files.get(found)
+    }
+
+    /// The first offset in `file` with a time of at least `at_us`.
+    pub(super) fn at(&self, file: &SealedFile, at_us: i64) -> Result<u64, StoreError> {
         if file.min_us >= at_us {
-            return Ok(Some(file.base));
+            return Ok(file.base);
         }
         let times = self.read_by(file, |builder| {
             let mask = ProjectionMask::columns(builder.parquet_schema(), ["timestamp"]);
@@ -265,7 +290,7 @@ impl History {
             let values = times.map_or(&[][..], |times| times.values());
             offset += values.partition_point(|time| *time < at_us) as u64;
         }
-        Ok(Some(offset))
+        Ok(offset)
     }
 
     /// The offset column of a file.
@@ -293,6 +318,39 @@ impl History {
     }
 }
 
+/// Where a file was found.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// In the folder, by its name.
+    File(&'a String),
+    /// In object storage only.
+    Object(&'a SealedFile),
+}
+
+/// The files with these names, and those of `known` that have an object and no name here, in row order.
+fn places<'a>(names: &'a [String], known: &'a [SealedFile]) -> Vec<(u64, Place<'a>)> {
+    let in_folder: HashSet<&str> = names.iter().map(String::as_str).collect();
+    let here = names.iter().filter_map(|name| {
+        let (_, base) = parse(name)?;
+        Some((base, Place::File(name)))
+    });
+    let away = known.iter().filter(|file| file.object.is_some());
+    let away = away.filter(|file| !in_folder.contains(&*file.file));
+    let mut places: Vec<_> = here
+        .chain(away.map(|file| (file.base, Place::Object(file))))
+        .collect();
+    places.sort_by_key(|(base, _)| *base);
+    places
+}
+
+/// A file of which only the object is left.
+fn remote(file: &SealedFile) -> SealedFile {
+    SealedFile {
+        is_remote: true,
+        ..file.clone()
+    }
+}
+
 type Builder = ParquetRecordBatchReaderBuilder<FileReader>;
 
 fn unreadable(sealed: &SealedFile, error: &dyn ToString) -> StoreError {
@@ -316,7 +374,7 @@ fn sealed_file(name: &str, meta: &FileMeta, bytes: u64) -> SealedFile {
         rows: meta.rows().cast_unsigned(),
         bytes,
         typed: Some(meta.typed),
-        sealed_us: None,
+        ..SealedFile::default()
     }
 }
 

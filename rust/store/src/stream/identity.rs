@@ -19,6 +19,8 @@ pub(super) struct Found {
     pub(super) folder: Arc<dyn Files>,
     pub(super) definition: Option<Definition>,
     pub(super) identity: Option<StreamIdentity>,
+    /// Number of the rows that were restored from object storage.
+    pub(super) restored_rows: Option<u64>,
 }
 
 /// The streams of `options` and of the folder `root`, by name.
@@ -53,6 +55,7 @@ pub(super) fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Foun
                 folder,
                 definition,
                 identity,
+                restored_rows: None,
             });
         }
     }

@@ -72,6 +72,31 @@ pub(super) struct Sealed {
     /// Number of this snapshot; 0 in indexes of older versions.
     #[serde(default)]
     pub(super) snapshot: u64,
+    /// URL of the folder of the files' objects, if the stream has object storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tier: Option<String>,
+}
+
+impl Sealed {
+    /// Objects of the files.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &str> {
+        let files = self.partitions.iter().flatten();
+        files.filter_map(|file| file.object.as_deref())
+    }
+
+    /// The offset after the last row in a file, for each partition.
+    pub(super) fn ends(&self) -> impl Iterator<Item = u64> {
+        let partitions = self.partitions.iter();
+        partitions.map(|files| files.last().map_or(0, |file| file.last + 1))
+    }
+
+    /// Number of readable rows in files.
+    pub(super) fn rows(&self) -> u64 {
+        let partitions = self.earliest.iter().zip(self.ends());
+        partitions
+            .map(|(earliest, end)| end.saturating_sub(*earliest))
+            .sum()
+    }
 }
 
 /// A file of rows.
@@ -98,6 +123,12 @@ pub(super) struct SealedFile {
     /// `None` until retention sets it.
     #[serde(default)]
     pub(super) sealed_us: Option<u64>,
+    /// Name of its object below [`Sealed::tier`], once that is verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) object: Option<String>,
+    /// Whether only the object counts: the file is removed, or will be after the grace.
+    #[serde(default, rename = "remote", skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_remote: bool,
 }
 
 /// Sparkplug aliases at the end of the rows in files: `aliases.json`.

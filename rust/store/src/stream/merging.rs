@@ -47,6 +47,7 @@ fn neighbours(files: &[SealedFile], begin: usize, limits: MergeLimits) -> usize 
     let (mut earliest, mut latest) = (i64::MAX, i64::MIN);
     while let Some(file) = files.get(end)
         && file.bytes < limits.bytes
+        && !file.is_remote
         && bytes < limits.bytes
         && (end == begin || files[end - 1].last + 1 == file.base)
     {

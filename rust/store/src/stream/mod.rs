@@ -32,9 +32,15 @@ pub(crate) mod sealer;
 pub(crate) mod sealing;
 mod streams;
 mod tail;
+mod tier;
+mod tier_restore;
+pub(crate) mod tier_thread;
+mod tiering;
 mod typed;
+mod upload;
 
 pub use definition::{Definition, PartitionKey, ProtobufMessage};
 pub use error::StreamError;
-pub use reads::{Bounds, Description};
+pub use reads::{Bounds, Description, Object};
 pub use streams::{KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams};
+pub use tier::{Objects, TierOptions, TierReport};

@@ -19,6 +19,8 @@ use crate::stream::refill::{FindFrames, refill, salvaged, whole};
 use crate::stream::sealing::SealRequest;
 use crate::stream::streams::{KnownMetrics, Partition, Stream, StreamOptions, Streams};
 use crate::stream::tail::Tail;
+use crate::stream::tier::StreamTier;
+use crate::stream::tier_restore::restore;
 use crate::stream::typed::Typed;
 use crate::wal::batch::Batch;
 use crate::wal::commit::Committer;
@@ -133,6 +135,9 @@ struct SealedFiles {
 impl Opening<'_, '_> {
     fn stream(&mut self, found: &mut Found) -> Result<Stream, StoreError> {
         let store = uuid(self.index.store());
+        let before = self.index.streams.find(&found.name);
+        let before = before.map_or(0, |(_, known)| known.epoch);
+        restore(found, &store, self.index.streams.next_stream(), before)?;
         let mut identity = identify(self.index, found, &store)?;
         let files = self.histories(found, &identity)?;
         let holds: Holds = manifest::read(&*found.folder, HOLDS)?.unwrap_or_default();
@@ -151,13 +156,15 @@ impl Opening<'_, '_> {
             manifest::write(&*found.folder, STREAM, &identity)?;
         }
         let index = FileIndex::new(Arc::clone(&found.folder), &files.sealed);
-        let stream = self.stream_of(found, identity, files.histories, (index, holds))?;
+        let tier_url = files.sealed.tier.clone();
+        let stream = self.stream_of(found, identity, files.histories, (index, holds, tier_url))?;
+        let is_moved = stream.tier_url != files.sealed.tier;
         let written: Vec<_> = files.sealed.partitions;
         let now = stream.partitions.iter().map(|partition| {
             let partition = crate::stream::streams::lock(partition);
             partition.history.files.clone()
         });
-        if files.is_logged || !now.eq(written) {
+        if files.is_logged || is_moved || !now.eq(written) {
             stream.write_index()?;
         }
         Ok(stream)
@@ -244,18 +251,29 @@ impl Opening<'_, '_> {
         (self.write)(self.index, &mut batch)
     }
 
+    fn partitions(
+        &self,
+        stream: u32,
+        histories: Vec<History>,
+        tier: Option<&Arc<StreamTier>>,
+    ) -> Vec<Mutex<Partition>> {
+        let partitions = (0..).zip(histories).map(|(number, mut history)| {
+            history.tier = tier.cloned();
+            let sealed = self.index.streams.sealed((stream, number));
+            Mutex::new(partition_of(number, history, sealed))
+        });
+        partitions.collect()
+    }
+
     fn stream_of(
         &self,
         found: &Found,
         identity: StreamIdentity,
         histories: Vec<History>,
-        (index, holds): (FileIndex, Holds),
+        (index, holds, tier_url): (FileIndex, Holds, Option<String>),
     ) -> Result<Stream, StoreError> {
-        let partitions = (0..).zip(histories).map(|(number, history)| {
-            let sealed = self.index.streams.sealed((identity.id, number));
-            Mutex::new(partition_of(number, history, sealed))
-        });
-        let partitions: Vec<Mutex<Partition>> = partitions.collect();
+        let tier = tier_of(found);
+        let partitions = self.partitions(identity.id, histories, tier.as_ref());
         let (key, seed) = key_and_seed(&identity)?;
         let aliases = known_aliases(&*found.folder, &partitions)?;
         let typed = Typed::of(identity.schema.as_ref());
@@ -275,6 +293,9 @@ impl Opening<'_, '_> {
                 .unwrap_or(HOLD_MAX),
             folder: Arc::clone(&found.folder),
             index,
+            tier_url: tier.as_ref().map(|tier| tier.url()).or(tier_url),
+            tier,
+            restored_rows: found.restored_rows,
             partitions,
             aliases: Mutex::new(KnownMetrics {
                 now: aliases,
@@ -284,6 +305,12 @@ impl Opening<'_, '_> {
             identity,
         })
     }
+}
+
+/// The object storage that is configured for a stream.
+fn tier_of(found: &Found) -> Option<Arc<StreamTier>> {
+    let options = found.definition.as_ref()?.tier.clone()?;
+    Some(Arc::new(StreamTier::new(&found.name, options)))
 }
 
 fn key_and_seed(identity: &StreamIdentity) -> Result<(PartitionKey, u64), StoreError> {
@@ -318,7 +345,8 @@ fn known_aliases(
     for (place, partition) in partitions.iter().enumerate() {
         let end = noted.ends.get(place).copied().unwrap_or(0);
         let history = &crate::stream::streams::lock(partition).history;
-        for file in history.files.iter().filter(|file| file.base >= end) {
+        let files = history.files.iter();
+        for file in files.filter(|file| file.base >= end && !file.is_remote) {
             // An unreadable file adds no aliases; readers of its rows get the error.
             let _ = history.follow(file, &mut aliases);
         }

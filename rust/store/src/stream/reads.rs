@@ -1,12 +1,14 @@
 //! Reads of a stream: bounds, files, and the rows of the tail.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use arrow_array::RecordBatch;
 
+use crate::files::File;
 use crate::stream::error::StreamError;
 use crate::stream::streams::{Partition, Stream, Streams, lock};
+use crate::stream::tier::TierReport;
 use mqttcore_columnar::{ColumnarError, MetricAliases, telling};
 
 /// The offsets at which a partition begins and ends.
@@ -38,6 +40,19 @@ pub struct Description {
     pub schema: String,
     /// Bounds of each partition.
     pub partitions: Vec<Bounds>,
+    /// Its object storage, if it is configured.
+    pub tier: Option<TierReport>,
+}
+
+/// The object of a sealed file.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its name, which no other object ever has.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its content; reads block until the store answers.
+    pub file: Arc<dyn File>,
 }
 
 impl Streams {
@@ -70,6 +85,7 @@ impl Streams {
             // INVARIANT: all keys are strings.
             schema: schema.expect("columns are texts"),
             partitions: self.bounds(name)?,
+            tier: stream.tier_report(),
         })
     }
 
@@ -127,15 +143,53 @@ impl Streams {
     /// [`StreamError::Unknown`], and errors of reading a file.
     pub fn offsets_at(&self, name: &str, timestamp_us: i64) -> Result<Vec<u64>, StreamError> {
         let stream = self.stream(name)?;
-        let _work = self.lock_work();
-        let at = |number| {
-            let mut rows = self.partition(stream, number);
-            let sealed = rows.history.at(timestamp_us)?;
-            let found = sealed.or_else(|| rows.tail.at(timestamp_us));
-            let end = rows.tail.visible();
-            Ok(found.map_or(end, |offset| offset.max(rows.history.earliest)))
-        };
+        let at = |number| self.offset_at(stream, number, timestamp_us);
         (0..stream.identity.partitions).map(at).collect()
+    }
+
+    fn offset_at(
+        &self,
+        stream: &Stream,
+        number: u16,
+        timestamp_us: i64,
+    ) -> Result<u64, StreamError> {
+        let work = self.lock_work();
+        let mut rows = self.partition(stream, number);
+        let earliest = rows.history.earliest;
+        let Some(file) = rows.history.file_at(timestamp_us).cloned() else {
+            let end = rows.tail.visible();
+            let found = rows.tail.at(timestamp_us);
+            return Ok(found.map_or(end, |offset| offset.max(earliest)));
+        };
+        let history = rows.history.clone();
+        drop(rows);
+        // A merge replaces a file here; nobody who seals waits for an object.
+        let _work = (!file.is_remote).then_some(work);
+        Ok(history.at(&file, timestamp_us)?.max(earliest))
+    }
+
+    /// Opens the object of the file `file` of a stream, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Unknown`].
+    pub fn object(&self, name: &str, file: &str) -> Result<Option<Object>, StreamError> {
+        let stream = self.stream(name)?;
+        let Some(tier) = &stream.tier else {
+            return Ok(None);
+        };
+        let found = stream.partitions.iter().find_map(|partition| {
+            let partition = lock(partition);
+            let mut files = partition.history.files.iter();
+            let found = files.find(|known| known.file == file && known.object.is_some());
+            found.cloned()
+        });
+        let opened = found.and_then(|found| {
+            let file = tier.open(&found).ok()?;
+            let (name, bytes) = (found.object?, found.bytes);
+            Some(Object { name, bytes, file })
+        });
+        Ok(opened)
     }
 }
 
@@ -247,8 +301,6 @@ fn describe(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::faults::{Disk, Faults};
     use crate::files::Files;

@@ -389,7 +389,8 @@ fn surplus(stream: &Stream, now_us: u64) -> Option<usize> {
     (is_too_much || is_too_old).then_some(number)
 }
 
-fn remove_due(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
+/// Removes the files whose grace is over; the caller holds `work`.
+pub(super) fn remove_due(stream: &Stream, now_ms: u64) -> Result<(), StoreError> {
     for partition in &stream.partitions {
         let (history, gone) = {
             let mut partition = lock(partition);

@@ -17,6 +17,7 @@ use crate::stream::holds::HoldTable;
 use crate::stream::manifest::{self, ALIASES, KnownAliases, Sealed, StreamIdentity};
 use crate::stream::row;
 use crate::stream::tail::Tail;
+use crate::stream::tier::StreamTier;
 use crate::stream::typed::Typed;
 use crate::wal::frame;
 use crate::wal::writer::WrittenGroup;
@@ -116,6 +117,12 @@ pub(super) struct Stream {
     pub(super) hold_max: Duration,
     pub(super) folder: Arc<dyn Files>,
     pub(super) index: FileIndex,
+    /// Object storage for its files.
+    pub(super) tier: Option<Arc<StreamTier>>,
+    /// URL of the folder of the files' objects, also if it is not configured any more.
+    pub(super) tier_url: Option<String>,
+    /// Number of the rows that were restored from object storage at this start.
+    pub(super) restored_rows: Option<u64>,
     pub(super) partitions: Vec<Mutex<Partition>>,
     pub(super) aliases: Mutex<KnownMetrics>,
     pub(super) holds: Mutex<HoldTable>,
@@ -357,7 +364,10 @@ impl Stream {
 
     /// The file index: files and earliest offset of each partition.
     pub(super) fn sealed(&self) -> Sealed {
-        let mut sealed = Sealed::default();
+        let mut sealed = Sealed {
+            tier: self.tier_url.clone(),
+            ..Sealed::default()
+        };
         for partition in &self.partitions {
             let partition = lock(partition);
             sealed.partitions.push(partition.history.files.clone());
@@ -369,6 +379,12 @@ impl Stream {
     /// A note for operators if its configuration changed.
     fn notice(&self) -> Option<String> {
         let name = &self.identity.name;
+        if let Some(rows) = self.restored_rows {
+            return Some(format!(
+                "stream {name}: its folder was missing; {rows} rows were restored from object storage. Rows that were \
+                 not uploaded are lost, so it has another epoch: queries that read it begin anew"
+            ));
+        }
         if let Some(old) = &self.old_filters {
             let new = &self.identity.filters;
             return Some(format!(

@@ -37,6 +37,9 @@ pub trait LogObserver: Send + Sync {
     /// A full segment was scrubbed: `None` if it is intact. Called on the scrubber's thread.
     fn scrubbed(&self, _damage: Option<&StoreError>) {}
 
+    /// Files of a stream cannot be moved to object storage, or can again: `None`. Called on the thread that moves them.
+    fn tiered(&self, _stream: &str, _problem: Option<&StoreError>) {}
+
     /// The store has stopped: batches that are not safe yet are lost.
     fn stopped(&self, error: &StoreError);
 }

@@ -137,6 +137,12 @@ impl LogShared {
         }
     }
 
+    pub(crate) fn tiered(&self, stream: &str, problem: Option<&StoreError>) {
+        if let Some(observer) = self.observer.get() {
+            observer.tiered(stream, problem);
+        }
+    }
+
     /// Whether the batch is safe; also `false` if it was refused.
     pub(crate) fn is_kept(&self, ticket: Ticket) -> bool {
         let reached = ticket.number <= self.reached(ticket.durability);

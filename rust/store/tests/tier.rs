@@ -1,0 +1,581 @@
+//! Sealed files move to object storage: no row is lost or doubled by crashes and outages at any step.
+#![cfg(feature = "columnar")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod stream_support;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mqttcore_store::faults::{Disk, Faults};
+use mqttcore_store::files::{Files, FolderAccess};
+use mqttcore_store::stream::{Objects, StreamLimits, StreamOptions, TierOptions};
+use mqttcore_store::{Durability, Store, StoreError};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use stream_support::{Log, append, definition, options, payload, rows_of};
+
+const INDEX: &str = "streams/plant/sealed.json";
+const HOUR_US: u64 = 3_600_000_000;
+
+/// An object store in memory.
+#[derive(Debug, Default)]
+struct Memory(Mutex<Content>);
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    objects: BTreeMap<String, Vec<u8>>,
+    calls: u64,
+    /// Calls that fail; whether they have their effect all the same.
+    outage: Option<(Range<u64>, bool)>,
+    /// Whether the next put loses a byte.
+    is_torn: bool,
+}
+
+impl Memory {
+    fn call<T>(&self, act: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        let mut content = self.0.lock().unwrap();
+        content.calls += 1;
+        let outage = content.outage.clone();
+        match outage {
+            Some((calls, acts)) if calls.contains(&content.calls) => {
+                if acts {
+                    let _ = act(&mut content);
+                }
+                Err(io::ErrorKind::ConnectionRefused.into())
+            }
+            _ => act(&mut content),
+        }
+    }
+
+    fn take_away(&self, calls: Range<u64>, acts: bool) {
+        let mut content = self.0.lock().unwrap();
+        let now = content.calls;
+        content.outage = Some((now + calls.start..now.saturating_add(calls.end), acts));
+    }
+
+    fn give_back(&self) {
+        self.0.lock().unwrap().outage = None;
+    }
+
+    /// The same objects, for a run of its own.
+    fn copy(&self) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+
+    fn content(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().objects.get(name).cloned()
+    }
+
+    /// Names of the objects of files.
+    fn files(&self) -> Vec<String> {
+        let content = self.0.lock().unwrap();
+        let names = content.objects.keys();
+        let names = names.filter_map(|name| name.strip_prefix("plant/data/"));
+        names.map(str::to_owned).collect()
+    }
+}
+
+impl Objects for Memory {
+    fn url(&self) -> &'static str {
+        "memory://store"
+    }
+
+    fn put(&self, name: &str, content: &mut dyn Read, _bytes: u64) -> io::Result<()> {
+        let mut whole = Vec::new();
+        content.read_to_end(&mut whole)?;
+        self.call(|store| {
+            if std::mem::take(&mut store.is_torn) {
+                whole.pop();
+            }
+            store.objects.insert(name.to_owned(), whole);
+            Ok(())
+        })
+    }
+
+    fn get(&self, name: &str, part: Range<u64>) -> io::Result<Vec<u8>> {
+        self.call(|store| {
+            let object = store.objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+            let place = |at: u64| usize::try_from(at).unwrap().min(object.len());
+            Ok(object[place(part.start)..place(part.end)].to_vec())
+        })
+    }
+
+    fn bytes(&self, name: &str) -> io::Result<u64> {
+        self.call(|store| {
+            let object = store.objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+            Ok(object.len() as u64)
+        })
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.call(|store| {
+            let start = format!("{folder}/");
+            let names = store.objects.keys();
+            Ok(names
+                .filter_map(|name| name.strip_prefix(&start))
+                .map(str::to_owned)
+                .collect())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.call(|store| {
+            store.objects.remove(name);
+            Ok(())
+        })
+    }
+
+    fn close(&self) {}
+}
+
+/// One partition whose files go to `objects` at once, and leave the disk at the next look.
+fn tiered(objects: &Arc<Memory>) -> StreamOptions {
+    let mut plant = definition("plant", 1);
+    plant.tier = Some(TierOptions {
+        objects: Arc::clone(objects) as Arc<dyn Objects>,
+        upload_after: Duration::ZERO,
+        local_age: Some(Duration::ZERO),
+        local_bytes: None,
+        grace: Duration::ZERO,
+    });
+    // Sixteen files of one row are merged.
+    StreamOptions {
+        limits: StreamLimits {
+            grace: Duration::ZERO,
+            ..StreamLimits::default()
+        },
+        ..options(&[plant])
+    }
+}
+
+fn changed(options: &StreamOptions, change: impl FnOnce(&mut TierOptions)) -> StreamOptions {
+    let mut options = options.clone();
+    change(options.definitions[0].tier.as_mut().unwrap());
+    options
+}
+
+fn disk() -> Disk {
+    Disk::new(1, Faults::default())
+}
+
+fn append_one(log: &Log) -> Result<(), StoreError> {
+    let bounds = log.bounds("plant")[0];
+    let (at_us, places) = (log.now_us(), [("plant", 0)]);
+    let ticket = append(&log.store, Durability::Fsync, bounds.end, at_us, &places)?;
+    log.store.wait(ticket)
+}
+
+fn seal(log: &Log, count: usize) -> Result<(), StoreError> {
+    (0..count).try_for_each(|_| append_one(log).and_then(|()| log.store.seal()))
+}
+
+fn names(disk: &Disk) -> Vec<String> {
+    let data = disk.folder("streams/plant/data", FolderAccess::Owner);
+    data.unwrap().list().unwrap()
+}
+
+/// The index on the disk, its log included.
+fn index(disk: &Disk) -> Value {
+    let mut index: Value = serde_json::from_slice(&disk.content(INDEX).unwrap()).unwrap();
+    let log = disk.content("streams/plant/sealed.log").unwrap_or_default();
+    for line in log.split(|byte| *byte == b'\n') {
+        let Ok(line) = serde_json::from_slice::<Value>(line) else {
+            break;
+        };
+        if line["snapshot"] == index["snapshot"] {
+            let files = index["partitions"][0].as_array_mut();
+            files.unwrap().push(line);
+        }
+    }
+    index
+}
+
+/// Offset and payload of the rows in the files of an index, from the disk or, as the index says, from the store.
+fn rows(index: &Value, disk: Option<&Disk>, objects: &Memory) -> Vec<(i64, Vec<u8>)> {
+    let mut rows = Vec::new();
+    for file in index["partitions"][0].as_array().unwrap() {
+        let name = file["file"].as_str().unwrap();
+        let content = match disk.filter(|_| file["remote"] != true) {
+            Some(disk) => disk.content(&format!("streams/plant/data/{name}")),
+            None => objects.content(&format!("plant/data/{}", file["object"].as_str().unwrap())),
+        };
+        let content = Bytes::from(content.unwrap_or_else(|| panic!("{file} is missing")));
+        let reader = ParquetRecordBatchReaderBuilder::try_new(content);
+        for batch in reader.unwrap().build().unwrap() {
+            let batch = rows_of(&batch.unwrap());
+            rows.extend(
+                batch
+                    .into_iter()
+                    .map(|(offset, _, payload)| (offset, payload)),
+            );
+        }
+    }
+    rows
+}
+
+fn dense(count: u64) -> Vec<(i64, Vec<u8>)> {
+    let row = |offset: u64| (offset.cast_signed(), payload(offset));
+    (0..count).map(row).collect()
+}
+
+/// Every row once: sealed ones by the index, the others in memory.
+fn check(log: &Log, disk: &Disk, objects: &Memory) {
+    let bounds = log.bounds("plant")[0];
+    let sealed = rows(&index(disk), Some(disk), objects);
+    assert_eq!(sealed, dense(bounds.sealed_end));
+}
+
+/// What the store alone has: rows from the first one on, without a gap.
+fn stored(objects: &Memory) -> u64 {
+    let Some(index) = objects.content("plant/sealed.json") else {
+        return 0;
+    };
+    let index: Value = serde_json::from_slice(&index).unwrap();
+    let rows = rows(&index, None, objects);
+    assert_eq!(rows, dense(rows.len() as u64));
+    rows.len() as u64
+}
+
+/// A disk with files that have objects and are about to be merged, and the store.
+fn many_files() -> (Disk, Arc<Memory>) {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 15).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    (disk, objects)
+}
+
+/// Seals, merges, and moves the merged file and others.
+fn work(log: &Log) -> Result<(), StoreError> {
+    seal(log, 1)?;
+    log.store.maintain(log.now_us())?;
+    log.store.tier(log.now_us())?;
+    seal(log, 1)?;
+    log.store.tier(log.now_us())?;
+    log.store.maintain(log.now_us())?;
+    log.store.tier(log.now_us())
+}
+
+#[test]
+fn an_uploaded_file_leaves_the_disk_after_the_grace_and_its_rows_stay() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| {
+        tier.grace = Duration::from_secs(3_600);
+    });
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 3).unwrap();
+
+    log.store.tier(log.now_us()).unwrap();
+
+    let index_then = index(&disk);
+    assert_eq!(index_then["tier"], "memory://store/plant/data");
+    for file in index_then["partitions"][0].as_array().unwrap() {
+        assert_eq!(file["remote"], true);
+    }
+    assert_eq!((names(&disk).len(), objects.files().len()), (3, 3));
+    log.store.maintain(log.now_us() + HOUR_US / 2).unwrap();
+    assert_eq!(names(&disk).len(), 3);
+    log.store.maintain(log.now_us() + 2 * HOUR_US).unwrap();
+    assert!(names(&disk).is_empty());
+    check(&log, &disk, &objects);
+    assert_eq!(stored(&objects), 3);
+    let told = log.streams().describe("plant").unwrap().tier.unwrap();
+    assert_eq!((told.waiting_files, told.remote_files), (0, 3));
+    drop(log);
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 1).unwrap();
+    check(&log, &disk, &objects);
+}
+
+#[test]
+fn files_stay_that_fit_into_the_bytes_and_are_young() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| tier.local_age = None);
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    log.store.maintain(log.now_us()).unwrap();
+    assert_eq!((names(&disk).len(), objects.files().len()), (3, 3));
+    drop(log);
+    let size = disk.content(&format!("streams/plant/data/{}", names(&disk)[0]));
+    let size = size.unwrap().len() as u64;
+    let options = changed(&options, |tier| {
+        tier.local_bytes = Some(size * 2 + size / 2);
+    });
+
+    let log = Log::open(&disk, &options).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    log.store.maintain(log.now_us()).unwrap();
+
+    assert_eq!(names(&disk).len(), 2);
+    check(&log, &disk, &objects);
+}
+
+#[test]
+fn a_small_file_waits_for_a_merge_and_a_merged_object_replaces_its_parts() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let options = changed(&tiered(&objects), |tier| {
+        (tier.local_age, tier.upload_after) = (None, Duration::from_secs(60));
+    });
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 4).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    assert!(objects.files().is_empty());
+    log.store.tier(log.now_us() + 60_000_000).unwrap();
+    assert_eq!(objects.files().len(), 4);
+    seal(&log, 16).unwrap();
+
+    log.store.maintain(log.now_us()).unwrap();
+    assert_eq!(names(&disk).len(), 1);
+    log.store.tier(log.now_us()).unwrap();
+    // The merged file waits; until then the store has what it had.
+    assert_eq!(stored(&objects), 4);
+    log.store.tier(log.now_us() + 60_000_000).unwrap();
+    assert_eq!(stored(&objects), 20);
+    log.store.tier(log.now_us() + 61_000_000).unwrap();
+    assert_eq!(objects.files().len(), 1);
+    check(&log, &disk, &objects);
+}
+
+/// The power goes before each change that uploads, merges and removals make to the disk.
+#[test]
+fn a_power_cut_at_any_step_loses_and_repeats_no_row() {
+    let (first, objects) = many_files();
+    for cut in 1.. {
+        let objects = objects.copy();
+        let start = first.after_kill();
+        let log = Log::open(&start, &tiered(&objects)).unwrap();
+        start.reseed(cut);
+        start.cut_after_changes(cut);
+        let done = work(&log);
+        let is_over = !start.is_off();
+        drop(log);
+        let disk = start.after_power_cut();
+        let log = Log::open(&disk, &tiered(&objects)).unwrap();
+        check(&log, &disk, &objects);
+        assert!(stored(&objects) <= log.bounds("plant")[0].sealed_end);
+
+        work(&log).unwrap();
+
+        check(&log, &disk, &objects);
+        assert_eq!(stored(&objects), log.bounds("plant")[0].sealed_end);
+        drop(log);
+        // What nobody names is gone after the next start.
+        let log = Log::open(&disk, &tiered(&objects)).unwrap();
+        log.store.tier(log.now_us()).unwrap();
+        let named = index(&disk)["partitions"][0].as_array().unwrap().len();
+        assert_eq!(
+            (names(&disk).len(), objects.files().len()),
+            (0, named),
+            "cut {cut}"
+        );
+        if is_over {
+            done.unwrap();
+            assert!(cut > 20, "{cut} cuts");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_call_that_fails_at_any_step_loses_and_repeats_no_row() {
+    outages(1, false);
+}
+
+#[test]
+fn nor_do_calls_that_have_their_effect_and_fail_from_then_on() {
+    outages(u64::MAX, true);
+}
+
+/// The store is away from each call on, for so many calls, and the process is killed then, or goes on.
+fn outages(length: u64, acts: bool) {
+    let (first, objects) = many_files();
+    for call in 1.. {
+        let (disk, objects) = (first.after_kill(), objects.copy());
+        let log = Log::open(&disk, &tiered(&objects)).unwrap();
+        objects.take_away(call..call.saturating_add(length), acts);
+        let done = work(&log);
+        objects.give_back();
+        check(&log, &disk, &objects);
+        let (log, disk) = if (call % 2 == 0) == acts {
+            (log, disk)
+        } else {
+            drop(log);
+            let disk = disk.after_kill();
+            (Log::open(&disk, &tiered(&objects)).unwrap(), disk)
+        };
+        check(&log, &disk, &objects);
+
+        work(&log).unwrap();
+
+        check(&log, &disk, &objects);
+        assert_eq!(
+            stored(&objects),
+            log.bounds("plant")[0].sealed_end,
+            "call {call}"
+        );
+        if done.is_ok() {
+            assert!(call > 20, "{call} calls");
+            return;
+        }
+    }
+}
+
+#[test]
+fn while_the_store_is_away_rows_are_sealed_and_no_file_is_removed() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let log = Log::open(&disk, &tiered(&objects)).unwrap();
+    objects.take_away(0..u64::MAX, false);
+
+    for seals in 1..5 {
+        seal(&log, 1).unwrap();
+        log.store.tier(log.now_us()).unwrap_err();
+        log.store.maintain(log.now_us()).unwrap();
+        assert_eq!(names(&disk).len(), seals);
+    }
+
+    let told = log.streams().describe("plant").unwrap().tier.unwrap();
+    assert!(told.problem.unwrap().contains("memory://store/plant/"));
+    assert_eq!(told.waiting_files, 4);
+    objects.give_back();
+    log.store.tier(log.now_us()).unwrap();
+    assert_eq!(stored(&objects), 4);
+    let told = log.streams().describe("plant").unwrap().tier.unwrap();
+    assert_eq!((told.problem, told.waiting_files), (None, 0));
+}
+
+#[test]
+fn an_object_that_differs_from_its_file_does_not_count() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let log = Log::open(&disk, &tiered(&objects)).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    seal(&log, 1).unwrap();
+    objects.0.lock().unwrap().is_torn = true;
+
+    let error = log.store.tier(log.now_us()).unwrap_err().to_string();
+
+    assert!(error.contains("differs from the file"), "{error}");
+    assert!(objects.files().is_empty());
+    assert_eq!(names(&disk).len(), 1);
+    log.store.tier(log.now_us()).unwrap();
+    assert_eq!(stored(&objects), 1);
+}
+
+#[test]
+fn retention_removes_objects_after_the_grace() {
+    let (disk, objects) = (disk(), Arc::new(Memory::default()));
+    let mut options = changed(&tiered(&objects), |tier| {
+        tier.grace = Duration::from_secs(3_600);
+    });
+    options.definitions[0].retention_age = Some(Duration::from_secs(10 * 3_600));
+    let log = Log::open(&disk, &options).unwrap();
+    seal(&log, 3).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    let later_us = log.now_us() + 11 * HOUR_US;
+
+    log.store.maintain(later_us).unwrap();
+    log.store.tier(later_us).unwrap();
+
+    assert_eq!(log.bounds("plant")[0].earliest, 3);
+    assert_eq!((objects.files().len(), stored(&objects)), (3, 0));
+    log.store.tier(later_us + HOUR_US).unwrap();
+    assert!(objects.files().is_empty());
+}
+
+#[test]
+fn a_stream_whose_disk_is_lost_goes_on_behind_its_last_uploaded_row() {
+    let (lost, objects) = (disk(), Arc::new(Memory::default()));
+    let log = Log::open(&lost, &tiered(&objects)).unwrap();
+    seal(&log, 4).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    let old_epoch = log.epoch("plant");
+    append_one(&log).unwrap();
+
+    let empty = disk();
+    let restored = Log::open(&empty, &tiered(&objects)).unwrap();
+
+    let bounds = restored.bounds("plant")[0];
+    assert_eq!((bounds.earliest, bounds.sealed_end, bounds.end), (0, 4, 4));
+    assert_ne!(restored.epoch("plant"), old_epoch);
+    assert!(restored.streams().notices()[0].contains("4 rows were restored"));
+    check(&restored, &empty, &objects);
+    let at_us = i64::try_from(log.now_us()).unwrap() - 3_000_000;
+    let found = restored.streams().offsets_at("plant", at_us).unwrap();
+    assert_eq!(found, log.streams().offsets_at("plant", at_us).unwrap());
+    work(&restored).unwrap();
+    check(&restored, &empty, &objects);
+    assert_eq!(stored(&objects), 6);
+    // The first one, if it is still there, does not write over that.
+    seal(&log, 1).unwrap();
+    let error = log.store.tier(log.now_us()).unwrap_err().to_string();
+    assert!(error.contains("another broker uses it"), "{error}");
+    assert_eq!(stored(&objects), 6);
+}
+
+/// The power goes during a restore; the next start begins again.
+#[test]
+fn a_restore_that_is_interrupted_is_done_by_the_next_start() {
+    let (lost, objects) = (disk(), Arc::new(Memory::default()));
+    let log = Log::open(&lost, &tiered(&objects)).unwrap();
+    seal(&log, 4).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    for cut in 1.. {
+        let objects = objects.copy();
+        let empty = disk();
+        empty.cut_after_changes(cut);
+        let is_over = Log::open(&empty, &tiered(&objects)).is_ok();
+        let disk = empty.after_power_cut();
+
+        let restored = Log::open(&disk, &tiered(&objects)).unwrap();
+
+        assert_eq!(restored.bounds("plant")[0].end, 4, "cut {cut}");
+        work(&restored).unwrap();
+        check(&restored, &disk, &objects);
+        assert_eq!(stored(&objects), 6);
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_stream_does_not_begin_anew_while_its_store_is_away() {
+    let objects = Arc::new(Memory::default());
+    objects.take_away(0..u64::MAX, false);
+
+    let refused = Log::open(&disk(), &tiered(&objects));
+
+    let error = refused.err().unwrap().to_string();
+    assert!(
+        error.contains("memory://store/plant/stream.json"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_folder_that_is_older_than_its_objects_changes_none_of_them() {
+    let (first, objects) = (disk(), Arc::new(Memory::default()));
+    let log = Log::open(&first, &tiered(&objects)).unwrap();
+    seal(&log, 1).unwrap();
+    drop(log);
+    let (newer, older) = (first.after_kill(), first.after_kill());
+    let log = Log::open(&newer, &tiered(&objects)).unwrap();
+    seal(&log, 1).unwrap();
+    log.store.tier(log.now_us()).unwrap();
+    drop(log);
+    let before = objects.copy();
+
+    let log = Log::open(&older, &tiered(&objects)).unwrap();
+    let error = log.store.tier(log.now_us()).unwrap_err().to_string();
+
+    assert!(error.contains("older copy"), "{error}");
+    assert_eq!(objects.files(), before.files());
+    assert_eq!(stored(&objects), 2);
+}
