@@ -86,7 +86,7 @@ wheel: export CFLAGS := $(strip $(CFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: export CXXFLAGS := $(strip $(CXXFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: .make/venv ## build a wheel and its provenance into .make/wheel (FEATURES=kafka; takes minutes the first time)
 	@rm -rf .make/wheel
-	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
+	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) --features tier \
 		--target-dir $(TARGET)/wheel --out .make/wheel >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@$(PYTHON) -m tests.wheel_paths .make/wheel/*.whl $(CURDIR)
 	@MATURIN=$(BIN)/maturin $(PYTHON) -m tests.provenance .make/wheel/*.whl --write "make wheel PROFILE=$(PROFILE) FEATURES=$(FEATURES)"
@@ -337,6 +337,11 @@ spark-crash: build .make/dev ## kill broker, sealer, JVM, driver and workers KIL
 tier: build .make/dev .make/moto ## tables in an object store, with KILLS=20 of the pipeline and OUTAGES=5 of the store (SEED=1)
 	@$(BIN)/python -m tests.pipeline.tier --kills $(KILLS) --outages $(OUTAGES) --seed $(SEED) $(ARGS)
 
+stream-tier: .make/dev .make/moto ## sealed files in an object store: KILLS=20 of the broker, OUTAGES=5 of the store (SEED=1)
+	@$(MAKE) build FEATURES=tier
+	@cargo clippy -p mqttcore-tier --features stores --all-targets --quiet $(CARGO_ARGS) -- -D warnings
+	@$(BIN)/python -m tests.streams.tier_kills --kills $(KILLS) --outages $(OUTAGES) --seed $(SEED)
+
 # What needs Kafka is skipped by name where Java or Maven is missing; the extension is built with it, which takes the headers
 # of OpenSSL (Debian: apt-get install libssl-dev pkg-config).
 kafka: $(if $(NODES),kafka-nodes,kafka-node) ## test streams in Kafka: a mock, a real node and Spark, KILLS=20 of both under load; NODES=3: measure three nodes
@@ -374,6 +379,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) model STEPS=100000
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) tier
+	@$(MAKE) stream-tier
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
@@ -465,5 +471,5 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
-.PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
+.PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier stream-tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
 	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

@@ -92,6 +92,17 @@ class StreamFolder:
         self.write_index(index)
         return path
 
+    def move(self, path: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+        """Have a file in the folder ``to`` only, as object storage."""
+        found = json.loads(self.index_path.read_text())
+        for entry in (entry for files in found["partitions"] for entry in files):
+            if entry["file"] == path.name:
+                entry |= {"object": f"moved-{path.name}", "remote": True}
+        to.mkdir(exist_ok=True)
+        moved = path.rename(to / f"moved-{path.name}")
+        self.index_path.write_text(json.dumps({**found, "tier": f"file://{to}"}))
+        return moved
+
     def aliases(self, partition: int) -> str | None:
         """What Sparkplug's aliases mean behind the files of a partition."""
         files = self.files(partition)

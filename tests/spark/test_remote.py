@@ -16,10 +16,11 @@ from mqttcore import Broker
 from mqttcore._core import StreamReader
 from mqttcore.errors import FileChangedError, StreamFolderError
 from mqttcore.spark import read
+from mqttcore.spark.fetching import WHOLE_BYTES
 from mqttcore.spark.folder import FileMovedError, SealedFile
 from mqttcore.spark.folder import StreamFolder as Folder
 from mqttcore.spark.log import StreamLog
-from mqttcore.spark.remote import WHOLE_BYTES, RemoteFolder
+from mqttcore.spark.remote import RemoteFolder
 from mqttcore.streams.client import StreamClient
 
 from tests.eventually import eventually

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from mqttcore import TopicFilter
 from mqttcore.errors import StreamOptionError, StreamRangeError
 from mqttcore.pipeline.table_files import arrow_schema
-from mqttcore.spark import from_kafka, read, read_stream, retained, retained_stream
+from mqttcore.spark import (
+    from_kafka,
+    read,
+    read_stream,
+    retained,
+    retained_stream,
+    sealed_files,
+)
 from mqttcore.spark.folder import SealedFile
 from mqttcore.spark.tables import late_ranges, matches, topic_pattern
 from pyspark.errors import PySparkException
@@ -103,6 +110,20 @@ def test_the_broker_need_not_run(
     frame = read(spark, "plant", path=tmp_path, topic="plant/2", columns=["offset", "topic"])
 
     assert frame.collect() == [(1, "plant/2"), (3, "plant/2")]
+
+
+def test_files_in_object_storage_are_read_with_those_that_are_here(
+    make_stream: Make, spark: SparkSession, tmp_path: pathlib.Path
+) -> None:
+    stream = make_stream()
+    first, second = stream.seal(numbered(4)), stream.seal(numbered(3, base=4))
+    moved = stream.move(first, tmp_path / "lake")
+    every = [(0, offset) for offset in range(7)]
+
+    assert offsets(read(spark, "plant", path=tmp_path)) == every
+    assert sealed_files(tmp_path, "plant") == [str(moved), str(second)]
+    by_source = spark.read.format("mqttcore").options(path=str(tmp_path), stream="plant").load()
+    assert offsets(by_source) == every
 
 
 def test_merged_and_deleted_rows_are_not_read_twice_or_at_all(

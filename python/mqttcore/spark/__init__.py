@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mqttcore.spark.decoding import decode
     from mqttcore.spark.kafka import from_kafka
+    from mqttcore.spark.objects import sealed_files
     from mqttcore.spark.offsets import Lag, lag
     from mqttcore.spark.sessions import Tuning, session, tune
     from mqttcore.spark.tables import Retained, read, read_stream, retained, retained_stream
@@ -31,6 +32,7 @@ __all__ = [
     "read_stream",
     "retained",
     "retained_stream",
+    "sealed_files",
     "session",
     "tune",
 ]
@@ -46,6 +48,7 @@ HOMES: Final = {
     "read_stream": "tables",
     "retained": "tables",
     "retained_stream": "tables",
+    "sealed_files": "objects",
     "session": "sessions",
     "tune": "sessions",
 }

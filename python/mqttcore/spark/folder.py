@@ -63,6 +63,10 @@ class SealedFile:
     size_bytes: int
     typed: int = 0
     """Number of typed columns in the file."""
+    url: str = ""
+    """Where its object is, if it has one."""
+    is_remote: bool = False
+    """Whether only the object counts."""
 
     @property
     def rows(self) -> int:
@@ -230,18 +234,37 @@ class StreamFolder:
     @contextmanager
     def at_hand(self, file: SealedFile, start: int, end: int) -> Iterator[str]:
         """A path at which the rows ``[start, end)`` of a file can be read."""
-        del start, end
-        yield file.path
+        if not file.is_remote:
+            yield file.path
+            return
+        # most files are here
+        from mqttcore.spark.objects import object_at_hand
+
+        with object_at_hand(file, start, end) as path:
+            yield path
 
     def sealed_at(self, timestamp_us: int) -> tuple[int, ...]:
         """The first sealed offset of each partition at or after a time, else the sealed end."""
         index = self.index()
         return tuple(
-            max(first_at(partition, files, timestamp_us, end), earliest)
+            max(self.first_at(partition, files, timestamp_us, end), earliest)
             for partition, (files, end, earliest) in enumerate(
                 zip(index.files, index.ends, index.earliest, strict=True)
             )
         )
+
+    def first_at(
+        self, partition: int, files: Sequence[SealedFile], timestamp_us: int, end: int
+    ) -> int:
+        """The first offset at or after a time: timestamps never fall within a partition."""
+        for file in files:
+            if file.max_us < timestamp_us:
+                continue
+            if file.min_us >= timestamp_us:
+                return file.base
+            with self.at_hand(file, file.base, file.last + 1) as path:
+                return first_in(partition, dataclasses.replace(file, path=path), timestamp_us)
+        return end
 
     def read(self, name: str) -> Any:  # noqa: ANN401 -- JSON
         """Reads a JSON file of this folder; None if it does not exist."""
@@ -268,6 +291,7 @@ def identity_of(path: pathlib.Path) -> object:
 
 def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN401 -- JSON
     """Makes the index from its JSON, with files in ``folder``."""
+    tier = found.get("tier")
 
     def file(entry: dict[str, Any]) -> SealedFile:
         return SealedFile(
@@ -278,6 +302,8 @@ def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN4
             max_us=entry["max_us"],
             size_bytes=entry["bytes"],
             typed=entry.get("typed") or 0,
+            url=f"{tier}/{entry['object']}" if tier and entry.get("object") else "",
+            is_remote=entry.get("remote", False),
         )
 
     files = (sorted(map(file, entries), key=by_end) for entries in found["partitions"])
@@ -287,17 +313,6 @@ def index_of(found: Any, folder: pathlib.PurePath) -> SealedIndex:  # noqa: ANN4
 def by_end(file: SealedFile) -> tuple[int, int]:
     """Sort key: files in the order of their rows; merged files after their parts."""
     return file.last, -file.base
-
-
-def first_at(partition: int, files: Sequence[SealedFile], timestamp_us: int, end: int) -> int:
-    """The first offset at or after a time: timestamps never fall within a partition."""
-    for file in files:
-        if file.max_us < timestamp_us:
-            continue
-        if file.min_us >= timestamp_us:
-            return file.base
-        return first_in(partition, file, timestamp_us)
-    return end
 
 
 def first_in(partition: int, file: SealedFile, timestamp_us: int) -> int:

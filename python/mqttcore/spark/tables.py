@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as sql
@@ -174,12 +174,49 @@ def sealed_rows(
 ) -> Iterator[DataFrame]:
     """The rows in files; the source reads files that are older than a column, to decode it."""
     held = index.standing()
-    late = [[file for file in files if is_late(file, options)] for files in held]
+    own = native_schemes(spark, held)
+
+    def is_for_source(file: SealedFile) -> bool:
+        return is_late(file, options) or (file.is_remote and scheme_of(file) not in own)
+
+    late = [[file for file in files if is_for_source(file)] for files in held]
     for start, end in late_ranges(late, index.earliest):
         yield by_source(spark, options, state, start, end)
-    files = [file for files in held for file in files if not is_late(file, options)]
+    files = [file for files in held for file in files if not is_for_source(file)]
     if files:
         yield by_spark(spark, files, index, options)
+
+
+def scheme_of(file: SealedFile) -> str:
+    """The scheme by which Spark reads the object of a file."""
+    scheme = urllib.parse.urlsplit(file.url).scheme
+    return "s3a" if scheme == "s3" else scheme
+
+
+def native_schemes(spark: SparkSession, held: Sequence[Sequence[SealedFile]]) -> set[str]:
+    """Of the schemes of these files those that Spark itself reads: it has the jar for them."""
+    schemes = {scheme_of(file) for files in held for file in files if file.is_remote}
+    return {scheme for scheme in schemes if scheme == "file" or has_jar(spark, scheme)}
+
+
+def has_jar(spark: SparkSession, scheme: str) -> bool:
+    """Whether Spark has a file system for a scheme; through Connect nobody knows."""
+    try:
+        java: Any = spark._jvm
+        context: Any = spark._jsc
+        java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, context.hadoopConfiguration()
+        )
+    except Exception:
+        return False
+    return True
+
+
+def place_in_spark(file: SealedFile) -> str:
+    """Where Spark itself reads a file."""
+    if not file.is_remote:
+        return file.path
+    return f"{scheme_of(file)}:{file.url.partition(':')[2]}"
 
 
 def is_late(file: SealedFile, options: SourceOptions) -> bool:
@@ -218,7 +255,7 @@ def by_spark(
 ) -> DataFrame:
     """The rows that Spark itself reads from exactly these files."""
     schema = schema_of(dataclasses.replace(options, columns=None))
-    frame = spark.read.schema(schema).parquet(*(file.path for file in files))
+    frame = spark.read.schema(schema).parquet(*map(place_in_spark, files))
     given_up = [
         (sql.col("partition") != partition) | (sql.col("offset") >= first)
         for partition, (held, first) in enumerate(zip(index.files, index.earliest, strict=True))

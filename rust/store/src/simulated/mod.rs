@@ -167,13 +167,11 @@ impl SimulatedStore {
     #[cfg(feature = "columnar")]
     pub fn tier(&self, now_us: u64) -> Result<(), StoreError> {
         let streams = self.streams();
-        let numbers = streams.iter().flat_map(|streams| {
+        let mut numbers = streams.iter().flat_map(|streams| {
             let numbers = streams.tiered().into_iter();
             numbers.map(move |number| (streams, number))
         });
-        numbers.fold(Ok(()), |done, (streams, number)| {
-            done.and(streams.tier(number, now_us))
-        })
+        numbers.try_for_each(|(streams, number)| streams.tier(number, now_us))
     }
 
     /// Writes one group, and syncs it if one of its batches needs that; returns false if no batch waits.
