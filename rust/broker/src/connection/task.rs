@@ -389,7 +389,7 @@ mod tests {
             "{}",
             size_of::<Connection>()
         );
-        assert!(size_of::<Client>() <= 224, "{}", size_of::<Client>());
+        assert!(size_of::<Client>() <= 232, "{}", size_of::<Client>());
         assert!(size_of::<Link>() <= 248, "{}", size_of::<Link>());
     }
 }
