@@ -2,9 +2,10 @@
 //!
 //! A shard has one read buffer. Messages of a read share one chunk, a copy that is made once for each read. If a step
 //! is paused, the frames after it stay in that chunk: only the cursor is kept, nothing is copied. A small partial frame
-//! at the end of a read is stored apart and put before the next read. A large one gets a buffer of its announced
-//! length: the rest is read into it, and it becomes the chunk of its message.
+//! at the end of a read is stored apart and put before the next read. A large one gets a buffer: the rest is read into
+//! it, and it becomes the chunk of its message.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 use std::task::{Poll, ready};
 
@@ -12,16 +13,14 @@ use mqttcore_codec::{Limits, frame_len};
 use mqttcore_session::Chunk;
 
 use crate::connection::held_publishes::{HeldPublishes, TopicRules};
+use crate::connection::large_frame::LargeFrame;
 use crate::connection::socket::{ReadBytes, ReadEnd};
 use crate::routing::batch::MessageBatch;
+use crate::runtime::address_space::AddressSpace;
 use crate::shard::SCRATCH_BYTES;
 
 /// A partial frame up to this size is put before the next read; a larger one gets a buffer.
 pub(super) const PARTIAL_BYTES: usize = 4096;
-/// Maximum bytes of a large frame in one read.
-const LARGE_READ_BYTES: usize = 4 * SCRATCH_BYTES;
-/// Maximum size that is reserved for a large frame at once. Reserved pages take no memory before bytes arrive.
-const RESERVED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Input that is not handled yet.
 pub(super) struct Input {
@@ -31,16 +30,6 @@ pub(super) struct Input {
     large: Option<Box<LargeFrame>>,
     /// Complete frames after a paused step.
     unread: Option<Box<Unread>>,
-}
-
-/// A partial frame with a buffer of its own.
-struct LargeFrame {
-    /// The bytes that have arrived, and zeros where reads have had room.
-    buffer: Vec<u8>,
-    /// Number of bytes that have arrived.
-    filled: usize,
-    /// Length of the whole frame.
-    len: usize,
 }
 
 /// Input that is complete after a read.
@@ -74,8 +63,19 @@ impl Input {
         self.unread.take()
     }
 
+    /// Makes room for the next read of a large frame.
+    ///
+    /// # Errors
+    ///
+    /// The system has no memory, or no address space.
+    pub(super) fn make_room(&mut self) -> Result<(), TryReserveError> {
+        self.large
+            .as_mut()
+            .map_or(Ok(()), |large| large.make_room())
+    }
+
     /// Calls `read` with the buffer for the next bytes: `scratch` after the small partial frame, or the buffer of the
-    /// large one. Returns the result of `read`, and the input that is complete now.
+    /// large one, which has room. Returns the result of `read`, and the input that is complete now.
     pub(super) fn read<'s>(
         &mut self,
         scratch: &'s mut [u8],
@@ -83,10 +83,9 @@ impl Input {
     ) -> Poll<Result<(ReadBytes, Option<Arrived<'s>>), ReadEnd>> {
         if let Some(large) = &mut self.large {
             let read = ready!(read(large.place()))?;
-            large.filled += read.payload;
-            let is_complete = large.filled == large.len;
-            let large = self.large.take_if(|_| is_complete);
-            let frame = large.map(|large| Arrived::Frame(large.buffer));
+            large.fill(read.payload);
+            let complete = self.large.take_if(|large| large.is_complete());
+            let frame = complete.map(|large| Arrived::Frame(large.into_buffer()));
             return Poll::Ready(Ok((read, frame)));
         }
         let partial = self.partial.len();
@@ -100,13 +99,13 @@ impl Input {
     /// Whether the partial frame is larger than the read buffer.
     pub(super) fn is_large(&self) -> bool {
         let large = self.large.as_ref();
-        large.is_some_and(|large| large.len > SCRATCH_BYTES)
+        large.is_some_and(|large| large.len() > SCRATCH_BYTES)
     }
 
     /// Memory of the partial frame in bytes.
     pub(super) fn partial_bytes(&self) -> usize {
         let large = self.large.as_ref();
-        self.partial.capacity() + large.map_or(0, |large| large.buffer.len())
+        self.partial.capacity() + large.map_or(0, |large| large.bytes())
     }
 
     /// Stores the unhandled frames of `batch`; `new_chunk` copies bytes into a chunk.
@@ -118,39 +117,21 @@ impl Input {
         self.unread = batch.into_unread(new_chunk).map(Box::new);
     }
 
-    /// Stores the partial frame at the end of `batch`.
-    pub(super) fn keep_partial(&mut self, batch: &ReadBatch<'_>, limits: &Limits) {
+    /// Stores the partial frame at the end of `batch`; a large one may reserve its length in `space`.
+    pub(super) fn keep_partial(
+        &mut self,
+        batch: &ReadBatch<'_>,
+        limits: &Limits,
+        space: &AddressSpace,
+    ) {
         let rest = batch.rest();
         // An invalid header is reported when it is decoded.
         match frame_len(rest, limits) {
             Ok(Some(len)) if rest.len() > PARTIAL_BYTES => {
-                self.large = Some(Box::new(LargeFrame::new(rest, len)));
+                self.large = Some(Box::new(LargeFrame::new(rest, len, space)));
             }
             _ => self.partial.extend_from_slice(rest),
         }
-    }
-}
-
-impl LargeFrame {
-    fn new(bytes: &[u8], len: usize) -> Self {
-        let mut buffer = Vec::new();
-        buffer.reserve_exact(len.min(RESERVED_BYTES));
-        buffer.extend_from_slice(bytes);
-        let filled = bytes.len();
-        Self {
-            buffer,
-            filled,
-            len,
-        }
-    }
-
-    /// The place for the next read: never behind the end of the frame.
-    fn place(&mut self) -> &mut [u8] {
-        let end = self.len.min(self.filled + LARGE_READ_BYTES);
-        if self.buffer.len() < end {
-            self.buffer.resize(end, 0);
-        }
-        &mut self.buffer[self.filled..end]
     }
 }
 
@@ -240,6 +221,7 @@ impl<'a> ReadBatch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::large_frame::LARGE_READ_BYTES;
 
     fn new_chunk(bytes: &[u8]) -> Chunk {
         bytes.into()
@@ -271,6 +253,7 @@ mod tests {
     /// Reads `bytes`; returns the complete input, and the size of the buffer.
     fn read(input: &mut Input, scratch: &mut [u8], bytes: &[u8]) -> (Option<Vec<u8>>, usize) {
         let mut room = 0;
+        input.make_room().expect("there is memory");
         let read = input.read(scratch, |place| {
             room = place.len();
             place[..bytes.len()].copy_from_slice(bytes);
@@ -289,7 +272,7 @@ mod tests {
     #[test]
     fn the_start_of_a_small_frame_stands_in_front_of_the_next_read() {
         let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
-        input.keep_partial(&ReadBatch::new(b"ab"), &limits);
+        input.keep_partial(&ReadBatch::new(b"ab"), &limits, &AddressSpace::default());
         let mut scratch = vec![0; SCRATCH_BYTES];
 
         let first = read(&mut input, &mut scratch, b"cde");
@@ -320,10 +303,10 @@ mod tests {
             let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
             let mut scratch = vec![0; SCRATCH_BYTES];
             let (start, mut rest) = frame.split_at(SCRATCH_BYTES);
-            input.keep_partial(&ReadBatch::new(start), &limits);
-            let place = input.large.as_ref().unwrap().buffer.as_ptr();
+            input.keep_partial(&ReadBatch::new(start), &limits, &AddressSpace::default());
 
             let complete = loop {
+                input.make_room().expect("there is memory");
                 let pending = input.read(&mut scratch, |_| Poll::Pending);
                 assert!(input.is_large() && pending.is_pending());
                 let len = step.min(rest.len()).min(LARGE_READ_BYTES);
@@ -337,7 +320,7 @@ mod tests {
             };
 
             assert!(rest.is_empty() && !input.is_large());
-            assert_eq!((complete.as_ptr(), &complete), (place, &frame));
+            assert_eq!(complete, frame);
         }
     }
 
@@ -345,7 +328,11 @@ mod tests {
     fn the_announced_length_takes_no_memory_before_its_bytes_arrive() {
         let (mut input, limits) = (Input::new(b"", new_chunk), Limits::default());
 
-        input.keep_partial(&ReadBatch::new(&publish(900_000)[..5_000]), &limits);
+        input.keep_partial(
+            &ReadBatch::new(&publish(900_000)[..5_000]),
+            &limits,
+            &AddressSpace::default(),
+        );
 
         assert_eq!(input.partial_bytes(), 5_000);
     }

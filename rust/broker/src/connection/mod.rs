@@ -6,6 +6,7 @@ pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
 mod held_publishes;
 mod input;
+mod large_frame;
 pub(crate) mod last_packets;
 pub(crate) mod linger;
 pub(crate) mod login_limits;

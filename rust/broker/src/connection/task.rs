@@ -237,6 +237,9 @@ impl Connection {
         scratch: &mut [u8],
         budget: &mut usize,
     ) -> Result<Poll<()>, DisconnectCause> {
+        if self.input.make_room().is_err() {
+            return Err(self.refuse_packet());
+        }
         let Self {
             input, transport, ..
         } = self;
@@ -281,11 +284,17 @@ impl Connection {
         if !self.input.is_large() || !memory::is_full(&self.shard) {
             return Ok(());
         }
+        Err(self.refuse_packet())
+    }
+
+    /// Counts and logs a packet that there is no memory for; returns why the client is disconnected.
+    #[cold]
+    fn refuse_packet(&self) -> DisconnectCause {
         memory::report_of(&self.shard, Shortage::Packet, Some(&self.client));
-        Err(DisconnectCause::Refused {
+        DisconnectCause::Refused {
             reason: ReasonCode::QUOTA_EXCEEDED,
             text: Shortage::Packet.text().into(),
-        })
+        }
     }
 
     /// Counts control packets of MQTT, or control frames of WebSocket.

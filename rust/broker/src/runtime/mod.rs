@@ -3,6 +3,7 @@
 //!
 //! Depends on the configuration only: no clients, messages or shards.
 
+pub(crate) mod address_space;
 pub(crate) mod bounded_table;
 pub(crate) mod failure;
 pub(crate) mod freed_memory;

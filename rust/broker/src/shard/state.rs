@@ -34,6 +34,7 @@ use crate::config::plugin_event::{EventKind, PluginEvent};
 use crate::durability::external::ExternalQueue;
 use crate::durability::journal::ShardLogWriter;
 use crate::durability::pagings::Pagings;
+use crate::runtime::address_space::AddressSpace;
 use crate::runtime::log::Logger;
 use crate::runtime::memory_limit::memory_budget;
 use crate::runtime::metrics::Metrics;
@@ -122,6 +123,8 @@ pub(crate) struct Shard {
     pub(super) grown: Cell<usize>,
     /// Bytes that each session counts with against the budget of memory, by slot.
     pub(super) weighed: RefCell<Vec<u32>>,
+    /// What large frames have reserved.
+    pub(crate) address_space: AddressSpace,
     /// Senders that are read slowly.
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,
     recent_events: RefCell<RecentEvents>,
@@ -184,6 +187,7 @@ impl Shard {
             steps: Cell::new(0),
             grown: Cell::new(0),
             weighed: RefCell::default(),
+            address_space: AddressSpace::default(),
             slowed: RefCell::default(),
             recent_events: RefCell::default(),
             active_traces: RefCell::default(),

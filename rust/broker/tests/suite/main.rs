@@ -7,6 +7,7 @@ mod common;
 #[path = "../common/tls.rs"]
 mod tls_client;
 
+mod address_space;
 mod aftermath;
 mod authenticate;
 mod authorize;

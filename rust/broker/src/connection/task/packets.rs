@@ -37,7 +37,8 @@ impl Connection {
             let new_chunk = |bytes: &[u8]| self.shard.new_chunk(&self.link, bytes);
             self.input.keep_unread(batch, new_chunk);
         } else {
-            self.input.keep_partial(&batch, &self.limits);
+            let space = &self.shard.address_space;
+            self.input.keep_partial(&batch, &self.limits, space);
         }
         lifecycle::handle_events(&self.shard, &self.client);
         confirm(&self.shard, &self.client);
