@@ -21,6 +21,10 @@ FIGURES = (
     "rust/streams/src/kafka/producer.rs",
     "rust/http/src/lib.rs",
 )
+COUNTERS = """Keys of `Broker.stats()`. Refusals, from `connections_refused` to `slowed_memory`, are
+counted by listener, too: `listeners/NAME/` and the key, from the first one on.
+
+"""
 INTRODUCTION = """# Reference
 
 Generated from the code by `python -m tests.reference`; `make check` fails if the two differ.
@@ -96,6 +100,7 @@ def sys_topics() -> Iterator[tuple[str, ...]]:
     for name in re.findall(r"\"([a-z/]+)\",", loads):
         for period in ("1min", "5min", "15min"):
             yield f"`$SYS/broker/load/{name}/{period}`", "average a minute, with two digits"
+    yield "`$SYS/broker/listeners/NAME/COUNTER`", "a refusal of one listener, from the first on"
     yield "`$SYS/broker/clients/maximum`", "most sessions that an interval has seen"
     yield "`$SYS/broker/heap/maximum`", "most `memory_used_bytes` that an interval has seen"
     yield "`$SYS/broker/uptime`", "`uptime_s`, followed by ` seconds`"
@@ -130,11 +135,13 @@ def metrics() -> Iterator[tuple[str, ...]]:
     )
     for name, kind, meaning, values in family.findall(text):
         suffix = {"Counter": "_total", "Info": "_info"}.get(kind, "")
-        label = re.match(r'By\("(\w+)"', values)
+        label = re.match(r'By(?:Listener)?\("(\w+)"', values)
         several = re.match(r"(?:Each|Durations)\(&\[([^]]+)\]", values)
         texts = ", ".join(f"`{text}`" for text in re.findall(r'(?:part|less)\("(\w+)"', values))
         labels = several[1].replace('"', "`") if several else ""
         labels = f"`{label[1]}`: {texts}" if label else labels
+        if re.match(r"(?:One)?ByListener\(", values):
+            labels = f"`listener`, {labels}" if label else "`listener`"
         yield f"`{name}{suffix}`", kind.lower(), labels, meaning
 
 
@@ -178,7 +185,7 @@ def page() -> str:
     """The whole page."""
     sections = {
         "Configuration": table(("table", "key", "default", "meaning"), configuration()),
-        "Counters": "Keys of `Broker.stats()`.\n\n" + table(("key", "meaning"), counters()),
+        "Counters": COUNTERS + table(("key", "meaning"), counters()),
         "$SYS topics": table(("topic", "value"), sys_topics()),
         "Metrics": "Families of `/metrics`, of [http].\n\n"
         + table(("family", "kind", "label", "meaning"), metrics()),

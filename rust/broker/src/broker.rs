@@ -235,8 +235,8 @@ impl Broker {
         figures::stats(&self.engine)
     }
 
-    /// All figures by name: [`stats`](Self::stats), those of extensions, and those of the store, which begin with
-    /// `store_`. Never waits.
+    /// All figures by name: [`stats`](Self::stats), `listeners/NAME/FIGURE` for each refusal that a listener has had, those
+    /// of extensions, and those of the store, which begin with `store_`. Never waits.
     pub fn figures(&self) -> Vec<(String, u64)> {
         figures::all(&self.engine)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::measures::HookCalls;
 use crate::durability::audit::AuditLog;
 use crate::routing::retain;
-use crate::runtime::metrics::Stats;
+use crate::runtime::metrics::{self, Refusals, Stats};
 use crate::runtime::tallies::Tallies;
 use crate::shard::{EngineState, Shard};
 
@@ -41,14 +41,45 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     stats
 }
 
-/// All figures by name: those of the engine, of its extensions, and of the store, which begin with `store_`.
+/// The name that stands for no listener.
+const NO_LISTENER: &str = "(none)";
+
+/// The refusals by bound listener, with its name at the start; the last ones came through no listener.
+pub(crate) fn refusals(engine: &EngineState) -> Vec<(Arc<str>, Refusals)> {
+    let of = |listener| metrics::refusals(&engine.metrics, listener);
+    let listeners = engine.listeners.iter().enumerate();
+    let bound = listeners.map(|(index, name)| (Arc::clone(name), of(Some(index))));
+    bound.chain([(NO_LISTENER.into(), of(None))]).collect()
+}
+
+/// The refusals that have occurred, as `listeners/NAME/FIGURE`.
+pub(crate) fn refusals_by_name(engine: &EngineState) -> impl Iterator<Item = (String, u64)> {
+    refusals(engine).into_iter().flat_map(|(name, refusals)| {
+        let name: String = name.chars().map(in_topic_level).collect();
+        let figures = refusals.figures().into_iter();
+        let occurred = figures.filter(|figure| figure.value > 0);
+        occurred.map(move |figure| (format!("listeners/{name}/{}", figure.name), figure.value))
+    })
+}
+
+/// The character of a listener's name in a topic level.
+fn in_topic_level(character: char) -> char {
+    match character {
+        '/' | '+' | '#' => '_',
+        character if character.is_control() => '_',
+        character => character,
+    }
+}
+
+/// All figures by name: those of the engine, of its listeners and extensions, and of the store, which begin with `store_`.
 pub(crate) fn all(engine: &Arc<EngineState>) -> Vec<(String, u64)> {
     let extensions = engine.figures.iter().flat_map(|figures| figures.figures());
     let figures = stats(engine).figures().into_iter().chain(extensions);
     let figures = figures.map(|figure| (figure.name.to_owned(), figure.value));
     let store = engine.log.iter().flat_map(|log| log.figures());
     let store = store.map(|(name, value)| (format!("store_{name}"), value));
-    figures.chain(store).collect()
+    let refusals = refusals_by_name(engine);
+    figures.chain(refusals).chain(store).collect()
 }
 
 /// Counts by packet type and by reason, of all shards.

@@ -115,7 +115,7 @@ pub use operations::watch::{EventWatch, WatchedEvents};
 pub use runtime::failure::{BrokerFailure, ServiceError};
 pub use runtime::log::LoggedLine;
 pub use runtime::memory_limit::memory_budget;
-pub use runtime::metrics::{Figure, Figures, Stats};
+pub use runtime::metrics::{Figure, Figures, Refusals, Stats};
 pub use runtime::tallies::Tallies;
 pub use service::{BrokerHandle, BrokerStopped, Extensions, Service};
 pub use sessions::listing::ClientInfo;

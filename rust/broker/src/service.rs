@@ -24,7 +24,7 @@ use crate::figures;
 use crate::health::{self, Health};
 use crate::routing::{journal, router};
 use crate::runtime::failure::ServiceError;
-use crate::runtime::metrics::Figures;
+use crate::runtime::metrics::{Figures, Refusals};
 use crate::runtime::tallies::Tallies;
 use crate::sessions::loading;
 use crate::shard::guard::vital_or;
@@ -85,6 +85,13 @@ impl BrokerHandle {
     pub fn figures(&self) -> Vec<(String, u64)> {
         let engine = self.0.upgrade();
         engine.map_or_else(Vec::new, |engine| figures::all(&engine))
+    }
+
+    /// Refusals by bound listener, with its name at the start; the last ones came through no listener. Never waits; empty
+    /// once the broker has ended.
+    pub fn refusals(&self) -> Vec<(Arc<str>, Refusals)> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| figures::refusals(&engine))
     }
 
     /// Counts by packet type and by reason. Never waits; empty once the broker has ended.

@@ -108,6 +108,9 @@ fn publish(shard: &Rc<Shard>, known: &mut SysTopics) {
     for (topic, value) in topics(&stats) {
         publish_figure(shard, topic, &value.to_string());
     }
+    for (topic, value) in figures::refusals_by_name(&shard.engine) {
+        publish_figure(shard, &topic, &value.to_string());
+    }
     let figures = shard.engine.log.iter().flat_map(|log| log.figures());
     for (name, value) in figures {
         publish_figure(shard, &format!("store/{name}"), &value.to_string());

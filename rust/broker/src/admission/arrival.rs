@@ -118,7 +118,8 @@ fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeA
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
     client.durability.set(arrival.durability);
-    let link = attach(shard, &client, &mut request, login, access);
+    let listener = arrival.slot.listener();
+    let link = attach(shard, &client, listener, &mut request, (login, access));
     link.queue_policy.set(arrival.queue_policy);
     if is_resumed {
         revoke_lost_rights(&client, shard, request.mount_point.as_ref());
@@ -177,13 +178,13 @@ fn is_durable(
 fn attach(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
+    listener: u16,
     request: &mut ConnectRequest,
-    login: Arc<Login>,
-    access: Arc<CompiledGrant>,
+    (login, access): (Arc<Login>, Arc<CompiledGrant>),
 ) -> Rc<Link> {
     let packet_bytes = request.maximum_packet_size;
     let own_login = Arc::clone(&login);
-    let link = Link::new(request.version, packet_bytes, own_login, shard.now());
+    let link = Link::new(request.version, packet_bytes, (own_login, listener), shard.now());
     let expires_at = access.grant.expires_at;
     link.grant_ends
         .set(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));

@@ -8,6 +8,7 @@ use mqttcore_session::{ConnAckFormat, ConnectRequest};
 use mqttcore_store::Durability;
 
 use crate::admission::admitted::{AdmittedConnection, terms};
+use crate::admission::denial_cause::DenialCause;
 use crate::admission::rejection::{RejectedClient, reject_banned};
 use crate::admission::session_share;
 use crate::clients::bans::BanTarget;
@@ -26,8 +27,9 @@ pub(super) fn denied(
 ) -> Option<RejectedClient> {
     let (login, to) = (&arrival.login, arrival.request.recipient());
     let refused = || {
-        let (reason, text) = session_denied(shard, existing, arrival)?;
-        Some(RejectedClient::new(login, to, reason).with_reason_string(text))
+        let (cause, reason, text) = session_denied(shard, existing, arrival)?;
+        let denied = RejectedClient::new(login, to, reason).because(cause);
+        Some(denied.with_reason_string(text))
     };
     // Checked again: the client may have been banned since, and a plugin may have changed its user name.
     reject_banned(shard, login, to)
@@ -53,6 +55,7 @@ fn refuse_outdated(
     is_outdated.then(|| {
         let to = arrival.request.recipient();
         RejectedClient::new(login, to, ReasonCode::SERVER_BUSY)
+            .because(DenialCause::Other)
             .with_reason_string("permissions changed: connect again")
     })
 }
@@ -80,11 +83,11 @@ fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Opti
         let (id, peer, seconds) = (Escaped(&login.client_id), login.peer, config.flapping.ban.as_secs());
         format!("client {id} at {peer} connects too often: its client identifier is banned for {seconds} s")
     });
-    Some(RejectedClient::new(login, to, ReasonCode::BANNED))
+    Some(RejectedClient::new(login, to, ReasonCode::BANNED).because(DenialCause::Banned))
 }
 
-/// Reason code and reason string of a denied session.
-type SessionDenial = (ReasonCode, &'static str);
+/// Cause, reason code and reason string of a denied session.
+type SessionDenial = (DenialCause, ReasonCode, &'static str);
 
 /// The reason why an authenticated client is denied this session; `None` if it is not.
 fn session_denied(
@@ -93,17 +96,23 @@ fn session_denied(
     arrival: &AdmittedConnection,
 ) -> Option<SessionDenial> {
     if shard.engine.is_stopping() {
-        return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is stopping"));
+        let why = "the broker is stopping";
+        return Some((DenialCause::Other, ReasonCode::SERVER_UNAVAILABLE, why));
     }
     let request = &arrival.request;
     let terms = terms(shard, arrival, existing.is_some());
     if !request.takes_connack(shard.now(), &terms) {
-        return Some((ReasonCode::PACKET_TOO_LARGE, "CONNACK is too large"));
+        let why = "CONNACK is too large";
+        return Some((DenialCause::Other, ReasonCode::PACKET_TOO_LARGE, why));
     }
     if let Some(shortage) = lacks_memory(shard, existing.is_none(), request) {
         let login = &arrival.login;
-        memory::report(shard, shortage, &login.client_id, login.peer);
-        return Some((ReasonCode::QUOTA_EXCEEDED, shortage.text()));
+        memory::log(shard, shortage, &login.client_id, login.peer);
+        return Some((
+            DenialCause::Memory,
+            ReasonCode::QUOTA_EXCEEDED,
+            shortage.text(),
+        ));
     }
     match existing {
         None => new_session_denied(shard, arrival),
@@ -116,7 +125,8 @@ fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<Ses
     let is_to_be_kept =
         arrival.durability > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
     if is_to_be_kept && shard.is_short_of_room() {
-        return Some((ReasonCode::QUOTA_EXCEEDED, "the disk is nearly full"));
+        let why = "the disk is nearly full";
+        return Some((DenialCause::Disk, ReasonCode::QUOTA_EXCEEDED, why));
     }
     let metrics = shard.engine.metrics.iter();
     let held: u64 = metrics.map(|metrics| metrics.sessions.value()).sum();
@@ -124,6 +134,7 @@ fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<Ses
     let full = sessions >= shard.config().sessions as u64;
     // The new session is refused; existing ones are never evicted (abuse F12).
     full.then_some((
+        DenialCause::Sessions,
         ReasonCode::QUOTA_EXCEEDED,
         "the limit of sessions is reached",
     ))
@@ -138,6 +149,7 @@ pub(super) fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Opt
         Takeover::Never => same_user && !old.is_online(),
     };
     (!allowed).then_some((
+        DenialCause::Takeover,
         ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
         "another client uses this client identifier",
     ))

@@ -116,7 +116,8 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
     };
     let outcome = match opened {
         Ok(opened) => {
-            let admission = connected.admit(opened, (&shard, &pending), policy, deadline);
+            let listener = (accepted.listener, policy);
+            let admission = connected.admit(opened, (&shard, &pending), listener, deadline);
             admission.await
         }
         Err(rejection) => Err(rejection),
@@ -131,7 +132,8 @@ async fn run(shard: Rc<Shard>, accepted: Accepted) {
             move_to_shard(&shard, (transport, slot), unread, *admitted, policy);
         }
         Err(rejection) => {
-            let reply = reject(&shard, peer, &policy.name, &rejection);
+            let listener = (accepted.listener, &*policy.name);
+            let reply = reject(&shard, peer, listener, &rejection);
             // Drop it before the wait for the client: it may hold a password.
             drop(rejection);
             Box::pin(send_last_bytes(&shard, transport, reply)).await;
@@ -145,7 +147,7 @@ impl Connected {
         &mut self,
         opened: Opened,
         (shard, pending): (&Rc<Shard>, &HandshakeBytes),
-        policy: &ListenerPolicy,
+        (listener, policy): (usize, &ListenerPolicy),
         deadline: Instant,
     ) -> Result<(Box<Admitted>, Vec<u8>), RejectReason> {
         let Opened { certificate, bytes } = opened;
@@ -153,6 +155,7 @@ impl Connected {
             shard,
             transport: &mut self.transport,
             peer: self.peer,
+            listener,
             policy,
             certificate,
             proxied: self.proxied.take(),
@@ -182,6 +185,8 @@ pub(crate) struct Handshake<'a> {
     pub(crate) shard: &'a Rc<Shard>,
     pub(crate) transport: &'a mut Transport,
     pub(crate) peer: Peer,
+    /// Index of the listener.
+    pub(crate) listener: usize,
     pub(crate) policy: &'a ListenerPolicy,
     /// The certificate that the client presented to its proxy, which verified it.
     pub(crate) proxied: Option<ProxiedCertificate>,

@@ -10,6 +10,7 @@ use mqttcore_session::{Authentication, ConnAckFormat, ConnectRequest};
 use tokio::sync::oneshot;
 
 use crate::admission::admitted::ConnAckFields;
+use crate::admission::denial_cause::DenialCause;
 use crate::admission::handshake::Handshake;
 use crate::admission::rejection::{RejectReason, RejectedClient};
 use crate::config::PeerIdentity;
@@ -179,8 +180,6 @@ impl Handshake<'_> {
         if !limited.is_some_and(|limited| limited.is_paused(self.shard)) {
             return Ok(());
         }
-        let metrics = self.shard.metrics();
-        metrics.connects_refused_failed_logins.add(1);
         Err(too_many_failed(login, to))
     }
 
@@ -194,7 +193,8 @@ impl Handshake<'_> {
     ) -> Result<Identified, RejectReason> {
         let has_failed = matches!(&identified, Err(RejectReason::Denied(denied)) if is_failed_login(denied.reason));
         if has_failed {
-            self.shard.metrics().logins_failed.add(1);
+            let refusals = self.shard.metrics().refusals(Some(self.listener));
+            refusals.logins_failed.add(1);
         }
         // An answer that comes after the limit was reached must not reveal whether the guess was right.
         self.refuse_paused(limited, login, to)?;
@@ -267,6 +267,7 @@ impl Handshake<'_> {
 /// The refusal of a login after too many failed logins.
 pub(super) fn too_many_failed(login: &Arc<Login>, to: ConnAckFormat) -> RejectReason {
     let denied = RejectedClient::new(login, to, ReasonCode::BANNED);
+    let denied = denied.because(DenialCause::FailedLogins);
     denied.with_reason_string("too many failed logins").into()
 }
 

@@ -16,8 +16,9 @@ use crate::admission::handshake::Accepted;
 use crate::admission::rejection::reject_connection;
 use crate::admission::unix::{self, SocketFile, bind_unix};
 use crate::clients::connections::{ConnectionSlot, ListenerLimit};
+use crate::config::hooks::LogSubject;
 use crate::config::{ListenAddress, Peer};
-use crate::runtime::log::LogCategory;
+use crate::runtime::log::{LogCategory, LogEntry};
 use crate::shard::Shard;
 
 const BACKLOG: i32 = 4_096;
@@ -235,16 +236,24 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
     let now = shard.refresh_now();
     // ORDERING: nothing else is read because of it.
     if shard.engine.paused[listener].load(Ordering::Relaxed) {
-        shard.metrics().connections_refused.add(1);
-        shard.metrics().connections_refused_paused.add(1);
+        let refusals = shard.metrics().refusals(Some(listener));
+        refusals.connections_refused.add(1);
+        refusals.connections_refused_paused.add(1);
+        shard.log.warn(LogCategory::Paused, now, || {
+            let name = name_of(shard, listener);
+            let text = format!("listener {name}: {peer} refused: the listener is paused");
+            LogEntry::new("refused", text, LogSubject::of_peer(peer, &name))
+        });
         return None;
     }
     if shard.engine.bans.covers_address(peer.ip(), now) {
-        shard.metrics().connections_refused.add(1);
-        shard.metrics().connections_refused_banned.add(1);
+        let refusals = shard.metrics().refusals(Some(listener));
+        refusals.connections_refused.add(1);
+        refusals.connections_refused_banned.add(1);
         shard.log.warn(LogCategory::Banned, now, || {
             let name = name_of(shard, listener);
-            format!("listener {name}: {peer} refused: its address is banned")
+            let text = format!("listener {name}: {peer} refused: its address is banned");
+            LogEntry::new("refused", text, LogSubject::of_peer(peer, &name))
         });
         return None;
     }
@@ -261,7 +270,7 @@ fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlo
     match connections.admit(limited, limit, &shard.config(), now) {
         Ok(slot) => Some(slot),
         Err(limit) => {
-            reject_connection(shard, limit, peer, &name_of(shard, listener));
+            reject_connection(shard, limit, peer, (listener, &name_of(shard, listener)));
             None
         }
     }

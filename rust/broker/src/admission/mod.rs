@@ -4,6 +4,7 @@ pub(crate) mod admitted;
 pub(crate) mod arrival;
 mod connect_hooks;
 mod denial;
+mod denial_cause;
 mod exchange;
 pub(crate) mod handshake;
 pub(crate) mod identify;

@@ -56,7 +56,8 @@ pub(crate) async fn connected(
     if let Some(source) = proxied.source {
         let now = shard.refresh_now();
         if let Err(limit) = slot.assign(source.ip(), &shard.config(), now) {
-            reject_connection(shard, limit, peer, &policy.name);
+            let listener = (usize::from(slot.listener()), &*policy.name);
+            reject_connection(shard, limit, peer, listener);
             return None;
         }
     }

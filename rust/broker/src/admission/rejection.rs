@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use mqttcore_codec::{DecodeError, Packet, ReasonCode, encode};
 use mqttcore_session::{ConnAckFormat, Details, Violation};
 
+use crate::admission::denial_cause::DenialCause;
 use crate::clients::connections::{ConnectionLimit, ConnectionSlot};
 use crate::clients::traces::TraceDirection;
 use crate::config::Peer;
@@ -20,6 +21,7 @@ use crate::connection::socket::FramingError;
 use crate::connection::transport::{MovingTransport, Transport};
 use crate::connection::websocket;
 use crate::runtime::log::{Escaped, LogCategory, LogEntry};
+use crate::runtime::metrics::RefusalCounters;
 use crate::shard::Shard;
 use crate::shard::guard::{CONNECTION, guarded};
 
@@ -44,11 +46,28 @@ pub(crate) enum RejectReason {
 }
 
 impl RejectReason {
-    /// The category of the log line. Banned clients have their own, so that a flood of them does not hide other lines.
+    /// The category of the log line: each reason has its own, so that a flood of one does not hide the others.
     fn category(&self) -> LogCategory {
         match self {
-            Self::Denied(denied) => denied.category,
+            Self::Denied(denied) if denied.reason == ReasonCode::BANNED => LogCategory::Banned,
+            Self::Denied(denied) => denied.cause.category(),
+            _ if self.is_about_version() => LogCategory::ProtocolVersion,
             _ => LogCategory::Refused,
+        }
+    }
+
+    /// Counts the rejection, and why.
+    fn count(&self, refusals: &RefusalCounters) {
+        refusals.connects_refused.add(1);
+        if self.reason().is_none() {
+            refusals.connects_unanswered.add(1);
+        }
+        match self {
+            Self::Denied(denied) => denied.cause.counter(refusals).add(1),
+            _ if self.is_about_version() => refusals.connects_refused_protocol_version.add(1),
+            // It has sent nothing wrong; it counts as unanswered.
+            Self::Silent(_) => {}
+            _ => refusals.connects_refused_protocol.add(1),
         }
     }
 
@@ -124,7 +143,7 @@ pub(crate) struct RejectedClient {
     pub(crate) fault: Option<String>,
     /// Server Reference: the server that the client is to use.
     pub(crate) server: Option<String>,
-    pub(crate) category: LogCategory,
+    pub(crate) cause: DenialCause,
 }
 
 impl RejectedClient {
@@ -137,12 +156,12 @@ impl RejectedClient {
             text: None,
             fault: None,
             server: None,
-            category: if reason == ReasonCode::BANNED {
-                LogCategory::Banned
-            } else {
-                LogCategory::Refused
-            },
+            cause: DenialCause::Login,
         }
+    }
+
+    pub(crate) fn because(self, cause: DenialCause) -> Self {
+        Self { cause, ..self }
     }
 
     pub(crate) fn with_reason_string(self, text: impl Into<String>) -> Self {
@@ -166,31 +185,25 @@ pub(crate) fn reject_banned(
     to: ConnAckFormat,
 ) -> Option<RejectedClient> {
     let is_banned = shard.engine.bans.covers(login, shard.refresh_now());
-    is_banned.then(|| {
-        shard.metrics().connects_refused_banned.add(1);
-        RejectedClient::new(login, to, ReasonCode::BANNED)
-    })
+    is_banned
+        .then(|| RejectedClient::new(login, to, ReasonCode::BANNED).because(DenialCause::Banned))
 }
 
 /// Counts and logs a rejection and notifies the plugins; returns the last bytes for the client.
 pub(crate) fn reject(
     shard: &Rc<Shard>,
     peer: Peer,
-    listener: &str,
+    (index, listener): (usize, &str),
     rejection: &RejectReason,
 ) -> Vec<u8> {
     let now = shard.refresh_now();
     if let RejectReason::Denied(denied) = rejection {
         notify_denied(shard, denied);
     }
-    shard.metrics().connects_refused.add(1);
-    match rejection.reason() {
-        Some(reason) => shard.metrics().tallies.connects.count(reason),
-        None => shard.metrics().connects_unanswered.add(1),
-    }
-    if rejection.is_about_version() {
-        let metrics = shard.metrics();
-        metrics.connects_refused_protocol_version.add(1);
+    let metrics = shard.metrics();
+    rejection.count(metrics.refusals(Some(index)));
+    if let Some(reason) = rejection.reason() {
+        metrics.tallies.connects.count(reason);
     }
     shard.log.warn(rejection.category(), now, || {
         let why = rejection.text();
@@ -213,35 +226,40 @@ pub(crate) fn reject(
 }
 
 /// Counts and logs a connection above a limit; it gets no reply.
-pub(crate) fn reject_connection(shard: &Shard, limit: ConnectionLimit, peer: Peer, listener: &str) {
-    let metrics = shard.metrics();
-    metrics.connections_refused.add(1);
+pub(crate) fn reject_connection(
+    shard: &Shard,
+    limit: ConnectionLimit,
+    peer: Peer,
+    (index, listener): (usize, &str),
+) {
+    let refusals = shard.metrics().refusals(Some(index));
+    refusals.connections_refused.add(1);
     let (category, why) = match limit {
         ConnectionLimit::Full => {
-            metrics.connections_refused_full.add(1);
+            refusals.connections_refused_full.add(1);
             (LogCategory::Accept, "too many connections")
         }
         ConnectionLimit::ListenerConnections => {
-            metrics.connections_refused_listener.add(1);
+            refusals.connections_refused_listener.add(1);
             let why = "the listener has too many connections";
             (LogCategory::ListenerConnections, why)
         }
         ConnectionLimit::ListenerRate => {
-            metrics.connections_refused_listener_rate.add(1);
+            refusals.connections_refused_listener_rate.add(1);
             (LogCategory::ListenerRate, "too many connections a second")
         }
         ConnectionLimit::AddressConnections => {
-            metrics.connections_refused_address.add(1);
+            refusals.connections_refused_address.add(1);
             let why = "its address has too many connections";
             (LogCategory::AddressConnections, why)
         }
         ConnectionLimit::AddressPending => {
-            metrics.connections_refused_address_pending.add(1);
+            refusals.connections_refused_address_pending.add(1);
             let why = "its address has too many connections without CONNACK";
             (LogCategory::AddressPending, why)
         }
         ConnectionLimit::AddressRate => {
-            metrics.connections_refused_address_rate.add(1);
+            refusals.connections_refused_address_rate.add(1);
             let why = "its address has too many connections a second";
             (LogCategory::AddressRate, why)
         }
@@ -334,7 +352,8 @@ pub(crate) fn reject_on_shard(
     denied: RejectedClient,
 ) {
     let (peer, listener) = (denied.login.peer, Arc::clone(&denied.login.listener));
-    let reply = reject(shard, peer, &listener, &denied.into());
+    let listener = (usize::from(slot.listener()), &*listener);
+    let reply = reject(shard, peer, listener, &denied.into());
     let own = Rc::clone(shard);
     let task = async move {
         if let Ok(transport) = transport.arrive() {

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use mqttcore_codec::ReasonCode;
 
 use crate::admission::admitted::{AdmittedConnection, resumes};
+use crate::admission::denial_cause::DenialCause;
 use crate::admission::rejection::RejectedClient;
 use crate::clients::client::Client;
 use crate::clients::shares::{Owner, Share};
 use crate::config::address_limits::share_of;
 use crate::config::hooks::Login;
-use crate::runtime::log::LogCategory;
 use crate::shard::Shard;
 
 /// The owner that the session of this client counts for; `None` if it ends with its connection, or has no limit.
@@ -43,7 +43,6 @@ pub(crate) fn refuse_above_share(
     if existing.is_some_and(stays) || shard.engine.session_shares.has_room(owner, 0, most) {
         return None;
     }
-    shard.metrics().connects_refused_user_sessions.add(1);
     let login = &arrival.login;
     let text = if login.username.is_some() {
         "the user has too many sessions"
@@ -53,8 +52,5 @@ pub(crate) fn refuse_above_share(
     let to = arrival.request.recipient();
     let denied =
         RejectedClient::new(login, to, ReasonCode::QUOTA_EXCEEDED).with_reason_string(text);
-    Some(RejectedClient {
-        category: LogCategory::SessionShare,
-        ..denied
-    })
+    Some(denied.because(DenialCause::SessionShare))
 }

@@ -214,6 +214,12 @@ impl Client {
         link.outbox.borrow_mut().shrink();
     }
 
+    /// Index of the listener of its connection; `None` if it has none.
+    pub(crate) fn listener(&self) -> Option<usize> {
+        let link = self.link.borrow();
+        link.as_ref().map(|link| usize::from(link.listener))
+    }
+
     pub(crate) fn is_online(&self) -> bool {
         self.link.borrow().is_some()
     }

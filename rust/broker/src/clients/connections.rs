@@ -62,7 +62,7 @@ pub(crate) struct ConnectionSlot {
     all: Arc<Connections>,
     /// `None`: the address is exempt from limits.
     address: Option<AddressKey>,
-    listener: u32,
+    listener: u16,
     is_pending: bool,
 }
 
@@ -87,7 +87,7 @@ impl Connections {
             all: Arc::clone(self),
             address,
             // INVARIANT: there are few listeners.
-            listener: u32::try_from(listener.index).expect("a listener"),
+            listener: u16::try_from(listener.index).expect("a listener"),
             is_pending: true,
         })
     }
@@ -127,10 +127,15 @@ impl ConnectionSlot {
         }
         if config.address_limits.apply_to(Some(peer)) {
             let key = AddressKey::of(peer);
-            counts.take_share(key, self.listener as usize, config, now)?;
+            counts.take_share(key, usize::from(self.listener), config, now)?;
             self.address = Some(key);
         }
         Ok(())
+    }
+
+    /// Index of its listener.
+    pub(crate) fn listener(&self) -> u16 {
+        self.listener
     }
 
     /// Ends the pending state: CONNACK was sent, or the connection will be rejected.
@@ -148,7 +153,7 @@ impl Drop for ConnectionSlot {
         if self.is_pending {
             counts.end_pending(self.address, now);
         }
-        counts.end(self.address, self.listener as usize, now);
+        counts.end(self.address, usize::from(self.listener), now);
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Link {
     pub(crate) packet_bytes: u32,
     /// The login of this connection; after a takeover the client has another one.
     login: Arc<Login>,
+    /// Index of the listener that accepted it.
+    pub(crate) listener: u16,
     pub(crate) connected_at: Instant,
     pub(crate) outbox: RefCell<Outbox>,
     /// Counts the messages that arrived over it; created with the first one.
@@ -137,7 +139,7 @@ impl Link {
     pub(crate) fn new(
         version: ProtocolVersion,
         packet_bytes: u32,
-        login: Arc<Login>,
+        (login, listener): (Arc<Login>, u16),
         now: Instant,
     ) -> Self {
         Self {
@@ -150,6 +152,7 @@ impl Link {
             last_packets: Cell::default(),
             packet_bytes,
             login,
+            listener,
             connected_at: now,
             outbox: RefCell::default(),
             account: OnceCell::new(),

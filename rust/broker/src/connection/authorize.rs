@@ -159,7 +159,8 @@ pub(super) fn report_denied(
     topic: &str,
     reason: ReasonCode,
 ) {
-    shard.metrics().denied.add(1);
+    let refusals = shard.metrics().refusals(client.listener());
+    refusals.denied.add(1);
     let details = EventDetails {
         topic: Some(topic),
         reason: Some(reason),

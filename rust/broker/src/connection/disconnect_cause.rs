@@ -41,7 +41,7 @@ pub(crate) type DisconnectReason = (ReasonCode, Box<str>);
 impl DisconnectCause {
     /// Counts and logs the disconnect. Those by the client or the network have a class of their own in the log.
     pub(crate) fn report(&self, shard: &Shard, client: &Client, link: &Link) {
-        self.count(shard.metrics());
+        self.count(shard.metrics(), Some(usize::from(link.listener)));
         let Some(reason) = self.reason() else {
             let (code, why) = self.explanation();
             shard.log.warn(LogCategory::Left, shard.now(), || {
@@ -112,8 +112,8 @@ impl DisconnectCause {
     }
 
     /// Counts the disconnect by side and reason.
-    fn count(&self, metrics: &Metrics) {
-        let tallies = &metrics.tallies;
+    fn count(&self, metrics: &Metrics, listener: Option<usize>) {
+        let (tallies, refusals) = (&metrics.tallies, metrics.refusals(listener));
         match self {
             Self::Lost => metrics.connections_lost.add(1),
             Self::Left(Cause::ClientDisconnectWithWill) => {
@@ -121,11 +121,14 @@ impl DisconnectCause {
             }
             Self::Left(_) => tallies.left.count(ReasonCode::NORMAL_DISCONNECTION),
             Self::Malformed(_) | Self::Unframed(_) | Self::Violation(_) => {
-                metrics.violations.add(1);
+                refusals.violations.add(1);
             }
             Self::Closed(_) | Self::Refused { .. } => {}
         }
         if let Some(reason) = self.reason() {
+            if reason == ReasonCode::MESSAGE_RATE_TOO_HIGH {
+                refusals.refused_rate.add(1);
+            }
             tallies.closed.count(reason);
         }
     }
@@ -146,6 +149,9 @@ impl DisconnectCause {
         match self {
             Self::Closed(closing) if *closing == Closing::STALLED => LogCategory::Stalled,
             Self::Lost | Self::Left(_) | Self::Closed(_) => LogCategory::Disconnected,
+            Self::Violation(violation) if violation.reason == ReasonCode::MESSAGE_RATE_TOO_HIGH => {
+                LogCategory::Rate
+            }
             Self::Refused { .. } => LogCategory::Refused,
             Self::Malformed(_) | Self::Unframed(_) | Self::Violation(_) => LogCategory::Violation,
         }

@@ -247,7 +247,8 @@ fn refuse_paused(
 
 /// Counts the failure for the user whom the exchange names, or for that of the client.
 fn count_failure(shard: &Shard, client: &Client, named: Option<&str>) {
-    shard.metrics().logins_failed.add(1);
+    let refusals = shard.metrics().refusals(client.listener());
+    refusals.logins_failed.add(1);
     if let Some(login) = limited_login(shard, client, named) {
         login.fail(shard);
     }

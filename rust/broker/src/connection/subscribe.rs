@@ -17,6 +17,7 @@ use crate::connection::authorize::{AuthorizeArgs, Denial, PendingRequest, ask, r
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::{renewal, subscribe_hooks};
 use crate::routing::session_records;
+use crate::runtime::log::LogCategory;
 use crate::sessions::lifecycle::confirm;
 use crate::sessions::rights::is_lost;
 use crate::shard::{EventDetails, Shard};
@@ -32,6 +33,7 @@ pub(crate) fn subscribe(
     client: &Rc<Client>,
     mut request: SubscribeRequest,
 ) -> Option<PendingRequest> {
+    report_limited(shard, client, &request);
     let mut why = Details::none();
     let open: Vec<usize> = (0..request.entries.len())
         .filter(|&index| judge_entry(shard, client, &mut request.entries[index], &mut why))
@@ -52,6 +54,22 @@ pub(crate) fn subscribe(
         }
         Ok(())
     }))
+}
+
+/// Counts and logs the entries that the session has refused because of a limit.
+fn report_limited(shard: &Shard, client: &Client, request: &SubscribeRequest) {
+    let is_limited = |entry: &&SubscribeEntry| entry.refused == Some(ReasonCode::QUOTA_EXCEEDED);
+    let limited = request.entries.iter().filter(is_limited).count();
+    if limited == 0 {
+        return;
+    }
+    let refusals = shard.metrics().refusals(client.listener());
+    refusals.refused_subscriptions.add(limited as u64);
+    shard.log.warn(LogCategory::Subscriptions, shard.now(), || {
+        let who = client.named();
+        let text = format!("{limited} subscriptions of {who} refused: it has too many");
+        client.log_entry("subscription_refused", text)
+    });
 }
 
 /// Rejects the entries that a plugin denies: the `authorize` hooks decide about those of `open`, the `subscribe` hooks

@@ -603,7 +603,7 @@ mod tests {
             client.set_link(Some(Rc::new(Link::new(
                 ProtocolVersion::V5,
                 1_000,
-                client.login(),
+                (client.login(), 0),
                 at,
             ))));
         }

@@ -210,7 +210,7 @@ fn finish(
     };
     let has_failed = failed.is_some_and(is_failed_login);
     if has_failed {
-        shard.metrics().logins_failed.add(1);
+        shard.metrics().refusals(None).logins_failed.add(1);
     }
     // An answer that comes after the limit was reached must not reveal whether the guess was right.
     if limited.is_some_and(|limited| limited.is_paused(shard)) {

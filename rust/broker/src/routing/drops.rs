@@ -112,7 +112,7 @@ fn drop_counter(shard: &Shard, reason: DropCause) -> (&Counter, &'static str) {
         DropCause::Ended => (&metrics.dropped_session_ended, "its session ended"),
         DropCause::Memory => {
             let shortage = Shortage::Delivery;
-            (memory::counter(metrics, shortage), shortage.text())
+            (memory::counter(metrics, shortage, None), shortage.text())
         }
         DropCause::Session(DropReason::BacklogFull) => {
             (&metrics.dropped_qos0_backlog, "the client reads too slowly")

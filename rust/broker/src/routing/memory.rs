@@ -56,9 +56,8 @@ impl Shortage {
     }
 }
 
-/// Counts a refusal for the client `id` at `peer`, and logs it, at most one line a second for each reason.
-pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
-    counter(shard.metrics(), shortage).add(1);
+/// Logs a refusal for the client `id` at `peer`, at most one line a second for each reason.
+pub(crate) fn log(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
     shard.log.warn(shortage.category(), shard.now(), || {
         let subject = LogSubject {
             client_id: Some(id.into()),
@@ -70,21 +69,23 @@ pub(crate) fn report(shard: &Shard, shortage: Shortage, id: &str, peer: Peer) {
     });
 }
 
-/// The same for `client`; `None` is the broker itself.
+/// Counts and logs what is refused to `client`; `None` is the broker itself.
 pub(crate) fn report_of(shard: &Shard, shortage: Shortage, client: Option<&Client>) {
-    counter(shard.metrics(), shortage).add(1);
+    let listener = client.and_then(Client::listener);
+    counter(shard.metrics(), shortage, listener).add(1);
     log_of(shard, shortage, client);
 }
 
-/// The counter of a shortage.
-pub(super) fn counter(metrics: &Metrics, shortage: Shortage) -> &Counter {
+/// The counter of a shortage for clients of `listener`.
+pub(super) fn counter(metrics: &Metrics, shortage: Shortage, listener: Option<usize>) -> &Counter {
+    let refusals = metrics.refusals(listener);
     match shortage {
-        Shortage::Publish => &metrics.refused_memory,
-        Shortage::Session | Shortage::Will => &metrics.refused_memory_sessions,
-        Shortage::Retained => &metrics.refused_memory_retained,
-        Shortage::Packet => &metrics.refused_memory_packets,
+        Shortage::Publish => &refusals.refused_memory,
+        Shortage::Session | Shortage::Will => &refusals.refused_memory_sessions,
+        Shortage::Retained => &refusals.refused_memory_retained,
+        Shortage::Packet => &refusals.refused_memory_packets,
         Shortage::Delivery => &metrics.dropped_memory,
-        Shortage::Sender => &metrics.slowed_memory,
+        Shortage::Sender => &refusals.slowed_memory,
     }
 }
 

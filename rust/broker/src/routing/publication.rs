@@ -105,21 +105,34 @@ impl Unroutable {
         }
     }
 
-    /// Counts it.
-    pub(crate) fn count(self, metrics: &Metrics) {
+    /// Counts it for the listener of its publisher.
+    pub(crate) fn count(self, metrics: &Metrics, listener: Option<usize>) {
+        let refusals = metrics.refusals(listener);
         let counter = match self {
-            Self::NoRoom | Self::NotLogged(_) => &metrics.refused_no_room,
-            Self::NoMemory => memory::counter(metrics, Shortage::Publish),
-            Self::QueueFull => &metrics.refused_queue_full,
-            Self::TooManyFilters => &metrics.refused_too_many_filters,
+            Self::NoRoom | Self::NotLogged(_) => &refusals.refused_no_room,
+            Self::NoMemory => &refusals.refused_memory,
+            Self::QueueFull => &refusals.refused_queue_full,
+            Self::TooManyFilters => &refusals.refused_too_many_filters,
         };
         counter.add(1);
+    }
+
+    /// The category of its log line.
+    fn category(self) -> LogCategory {
+        match self {
+            Self::NoRoom => LogCategory::Disk,
+            Self::NotLogged(_) => LogCategory::Kafka,
+            Self::NoMemory => LogCategory::MemoryPublish,
+            Self::QueueFull => LogCategory::QueueFull,
+            Self::TooManyFilters => LogCategory::TooManyFilters,
+        }
     }
 }
 
 /// Counts and logs a message that is not routed.
 pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, why: Unroutable) {
-    why.count(shard.metrics());
+    let listener = publication.publisher.and_then(|client| client.listener());
+    why.count(shard.metrics(), listener);
     if let Some(client) = publication.publisher {
         let event = NewEvent {
             kind: RecentKind::Refused,
@@ -134,7 +147,7 @@ pub(crate) fn report_unroutable(shard: &Shard, publication: &Publication<'_>, wh
         let publisher = publication.publisher.map(|client| &**client);
         return memory::log_of(shard, Shortage::Publish, publisher);
     }
-    shard.log.warn(LogCategory::Dropped, shard.now(), || {
+    shard.log.warn(why.category(), shard.now(), || {
         let (topic, why) = (Escaped(publication.topic.as_str()), why.text());
         match publication.publisher {
             Some(client) => {

@@ -112,7 +112,8 @@ pub(crate) fn store<'a>(shard: &'a Shard, publication: &mut Publication<'a>) {
         return;
     }
     if is_lost_for_disk(shard, publication) {
-        refused(shard, message, "the disk is nearly full");
+        let why = "the disk is nearly full";
+        refused(shard, publication, LogCategory::Disk, why);
         publication.retaining.outcome = Retention::Refused;
         return;
     }
@@ -202,7 +203,8 @@ fn change(shard: &Shard, publication: &Publication<'_>) -> (Retention, Option<Re
             return (Retention::Refused, None);
         }
         Some(LackedRoom::Limits) => {
-            refused(shard, &message, "the limit of retained messages is reached");
+            let why = "the limit of retained messages is reached";
+            refused(shard, publication, LogCategory::RetainedLimit, why);
             return (Retention::Refused, None);
         }
     }
@@ -285,11 +287,19 @@ fn uncounted(engine: &EngineState, old: Option<RetainedMessage>) -> Option<Retai
 }
 
 /// Counts and logs a retained message that is not stored.
-fn refused(shard: &Shard, message: &Message, why: &str) {
-    shard.metrics().dropped_retained_full.add(1);
-    shard.log.warn(LogCategory::Dropped, shard.now(), || {
-        let topic = Escaped(message.topic());
-        format!("retained message on {topic} not stored: {why}")
+fn refused(shard: &Shard, publication: &Publication<'_>, category: LogCategory, why: &str) {
+    let publisher = publication.publisher;
+    let listener = publisher.and_then(|client| client.listener());
+    let refusals = shard.metrics().refusals(listener);
+    refusals.dropped_retained_full.add(1);
+    shard.log.warn(category, shard.now(), || {
+        let topic = Escaped(publication.topic.as_str());
+        let Some(client) = publisher else {
+            return format!("retained message on {topic} not stored: {why}").into();
+        };
+        let who = client.named();
+        let text = format!("retained message of {who} on {topic} not stored: {why}");
+        client.log_entry("retained_refused", text)
     });
 }
 

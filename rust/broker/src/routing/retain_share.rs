@@ -54,8 +54,11 @@ fn own_bytes(shard: &Shard, owner: Owner, topic: TopicName<'_>) -> Option<usize>
 
 /// Counts and logs a retained message that is not stored because of its publisher's share.
 pub(super) fn refuse(shard: &Shard, publication: &Publication<'_>) {
-    shard.metrics().refused_user_retained.add(1);
-    let Some(client) = publication.publisher else {
+    let publisher = publication.publisher;
+    let listener = publisher.and_then(|client| client.listener());
+    let refusals = shard.metrics().refusals(listener);
+    refusals.refused_user_retained.add(1);
+    let Some(client) = publisher else {
         return;
     };
     shard.log.warn(LogCategory::RetainedShare, shard.now(), || {

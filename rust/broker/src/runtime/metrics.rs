@@ -72,9 +72,35 @@ pub trait Figures: Send + Sync {
     fn sys_topics(&self, stats: &Stats) -> Vec<(String, String)>;
 }
 
+impl Metrics {
+    /// Counters of one shard of a broker with so many listeners.
+    pub(crate) fn new(listeners: usize) -> Self {
+        Self {
+            listeners: (0..listeners).map(|_| RefusalCounters::default()).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The refusals of the listener with this index; `None`: of what came through no listener.
+    pub(crate) fn refusals(&self, listener: Option<usize>) -> &RefusalCounters {
+        let own = listener.and_then(|index| self.listeners.get(index));
+        own.unwrap_or(&self.no_listener)
+    }
+}
+
+/// The refusals of the listener with this index, summed over all shards; `None`: of what came through no listener.
+pub(crate) fn refusals(shards: &[Metrics], listener: Option<usize>) -> Refusals {
+    let mut sum = Refusals::default();
+    for metrics in shards {
+        sum.add(metrics.refusals(listener));
+    }
+    sum
+}
+
 macro_rules! counters {
     (
         of_shards: $($(#[doc = $doc:literal])+ $name:ident,)+
+        of_listeners: $($(#[doc = $listener_doc:literal])+ $of_listener:ident,)+
         of_broker: $($(#[doc = $broker_doc:literal])+ $of_broker:ident,)+
     ) => {
         /// One shard's counters, on cache lines of their own.
@@ -84,6 +110,36 @@ macro_rules! counters {
             $($(#[doc = $doc])+ pub(crate) $name: Counter,)+
             /// Counters by packet type and by reason.
             pub(crate) tallies: TallyCounters,
+            /// Refusals of each bound listener.
+            listeners: Box<[RefusalCounters]>,
+            /// Refusals of requests that came through no listener, or of clients that are gone.
+            no_listener: RefusalCounters,
+        }
+
+        /// Refusals of one listener's connections and clients, on one shard.
+        #[derive(Debug, Default)]
+        pub(crate) struct RefusalCounters {
+            $($(#[doc = $listener_doc])+ pub(crate) $of_listener: Counter,)+
+        }
+
+        /// Refusals of one listener's connections and clients: the sums over all shards.
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub struct Refusals {
+            $($(#[doc = $listener_doc])+ pub $of_listener: u64,)+
+        }
+
+        impl Refusals {
+            fn add(&mut self, counters: &RefusalCounters) {
+                $(self.$of_listener += counters.$of_listener.value();)+
+            }
+
+            /// Every figure, in declaration order; [`Stats`] has the sums over all listeners under the same names.
+            pub fn figures(&self) -> Vec<Figure> {
+                vec![
+                    $(Figure::new(stringify!($of_listener), concat!($($listener_doc),+).trim_ascii(), self.$of_listener),)+
+                ]
+            }
         }
 
         /// Counters and gauges of the broker: the sums over all shards.
@@ -91,6 +147,7 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
+            $($(#[doc = $listener_doc])+ pub $of_listener: u64,)+
             $($(#[doc = $broker_doc])+ pub $of_broker: u64,)+
         }
 
@@ -98,12 +155,16 @@ macro_rules! counters {
             /// Adds one shard's counters.
             pub(crate) fn add(&mut self, metrics: &Metrics) {
                 $(self.$name += metrics.$name.value();)+
+                for refusals in metrics.listeners.iter().chain([&metrics.no_listener]) {
+                    $(self.$of_listener += refusals.$of_listener.value();)+
+                }
             }
 
             /// Every figure, in declaration order.
             pub fn figures(&self) -> Vec<Figure> {
                 vec![
                     $(Figure::new(stringify!($name), concat!($($doc),+).trim_ascii(), self.$name),)+
+                    $(Figure::new(stringify!($of_listener), concat!($($listener_doc),+).trim_ascii(), self.$of_listener),)+
                     $(Figure::new(stringify!($of_broker), concat!($($broker_doc),+).trim_ascii(), self.$of_broker),)+
                 ]
             }
@@ -116,49 +177,16 @@ counters! {
 
     /// Accepted connections.
     connections_accepted,
-    /// Connections closed at once because of a limit or a ban.
-    connections_refused,
-    /// Connections refused because the broker had its maximum of connections, or of connections without CONNACK.
-    connections_refused_full,
-    /// Connections refused because their listener had its maximum of connections.
-    connections_refused_listener,
-    /// Connections refused because their listener had its maximum of new connections in this second.
-    connections_refused_listener_rate,
-    /// Connections refused because their address had its maximum of connections.
-    connections_refused_address,
-    /// Connections refused because their address had its maximum of connections without CONNACK.
-    connections_refused_address_pending,
-    /// Connections refused because their address had its maximum of new connections in this second.
-    connections_refused_address_rate,
     /// Sessions now, with or without a connection.
     sessions,
     /// Sessions that have expired.
     sessions_expired,
     /// Connections that another connection with the same client identifier took over.
     takeovers,
-    /// Connections that ended before CONNACK, without a CONNACK.
-    connects_unanswered,
     /// Connections of clients that ended without DISCONNECT: the client closed the connection, or the network failed.
     connections_lost,
-    /// Rejected CONNECT packets.
-    connects_refused,
-    /// CONNECT packets rejected because of their protocol version: unknown, or not accepted by the listener.
-    connects_refused_protocol_version,
-    /// Connections refused because their address is banned.
-    connections_refused_banned,
-    /// Connections refused because their listener is paused.
-    connections_refused_paused,
-    /// CONNECT packets rejected because the client is banned.
-    connects_refused_banned,
     /// Client identifiers that the broker banned because their clients connected too often.
     flapping_bans,
-    /// CONNECT packets rejected because their user has the maximum of sessions, or their address if they have no user
-    /// name.
-    connects_refused_user_sessions,
-    /// Failed logins: a plugin knows no such user, or another password.
-    logins_failed,
-    /// CONNECT packets rejected because too many logins from their address, or with their user name, had failed.
-    connects_refused_failed_logins,
     /// Received bytes.
     bytes_received,
     /// Sent bytes.
@@ -177,10 +205,6 @@ counters! {
     matches_cached,
     /// Messages of shared subscriptions that went to another member because the first one could not take them.
     shared_handed_on,
-    /// Publishes and subscriptions denied by permissions.
-    denied,
-    /// Connections closed because of malformed packets or violations of the protocol.
-    violations,
     /// Connections closed because the client sent nothing for 1.5 times its Keep Alive.
     keep_alive_timeouts,
     /// Connections closed because the client did not read for too long.
@@ -203,34 +227,12 @@ counters! {
     dropped_offline,
     /// Messages dropped because the subscriber has no permission for the topic.
     dropped_denied,
-    /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not accept records.
-    refused_no_room,
-    /// QoS 1 and 2 publishes refused, or left unacknowledged after a wait, because the queue of a kept session is
-    /// full.
-    refused_queue_full,
-    /// Publishes refused because too many filters with wildcards match parts of the topic.
-    refused_too_many_filters,
-    /// QoS 1 and 2 publishes refused because memory is short and the message would be queued.
-    refused_memory,
-    /// Sessions refused because memory is short: they would be kept, or their will has more than 1 KiB.
-    refused_memory_sessions,
-    /// Retained messages refused because memory is short.
-    refused_memory_retained,
-    /// Clients disconnected because memory is short and they sent a packet of more than 64 KiB.
-    refused_memory_packets,
     /// QoS 0 messages dropped because memory is short and the client did not read them at once.
     dropped_memory,
-    /// Times that a client was read slowly because memory is short and its messages took most of it.
-    slowed_memory,
     /// Old segments of the store whose checksums were verified.
     store_scrubbed,
     /// Old segments of the store that were found damaged.
     store_damaged,
-    /// Retained messages refused because there is the maximum number of them.
-    dropped_retained_full,
-    /// Retained messages refused because their user has the maximum of them, or their address if they have no user
-    /// name.
-    refused_user_retained,
     /// Retained messages not sent to a new subscription because their publisher may not publish to the topic any more.
     retained_withheld,
     /// Wills published later because more than `wills_per_second` were due at once.
@@ -244,6 +246,86 @@ counters! {
     /// QoS 1 and 2 messages that were queued or in flight when their session ended, and those of shared subscriptions
     /// that no other member could take.
     dropped_session_ended,
+
+    of_listeners:
+
+    /// Connections closed at once because of a limit or a ban.
+    connections_refused,
+    /// Connections refused because the broker had its maximum of connections, or of connections without CONNACK.
+    connections_refused_full,
+    /// Connections refused because their listener had its maximum of connections.
+    connections_refused_listener,
+    /// Connections refused because their listener had its maximum of new connections in this second.
+    connections_refused_listener_rate,
+    /// Connections refused because their address had its maximum of connections.
+    connections_refused_address,
+    /// Connections refused because their address had its maximum of connections without CONNACK.
+    connections_refused_address_pending,
+    /// Connections refused because their address had its maximum of new connections in this second.
+    connections_refused_address_rate,
+    /// Connections refused because their address is banned.
+    connections_refused_banned,
+    /// Connections refused because their listener is paused.
+    connections_refused_paused,
+    /// Rejected CONNECT packets.
+    connects_refused,
+    /// Connections rejected because of a malformed CONNECT packet, or a faulty TLS handshake, WebSocket request or PROXY
+    /// header.
+    connects_refused_protocol,
+    /// CONNECT packets rejected because of their protocol version: unknown, or not accepted by the listener.
+    connects_refused_protocol_version,
+    /// CONNECT packets rejected by a plugin, or because nobody admits the client.
+    connects_refused_login,
+    /// CONNECT packets rejected because too many logins from their address, or with their user name, had failed.
+    connects_refused_failed_logins,
+    /// CONNECT packets rejected because the client is banned.
+    connects_refused_banned,
+    /// CONNECT packets rejected because their user has the maximum of sessions, or their address if they have no user
+    /// name.
+    connects_refused_user_sessions,
+    /// CONNECT packets rejected because the broker has the maximum of sessions.
+    connects_refused_sessions,
+    /// Sessions refused because memory is short: they would be kept, or their will has more than 1 KiB.
+    refused_memory_sessions,
+    /// CONNECT packets rejected because their session would be kept, and the disk is nearly full.
+    connects_refused_disk,
+    /// CONNECT packets rejected because another client uses their client identifier.
+    connects_refused_takeover,
+    /// CONNECT packets rejected for another reason: the broker stops, CONNACK is too large, or permissions have changed
+    /// meanwhile.
+    connects_refused_other,
+    /// Connections that ended before CONNACK, without a CONNACK.
+    connects_unanswered,
+    /// Failed logins: a plugin knows no such user, or another password.
+    logins_failed,
+    /// Publishes and subscriptions denied by permissions.
+    denied,
+    /// Connections closed because of malformed packets or violations of the protocol.
+    violations,
+    /// Clients disconnected because they sent too many control packets or acknowledgements a second.
+    refused_rate,
+    /// Subscriptions refused because their client has the maximum of them, or their SUBSCRIBE too many filters.
+    refused_subscriptions,
+    /// QoS 1 and 2 publishes refused because the disk is nearly full, or Kafka does not accept records.
+    refused_no_room,
+    /// QoS 1 and 2 publishes refused, or left unacknowledged after a wait, because the queue of a kept session is
+    /// full.
+    refused_queue_full,
+    /// Publishes refused because too many filters with wildcards match parts of the topic.
+    refused_too_many_filters,
+    /// QoS 1 and 2 publishes refused because memory is short and the message would be queued.
+    refused_memory,
+    /// Clients disconnected because memory is short and they sent a packet of more than 64 KiB.
+    refused_memory_packets,
+    /// Retained messages refused because there is the maximum number of them.
+    dropped_retained_full,
+    /// Retained messages refused because their user has the maximum of them, or their address if they have no user
+    /// name.
+    refused_user_retained,
+    /// Retained messages refused because memory is short.
+    refused_memory_retained,
+    /// Times that a client was read slowly because memory is short and its messages took most of it.
+    slowed_memory,
 
     of_broker:
 

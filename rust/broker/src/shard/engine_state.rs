@@ -58,6 +58,8 @@ pub(crate) struct EngineState {
     /// Retained topic locks: each for a part of all topics.
     pub(crate) retained_locks: [Mutex<()>; RETAINED_LOCKS],
     pub(crate) metrics: Vec<Metrics>,
+    /// Names of the bound listeners, as they were at the start.
+    pub(crate) listeners: Box<[Arc<str>]>,
     /// The budget of memory.
     pub(crate) memory: Memory,
     pub(crate) availability: AvailabilityTable,
@@ -162,7 +164,14 @@ impl EngineState {
             ),
             retained_locks: std::array::from_fn(|_| Mutex::default()),
             memory: Memory::new(shards, memory_budget(config.memory_bytes)),
-            metrics: (0..shards).map(|_| Metrics::default()).collect(),
+            metrics: (0..shards)
+                .map(|_| Metrics::new(config.listeners.len()))
+                .collect(),
+            listeners: config
+                .listeners
+                .iter()
+                .map(|listener| listener.name.as_str().into())
+                .collect(),
             availability: AvailabilityTable::new(shards, config.sessions),
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),

@@ -39,6 +39,7 @@ mod publish_hook;
 mod rates;
 mod reasons;
 mod redelivery;
+mod refusals;
 mod reload;
 mod retain_source;
 mod retained;

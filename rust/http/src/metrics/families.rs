@@ -36,6 +36,10 @@ pub(super) enum Values {
     Maybe(fn(&Scrape) -> Option<f64>),
     /// One figure for each value of a label.
     By(&'static str, &'static [Part]),
+    /// One figure for each listener and each value of a label: refusals of that listener.
+    ByListener(&'static str, &'static [Part]),
+    /// The figure of this name for each listener.
+    OneByListener(&'static str),
     /// One value for each combination of values of these labels, both from the scrape.
     Each(&'static [&'static str], fn(&Scrape) -> Labelled),
     /// The durations for each combination of values of these labels.
@@ -62,7 +66,7 @@ pub(super) struct Part {
 }
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Values::{By, Durations, Each, Maybe, One};
+use Values::{By, ByListener, Durations, Each, Maybe, One, OneByListener};
 
 const fn family(name: &'static str, kind: Kind, help: &'static str, values: Values) -> Family {
     Family {
@@ -90,7 +94,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_connections", Gauge, "Current connections, including those without CONNACK.",
         Each(&["listener"], |s| s.connections.iter().map(|(name, count)| (vec![Arc::clone(name)], float(*count))).collect())),
     family("mqttcore_connections_accepted", Counter, "Accepted sockets.", One("connections_accepted")),
-    family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", By("reason", &[
+    family("mqttcore_connections_refused", Counter, "Sockets closed before CONNECT, by the limit that was reached.", ByListener("reason", &[
         part("connections", "connections_refused_full"),
         part("listener_connections", "connections_refused_listener"),
         part("listener_rate", "connections_refused_listener_rate"),
@@ -102,14 +106,20 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
         Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
-    family("mqttcore_connects_unanswered", Counter, "Connections that ended without a CONNACK.", One("connects_unanswered")),
-    family("mqttcore_connects_limited", Counter, "CONNECT packets refused because of a limit or a ban, not because of the login.", By("reason", &[
+    family("mqttcore_connects_unanswered", Counter, "Connections that ended without a CONNACK.", OneByListener("connects_unanswered")),
+    family("mqttcore_connects_limited", Counter, "CONNECT packets refused because of a limit or a ban, not because of the login.", ByListener("reason", &[
+        part("protocol", "connects_refused_protocol"),
         part("protocol_version", "connects_refused_protocol_version"),
         part("banned", "connects_refused_banned"),
         part("failed_logins", "connects_refused_failed_logins"),
         part("session_share", "connects_refused_user_sessions"),
+        part("sessions", "connects_refused_sessions"),
+        part("disk", "connects_refused_disk"),
+        part("takeover", "connects_refused_takeover"),
+        part("other", "connects_refused_other"),
     ])),
-    family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", One("logins_failed")),
+    family("mqttcore_connects_denied", Counter, "CONNECT packets refused by a plugin, or because nobody admits the client.", OneByListener("connects_refused_login")),
+    family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", OneByListener("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
     family("mqttcore_list_part_seconds", Histogram, "Time that a shard spends without interruption on a part of a list of clients.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
     family("mqttcore_deliver_seconds", Histogram, "Time from the read of a PUBLISH until a delivery was written, by the QoS of the delivery; a sample.",
@@ -123,7 +133,8 @@ pub(super) const FAMILIES: &[Family] = &[
         let left = by_name(&s.tallies.left, &["client"]);
         [lost, closed, left].into_iter().flatten().collect()
     })),
-    family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", One("violations")),
+    family("mqttcore_violations", Counter, "Connections closed because of malformed or unexpected packets.", OneByListener("violations")),
+    family("mqttcore_clients_too_fast", Counter, "Connections closed because the client sent too many control packets or acknowledgements a second.", OneByListener("refused_rate")),
     family("mqttcore_keep_alive_timeouts", Counter, "Connections closed because the client sent nothing for too long.", One("keep_alive_timeouts")),
     family("mqttcore_stalled", Counter, "Connections closed because the client accepted no bytes for too long.", One("stalled")),
 
@@ -135,6 +146,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_clients", Gauge, "Currently connected clients.", Each(&["version"], |s| by_name(&s.tallies.clients, &[]))),
     family("mqttcore_sessions_expired", Counter, "Sessions that ended by expiry.", One("sessions_expired")),
     family("mqttcore_subscriptions", Gauge, "Current subscriptions, including shared ones.", One("subscriptions")),
+    family("mqttcore_subscriptions_refused", Counter, "Subscriptions refused because their client has too many, or their SUBSCRIBE.", OneByListener("refused_subscriptions")),
     family("mqttcore_shared_subscriptions", Gauge, "Current shared subscriptions.", One("shared_subscriptions")),
     family("mqttcore_directory_nodes", Gauge, "Blocks of the subscription directory.", One("directory_nodes")),
     family("mqttcore_directory_retired_bytes", Gauge, "Bytes of the directory that wait for readers before they are freed.", One("directory_retired_bytes")),
@@ -171,16 +183,16 @@ pub(super) const FAMILIES: &[Family] = &[
         part("stream_overload", "dropped_stream_overload"),
     ])),
     family("mqttcore_messages_dropped_acknowledged", Counter, "Acknowledged messages that were dropped because the queue of a kept session was full.", One("dropped_acknowledged")),
-    family("mqttcore_messages_rejected", Counter, "Publishes that the broker refused.", By("reason", &[
+    family("mqttcore_messages_rejected", Counter, "Publishes that the broker refused.", ByListener("reason", &[
         part("disk", "refused_no_room"),
         part("queue_full", "refused_queue_full"),
         part("too_many_filters", "refused_too_many_filters"),
         part("memory", "refused_memory"),
     ])),
-    family("mqttcore_denied", Counter, "PUBLISH and SUBSCRIBE requests denied by permissions.", One("denied")),
+    family("mqttcore_denied", Counter, "PUBLISH and SUBSCRIBE requests denied by permissions.", OneByListener("denied")),
     family("mqttcore_queues_nearly_full", Gauge, "Sessions whose queue is more than 80 % full.", One("queues_nearly_full")),
     family("mqttcore_retained_messages", Gauge, "Retained messages, without those of the broker.", One("retained_messages")),
-    family("mqttcore_retained_refused", Counter, "Messages that were delivered but not retained.", By("reason", &[
+    family("mqttcore_retained_refused", Counter, "Messages that were delivered but not retained.", ByListener("reason", &[
         part("limit", "dropped_retained_full"), part("share", "refused_user_retained"), part("memory", "refused_memory_retained")])),
     family("mqttcore_retained_withheld", Counter, "Retained messages withheld from a new subscription because their publisher has lost the permission.", One("retained_withheld")),
 
@@ -191,7 +203,7 @@ pub(super) const FAMILIES: &[Family] = &[
         part("pending", "memory_pending_bytes"),
         part("tables", "memory_tables_bytes"),
     ])),
-    family("mqttcore_memory_limited", Counter, "Actions other than messages that were refused or slowed because memory was short.", By("action", &[
+    family("mqttcore_memory_limited", Counter, "Actions other than messages that were refused or slowed because memory was short.", ByListener("action", &[
         part("session_refused", "refused_memory_sessions"),
         part("packet_refused", "refused_memory_packets"),
         part("client_slowed", "slowed_memory"),
@@ -323,8 +335,10 @@ mod tests {
         let mut shown = BTreeMap::new();
         for family in FAMILIES {
             let names = match family.values {
-                One(name) => vec![name],
-                By(_, parts) => parts.iter().map(|part| part.figure).collect(),
+                One(name) | OneByListener(name) => vec![name],
+                By(_, parts) | ByListener(_, parts) => {
+                    parts.iter().map(|part| part.figure).collect()
+                }
                 Maybe(_) | Each(..) | Durations(..) => Vec::new(),
             };
             for name in names {
@@ -383,7 +397,7 @@ mod tests {
             .iter()
             .filter(|family| matches!(family.kind, Counter))
         {
-            if let By(_, parts) = family.values {
+            if let By(_, parts) | ByListener(_, parts) = family.values {
                 assert!(
                     parts.iter().all(|part| part.less.is_empty()),
                     "{}",

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, HookCalls, Tallies};
+use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -40,6 +40,8 @@ struct Scrape {
     health: Health,
     tallies: Tallies,
     hooks: Vec<HookCalls>,
+    /// Refusals of each listener, by name of the figure.
+    refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
     process: Process,
@@ -74,6 +76,7 @@ impl Metrics {
             figures: self.broker.figures().into_iter().collect(),
             tallies: self.broker.tallies(),
             hooks: self.broker.hook_calls(),
+            refusals: self.refusals(),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
             started_unix_s: self.started_unix_s,
@@ -88,6 +91,19 @@ impl Metrics {
     }
 }
 
+impl Metrics {
+    fn refusals(&self) -> Vec<(Arc<str>, HashMap<&'static str, u64>)> {
+        let by_name = |refusals: Refusals| {
+            let figures = refusals.figures().into_iter();
+            figures.map(|figure| (figure.name, figure.value)).collect()
+        };
+        let listeners = self.broker.refusals().into_iter();
+        listeners
+            .map(|(name, refusals)| (name, by_name(refusals)))
+            .collect()
+    }
+}
+
 /// Typical size of a response in bytes.
 const PAGE_BYTES: usize = 24 << 10;
 
@@ -95,6 +111,14 @@ impl Scrape {
     /// The figure with this name; `None` if the broker lacks it, such as figures of the store without a store.
     fn figure(&self, name: &str) -> Option<f64> {
         self.figures.get(name).copied().map(float)
+    }
+
+    /// The refusals with this name, by listener.
+    fn by_listener(&self, figure: &str) -> impl Iterator<Item = (Arc<str>, f64)> {
+        let listeners = self.refusals.iter();
+        listeners.filter_map(move |(name, figures)| {
+            Some((Arc::clone(name), float(*figures.get(figure)?)))
+        })
     }
 
     fn part(&self, part: &Part) -> Option<f64> {
@@ -170,6 +194,22 @@ impl Family {
                 parts
                     .filter_map(|part| Some((labels(part), scrape.part(part)?)))
                     .collect()
+            }
+            Values::OneByListener(name) => {
+                let counts = scrape.by_listener(name);
+                counts
+                    .map(|(listener, count)| (vec![("listener", listener)], count))
+                    .collect()
+            }
+            Values::ByListener(label, parts) => {
+                let of = |part: &'static Part| {
+                    let counts = scrape.by_listener(part.figure);
+                    counts.map(move |(listener, count)| {
+                        let labels = vec![("listener", listener), (label, Arc::from(part.text))];
+                        (labels, count)
+                    })
+                };
+                parts.iter().flat_map(of).collect()
             }
             Values::Durations(..) => Vec::new(),
             Values::Each(names, read) => {
