@@ -184,7 +184,12 @@ fn attach(
 ) -> Rc<Link> {
     let packet_bytes = request.maximum_packet_size;
     let own_login = Arc::clone(&login);
-    let link = Link::new(request.version, packet_bytes, (own_login, listener), shard.now());
+    let link = Link::new(
+        request.version,
+        packet_bytes,
+        (own_login, listener),
+        shard.now(),
+    );
     let expires_at = access.grant.expires_at;
     link.grant_ends
         .set(expires_at.map(|at| on_monotonic_clock(shard.now(), at)));

@@ -46,6 +46,9 @@ const CACHED_ALLOWS_MAX: usize = 64;
 /// Bytes of a connection without its buffers: link, task and socket.
 const CONNECTION_BYTES: usize = size_of::<Link>() + 768;
 
+/// Number of turns after which the memory of a connection is counted again.
+const WEIGHED_EVERY: u8 = 8;
+
 /// Value of [`Link::external_record`] after a record was lost: no acknowledgement is sent until the client reconnects.
 pub(crate) const LOST: u64 = u64::MAX;
 
@@ -87,6 +90,8 @@ pub(crate) struct Link {
     pub(crate) is_unread: Cell<bool>,
     /// The connection's own task runs and will write before it ends its turn: no wake is needed.
     pub(crate) in_turn: Cell<bool>,
+    /// Turns of its task, modulo 256.
+    turns: Cell<u8>,
     /// The task has run since the last call of [`Link::is_idle`].
     has_run: Cell<bool>,
     /// The client has just connected, subscribed or sent PINGREQ, and often goes on to send nothing: its empty buffers
@@ -162,6 +167,7 @@ impl Link {
             pace: Cell::default(),
             is_unread: Cell::new(false),
             in_turn: Cell::new(false),
+            turns: Cell::new(0),
             has_run: Cell::new(true),
             is_settling: Cell::new(true),
             queue_policy: Cell::default(),
@@ -217,6 +223,15 @@ impl Link {
     /// Whether Kafka rejected a message of this connection: no further acknowledgements are sent on it.
     pub(crate) fn has_lost_a_record(&self) -> bool {
         self.external_record.get() == LOST
+    }
+
+    /// Counts a turn of its task; returns whether memory is to be counted at its end. Tables change seldom: messages,
+    /// queues and partial frames are counted when they change, and a connection that is idle is counted by
+    /// `ease_sessions`.
+    pub(crate) fn counts_memory(&self) -> bool {
+        let turns = self.turns.get();
+        self.turns.set(turns.wrapping_add(1));
+        turns.is_multiple_of(WEIGHED_EVERY)
     }
 
     /// Whether its task has not run since the last call.

@@ -162,6 +162,10 @@ pub(super) struct ReadBatch<'a> {
     pub(super) together: MessageBatch<'a>,
     /// Publishes that wait for plugins.
     pub(super) held: HeldPublishes,
+    /// Publishes so far.
+    pub(super) publishes: u32,
+    /// How many the rate limit allows.
+    pub(super) allowed: u32,
     pub(super) rules: TopicRules<'a>,
 }
 
@@ -174,6 +178,8 @@ impl<'a> ReadBatch<'a> {
             chunk: None,
             together: MessageBatch::default(),
             held: HeldPublishes::default(),
+            publishes: 0,
+            allowed: u32::MAX,
             rules: TopicRules::default(),
         }
     }

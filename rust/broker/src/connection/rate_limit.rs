@@ -28,60 +28,94 @@ const FLOOD: Violation = Violation::limit(
 );
 
 /// Token buckets of one client, and the timer until the next token.
+///
+/// Times are nanoseconds since the first [`Self::grow`].
 #[derive(Default)]
 pub(crate) struct RateLimit {
-    messages: Option<Allowance>,
-    bytes: Option<Allowance>,
+    messages: Allowance,
+    bytes: Allowance,
     /// End of a pause because of too many control packets.
-    held_until: Option<Instant>,
+    held_until: u64,
+    /// The client has to wait before it is read, as of the last change.
+    is_spent: bool,
     /// The time of the last refill.
-    now: Option<Instant>,
+    now: u64,
+    epoch: Option<Instant>,
+    /// When it was last refilled: a turn may read several times.
+    seen: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// A token bucket that counts in nanoseconds, so that a packet costs one subtraction.
+/// A token bucket, as the time at which it will be full: a packet costs one addition, a refill one comparison.
+#[derive(Default)]
 struct Allowance {
-    per_token: i64,
-    burst: i64,
-    left: i64,
+    /// 0 is no limit.
+    per_token: u64,
+    /// How far `full_at` may be in the future while there is a token.
+    slack: u64,
+    full_at: u64,
+    /// The same as a time, as of the last refill.
+    latest: u64,
 }
 
 impl Allowance {
-    /// `None`, which is no limit, if `per_second` is 0. Tokens that were spent `before` stay spent.
-    fn new(per_second: u32, burst: Duration, before: Option<Self>) -> Option<Self> {
-        let per_token = nanoseconds(Duration::from_secs(1).checked_div(per_second)?);
-        let burst = nanoseconds(burst);
-        Some(Self {
+    /// No limit if `per_second` is 0.
+    fn new(per_second: u32, burst: Duration) -> Self {
+        let Some(per_token) = Duration::from_secs(1).checked_div(per_second) else {
+            return Self::default();
+        };
+        let (per_token, burst) = (nanoseconds(per_token), nanoseconds(burst));
+        let slack = burst - per_token;
+        Self {
             per_token,
-            burst,
-            left: before.map_or(burst, |before| before.left),
-        })
+            slack,
+            full_at: 0,
+            latest: slack,
+        }
     }
 
-    fn spend(&mut self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.left = self
-            .left
-            .saturating_sub(self.per_token.saturating_mul(count));
+    /// The same with the tokens that were spent `before`, as of `now`.
+    fn after(mut self, before: &Self, now: u64) -> Self {
+        if self.is_limited() {
+            self.full_at = before.full_at;
+            self.latest = now.saturating_add(self.slack);
+        }
+        self
     }
 
-    fn grow(&mut self, nanoseconds: i64) {
-        self.left = self.left.saturating_add(nanoseconds).min(self.burst);
+    fn is_limited(&self) -> bool {
+        self.per_token > 0
+    }
+
+    fn spend(&mut self, nanoseconds: u64) {
+        self.full_at = self.full_at.saturating_add(nanoseconds);
+    }
+
+    fn refill(&mut self, now: u64) {
+        self.full_at = self.full_at.max(now);
+        self.latest = now.saturating_add(self.slack);
     }
 
     fn is_spent(&self) -> bool {
-        self.left < self.per_token
+        self.full_at > self.latest
     }
 
-    /// The time until there is a token.
-    fn wait(&self) -> Duration {
-        let missing = self.per_token.saturating_sub(self.left);
-        Duration::from_nanos(u64::try_from(missing).unwrap_or(0))
+    /// How often a token may be spent until there is none.
+    fn left(&self) -> u32 {
+        let rest = self.latest.saturating_sub(self.full_at);
+        let count = rest.checked_div(self.per_token).map(|count| count + 1);
+        u32::try_from(count.unwrap_or(u64::MAX)).unwrap_or(u32::MAX)
+    }
+
+    /// When there is a token.
+    fn ready_at(&self) -> u64 {
+        self.full_at - self.slack.min(self.full_at)
     }
 }
 
-fn nanoseconds(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+fn nanoseconds(time: Duration) -> u64 {
+    let seconds = time.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(time.subsec_nanos()))
 }
 
 impl RateLimit {
@@ -106,75 +140,110 @@ impl RateLimit {
     /// client.
     pub(crate) fn of_retained(bytes_per_second: u32) -> Self {
         Self {
-            bytes: Allowance::new(bytes_per_second, RETAINED_BURST, None),
+            bytes: Allowance::new(bytes_per_second, RETAINED_BURST),
             ..Self::default()
         }
     }
 
     /// The same with other rates; `None` if there is no limit and no pause.
     fn limited_to(mut self: Box<Self>, messages: u32, bytes: u32) -> Option<Box<Self>> {
-        self.messages = Allowance::new(messages, BURST, self.messages.take());
-        self.bytes = Allowance::new(bytes, BURST, self.bytes.take());
+        self.messages = Allowance::new(messages, BURST).after(&self.messages, self.now);
+        self.bytes = Allowance::new(bytes, BURST).after(&self.bytes, self.now);
         // The timer is for the old rates.
         self.sleep = None;
-        let is_limited = self.messages.is_some() || self.bytes.is_some();
-        (is_limited || self.held_until.is_some()).then_some(self)
+        self.look();
+        let is_limited = self.messages.is_limited() || self.bytes.is_limited();
+        (is_limited || self.held_until > self.now).then_some(self)
     }
 
-    /// Spends the token of one message.
-    pub(crate) fn spend_message(&mut self) {
-        if let Some(messages) = &mut self.messages {
-            messages.spend(1);
+    /// Number of messages until the client has to wait, as of the last [`Self::spend_bytes`].
+    pub(crate) fn messages_left(&self) -> u32 {
+        if self.is_spent {
+            return 0;
         }
+        self.messages.left()
     }
 
-    /// Spends the tokens of `count` bytes.
-    pub(crate) fn spend_bytes(&mut self, count: usize) {
-        if let Some(bytes) = &mut self.bytes {
-            bytes.spend(count);
-        }
+    /// Spends the tokens of `count` messages.
+    pub(crate) fn spend_messages(&mut self, count: u32) {
+        let tokens = self.messages.per_token.saturating_mul(count.into());
+        self.messages.spend(tokens);
+        self.is_spent |= self.messages.is_spent();
+    }
+
+    /// Spends the tokens of `count` bytes, and looks at the time for the messages among them.
+    pub(crate) fn spend_bytes(&mut self, now: Instant, count: usize) {
+        self.grow(now);
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.bytes.spend(self.bytes.per_token.saturating_mul(count));
+        self.is_spent |= self.bytes.is_spent();
     }
 
     /// Pauses reading until `until`.
     fn hold(&mut self, now: Instant, until: Instant) {
         self.grow(now);
-        self.held_until = Some(until);
+        self.held_until = self.time(until);
+        self.look();
     }
 
     /// Whether the client has to wait before it is read, as of the last [`Self::poll_ready`].
     pub(crate) fn is_spent(&self) -> bool {
-        self.held_until.is_some() || self.allowances().any(Allowance::is_spent)
+        self.is_spent
     }
 
-    fn allowances(&self) -> impl Iterator<Item = &Allowance> {
-        self.messages.iter().chain(&self.bytes)
+    /// Computes whether the client has to wait.
+    fn look(&mut self) {
+        let is_held = self.held_until > self.now;
+        self.is_spent = is_held | self.messages.is_spent() | self.bytes.is_spent();
+    }
+
+    fn time(&mut self, at: Instant) -> u64 {
+        let epoch = *self.epoch.get_or_insert(at);
+        nanoseconds(at.saturating_duration_since(epoch))
     }
 
     /// Refills the token buckets up to `now`.
     fn grow(&mut self, now: Instant) {
-        let before = self.now.replace(now).unwrap_or(now);
-        if now <= before {
-            self.now = Some(before);
+        if self.seen.replace(now) == Some(now) {
             return;
         }
-        let grown = nanoseconds(now - before);
-        let allowances = self.messages.iter_mut().chain(&mut self.bytes);
-        allowances.for_each(|allowance| allowance.grow(grown));
-        self.held_until = self.held_until.filter(|until| *until > now);
+        let now = self.time(now);
+        if now > self.now {
+            self.refill(now);
+        }
+    }
+
+    fn refill(&mut self, now: u64) {
+        self.now = now;
+        self.messages.refill(now);
+        self.bytes.refill(now);
+        self.look();
     }
 
     /// When there are tokens again; `None` if there are some now.
     fn ready_at(&self) -> Option<Instant> {
-        let now = self.now?;
-        let spent = self.allowances().filter(|allowance| allowance.is_spent());
-        spent
-            .map(|allowance| now + allowance.wait())
-            .chain(self.held_until)
-            .max()
+        if !self.is_spent {
+            return None;
+        }
+        let spent = [&self.messages, &self.bytes].into_iter();
+        let times = spent.filter(|allowance| allowance.is_spent());
+        let at = times
+            .map(Allowance::ready_at)
+            .fold(self.held_until, u64::max);
+        Some(self.epoch? + Duration::from_nanos(at))
     }
 
-    /// Pending until there are tokens.
+    /// Pending until there are tokens. While there are some, the time does not matter.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
+        if self.is_spent {
+            self.poll_spent(cx, now)
+        } else {
+            Poll::Ready(())
+        }
+    }
+
+    #[cold]
+    fn poll_spent(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<()> {
         self.grow(now);
         let Some(ready_at) = self.ready_at() else {
             self.sleep = None;
@@ -259,9 +328,9 @@ mod tests {
     /// Allowances of a client that was first looked at at `now`.
     fn throttle(messages: u32, bytes: u32, now: Instant) -> RateLimit {
         RateLimit {
-            messages: Allowance::new(messages, BURST, None),
-            bytes: Allowance::new(bytes, BURST, None),
-            now: Some(now),
+            messages: Allowance::new(messages, BURST),
+            bytes: Allowance::new(bytes, BURST),
+            epoch: Some(now),
             ..RateLimit::default()
         }
     }
@@ -274,8 +343,9 @@ mod tests {
             for now in [start, start + Duration::from_secs(3_600)] {
                 throttle.grow(now);
                 let mut passed = 0;
+                assert_eq!(throttle.messages_left(), rate);
                 while !throttle.is_spent() {
-                    throttle.spend_message();
+                    throttle.spend_messages(1);
                     passed += 1;
                 }
 
@@ -288,25 +358,25 @@ mod tests {
     fn a_spent_allowance_has_one_message_when_its_part_of_a_second_is_over() {
         let now = Instant::now();
         let mut throttle = throttle(10, 0, now);
-        (0..10).for_each(|_| throttle.spend_message());
+        (0..10).for_each(|_| throttle.spend_messages(1));
         let ready_at = now + Duration::from_millis(100);
 
         assert_eq!(throttle.ready_at(), Some(ready_at));
         throttle.grow(ready_at);
         assert!(!throttle.is_spent() && throttle.ready_at().is_none());
         throttle.grow(now);
-        assert_eq!(throttle.now, Some(ready_at), "time does not go back");
+        assert_eq!(throttle.now, 100_000_000, "time does not go back");
     }
 
     #[test]
     fn the_allowance_grows_with_time() {
         let now = Instant::now();
         let mut throttle = throttle(10, 0, now);
-        (0..10).for_each(|_| throttle.spend_message());
+        (0..10).for_each(|_| throttle.spend_messages(1));
 
         assert!(throttle.is_spent());
         throttle.grow(now + Duration::from_secs(2));
-        throttle.spend_message();
+        throttle.spend_messages(1);
         assert!(!throttle.is_spent());
     }
 
@@ -314,10 +384,10 @@ mod tests {
     fn a_large_read_is_paid_for_with_a_longer_wait() {
         let now = Instant::now();
         let mut throttle = throttle(0, 1_000, now);
-        throttle.spend_bytes(999);
+        throttle.spend_bytes(now, 999);
         assert!(!throttle.is_spent());
 
-        throttle.spend_bytes(3_001);
+        throttle.spend_bytes(now, 3_001);
 
         assert!(throttle.is_spent());
         let wait = throttle.ready_at().expect("a wait") - now;
@@ -329,10 +399,10 @@ mod tests {
         let now = Instant::now();
         let mut throttle = RateLimit::of_retained(1_000);
         throttle.grow(now);
-        throttle.spend_bytes(3_999);
+        throttle.spend_bytes(now, 3_999);
         assert!(!throttle.is_spent());
 
-        throttle.spend_bytes(3_001);
+        throttle.spend_bytes(now, 3_001);
 
         let wait = throttle.ready_at().expect("a wait") - now;
         assert_eq!(wait.as_secs(), 3);
@@ -343,11 +413,11 @@ mod tests {
     fn other_rates_forgive_nothing() {
         let now = Instant::now();
         let mut before = throttle(10, 1_000, now);
-        (0..10).for_each(|_| before.spend_message());
-        before.spend_bytes(3_000);
+        (0..10).for_each(|_| before.spend_messages(1));
+        before.spend_bytes(now, 3_000);
 
         let after = Box::new(before).limited_to(20, 0).expect("a limit");
-        assert!(after.is_spent() && after.bytes.is_none());
+        assert!(after.is_spent() && !after.bytes.is_limited());
 
         let mut held = after;
         held.hold(now, now + Duration::from_secs(1));
@@ -360,8 +430,8 @@ mod tests {
     fn the_longest_wait_counts() {
         let now = Instant::now();
         let mut throttle = throttle(1, 1_000, now);
-        throttle.spend_message();
-        throttle.spend_bytes(10_000);
+        throttle.spend_messages(1);
+        throttle.spend_bytes(now, 10_000);
 
         assert_eq!((throttle.ready_at().expect("a wait") - now).as_secs(), 9);
         throttle.hold(now, now + Duration::from_secs(20));

@@ -126,11 +126,12 @@ impl Connection {
         // Before acknowledgements are sent, so that acknowledged messages have been sent to all shards.
         self.shard.flush_mailboxes();
         self.write(cx)?;
-        if self.link.is_settling.get() && self.outbox_len() == 0 {
+        let is_settled = self.link.is_settling.get() && self.outbox_len() == 0;
+        if is_settled {
             self.link.is_settling.set(false);
             self.client.free_buffers(&self.link);
         }
-        self.update_levels();
+        self.update_levels(is_settled);
         let drained = was_full && self.outbox_len() < READ_BELOW_BYTES;
         let can_replay =
             retain::can_replay(&self.shard, &self.client) && self.poll_retained(cx).is_ready();
@@ -143,7 +144,8 @@ impl Connection {
     }
 
     /// Updates the availability of the client and the level of its queue, and reads on in a queue that is on the disk.
-    fn update_levels(&self) {
+    /// Memory is counted in some turns, and once buffers were freed: it `is_settled`.
+    fn update_levels(&self, is_settled: bool) {
         if !self.client.has_link(&self.link) {
             return;
         }
@@ -151,10 +153,11 @@ impl Connection {
             paging::read_on(&self.shard, &self.client);
         }
         group::update_availability(&self.shard, &self.client, self.outbox_len());
-        if self.client.queue_level.get() == QueueLevel::Empty {
-            self.client.weigh(&self.shard);
-        } else {
+        let counts_memory = self.link.counts_memory() | is_settled;
+        if self.client.queue_level.get() != QueueLevel::Empty {
             fill::watch(&self.shard, &self.client);
+        } else if counts_memory {
+            self.client.weigh(&self.shard);
         }
     }
 
@@ -168,7 +171,7 @@ impl Connection {
         if bytes > 0 && per_second > 0 {
             self.retained
                 .get_or_insert_with(|| Box::new(RateLimit::of_retained(per_second)))
-                .spend_bytes(bytes);
+                .spend_bytes(self.shard.now(), bytes);
         }
     }
 
@@ -254,7 +257,7 @@ impl Connection {
         *budget = budget.saturating_sub(read.raw);
         self.shard.metrics().bytes_received.add(read.raw as u64);
         if let Some(throttle) = &mut self.throttle {
-            throttle.spend_bytes(read.raw);
+            throttle.spend_bytes(self.shard.now(), read.raw);
         }
         self.count_control_packets(read.control_frames)?;
         match arrived {

@@ -22,9 +22,15 @@ use crate::sessions::{loading, paging};
 impl Connection {
     /// Handles complete frames of `batch` within the budget of this turn, and stores the rest.
     pub(super) fn handle_batch(&mut self, mut batch: ReadBatch<'_>) -> Result<(), DisconnectCause> {
+        if let Some(throttle) = &self.throttle {
+            batch.allowed = throttle.messages_left();
+        }
         let mut step = Ok(true);
-        while matches!(step, Ok(true)) && !self.must_stop() {
+        while matches!(step, Ok(true)) && !self.must_stop(&batch) {
             step = self.handle_frame(&mut batch);
+        }
+        if let Some(throttle) = &mut self.throttle {
+            throttle.spend_messages(batch.publishes);
         }
         self.count_handled(batch.frames);
         accept_batch(&self.shard, &self.client, &mut batch.together);
@@ -71,14 +77,18 @@ impl Connection {
             self.pause_until_loaded();
             return Ok(true);
         }
-        if !matches!(packet, Packet::Publish(_)) {
+        if matches!(packet, Packet::Publish(_)) {
+            batch.publishes += 1;
+        } else {
             // Earlier publishes take effect before this packet.
             accept_batch(&self.shard, &self.client, &mut batch.together);
             let weight = control_weight(&packet);
             self.link.is_settling.set(weight > 0);
             self.count_control_packets(weight)?;
-        } else if let Some(throttle) = &mut self.throttle {
-            throttle.spend_message();
+            if self.throttle.as_deref().is_some_and(RateLimit::is_spent) {
+                // Too many control packets.
+                batch.allowed = batch.publishes;
+            }
         }
         let packets = &self.shard.metrics().tallies.packets_received;
         packets.count(packet.packet_type());
@@ -149,9 +159,8 @@ impl Connection {
     }
 
     /// Whether later frames must wait: for a paused step, for the rate limit, or for the next turn.
-    fn must_stop(&self) -> bool {
-        let is_spent = || self.throttle.as_deref().is_some_and(RateLimit::is_spent);
-        self.pause.is_some() || is_spent() || self.shard.is_turn_over()
+    fn must_stop(&self, batch: &ReadBatch<'_>) -> bool {
+        self.pause.is_some() || batch.publishes >= batch.allowed || self.shard.is_turn_over()
     }
 
     fn handle_request<'b>(
