@@ -290,6 +290,9 @@ class ServerLimits(Record):
     """Bytes of QoS 0 messages that wait for one slow client."""
     subscriptions: Count = 1_000
     """Maximum subscriptions of a client."""
+    wildcard_levels: Count = 8_000
+    """Maximum levels of all filters of a client, each from its first ``+`` on: a search for a
+    topic may visit all of them."""
     filters_per_packet: Annotated[int, Range(1, 65_535)] = 100
     """Filters in one SUBSCRIBE."""
     topic_bytes: Annotated[int, Range(1, 65_535)] = 4_096

@@ -118,6 +118,7 @@ struct ServerLimitsFields {
     queue_memory_s: f64,
     qos0_backlog_bytes: usize,
     subscriptions: usize,
+    wildcard_levels: usize,
     filters_per_packet: usize,
     topic_bytes: usize,
     topic_levels: usize,
@@ -389,6 +390,7 @@ fn server_limits(fields: &ServerLimitsFields) -> PyResult<ServerLimits> {
         upgrade_outgoing_qos: fields.upgrade_outgoing_qos,
         qos0_backlog_bytes: fields.qos0_backlog_bytes,
         subscriptions: fields.subscriptions,
+        wildcard_levels: fields.wildcard_levels,
         filters_per_packet: fields.filters_per_packet,
         topic: TopicLimits {
             bytes: fields.topic_bytes,

@@ -69,6 +69,9 @@ pub struct ServerLimits {
     pub qos0_backlog_bytes: usize,
     /// Maximum number of subscriptions of a session.
     pub subscriptions: usize,
+    /// Maximum number of levels of all filters of a session, each from its first `+` on: a search for a topic may visit
+    /// them all. A filter that exceeds it is refused with 0x97.
+    pub wildcard_levels: usize,
     /// Maximum number of filters in one SUBSCRIBE that are handled; further ones are refused with 0x97.
     pub filters_per_packet: usize,
     /// Maximum length and depth of topic names and filters.
@@ -127,6 +130,7 @@ impl Default for ServerLimits {
             upgrade_outgoing_qos: false,
             qos0_backlog_bytes: 1 << 20,
             subscriptions: 1_000,
+            wildcard_levels: 8_000,
             filters_per_packet: 100,
             topic: TopicLimits::default(),
             user_properties: 64,

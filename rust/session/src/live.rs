@@ -57,6 +57,10 @@ pub(crate) struct ConnectionState {
     pub(crate) open_publishes: u32,
     /// New filters in SUBSCRIBEs that are not answered yet: they count against the limit.
     pub(crate) requested: u32,
+    /// Their levels from the first `+` on.
+    pub(crate) requested_levels: u32,
+    /// Levels of the granted filters from the first `+` on; `u32::MAX`: not counted yet.
+    pub(crate) granted_levels: u32,
     /// The client's Maximum Packet Size.
     pub(crate) packet_bytes: u32,
     /// Maximum session expiry, in seconds.
@@ -89,6 +93,8 @@ impl ConnectionState {
         keep_alive_s: 0,
         open_publishes: 0,
         requested: 0,
+        requested_levels: 0,
+        granted_levels: u32::MAX,
         packet_bytes: u32::MAX,
         expiry_max_s: 0,
     };

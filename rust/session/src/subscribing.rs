@@ -12,7 +12,7 @@ use crate::request::{
     Request, SubscribeEntry, SubscribeRequest, UnsubscribeEntry, UnsubscribeRequest,
 };
 use crate::session::Session;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::{Subscription, wildcard_levels};
 use crate::transmit::with_length;
 use crate::violation::Violation;
 
@@ -37,10 +37,13 @@ impl Session {
             if entry.is_new
                 && let Some(live) = self.live.get_mut()
             {
-                live.link.requested = live.link.requested.saturating_sub(1);
+                let link = &mut live.link;
+                link.requested = link.requested.saturating_sub(1);
+                let levels = wildcard_levels(&entry.filter);
+                link.requested_levels = link.requested_levels.saturating_sub(levels);
             }
             if entry.refused.is_none() {
-                self.subscriptions.insert(entry.filter, entry.options);
+                self.grant(entry.filter, entry.options);
             }
         }
         let details = self.allowed(details.or_reason(why));
@@ -65,7 +68,7 @@ impl Session {
         for entry in request.entries {
             reasons.push(match entry.refused {
                 Some(reason) => listed(reason, PacketType::UnsubAck),
-                None if self.subscriptions.remove(&entry.filter) => ReasonCode::SUCCESS,
+                None if self.revoke(&entry.filter) => ReasonCode::SUCCESS,
                 None => ReasonCode::NO_SUBSCRIPTION_EXISTED,
             });
         }
@@ -81,13 +84,28 @@ impl Session {
     /// Removes a subscription that the client has lost the right to (abuse F16). The client is not told. Returns
     /// whether there was one.
     pub fn revoke(&mut self, filter: &SubscriptionFilter) -> bool {
-        self.subscriptions.remove(filter)
+        let is_removed = self.subscriptions.remove(filter);
+        if is_removed && let Some(levels) = self.granted_levels() {
+            *levels = levels.saturating_sub(wildcard_levels(filter));
+        }
+        is_removed
     }
 
     /// Adds a subscription that the client did not ask for, or replaces the one with the same filter. The client is not
     /// told. Change the directory first.
     pub fn grant(&mut self, filter: SubscriptionFilter, options: Options) {
+        let levels = wildcard_levels(&filter);
+        let is_new = levels > 0 && !self.subscriptions.contains(&filter);
         self.subscriptions.insert(filter, options);
+        if is_new && let Some(granted) = self.granted_levels() {
+            *granted = granted.saturating_add(levels);
+        }
+    }
+
+    /// Levels of the granted filters, if they have been counted on this connection.
+    fn granted_levels(&mut self) -> Option<&mut u32> {
+        let levels = &mut self.live.get_mut()?.link.granted_levels;
+        (*levels != u32::MAX).then_some(levels)
     }
 
     pub(crate) fn handle_subscribe(
@@ -108,7 +126,7 @@ impl Session {
             }
             if entry.refused.is_none() {
                 entry.is_new = self.is_new(&entry, &entries);
-                entry.refused = self.reserve(entry.is_new);
+                entry.refused = self.reserve(&entry);
             }
             entries.push(entry);
         }
@@ -166,17 +184,24 @@ impl Session {
         !self.subscriptions.contains(&entry.filter) && !before.iter().any(is_same)
     }
 
-    /// Counts a new subscription, or refuses it (abuse E08).
-    fn reserve(&mut self, is_new: bool) -> Option<ReasonCode> {
-        if !is_new {
+    /// Counts a new subscription, or refuses it (abuse E08, E09).
+    fn reserve(&mut self, entry: &SubscribeEntry) -> Option<ReasonCode> {
+        if !entry.is_new {
             return None;
         }
-        let requested = &mut self.live.link.requested;
-        let held = self.subscriptions.as_slice().len();
-        if held + *requested as usize >= self.limits.subscriptions {
+        let (link, levels) = (&mut self.live.link, wildcard_levels(&entry.filter));
+        if levels > 0 && link.granted_levels == u32::MAX {
+            link.granted_levels = self.subscriptions.wildcard_levels();
+        }
+        let count = self.subscriptions.as_slice().len() + link.requested as usize;
+        let requested_levels = link.requested_levels.saturating_add(levels);
+        let sum = link.granted_levels.saturating_add(requested_levels);
+        let is_costly = levels > 0 && sum as usize > self.limits.wildcard_levels;
+        if count >= self.limits.subscriptions || is_costly {
             return Some(ReasonCode::QUOTA_EXCEEDED);
         }
-        *requested += 1;
+        link.requested += 1;
+        link.requested_levels = requested_levels;
         None
     }
 
@@ -248,6 +273,9 @@ fn subscribe_failure(
 /// Reason strings for these failures.
 fn why_refused(entry: &SubscribeEntry) -> Option<&'static str> {
     match entry.refused? {
+        ReasonCode::QUOTA_EXCEEDED if wildcard_levels(&entry.filter) > 0 => {
+            Some("too many subscriptions, or too many levels from a + on")
+        }
         ReasonCode::QUOTA_EXCEEDED => Some("too many subscriptions"),
         ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => {
             Some("shared subscriptions are not supported")

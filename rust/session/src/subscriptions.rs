@@ -21,6 +21,11 @@ pub(crate) enum Subscriptions {
     Many(Vec<Subscription>),
 }
 
+/// Levels of a filter from the first `+` on.
+pub(crate) fn wildcard_levels(filter: &SubscriptionFilter) -> u32 {
+    u32::try_from(filter.filter().wildcard_levels()).unwrap_or(u32::MAX)
+}
+
 impl Subscriptions {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
@@ -35,6 +40,13 @@ impl Subscriptions {
             Self::One(held) => std::slice::from_ref(held),
             Self::Many(held) => held,
         }
+    }
+
+    /// Levels of all filters, each from its first `+` on.
+    pub(crate) fn wildcard_levels(&self) -> u32 {
+        let each = self.as_slice().iter();
+        let each = each.map(|held| wildcard_levels(&held.filter));
+        each.fold(0, u32::saturating_add)
     }
 
     fn as_mut_slice(&mut self) -> &mut [Subscription] {

@@ -251,6 +251,39 @@ fn filters_beyond_the_caps_are_refused() {
     );
 }
 
+/// Abuse E09: a search visits the levels of a filter from its first `+` on, whatever the topic's own are.
+#[test]
+fn levels_from_a_plus_on_have_a_cap_for_all_filters_of_a_session() {
+    let mut wire = Wire::with(ServerLimits {
+        wildcard_levels: 3,
+        ..ServerLimits::default()
+    });
+    wire.connect(CONNECT_5_TERSE);
+    wire.receive();
+
+    // a/+/b (2 levels), +/+ (2), x/y/z (0), + (1)
+    wire.ok(b"\x82\x1d\x00\x01\x00\x00\x05a/+/b\x00\x00\x03+/+\x00\x00\x05x/y/z\x00\x00\x01+\x00");
+    // The same filter again is no new one; another one is too much.
+    wire.ok(b"\x82\x0b\x00\x02\x00\x00\x05a/+/b\x01");
+    wire.ok(b"\x82\x09\x00\x03\x00\x00\x03c/+\x00");
+    // Without a/+/b there is room for +/+.
+    wire.ok(b"\xa2\x0a\x00\x04\x00\x00\x05a/+/b");
+    wire.ok(b"\x82\x09\x00\x05\x00\x00\x03+/+\x00");
+    wire.ok(b"\x82\x09\x00\x06\x00\x00\x03c/+\x00");
+
+    assert_eq!(
+        wire.receive(),
+        [
+            &b"\x90\x07\x00\x01\x00\x00\x97\x00\x00"[..],
+            b"\x90\x04\x00\x02\x00\x01",
+            b"\x90\x04\x00\x03\x00\x97",
+            b"\xb0\x04\x00\x04\x00\x00",
+            b"\x90\x04\x00\x05\x00\x00",
+            b"\x90\x04\x00\x06\x00\x97",
+        ]
+    );
+}
+
 #[test]
 fn requests_under_way_count_against_the_cap() {
     let mut wire = Wire::with(ServerLimits {

@@ -79,6 +79,16 @@ impl TopicFilter {
         self.has_wildcard
     }
 
+    /// Number of levels from the first `+` on; 0 without one. A search for a topic may visit all of them, whatever the
+    /// topic's own levels are; levels before are those of the topic.
+    pub fn wildcard_levels(&self) -> usize {
+        if !self.has_wildcard {
+            return 0;
+        }
+        let levels = self.as_str().split('/');
+        levels.skip_while(|level| *level != "+").count()
+    }
+
     /// Whether a message published to `topic` goes to this filter.
     ///
     /// A leading wildcard does not reach topics that begin with `$` [MQTT-4.7.2-1].

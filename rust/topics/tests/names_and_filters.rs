@@ -36,6 +36,25 @@ fn matches(pattern: &str, topic: &str) -> bool {
 
 /// [MQTT-4.7.0-1] A topic name has no wildcard; the error differs from those of filters.
 #[test]
+fn levels_count_from_the_first_plus_on() {
+    for (text, levels) in [
+        ("a/b", 0),
+        ("a/#", 0),
+        ("a/+", 1),
+        ("+", 1),
+        ("a/+/b/+/#", 4),
+        ("+/+/+", 3),
+        ("+a/b", 0),
+    ] {
+        let Ok(filter) = TopicFilter::parse(text, &TopicLimits::default()) else {
+            assert_eq!(text, "+a/b");
+            continue;
+        };
+        assert_eq!(filter.wildcard_levels(), levels, "{text}");
+    }
+}
+
+#[test]
 fn mqtt_4_7_0_1_a_wildcard_in_a_topic_name_is_refused() {
     for text in ["+", "#", "a/+/b", "a/#", "a+b", "x#"] {
         assert_eq!(name(text), Err(TopicError::WildcardInName), "{text}");

@@ -3,7 +3,9 @@
 use mqttcore_broker::{Broker, Config};
 use mqttcore_codec::{QoS, ReasonCode};
 
-use crate::common::{Client, HOUR_S, Received, config, eventually, start, v3, v5};
+use crate::common::{
+    Client, HOUR_S, Received, config, config_with_limits, eventually, start, v3, v5,
+};
 
 /// Filters of a literal or `+` on so many levels: a topic of literals leads to twice as many nodes.
 const LEVELS: usize = 14;
@@ -12,7 +14,7 @@ const LEVELS: usize = 14;
 fn with_all_choices() -> (Broker, Vec<Client>) {
     let broker = start(Config {
         shards: 1,
-        ..config()
+        ..config_with_limits(|limits| limits.wildcard_levels = 1 << 20)
     });
     let choices = (0..1_usize << LEVELS).map(|choice| {
         let level = |bit| if choice >> bit & 1 == 0 { "a" } else { "+" };
