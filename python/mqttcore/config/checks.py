@@ -177,9 +177,10 @@ def check_proxies(
         faults.add(
             place(where), where, "clients behind a proxy have no user: 'uid' needs no proxy_from"
         )
-    if listener.identity == "proxy_cn" and not listener.proxy_from:
+    identity = listener.identity or ""
+    if identity.startswith("proxy_") and not listener.proxy_from:
         where = f"{key}.identity"
-        faults.add(place(where), where, "'proxy_cn' has no effect without proxy_from")
+        faults.add(place(where), where, f"{identity!r} has no effect without proxy_from")
 
 
 def check_tls(tls: Tls, key: str, place: Callable[[str], Place], faults: Faults) -> None:

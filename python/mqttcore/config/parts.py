@@ -98,10 +98,11 @@ class Listener(Record):
     """Trusted proxies: networks, or users of a Unix socket, as ``uid:33``. Each connection begins
     with a PROXY header, version 1 or 2, with the address of the client; all other peers are
     refused. Empty: no proxy."""
-    identity: Literal["uid", "proxy_cn"] | None = None
+    identity: Literal["uid", "proxy_cn", "proxy_subject", "proxy_san"] | None = None
     """Source of the user name, instead of CONNECT: ``uid``: the number of the user at the other end
     of a Unix socket; ``proxy_cn``: the common name of the client certificate that the proxy has
-    verified; None: CONNECT, or ``tls.identity``."""
+    verified; ``proxy_subject``, ``proxy_san``: the whole subject, or the only alternative name, of
+    a certificate that the proxy also sends (TLV 0x28); None: CONNECT, or ``tls.identity``."""
     name: str = ""
     """The name in logs and for plugins; empty: the address."""
     anonymous: bool | Access = False

@@ -267,7 +267,8 @@ def listen_keys(text: str, place: Place, keep: Mapping[str, Entry]) -> dict[str,
 def is_kept(key: str, value: object, *, is_unix: bool) -> bool:
     """Whether a key of another listener has a meaning for a Unix socket, or for TCP."""
     if is_unix:
-        return key != "proxy_from" and (key, value) != ("identity", "proxy_cn")
+        is_proxied = key == "identity" and str(value).startswith("proxy_")
+        return key != "proxy_from" and not is_proxied
     if key == "proxy_from" and "uid:" in str(value):
         return False
     return key not in {"mode", "group"} and (key, value) != ("identity", "uid")

@@ -322,6 +322,8 @@ fn identity_named(name: &str) -> PyResult<PeerIdentity> {
     match name {
         "uid" => Ok(PeerIdentity::Uid),
         "proxy_cn" => Ok(PeerIdentity::ProxyCommonName),
+        "proxy_subject" => Ok(PeerIdentity::ProxyCertificate(Identity::Subject)),
+        "proxy_san" => Ok(PeerIdentity::ProxyCertificate(Identity::AlternativeName)),
         _ => Err(PyValueError::new_err(format!("unknown identity {name:?}"))),
     }
 }

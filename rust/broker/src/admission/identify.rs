@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Authentication, ConnAckFormat, ConnectRequest};
+use mqttcore_tls::ClientCertificate;
 use tokio::sync::oneshot;
 
 use crate::admission::admitted::ConnAckFields;
@@ -92,7 +93,31 @@ impl Handshake<'_> {
                     ))),
                 },
             },
+            Some(PeerIdentity::ProxyCertificate(identity)) => match &self.proxied {
+                None => Ok(None),
+                Some(certificate) => match &certificate.whole {
+                    Some(whole) => {
+                        let name = whole.username(identity);
+                        let name = name.map_err(|error| RejectReason::Tls(error.to_string()))?;
+                        Ok(Some(name.to_owned()))
+                    }
+                    None => Err(RejectReason::Proxy(InvalidProxyHeader(
+                        "the proxy does not send the client's certificate",
+                    ))),
+                },
+            },
         }
+    }
+
+    /// The client's certificate: its own, or that of its header if a proxy is trusted with the identity.
+    fn certificate(&self) -> Option<Arc<ClientCertificate>> {
+        let proxied = self.proxied.as_ref();
+        let whole = proxied.and_then(|certificate| certificate.whole.clone());
+        let is_trusted = matches!(
+            self.policy.identity,
+            Some(PeerIdentity::ProxyCommonName | PeerIdentity::ProxyCertificate(_))
+        );
+        self.certificate.clone().or(whole.filter(|_| is_trusted))
     }
 
     /// The user name by `identity` of the listener's TLS: a field of the certificate.
@@ -122,7 +147,7 @@ impl Handshake<'_> {
             version: request.version,
             username: request.username.as_deref().map(Arc::from),
             password: request.password.take().map(Arc::new),
-            certificate: self.certificate.clone(),
+            certificate: self.certificate(),
             is_certified,
             peer: self.peer,
             listener: Arc::clone(&self.policy.name),

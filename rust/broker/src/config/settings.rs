@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use mqttcore_codec::ProtocolVersion;
 use mqttcore_session::ServerLimits;
 use mqttcore_store::Durability;
-use mqttcore_tls::TlsSettings;
+use mqttcore_tls::{Identity, TlsSettings};
 use mqttcore_topics::{MountPoint, Strategy};
 
 use crate::config::address::ListenAddress;
@@ -200,6 +200,8 @@ pub enum PeerIdentity {
     Uid,
     /// The common name of the client certificate that a proxy has verified.
     ProxyCommonName,
+    /// This name in the client certificate that a proxy has verified, and sends in its header.
+    ProxyCertificate(Identity),
 }
 
 /// Which HTTP requests are upgraded to MQTT connections.

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
+
+use mqttcore_tls::ClientCertificate;
 
 /// Signature of version 1.
 const SIGNATURE_1: &[u8] = b"PROXY ";
@@ -30,6 +33,8 @@ pub(crate) struct ProxyHeader {
 pub(crate) struct ProxiedCertificate {
     /// Its common name, without control characters.
     pub(crate) common_name: Option<Box<str>>,
+    /// The certificate itself, if the proxy sends it.
+    pub(crate) whole: Option<Arc<ClientCertificate>>,
 }
 
 /// The bytes are not a valid PROXY header.
@@ -201,6 +206,8 @@ const ALPN: u8 = 0x01;
 const SSL: u8 = 0x20;
 /// Type of the common name in an SSL TLV.
 const COMMON_NAME: u8 = 0x22;
+/// Type of the client's certificate in an SSL TLV, as DER.
+const CLIENT_CERTIFICATE: u8 = 0x28;
 /// Flags of an SSL TLV: the client presented a certificate, in this connection or in its session.
 const HAS_CERTIFICATE: u8 = 0b110;
 /// Maximum bytes of a common name; more than X.520 allows.
@@ -222,8 +229,20 @@ fn certificate(value: &[u8]) -> Parsed<Option<ProxiedCertificate>> {
     let short = InvalidProxyHeader("an SSL TLV is too short");
     let ([flags, verified @ ..], tlvs) = value.split_first_chunk::<5>().ok_or(short)?;
     let common_name = only(tlvs, COMMON_NAME)?.map(name).transpose()?;
-    let is_verified = flags & HAS_CERTIFICATE != 0 && verified == &[0; 4];
-    Ok(is_verified.then_some(ProxiedCertificate { common_name }))
+    let whole = only(tlvs, CLIENT_CERTIFICATE)?;
+    if flags & HAS_CERTIFICATE == 0 || verified != &[0; 4] {
+        return Ok(None);
+    }
+    Ok(Some(ProxiedCertificate {
+        common_name,
+        whole: whole.map(parsed).transpose()?.map(Arc::new),
+    }))
+}
+
+fn parsed(der: &[u8]) -> Parsed<ClientCertificate> {
+    ClientCertificate::parse(der).map_err(|_| {
+        InvalidProxyHeader("the client's certificate is malformed, or has malformed names")
+    })
 }
 
 fn name(value: &[u8]) -> Parsed<Box<str>> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mqttcore_broker::tls::Identity;
 use mqttcore_broker::{Broker, Config, Grant, LoginDecision, Network, Peer, PeerIdentity};
 use mqttcore_codec::ReasonCode;
 
@@ -39,8 +40,8 @@ fn v2(tlvs: &[u8]) -> Vec<u8> {
         tlvs,
     ]
     .concat();
-    let len = u8::try_from(rest.len()).expect("short");
-    [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0"[..], &[len], &rest].concat()
+    let len = u16::try_from(rest.len()).expect("short").to_be_bytes();
+    [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11"[..], &len, &rest].concat()
 }
 
 /// An SSL TLV with a verified certificate of this common name.
@@ -163,6 +164,67 @@ fn a_certificate_that_the_proxy_has_verified_names_the_user() {
         assert_eq!(login.username.as_deref(), Some(wanted));
         assert_eq!(login.is_certified, is_certified);
     }
+}
+
+/// An SSL TLV with a certificate, which the proxy has verified or not.
+fn with_certificate(der: &[u8], is_verified: bool) -> Vec<u8> {
+    let tlv = |kind: u8, value: &[u8]| {
+        let len = u16::try_from(value.len()).expect("short");
+        [&[kind][..], &len.to_be_bytes(), value].concat()
+    };
+    let verified = u32::from(!is_verified).to_be_bytes();
+    let head = [&[7][..], &verified].concat();
+    tlv(0x20, &[head, tlv(0x28, der)].concat())
+}
+
+#[test]
+fn a_certificate_that_the_proxy_sends_names_the_user_by_its_alternative_name() {
+    let (plugin, logins) = told_logins();
+    let mut config = proxied();
+    let san = PeerIdentity::ProxyCertificate(Identity::AlternativeName);
+    config.listeners[0].identity = Some(san);
+    let broker = start_with(config, plugin);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let made = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = rcgen::CertificateParams::new(names).expect("names");
+        params
+            .self_signed(&key)
+            .expect("a certificate")
+            .der()
+            .to_vec()
+    };
+    let one = made(&["truck-7.example"]);
+    let header = |der: &[u8], is_verified| v2(&with_certificate(der, is_verified));
+
+    let hello = v5("truck").username("admin");
+    let mut client = hello.open(broker.addresses()[0]);
+    client.send_bytes(&[header(&one, true), hello.bytes()].concat());
+    client.expect_welcome();
+
+    let login = logins.recv_timeout(DEADLINE).expect("a login");
+    assert_eq!(login.username.as_deref(), Some("truck-7.example"));
+    assert!(login.is_certified);
+    let certificate = login.certificate.as_ref().expect("plugins see it");
+    assert_eq!(certificate.alternative_names.len(), 1);
+    // Two names are none, and neither is a common name alone; DER has to be a certificate.
+    let two = made(&["a.example", "b.example"]);
+    for refused in [
+        header(&two, true),
+        header(b"no DER", true),
+        v2(&certified("truck-1")),
+    ] {
+        let mut client = hello.open(broker.addresses()[0]);
+        client.try_send_bytes(&[refused, hello.bytes()].concat());
+        assert!(client.until_closed().is_empty());
+    }
+    // A certificate that the proxy has not verified is none.
+    let mut client = v5("other").username("admin").open(broker.addresses()[0]);
+    client.send_bytes(&[header(&one, false), v5("other").username("admin").bytes()].concat());
+    client.expect_welcome();
+    let login = logins.recv_timeout(DEADLINE).expect("a login");
+    assert_eq!(login.username.as_deref(), Some("admin"));
+    assert!(!login.is_certified && login.certificate.is_none());
 }
 
 #[test]
