@@ -107,7 +107,7 @@ mod tests {
             now: start,
         };
         assert_eq!((rates(&client, clock), delay(&client, start)), (None, None));
-        let link = Link::new(ProtocolVersion::V5, 1_000, client.login(), start);
+        let link = Link::new(ProtocolVersion::V5, 1_000, (client.login(), 0), start);
         let link = Rc::new(link);
         client.set_link(Some(Rc::clone(&link)));
         assert_eq!((slowness(&client, start), delay(&client, start)), (0, None));
