@@ -20,13 +20,17 @@ def families() -> dict[str, set[str]]:
     """The labels of each family, by its name in a scrape."""
     text = (ROOT / "rust/http/src/metrics/families.rs").read_text()
     declared = re.findall(
-        r'^    family\("(\w+)", (\w+), "[^"]+",\s*(?:By\("(\w+)"|Each\(&\[([^]]+)\]|\w+)',
+        r'^    family\("(\w+)", (\w+), "[^"]+",\s*'
+        r'(?:(?:By|(ByListener))\("(\w+)"|(OneByListener)|Each\(&\[([^]]+)\]|\w+)',
         text,
         re.MULTILINE,
     )
     return {
-        name + SUFFIXES.get(kind, ""): set(re.findall(r"\w+", f"{by} {each}"))
-        for name, kind, by, each in declared
+        name + SUFFIXES.get(kind, ""): {
+            *re.findall(r"\w+", f"{by} {each}"),
+            *(["listener"] if both or one else []),
+        }
+        for name, kind, both, by, one, each in declared
     }
 
 

@@ -220,11 +220,9 @@ def stop(broker: subprocess.Popen[str]) -> tuple[float, int]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has taken."""
-    with open(f"/proc/{pid}/stat") as stat:
-        # utime and stime; the name before them may have blanks.
-        user, system = stat.read().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    """CPU time that the threads of a process have taken."""
+    times = [each.read_text() for each in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(text.split()[0]) for text in times) / 1e9
 
 
 def counters(figures: Wire) -> dict[str, int]:

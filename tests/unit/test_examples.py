@@ -15,6 +15,7 @@ from mqttcore.config import HttpListener, Listener, ServerLimits, Tls, TopicRule
 from mqttcore.sessions import SessionLimits, SessionPolicy
 from mqttcore.streams.kafka import Kafka
 from mqttcore.streams.settings import Retention, Stream
+from mqttcore.streams.tier import Tier
 
 from tests.wire import Wire
 
@@ -114,10 +115,10 @@ def test_the_example_file_names_every_key() -> None:
     named = set(re.findall(r"^#? ?(\w+) =", text, re.MULTILINE))
 
     clients = (Settings, Listener, ServerLimits, SessionPolicy, SessionLimits)
-    kinds = (*clients, Tls, TopicRule, Stream, Retention, HttpListener, Kafka)
+    kinds = (*clients, Tls, TopicRule, Stream, Retention, Tier, HttpListener, Kafka)
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     tables = {"listeners", "limits", "plugins", "session", "streams", "retention", "http", "topics"}
-    assert keys - named == tables | {"kafka", "sasl", "sni", "tls"}
+    assert keys - named == tables | {"kafka", "sasl", "sni", "tier", "tls"}
 
 
 def readme_blocks() -> list[str]:

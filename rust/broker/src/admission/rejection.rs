@@ -226,6 +226,8 @@ pub(crate) fn reject(
 }
 
 /// Counts and logs a connection above a limit; it gets no reply.
+///
+/// Longer than other functions: one match.
 pub(crate) fn reject_connection(
     shard: &Shard,
     limit: ConnectionLimit,
@@ -233,37 +235,40 @@ pub(crate) fn reject_connection(
     (index, listener): (usize, &str),
 ) {
     let refusals = shard.metrics().refusals(Some(index));
-    refusals.connections_refused.add(1);
-    let (category, why) = match limit {
-        ConnectionLimit::Full => {
-            refusals.connections_refused_full.add(1);
-            (LogCategory::Accept, "too many connections")
-        }
-        ConnectionLimit::ListenerConnections => {
-            refusals.connections_refused_listener.add(1);
-            let why = "the listener has too many connections";
-            (LogCategory::ListenerConnections, why)
-        }
-        ConnectionLimit::ListenerRate => {
-            refusals.connections_refused_listener_rate.add(1);
-            (LogCategory::ListenerRate, "too many connections a second")
-        }
-        ConnectionLimit::AddressConnections => {
-            refusals.connections_refused_address.add(1);
-            let why = "its address has too many connections";
-            (LogCategory::AddressConnections, why)
-        }
-        ConnectionLimit::AddressPending => {
-            refusals.connections_refused_address_pending.add(1);
-            let why = "its address has too many connections without CONNACK";
-            (LogCategory::AddressPending, why)
-        }
-        ConnectionLimit::AddressRate => {
-            refusals.connections_refused_address_rate.add(1);
-            let why = "its address has too many connections a second";
-            (LogCategory::AddressRate, why)
-        }
+    let (counter, category, why) = match limit {
+        ConnectionLimit::Full => (
+            &refusals.connections_refused_full,
+            LogCategory::Accept,
+            "too many connections",
+        ),
+        ConnectionLimit::ListenerConnections => (
+            &refusals.connections_refused_listener,
+            LogCategory::ListenerConnections,
+            "the listener has too many connections",
+        ),
+        ConnectionLimit::ListenerRate => (
+            &refusals.connections_refused_listener_rate,
+            LogCategory::ListenerRate,
+            "too many connections a second",
+        ),
+        ConnectionLimit::AddressConnections => (
+            &refusals.connections_refused_address,
+            LogCategory::AddressConnections,
+            "its address has too many connections",
+        ),
+        ConnectionLimit::AddressPending => (
+            &refusals.connections_refused_address_pending,
+            LogCategory::AddressPending,
+            "its address has too many connections without CONNACK",
+        ),
+        ConnectionLimit::AddressRate => (
+            &refusals.connections_refused_address_rate,
+            LogCategory::AddressRate,
+            "its address has too many connections a second",
+        ),
     };
+    refusals.connections_refused.add(1);
+    counter.add(1);
     shard.log.warn(category, shard.refresh_now(), || {
         let text = format!("listener {listener}: {peer} refused: {why}");
         LogEntry::new("refused", text, LogSubject::of_peer(peer, listener))

@@ -64,6 +64,8 @@ const CLASSES: usize = LogCategory::MemorySender as usize + 1;
 
 impl LogCategory {
     /// The name in machine-readable logs.
+    ///
+    /// Longer than other functions: one match.
     fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",

@@ -61,6 +61,21 @@ impl Connection {
         }
     }
 
+    /// Charges a packet that is no PUBLISH to the rate of control packets.
+    fn charge_control_packet(
+        &mut self,
+        packet: &Packet<'_>,
+        batch: &mut ReadBatch<'_>,
+    ) -> Result<(), DisconnectCause> {
+        let weight = control_weight(packet);
+        self.link.is_settling.set(weight > 0);
+        self.count_control_packets(weight)?;
+        if self.throttle.as_deref().is_some_and(RateLimit::is_spent) {
+            batch.allowed = batch.publishes;
+        }
+        Ok(())
+    }
+
     /// Handles the next frame; returns false if it is incomplete.
     fn handle_frame(&mut self, batch: &mut ReadBatch<'_>) -> Result<bool, DisconnectCause> {
         let decoded = decode(batch.rest(), self.version, &self.limits);
@@ -82,13 +97,7 @@ impl Connection {
         } else {
             // Earlier publishes take effect before this packet.
             accept_batch(&self.shard, &self.client, &mut batch.together);
-            let weight = control_weight(&packet);
-            self.link.is_settling.set(weight > 0);
-            self.count_control_packets(weight)?;
-            if self.throttle.as_deref().is_some_and(RateLimit::is_spent) {
-                // Too many control packets.
-                batch.allowed = batch.publishes;
-            }
+            self.charge_control_packet(&packet, batch)?;
         }
         let packets = &self.shard.metrics().tallies.packets_received;
         packets.count(packet.packet_type());
