@@ -88,6 +88,8 @@ async fn check(
 }
 
 /// Takes over, resumes or creates the session of an admitted client, and starts the task of its connection.
+///
+/// Longer than other functions: each step uses what the steps before it found.
 fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeAnswers) {
     let existing = shard.find_client(&arrival.login.client_id);
     if let Some(denied) = denied(shard, existing.as_ref(), &arrival) {

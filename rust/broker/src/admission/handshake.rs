@@ -97,6 +97,7 @@ impl Drop for HandshakeBytes {
     }
 }
 
+/// Longer than other functions: the steps of a handshake, in their order.
 async fn run(shard: Rc<Shard>, accepted: Accepted) {
     let pending = HandshakeBytes::new(&shard);
     let deadline = Instant::now() + shard.config().connect_deadline;

@@ -231,30 +231,32 @@ fn deliver_to_shards(
     }
 }
 
+/// Counts and logs a connection that is refused whatever the number of others.
+fn refuse(shard: &Shard, (category, why): (LogCategory, &str), peer: Peer, listener: usize) {
+    let refusals = shard.metrics().refusals(Some(listener));
+    refusals.connections_refused.add(1);
+    shard.log.warn(category, shard.refresh_now(), || {
+        let name = name_of(shard, listener);
+        let text = format!("listener {name}: {peer} refused: {why}");
+        LogEntry::new("refused", text, LogSubject::of_peer(peer, &name))
+    });
+}
+
 /// Counts a connection of `peer`; if it is above a limit, counts and logs the rejection and returns `None`.
 fn take_slot(shard: &Shard, peer: Peer, listener: usize) -> Option<ConnectionSlot> {
     let now = shard.refresh_now();
     // ORDERING: nothing else is read because of it.
+    let refusals = shard.metrics().refusals(Some(listener));
     if shard.engine.paused[listener].load(Ordering::Relaxed) {
-        let refusals = shard.metrics().refusals(Some(listener));
-        refusals.connections_refused.add(1);
         refusals.connections_refused_paused.add(1);
-        shard.log.warn(LogCategory::Paused, now, || {
-            let name = name_of(shard, listener);
-            let text = format!("listener {name}: {peer} refused: the listener is paused");
-            LogEntry::new("refused", text, LogSubject::of_peer(peer, &name))
-        });
+        let why = "the listener is paused";
+        refuse(shard, (LogCategory::Paused, why), peer, listener);
         return None;
     }
     if shard.engine.bans.covers_address(peer.ip(), now) {
-        let refusals = shard.metrics().refusals(Some(listener));
-        refusals.connections_refused.add(1);
         refusals.connections_refused_banned.add(1);
-        shard.log.warn(LogCategory::Banned, now, || {
-            let name = name_of(shard, listener);
-            let text = format!("listener {name}: {peer} refused: its address is banned");
-            LogEntry::new("refused", text, LogSubject::of_peer(peer, &name))
-        });
+        let why = "its address is banned";
+        refuse(shard, (LogCategory::Banned, why), peer, listener);
         return None;
     }
     let policies = shard.listener_policies();

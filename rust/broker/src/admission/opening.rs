@@ -27,6 +27,8 @@ pub(crate) struct Connected {
 
 /// Reads the PROXY header and opens TLS and WebSocket; `None` if the client behind a proxy is above a limit of its
 /// address.
+///
+/// Longer than other functions: the layers of a connection, in their order.
 pub(crate) async fn connected(
     shard: &Rc<Shard>,
     mut tcp: TcpStream,
