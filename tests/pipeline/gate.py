@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
+import random
 import threading
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 Outage = Literal["refused", "silent"]
@@ -83,3 +86,32 @@ class Gate:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class Outages:
+    """Takes a server away for some seconds, in a way and for a time that chance decides."""
+
+    gate: Gate
+    random: random.Random
+    lengths_s: tuple[float, float]
+    """The shortest and the longest one."""
+    told: collections.Counter[str]
+    """Counts them by kind."""
+    end: threading.Timer | None = None
+
+    def begin(self) -> str:
+        """Waits for the one before; returns at once, so that a kill may come meanwhile."""
+        self.wait()
+        kinds: tuple[Outage, ...] = ("refused", "silent")
+        kind, length_s = self.random.choice(kinds), self.random.uniform(*self.lengths_s)
+        self.gate.shut(kind)
+        self.end = threading.Timer(length_s, self.gate.open)
+        self.end.start()
+        self.told[kind] += 1
+        return f"store {kind} for {length_s:.1f} s"
+
+    def wait(self) -> None:
+        """Returns when the outage is over."""
+        if self.end is not None:
+            self.end.join()

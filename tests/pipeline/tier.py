@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 from tests.crash.process import ServerProcess
 from tests.pipeline import store_server
 from tests.pipeline.driver import Driver
-from tests.pipeline.gate import Gate, Outage
+from tests.pipeline.gate import Gate, Outages
 from tests.pipeline.machines import SILVER, Machines
 from tests.pipeline.tier_books import Verdict, read_verdict
 from tests.spark.crash import CONFIG, commit, workers_of
@@ -72,12 +72,11 @@ class Run:
     """One run: who dies when."""
 
     file: pathlib.Path
-    gate: Gate
     random: random.Random
-    told: collections.Counter[str] = field(default_factory=collections.Counter)
+    outages: Outages
+    told: collections.Counter[str]
     """What happened, by name."""
     driver: Driver = field(init=False)
-    outage: threading.Timer | None = None
 
     def __post_init__(self) -> None:
         self.driver = Driver.spawn(self.file)
@@ -91,29 +90,13 @@ class Run:
                 self.driver.wait_for_batch(BATCH_S)
             threading.Event().wait(self.random.uniform(0.0, 4.0))
             self.revive()
-            yield self.take_store_away() if kind == "outage" else self.kill()
+            yield self.outages.begin() if kind == "outage" else self.kill()
 
     def revive(self) -> None:
         """A pipeline that ended by itself is started again, as a service manager does."""
         if not self.driver.is_alive:
             self.told["ended"] += 1
             self.driver = Driver.spawn(self.file)
-
-    def take_store_away(self) -> str:
-        """For some seconds; returns at once, so that a kill may come meanwhile."""
-        self.give_store_back()
-        kinds: tuple[Outage, ...] = ("refused", "silent")
-        kind, length_s = self.random.choice(kinds), self.random.uniform(*OUTAGE_S)
-        self.gate.shut(kind)
-        self.outage = threading.Timer(length_s, self.gate.open)
-        self.outage.start()
-        self.told[kind] += 1
-        return f"store {kind} for {length_s:.1f} s"
-
-    def give_store_back(self) -> None:
-        """Returns when the outage is over."""
-        if self.outage is not None:
-            self.outage.join()
 
     def kill(self) -> str:
         """One kill, and a restart of what was killed."""
@@ -147,7 +130,7 @@ class Run:
         Raises:
             RuntimeError: a run fails again and again.
         """
-        self.give_store_back()
+        self.outages.wait()
         self.driver.process.terminate()
         self.driver.process.wait(REST_S)
         for _ in range(RUNS):
@@ -204,12 +187,15 @@ def live_on(
 ) -> Mapping[str, int]:
     """Has machines report and the pipeline die; returns when all is in the tables."""
     kills, outages, seed = plan
-    away = {**options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gate.port}"}
+    through = {**options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gate.port}"}
     file = folder / "pipeline.toml"
-    storage = json.dumps([f"{name}={value}" for name, value in away.items()])
+    storage = json.dumps([f"{name}={value}" for name, value in through.items()])
     file.write_text(FILE.format(storage=storage, silver=SILVER))
     machines.start()
-    run = Run(file=file, gate=gate, random=random.Random(seed))  # noqa: S311 -- no secret
+    chance = random.Random(seed)  # noqa: S311 -- no secret
+    told: collections.Counter[str] = collections.Counter()
+    away = Outages(gate=gate, random=chance, lengths_s=OUTAGE_S, told=told)
+    run = Run(file=file, random=chance, outages=away, told=told)
     try:
         began = time.monotonic()
         for number, what in enumerate(run.events(kills, outages), 1):

@@ -35,7 +35,7 @@ from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import ServerProcess
 from tests.pipeline import store_server
-from tests.pipeline.gate import Gate, Outage
+from tests.pipeline.gate import Gate, Outages
 from tests.spark.crash import commit
 from tests.streams.conftest import CONFIG
 from tests.wire import Wire
@@ -149,10 +149,10 @@ class Run:
     """One run: what dies when."""
 
     server: ServerProcess
-    gate: Gate
     random: random.Random
-    told: collections.Counter[str] = field(default_factory=collections.Counter)
-    outage: threading.Timer | None = None
+    outages: Outages
+    told: collections.Counter[str]
+    """What happened, by name."""
 
     def events(self, kills: int, outages: int) -> Iterator[str]:
         """So many kills and outages in any order; seals in between."""
@@ -163,7 +163,7 @@ class Run:
                 time.sleep(self.random.uniform(0.2, 1.2))
                 with client_of(self.server) as client, suppress(EndpointError):
                     client.seal("plant")
-            yield self.take_store_away() if kind == "outage" else self.kill()
+            yield self.outages.begin() if kind == "outage" else self.kill()
 
     def kill(self) -> str:
         """The broker, at any moment of a seal, an upload or a removal."""
@@ -171,22 +171,6 @@ class Run:
         self.told["broker"] += 1
         self.server.crash()
         return "broker"
-
-    def take_store_away(self) -> str:
-        """For some seconds; kills may come meanwhile."""
-        self.give_store_back()
-        kinds: tuple[Outage, ...] = ("refused", "silent")
-        kind, length_s = self.random.choice(kinds), self.random.uniform(*OUTAGE_S)
-        self.gate.shut(kind)
-        self.outage = threading.Timer(length_s, self.gate.open)
-        self.outage.start()
-        self.told[kind] += 1
-        return f"store {kind} for {length_s:.1f} s"
-
-    def give_store_back(self) -> None:
-        """Returns when the outage is over."""
-        if self.outage is not None:
-            self.outage.join()
 
 
 @contextmanager
@@ -223,8 +207,8 @@ def torment(
 ) -> dict[str, object]:
     """One run; what it came to."""
     kills, outages, seed = plan
-    away = {**options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gate.port}"}
-    storage = json.dumps([f"{name}={value}" for name, value in away.items()])
+    through = {**options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{gate.port}"}
+    storage = json.dumps([f"{name}={value}" for name, value in through.items()])
     config = folder / "mqttcore.toml"
     tier = TIER.format(storage=storage, local_age="5s")
     config.write_text(CONFIG.format(partitions=1) + tier)
@@ -233,7 +217,9 @@ def torment(
     writer = Writer(server)
     thread = threading.Thread(target=writer.run)
     chance = random.Random(seed)  # noqa: S311 -- no secret
-    run = Run(server=server, gate=gate, random=chance)
+    told: collections.Counter[str] = collections.Counter()
+    away = Outages(gate=gate, random=chance, lengths_s=OUTAGE_S, told=told)
+    run = Run(server=server, random=chance, outages=away, told=told)
     began = time.monotonic()
     try:
         writer.may_write.set()
@@ -242,7 +228,7 @@ def torment(
             print(f"{number}: {what}, {time.monotonic() - began:.0f} s", file=sys.stderr)
         writer.is_over.set()
         thread.join()
-        run.give_store_back()
+        run.outages.wait()
         settle(server, local_files=0)
         verdicts = {}
         with client_of(server) as client:
