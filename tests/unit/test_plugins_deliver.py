@@ -27,6 +27,7 @@ from mqttcore.plugin import (
 from mqttcore.testing import harness
 
 from tests.eventually import eventually
+from tests.message_plugins import Decider
 from tests.wire import Wire, connect, payloads, publish
 
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
@@ -42,36 +43,22 @@ class Porter(Plugin):
         return Allow(Grant(publish=["#"], subscribe=["#"]))
 
 
-class Veil(Plugin):
+class Veil(Decider):
     """Answers for each delivery with what the test handed in, or calls it."""
-
-    answer: Any = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Message] = []
 
     @hook.deliver("hook/#", timeout=0.3)
     def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
         """Answers."""
-        self.seen.append(message)
-        return self.answer(message) if callable(self.answer) else self.answer
+        return self.answered(message)
 
 
-class AsyncVeil(Plugin):
+class AsyncVeil(Decider):
     """The same on the event loop."""
-
-    answer: Any = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Message] = []
 
     @hook.deliver("hook/#", timeout=0.3)
     async def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
         """Answers."""
-        self.seen.append(message)
-        return self.answer(message) if callable(self.answer) else self.answer
+        return self.answered(message)
 
 
 @pytest.fixture(params=[Veil, AsyncVeil], ids=["def", "async def"])

@@ -28,6 +28,7 @@ from mqttcore.plugin import (
 from mqttcore.plugin.chain import TURN_S
 
 from tests.eventually import eventually
+from tests.message_plugins import Decider
 from tests.wire import DISCONNECT, PUBACK, Wire, publish
 
 NOT_AUTHORIZED, FAULT, FORMAT_INVALID = 0x87, 0x83, 0x99
@@ -43,36 +44,22 @@ class Porter(Plugin):
         return Allow(Grant(publish=["#"], subscribe=["#"], deny=["denied"]))
 
 
-class Stamp(Plugin):
+class Stamp(Decider):
     """Answers for each message with what the test handed in, or calls it."""
-
-    answer: Any = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Message] = []
 
     @hook.publish("hook/#", timeout=0.3)
     def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
         """Answers."""
-        self.seen.append(message)
-        return self.answer(message) if callable(self.answer) else self.answer
+        return self.answered(message)
 
 
-class AsyncStamp(Plugin):
+class AsyncStamp(Decider):
     """The same on the event loop."""
-
-    answer: Any = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Message] = []
 
     @hook.publish("hook/#", timeout=0.3)
     async def decide(self, message: Message) -> Any:  # noqa: ANN401 - good and bad answers
         """Answers."""
-        self.seen.append(message)
-        return self.answer(message) if callable(self.answer) else self.answer
+        return self.answered(message)
 
 
 @pytest.fixture(params=[Stamp, AsyncStamp], ids=["def", "async def"])
