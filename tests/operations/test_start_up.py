@@ -26,6 +26,14 @@ print(*sys.modules, file=sys.stderr)
 """
 
 
+def printed(program: str) -> set[str]:
+    """The words that a Python program prints."""
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
 def loaded(*arguments: str) -> set[str]:
     """The modules that a command has loaded when it ends."""
     program = PROGRAM.format(arguments=arguments)
@@ -71,11 +79,7 @@ def test_a_plain_start_loads_nothing_that_it_does_not_need() -> None:
         "    print(*sys.modules)\n"
     )
 
-    done = subprocess.run(  # noqa: S603 -- our own program
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    found = set(done.stdout.split())
+    found = printed(program)
     slow = {
         *("asyncio", "dataclasses", "datetime", "inspect", "json"),
         *("selectors", "shutil", "socket"),
@@ -95,11 +99,7 @@ def test_a_start_with_a_built_in_plugin_reads_no_entry_points() -> None:
         "    print(*sys.modules)\n"
     )
 
-    done = subprocess.run(  # noqa: S603 -- our own program
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    found = set(done.stdout.split())
+    found = printed(program)
     assert "mqttcore.auth.anonymous" in found
     assert found & {"importlib.metadata", "email", "zipfile"} == set()
 
