@@ -161,6 +161,11 @@ fn a_publisher_whose_session_was_recovered_has_the_member_that_its_client_identi
             .publish_acknowledged("work", format!("{id} new"));
     }
 
+    // The shard of the last client does not wait for those of the others.
+    let messages = 2 * publishers.len() as u64;
+    eventually("all messages are sent", || {
+        second.stats().messages_sent == messages
+    });
     v5("last")
         .connect(&second)
         .publish_acknowledged("end", "end");
