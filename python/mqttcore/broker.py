@@ -12,15 +12,14 @@ import pathlib
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from mqttcore._core import Engine, MessageProperties, Session
-from mqttcore._schema import Place, entry_of
 from mqttcore.auditing import ENDPOINT, Change, called_by
 from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, Changes, changes
 from mqttcore.config import Listener, Origin, Settings
-from mqttcore.config.reading import Loaded
+from mqttcore.config.reading import Loaded, loaded_of, origin_of
 from mqttcore.errors import (
     BrokerFailedError,
     ConfigError,
@@ -43,8 +42,6 @@ log = logging.getLogger("mqttcore")
 T = TypeVar("T")
 
 STOP_DEADLINE_S = 0.8
-NOWHERE: Final = entry_of({}, Place("Settings"))
-"""Place of settings that a program made."""
 
 
 class Broker:
@@ -525,7 +522,12 @@ class Broker:
 
     @property
     def _operations(self) -> dict[str, Callable[[str], object]]:
-        return {"config": self._config, "check": self._check_text, "reload": self._reload_all}
+        return {
+            "config": self._config,
+            "check": self._check_text,
+            "reload": self._reload_all,
+            "invalidate": self._invalidate_clients,
+        }
 
     def _config(self, _: str) -> object:
         from mqttcore.config.effective import effective
@@ -545,6 +547,11 @@ class Broker:
     def _reload_all(self, _: str) -> object:
         found = self.reload_origin()
         return {"changed": list(found.applied), "needs_restart": list(found.restart)}
+
+    def _invalidate_clients(self, text: str) -> object:
+        import json
+
+        return {"connected": self.invalidate(**json.loads(text))}
 
     def _change(self, change: Change, make: Callable[[], T]) -> T:
         """Makes a change of an operator, which the audit log records."""
@@ -598,22 +605,6 @@ class Broker:
         if self._engine is None:
             return 0  # plugins start before the engine, and stop after it
         return self.invalidate(client_id=client_id, username=username, everything=everything)
-
-
-def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
-    """The source of settings; None: a program made them."""
-    if isinstance(settings, Settings):
-        return None
-    return Origin(path=pathlib.Path(settings) if settings else None)
-
-
-def loaded_of(
-    settings: Settings | Origin | pathlib.Path | str | None, origin: Origin | None
-) -> Loaded:
-    """Settings that were read from ``origin``, or made by a program."""
-    if origin is not None:
-        return origin.load()
-    return Loaded(settings=cast(Settings, settings), root=NOWHERE)
 
 
 def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:

@@ -112,6 +112,27 @@ def test_a_session_is_ended(ask: Callable[..., str], truck: Wire) -> None:
     assert json.loads(ask("sessions", "list", "--json"))["items"] == []
 
 
+def test_sessions_are_ended_by_their_confirmed_number(
+    ask: Callable[..., str], run: Run, truck: Wire, tmp_path: pathlib.Path
+) -> None:
+    truck.close()
+    eventually(lambda: "truck/1" in ask("sessions"))
+    end = ("sessions", "end-offline", "--find", "truck", "--data", tmp_path / "data")
+    line = ask("sessions", "--sort", "expires", "--expires-within", 3_600).splitlines()[1]
+
+    counted = run(*end)
+    wrong = run(*end, "--yes", 2)
+    done = run(*end, "--yes", 1)
+
+    assert line.split()[:2] == ["truck/1", "-"]
+    assert (counted.status, counted.out) == (1, "1 sessions match\n  truck/1\n")
+    assert "--yes 1 ends them" in counted.error
+    assert wrong.status == 1
+    assert "1 sessions without a connection match now" in wrong.error
+    assert (done.status, done.out) == (0, "1 sessions ended\n")
+    assert len(ask("sessions").splitlines()) == 1
+
+
 @pytest.mark.usefixtures("truck")
 def test_subscriptions_are_listed(ask: Callable[..., str]) -> None:
     def found(*options: str) -> list[tuple[str | None, ...]]:
@@ -186,12 +207,21 @@ def test_a_file_that_is_no_export_is_refused(
 def test_topics_are_a_tree(ask: Callable[..., str], broker: Broker) -> None:
     retain(broker, "plant/1/a", "plant/1/b", "plant/2/a", "road", "plant")
 
-    assert ask("topics").splitlines() == ["plant  4", "  1  2", "  2  1", "road  1"]
-    assert ask("topics", "plant/1", "--depth", 0).splitlines() == ["plant/1  2", "  a  1", "  b  1"]
-    assert json.loads(ask("topics", "--depth", 1, "--json"))["items"] == [
-        {"topic": "plant", "retained": 4},
-        {"topic": "road", "retained": 1},
-    ]
+    with Wire(broker.port) as wire:
+        wire.connect("watcher")
+        wire.subscribe(("plant/1/+", 1))
+
+        assert ask("topics").splitlines() == ["plant  4", "  1  2", "  2  1", "road  1"]
+        assert ask("topics", "plant", "--depth", 0).splitlines() == [
+            "1  2",
+            "  a  1  1 subscriber",
+            "  b  1  1 subscriber",
+            "2  1",
+            "  a  1",
+        ]
+    [plant, road] = json.loads(ask("topics", "--depth", 1, "--json"))["items"]
+    assert (plant["topic"], plant["retained"], plant["messages"]) == ("plant", True, 4)
+    assert (road["topic"], road["retained"], road["messages"]) == ("road", True, 1)
 
 
 def test_streams_are_listed_by_partition(ask: Callable[..., str], broker: Broker) -> None:

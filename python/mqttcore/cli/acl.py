@@ -66,6 +66,16 @@ def parser() -> argparse.ArgumentParser:
     explaining.add_argument("action", choices=ACTIONS, help="action of the client")
     explaining.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")
     explaining.set_defaults(run=explain)
+    words = (
+        "have plugins asked again about the rights of clients; without a grant hook they are"
+        " disconnected"
+    )
+    renewing = add_command(commands, "invalidate", words)
+    whose = renewing.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--client", metavar="ID", help="client identifier")
+    whose.add_argument("--user", metavar="NAME", help="user name")
+    whose.add_argument("--all", action="store_true", help="all clients")
+    renewing.set_defaults(run=invalidate)
     words = "print what another ACL file would change for the sessions of a running broker"
     dry_run = add_command(commands, "dry-run", words)
     dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="new ACL file")
@@ -94,6 +104,17 @@ def explain(api: Api, options: argparse.Namespace) -> int:
             print("\n" * (index > 0) + printable(f"client {one['client_id']}, {by}"))
             print_steps(one)
     return OK if all(one["verdict"] in PASSING for one in found) else NOT_DONE
+
+
+def invalidate(api: Api, options: argparse.Namespace) -> int:
+    """Has the plugins asked again about clients."""
+    whose = {"client_id": options.client, "username": options.user, "all": options.all}
+    done = api.call("POST", "/access/invalidate", body=whose)
+    if options.json:
+        print(json_text(done))
+    else:
+        print(f"{done['connected']} connected clients: their rights are asked for again")
+    return OK
 
 
 def asked_clients(api: Api, options: argparse.Namespace) -> dict[str, str | None]:

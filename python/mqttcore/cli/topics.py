@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from mqttcore.cli.api import Api, asking, endpoint_options
@@ -11,6 +11,8 @@ from mqttcore.cli.listing import natural
 from mqttcore.cli.terminal import json_text, printable
 
 DEPTH: Final = 2
+ALL_LEVELS: Final = 1_024
+"""The most levels of a topic."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,8 +26,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="mqttcore topics",
         description="Prints topics with retained messages as a tree, each level with the number of"
-        " retained messages at and below it. The broker does not know topics that were never"
-        " retained.",
+        " retained messages at and below it, and of subscribers that would receive a message on"
+        " it. The broker does not know topics that were never retained.",
         parents=[endpoint_options()],
     )
     made.add_argument(
@@ -33,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         default="",
         metavar="TOPIC",
-        help="only this topic and the topics below",
+        help="only topics below this one",
     )
     made.add_argument(
         "--depth",
@@ -47,34 +49,23 @@ def parser() -> argparse.ArgumentParser:
 
 def tree(api: Api, options: argparse.Namespace) -> int:
     """Prints the tree."""
-    counts = count(topics(api, options.prefix), options.prefix, options.depth)
+    above = options.prefix.count("/") + 1 if options.prefix else 0
+    query = {"prefix": options.prefix or None, "depth": options.depth or ALL_LEVELS}
+    pages = api.pages("/topics", query)
     if options.json:
-        items = [{"topic": "/".join(path), "retained": number} for path, number in counts.items()]
-        print(json_text({"items": items}))
+        print(json_text({"items": [item for page in pages for item in page["items"]]}))
         return OK
-    for path in sorted(counts):
-        print(f"{'  ' * (len(path) - 1)}{printable(path[-1]) or '(empty level)'}  {counts[path]}")
+    for page in pages:
+        for item in page["items"]:
+            indent = "  " * (item["topic"].count("/") - above)
+            name = printable(item["name"]) or "(empty level)"
+            print(f"{indent}{name}  {item['messages']}{receivers(item['subscribers'])}")
     return OK
 
 
-def topics(api: Api, prefix: str) -> Iterator[str]:
-    """All topics with a retained message at and below a topic."""
-    query = {"filter": f"{prefix}/#" if prefix else "#"}
-    for page in api.pages("/retained", query):
-        for message in page["items"]:
-            yield str(message["topic"])
-
-
-def count(found: Iterator[str], prefix: str, depth: int) -> dict[tuple[str, ...], int]:
-    """The number of topics at and below each level, down to ``depth`` levels below the prefix."""
-    above = len(prefix.split("/")) - 1 if prefix else 0
-    counts: dict[tuple[str, ...], int] = {}
-    for topic in found:
-        levels = topic.split("/")[above:]
-        for end in range(1, 1 + (min(depth, len(levels)) if depth else len(levels))):
-            path = ("/".join(topic.split("/")[: above + 1]), *levels[1:end])
-            counts[path] = counts.get(path, 0) + 1
-    return counts
+def receivers(count: int | None) -> str:
+    """The receivers of a topic, if there are any."""
+    return f"  {count} subscriber{'s' * (count > 1)}" if count else ""
 
 
 if __name__ == "__main__":

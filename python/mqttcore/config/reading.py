@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 OLD_NAMES: Final = {"promise": "durability"}
 """Keys of earlier versions, in the file itself, its listeners and its topics."""
 ENVIRONMENT_PREFIX = "MQTTCORE__"
+NOWHERE: Final = entry_of({}, Place("Settings"))
+"""Place of settings that a program made."""
 CHECKPOINT = "checkpoint.redb"
 """A file that each data folder of a broker has."""
 
@@ -94,6 +96,22 @@ class Origin(Record):
         if text is not None:
             return read_text(text, self.path or pathlib.Path("request"), faults)
         return read_file(self.path, faults) if self.path else built_in_profile()
+
+
+def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
+    """The source of settings; None: a program made them."""
+    if isinstance(settings, Settings):
+        return None
+    return Origin(path=pathlib.Path(settings) if settings else None)
+
+
+def loaded_of(
+    settings: Settings | Origin | pathlib.Path | str | None, origin: Origin | None
+) -> Loaded:
+    """Settings that were read from ``origin``, or made by a program."""
+    if origin is not None:
+        return origin.load()
+    return Loaded(settings=cast(Settings, settings), root=NOWHERE)
 
 
 def read_settings(root: Entry, faults: Faults) -> Settings | None:

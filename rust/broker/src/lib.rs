@@ -94,8 +94,9 @@ pub use mqttcore_store::Pressure;
 pub use mqttcore_tls as tls;
 pub use operations::asking::{AskError, MissingPart};
 pub use operations::bans::BanError;
+pub use operations::client_filter::ClientFilter;
 pub use operations::clients::{
-    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
+    ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
 };
 pub use operations::explain::{
     AccessQuestion, DeliveryQuestion, EXPLAINED_BYTES_MAX, EventQuery, ExplainError,
@@ -105,11 +106,13 @@ pub use operations::explain::{
 pub use operations::listeners::ListenerStatus;
 pub use operations::login::{LoginRefusal, Operator};
 pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
-pub use operations::publish::PublishError;
+pub use operations::publish::{OwnMessage, PublishError, PublishManyError, Unpublished};
 pub use operations::retained::RetainedPage;
+pub use operations::sessions::CountedSessions;
 pub use operations::slowness::{Delay, DelayStage};
 pub use operations::steering::Subscribed;
 pub use operations::subscriptions::{ListPosition, ListedSubscription, Page, Receiver};
+pub use operations::topics::{TopicNode, TopicPage, TopicQuery};
 pub use operations::traces::TraceStartError;
 pub use operations::watch::{EventWatch, WatchedEvents};
 pub use runtime::failure::{BrokerFailure, ServiceError};

@@ -106,6 +106,11 @@ impl App {
         self.rows.clone()
     }
 
+    /// The reports of queries.
+    pub(super) fn reports(&self) -> Arc<QueryReports> {
+        Arc::clone(&self.reports)
+    }
+
     /// Path of the Unix socket that readers of rows connect to.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("endpoint.sock")

@@ -42,9 +42,12 @@ impl Routes {
         program: Option<Arc<dyn Program>>,
         figures: Arc<HttpCounters>,
     ) -> Self {
-        let rows = streams.as_ref().map(App::rows_of_streams);
+        let of_streams = streams
+            .as_ref()
+            .map(|app| (app.rows_of_streams(), app.reports()))
+            .unzip();
         Self {
-            api: Api::new(broker, rows, access, program),
+            api: Api::new(broker, of_streams, access, program),
             broker: broker.clone(),
             metrics: Metrics::new(broker, config),
             streams,

@@ -87,6 +87,12 @@ impl Session {
         later(self.since?, will.delay_s)
     }
 
+    /// When the session ends, if its client stays offline; `None`: it does not expire, or the client is connected.
+    pub fn expires_at(&self) -> Option<Instant> {
+        self.away_since()?;
+        self.expiry_deadline()
+    }
+
     /// When a session without a connection ends.
     fn expiry_deadline(&self) -> Option<Instant> {
         if self.state == LinkState::Ended {

@@ -74,6 +74,16 @@ impl QueryReports {
         Ok(())
     }
 
+    /// The newest report of each query that has not ended, by name, with its age.
+    pub fn newest(&self, now: Instant) -> Vec<(String, String, Duration)> {
+        let queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let aged = queries.iter().map(|(query, report)| {
+            let age = now.saturating_duration_since(report.at);
+            (query.clone(), report.text.clone(), age)
+        });
+        aged.filter(|(.., age)| *age < SILENCE).collect()
+    }
+
     /// Changes since the last call: each query with its new report, or `None` if it has ended.
     pub fn new_reports(&self, now: Instant) -> Vec<(String, Option<String>)> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,6 +117,12 @@ mod tests {
 
         assert_eq!(reports.new_reports(now), [("a".into(), Some("{}".into()))]);
         assert_eq!(reports.new_reports(now), []);
+        let newest = |age| reports.newest(now + age);
+        assert_eq!(
+            newest(SILENCE / 2),
+            [("a".into(), "{}".into(), SILENCE / 2)]
+        );
+        assert_eq!(newest(SILENCE), []);
     }
 
     #[test]

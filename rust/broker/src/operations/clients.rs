@@ -13,8 +13,9 @@ use mqttcore_codec::ProtocolVersion;
 use crate::clients::client::Client;
 use crate::clients::measures::{DeliveryTimes, PacketRates};
 use crate::clients::registry::Registry;
-use crate::config::{Network, Peer};
+use crate::config::Peer;
 use crate::operations::asking::{AskError, MissingPart};
+use crate::operations::client_filter::ClientFilter;
 use crate::operations::slowness::{Clock, Delay, delay, rank_of, rates, slowness};
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::shard::Shard;
@@ -34,6 +35,10 @@ pub struct ClientSummary {
     pub username: Option<Arc<str>>,
     /// How long it has been connected; `None`: it is offline.
     pub connected_for: Option<Duration>,
+    /// How long it has been offline; `None`: it is connected.
+    pub away_for: Option<Duration>,
+    /// Time until its session ends, if it stays offline; `None`: it does not expire, or the client is connected.
+    pub expires_in: Option<Duration>,
     /// Address of its last connection; `None`: it has not connected since the broker started.
     pub peer: Option<Peer>,
     /// Listener of its last connection; empty if it has not connected since the broker started.
@@ -68,27 +73,6 @@ pub struct ClientSummary {
     pub will_topic: Option<Arc<str>>,
 }
 
-/// Conditions for clients. `None` matches all.
-#[derive(Clone, Debug, Default)]
-pub struct ClientFilter {
-    /// A part of the client identifier.
-    pub id_contains: Option<String>,
-    /// Whether it has a connection.
-    pub connected: Option<bool>,
-    /// The user name.
-    pub username: Option<String>,
-    /// A network that contains its address.
-    pub network: Option<Network>,
-    /// Protocol version.
-    pub version: Option<ProtocolVersion>,
-    /// Name of the listener.
-    pub listener: Option<String>,
-    /// Minimum number of queued messages.
-    pub min_queued: usize,
-    /// Minimum number of messages in flight.
-    pub min_in_flight: usize,
-}
-
 /// How to sort a list of clients.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientOrder {
@@ -113,6 +97,10 @@ pub enum ClientOrder {
     /// The slowest subscribers first: by the slowest measured delivery of the last ten minutes, or how long the socket has
     /// accepted no byte; then by queued messages.
     Slow,
+    /// Longest offline first; connected clients last.
+    Away,
+    /// The session that ends first comes first; those that do not expire, and connected clients, last.
+    Expires,
 }
 
 /// A request for one page of a list of clients.
@@ -346,7 +334,7 @@ fn part(
     let (clients, next) = clients_of_turn(registry, from);
     let mut found = Vec::new();
     for client in clients {
-        if !query.filter.covers(&client) {
+        if !query.filter.covers(&client, clock.now) {
             continue;
         }
         let position = (
@@ -392,50 +380,11 @@ fn stored_part(
         if found.len() == room {
             return (found, client.handle.slot() as usize);
         }
-        if filter.covers(&client) {
+        if filter.covers(&client, clock.now) {
             found.push(summary(&client, clock));
         }
     }
     (found, next)
-}
-
-impl ClientFilter {
-    fn covers(&self, client: &Client) -> bool {
-        let contained = |part: &String| client.id.contains(part.as_str());
-        self.id_contains.as_ref().is_none_or(contained)
-            && self
-                .connected
-                .is_none_or(|wanted| wanted == client.is_online())
-            && self.covers_login(client)
-            && self.covers_session(client)
-    }
-
-    fn covers_login(&self, client: &Client) -> bool {
-        if self.username.is_none() && self.network.is_none() && self.listener.is_none() {
-            return true;
-        }
-        let login = client.login();
-        let in_network = |network: &Network| {
-            let address = login.peer.ip().filter(|_| client.was_here());
-            address.is_some_and(|address| network.contains(address))
-        };
-        let is_user = |name: &String| login.username.as_deref() == Some(name.as_str());
-        self.username.as_ref().is_none_or(is_user)
-            && self.network.as_ref().is_none_or(in_network)
-            && self
-                .listener
-                .as_ref()
-                .is_none_or(|name| **name == *login.listener)
-    }
-
-    fn covers_session(&self, client: &Client) -> bool {
-        let session = client.session.borrow();
-        session.queued() >= self.min_queued
-            && session.in_flight() >= self.min_in_flight
-            && self
-                .version
-                .is_none_or(|version| version == session.version())
-    }
 }
 
 impl ClientOrder {
@@ -448,13 +397,25 @@ impl ClientOrder {
             Self::ConnectedAt => client.link_ref().as_ref().map_or(0, |link| {
                 // A smaller age is a higher rank: the latest connection comes first.
                 let age = clock.now.saturating_duration_since(link.connected_at);
-                u64::MAX - u64::try_from(age.as_micros()).unwrap_or(u64::MAX - 1)
+                u64::MAX - whole_us(age)
             }),
             Self::Received => rates(client, clock).map_or(0, |rates| rank_of(rates.received)),
             Self::Sent => rates(client, clock).map_or(0, |rates| rank_of(rates.sent)),
             Self::Slow => slowness(client, clock.now),
+            Self::Away => client.session.borrow().away_since().map_or(0, |since| {
+                1 + whole_us(clock.now.saturating_duration_since(since))
+            }),
+            Self::Expires => client.session.borrow().expires_at().map_or(0, |at| {
+                // The shortest time has the highest rank.
+                u64::MAX - whole_us(at.saturating_duration_since(clock.now))
+            }),
         }
     }
+}
+
+/// Whole microseconds; less than `u64::MAX`.
+fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).map_or(u64::MAX - 1, |us| us.min(u64::MAX - 1))
 }
 
 fn backlog_bytes(client: &Client) -> usize {
@@ -472,6 +433,10 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
         client_id: Arc::clone(&client.id),
         username: login.username.clone(),
         connected_for: link.as_ref().map(|link| lasts(link.connected_at)),
+        away_for: session.away_since().map(lasts),
+        expires_in: session
+            .expires_at()
+            .map(|at| at.saturating_duration_since(now)),
         peer: client.was_here().then_some(login.peer),
         listener: Arc::clone(&login.listener),
         version: session.version(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod asking;
 pub(crate) mod bans;
+pub(crate) mod client_filter;
 pub(crate) mod clients;
 pub(crate) mod explain;
 pub(crate) mod invalidate;
@@ -10,8 +11,10 @@ pub(crate) mod login;
 pub(crate) mod one_client;
 pub(crate) mod publish;
 pub(crate) mod retained;
+pub(crate) mod sessions;
 pub(crate) mod slowness;
 pub(crate) mod steering;
 pub(crate) mod subscriptions;
+pub(crate) mod topics;
 pub(crate) mod traces;
 pub(crate) mod watch;

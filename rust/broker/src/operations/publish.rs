@@ -43,6 +43,64 @@ pub enum PublishError {
     NotLogged,
 }
 
+/// Messages that a shard publishes for one job; it serves other clients between jobs.
+const MESSAGES_A_JOB: usize = 32;
+
+/// A message for [`BrokerHandle::publish_many`].
+#[derive(Clone, Debug)]
+pub struct OwnMessage {
+    /// The topic.
+    pub topic: String,
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The QoS.
+    pub qos: QoS,
+    /// Whether it is retained.
+    pub retain: bool,
+    /// Properties of MQTT 5.0.
+    pub properties: PropertiesBuf,
+}
+
+impl OwnMessage {
+    fn made(&self, limits: &ServerLimits) -> Result<Message, PublishError> {
+        let properties = self.properties.as_properties();
+        let (topic, payload) = (&self.topic, &self.payload);
+        message(topic, payload, self.qos, self.retain, properties, limits)
+    }
+}
+
+/// Why none of several messages was published.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishManyError {
+    /// One of the messages is not valid.
+    #[error("message {index}: {error}")]
+    Message {
+        /// Its position.
+        index: usize,
+        /// The reason.
+        error: PublishError,
+    },
+    /// The broker was not asked.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
+/// Why one of several messages was not published.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unpublished {
+    /// It was refused.
+    #[error(transparent)]
+    Refused(#[from] PublishError),
+    /// The shard did not answer: it may still publish the message.
+    #[error(transparent)]
+    Unanswered(AskError),
+    /// The shard did not answer about messages before this one.
+    #[error("the shard did not answer about messages before this one")]
+    NotSent,
+}
+
 /// Makes a message of the broker itself; its expiry starts now.
 pub(crate) fn message(
     topic: &str,
@@ -80,28 +138,85 @@ impl BrokerHandle {
         self.change(0, move |shard, answer| publish(shard, message, answer))
             .await
     }
+
+    /// Publishes messages in their order, each as [`publish`](Self::publish) does. Returns for each one how many
+    /// subscriptions matched, or why it was not published. If one of them is not valid, none is published.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishManyError`]: nothing was published.
+    pub async fn publish_many(
+        &self,
+        messages: &[OwnMessage],
+    ) -> Result<Vec<Result<usize, Unpublished>>, PublishManyError> {
+        let config = self.config().await?;
+        let made = messages.iter().enumerate().map(|(index, message)| {
+            let made = message.made(&config.limits);
+            made.map_err(|error| PublishManyError::Message { index, error })
+        });
+        let made: Vec<Message> = made.collect::<Result<_, _>>()?;
+        let mut outcomes = Vec::with_capacity(made.len());
+        for part in made.chunks(MESSAGES_A_JOB) {
+            let (part, count) = (part.to_vec(), part.len());
+            let published = self.change(0, move |shard, answer| publish_all(shard, part, answer));
+            match published.await {
+                Ok(published) => {
+                    outcomes.extend(published.into_iter().map(|one| Ok(one?)));
+                }
+                Err(error) => {
+                    outcomes.extend(vec![Err(Unpublished::Unanswered(error)); count]);
+                    break;
+                }
+            }
+        }
+        outcomes.resize(made.len(), Err(Unpublished::NotSent));
+        Ok(outcomes)
+    }
 }
 
 /// Routes a message of the broker itself; answers when its durability is reached.
 pub(crate) fn publish(
     shard: &Rc<Shard>,
-    mut message: Message,
+    message: Message,
     answer: Answer<Result<usize, PublishError>>,
 ) {
-    message.charge(&shard.memory().own_account);
+    let only = move |mut outcomes: Vec<Result<usize, PublishError>>| {
+        // INVARIANT: each message has an outcome.
+        answer(outcomes.pop().unwrap_or(Err(PublishError::Stopped)));
+    };
+    publish_all(shard, vec![message], Box::new(only));
+}
+
+/// Routes messages of the broker itself in their order; answers when the durability of all is reached.
+fn publish_all(
+    shard: &Rc<Shard>,
+    messages: Vec<Message>,
+    answer: Answer<Vec<Result<usize, PublishError>>>,
+) {
     let lost = external::own_lost(shard);
-    let matched = router::try_publish_own(shard, &message).map_err(|why| match why {
-        Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
-        Unroutable::NoMemory => PublishError::NoMemory,
-        Unroutable::QueueFull => PublishError::QueueFull,
-        Unroutable::TooManyFilters => PublishError::TooManyFilters,
-    });
+    let matched: Vec<_> = messages
+        .into_iter()
+        .map(|message| route(shard, message))
+        .collect();
     // Before the answer: its receiver may stop the broker, or disconnect a subscriber.
     shard.flush_mailboxes();
     let own = Rc::clone(shard);
     let then = move || {
         let is_logged = external::own_lost(&own) == lost;
-        answer(matched.and_then(|count| is_logged.then_some(count).ok_or(PublishError::NotLogged)));
+        let logged = |count| is_logged.then_some(count).ok_or(PublishError::NotLogged);
+        let outcomes = matched.into_iter().map(|matched| matched.and_then(logged));
+        answer(outcomes.collect());
     };
     journal::when_safe(shard, Box::new(then));
+}
+
+/// Routes a message of the broker itself; returns how many subscriptions matched.
+fn route(shard: &Rc<Shard>, mut message: Message) -> Result<usize, PublishError> {
+    message.charge(&shard.memory().own_account);
+    router::try_publish_own(shard, &message).map_err(|why| match why {
+        Unroutable::NoRoom | Unroutable::NotLogged(_) => PublishError::NoRoom,
+        Unroutable::NoMemory => PublishError::NoMemory,
+        Unroutable::QueueFull => PublishError::QueueFull,
+        Unroutable::TooManyFilters => PublishError::TooManyFilters,
+    })
 }

@@ -112,7 +112,7 @@ impl BrokerHandle {
 
     /// Visits the messages that have not expired, one step of the walk at a time. At most [`RETAINED_WALKS`] walks run;
     /// others wait.
-    async fn visit_retained(
+    pub(super) async fn visit_retained(
         &self,
         filter: &TopicFilter,
         visit: &mut (dyn FnMut(&str, &RetainedMessage) + Send),

@@ -104,7 +104,7 @@ impl BrokerHandle {
 }
 
 /// Answers once everything that was written so far is safe.
-fn when_safe<T: 'static>(shard: &Rc<Shard>, answer: Answer<T>, value: T) {
+pub(super) fn when_safe<T: 'static>(shard: &Rc<Shard>, answer: Answer<T>, value: T) {
     shard.flush_mailboxes();
     journal::when_safe(shard, Box::new(move || answer(value)));
 }
@@ -121,11 +121,15 @@ fn end_session(shard: &Rc<Shard>, id: &str, reason: ReasonCode) -> bool {
         lifecycle::detach(shard, &client, cause, why);
         link.close(cause, reason);
     }
-    // The session may have ended with its connection.
-    lifecycle::remove_session(shard, &client);
-    // The session's record is removed with its will, which may be queued.
-    wills::publish_queued_of(shard, id);
+    end_offline(shard, &client);
     true
+}
+
+/// Ends the session of a client without a connection. It may have ended with its connection.
+pub(super) fn end_offline(shard: &Rc<Shard>, client: &Rc<Client>) {
+    lifecycle::remove_session(shard, client);
+    // The session's record is removed with its will, which may be queued.
+    wills::publish_queued_of(shard, &client.id);
 }
 
 fn subscribe(

@@ -24,8 +24,10 @@ use super::scope::RouteScopes;
 const VERSION: &str = "/api/v1";
 
 /// Fields of bodies that entries contain. Others may be secrets or payloads.
-const SHOWN: [&str; 19] = [
+const SHOWN: [&str; 22] = [
+    "all",
     "bytes",
+    "client_id",
     "duration_s",
     "expires",
     "filter",
@@ -41,6 +43,7 @@ const SHOWN: [&str; 19] = [
     "subscription_id",
     "to",
     "topic",
+    "username",
     "value",
     "where",
     "why",
@@ -211,9 +214,13 @@ fn entry(head: &Parts, path: &str, body: &Bytes) -> AuditEntry {
     }
 }
 
-/// Those fields of a body that are [`SHOWN`], cut.
+/// Those fields of a body that are [`SHOWN`], cut; of a list of messages their number and topics.
 fn details(body: &Bytes) -> Vec<(String, String)> {
-    let fields: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
+    let fields: Map<String, Value> = match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(Value::Array(items)) => list_details(&items),
+        _ => Map::new(),
+    };
     let shown = fields
         .into_iter()
         .filter(|(name, _)| SHOWN.contains(&name.as_str()));
@@ -225,6 +232,17 @@ fn details(body: &Bytes) -> Vec<(String, String)> {
     shown
         .map(|(name, value)| (name, cut(text(value))))
         .collect()
+}
+
+/// The number of messages in a list, and their topics.
+fn list_details(items: &[Value]) -> Map<String, Value> {
+    let topics = items.iter().filter_map(|item| item["topic"].as_str());
+    let topics: Vec<_> = topics.collect();
+    let fields = [
+        ("topic".into(), topics.join(" ").into()),
+        ("value".into(), format!("{} messages", items.len()).into()),
+    ];
+    fields.into_iter().collect()
 }
 
 /// The status; for a problem with its code.

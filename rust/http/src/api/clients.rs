@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::{
-    ClientFilter, ClientOrder, ClientPosition, ClientQuery, ClientSummary, Peer,
+    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary, Peer,
 };
 use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode};
 use serde::{Deserialize, Serialize};
@@ -63,10 +63,19 @@ struct ClientInfo {
 
 /// Queued messages.
 #[derive(Serialize, ToSchema)]
-struct Queue {
+pub(super) struct Queue {
     messages: usize,
     /// Bytes of the messages that are in memory.
     bytes: usize,
+}
+
+impl Queue {
+    pub(super) fn of(client: &ClientSummary) -> Self {
+        Self {
+            messages: client.queued,
+            bytes: client.queued_bytes,
+        }
+    }
 }
 
 /// Numbers of messages whose acknowledgement is not complete.
@@ -79,7 +88,7 @@ struct InFlightCounts {
 }
 
 /// The name of a version of the protocol.
-fn version_name(version: ProtocolVersion) -> &'static str {
+pub(super) fn version_name(version: ProtocolVersion) -> &'static str {
     match version {
         ProtocolVersion::V3_1 => "3.1",
         ProtocolVersion::V3_1_1 => "3.1.1",
@@ -92,6 +101,7 @@ impl From<ClientSummary> for ClientInfo {
         let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
         let rates = ClientRates::of(&client);
         let (latency, waits_for) = (Latency::of(&client), WaitsFor::of(&client));
+        let queue = Queue::of(&client);
         Self {
             client_id: client.client_id.to_string(),
             username: client.username.map(|name| name.to_string()),
@@ -108,10 +118,7 @@ impl From<ClientSummary> for ClientInfo {
             clean_start: client.clean_start,
             session_expiry_s: client.session_expiry_s,
             subscriptions: client.subscriptions,
-            queue: Queue {
-                messages: client.queued,
-                bytes: client.queued_bytes,
-            },
+            queue,
             inflight: InFlightCounts {
                 out: client.in_flight,
                 r#in: client.receiving,
@@ -209,6 +216,7 @@ impl ListQuery {
             listener: self.listener.clone(),
             min_queued: self.min_queue,
             min_in_flight: self.min_inflight,
+            ..ClientFilter::default()
         })
     }
 
@@ -249,7 +257,7 @@ impl ListQuery {
 }
 
 /// Reads a position in the order `stored`: shard and slot.
-fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
+pub(super) fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
     let read = |text: &str| {
         let (shard, slot) = text.split_once(' ')?;
         let [shard, slot] = [shard, slot].map(|number| number.parse().ok());
@@ -264,6 +272,15 @@ fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
     read(text).ok_or_else(|| Problem::bad("after is not the position of a page in this order"))
 }
 
+/// The position of the page after this one, in the order `stored`, or by identifier if `is_by_id`.
+pub(super) fn next_of(page: &ClientPage, is_by_id: bool) -> Option<String> {
+    let last = page.clients.last().filter(|_| page.has_more && is_by_id);
+    match page.next {
+        Some(ClientPosition { shard, slot }) => Some(cursor(&format!("{shard} {slot}"))),
+        None => last.map(|client| cursor(&client.client_id)),
+    }
+}
+
 /// Lists clients: sessions, with or without a connection.
 #[utoipa::path(get, path = "/api/v1/clients", tag = "clients", params(ListQuery), security(("key" = ["view"])),
     responses((status = 200, body = List<ClientInfo>)))]
@@ -274,11 +291,7 @@ async fn list(
     let query = query.query()?;
     let is_paged = query.order == ClientOrder::ClientId;
     let page = state.broker.list_clients(query).await?;
-    let last = page.clients.last().filter(|_| page.has_more && is_paged);
-    let next = match page.next {
-        Some(ClientPosition { shard, slot }) => Some(cursor(&format!("{shard} {slot}"))),
-        None => last.map(|client| cursor(&client.client_id)),
-    };
+    let next = next_of(&page, is_paged);
     let items = page.clients.into_iter().map(ClientInfo::from).collect();
     Ok(Json(List::new(items, next, &page.missing)))
 }

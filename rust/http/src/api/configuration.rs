@@ -49,7 +49,7 @@ impl ProgramCalls {
 
     async fn call(&self, action: &'static str, argument: String) -> Result<String, Problem> {
         let busy = |_| {
-            let problem = Problem::conflict("another request about the configuration is running");
+            let problem = Problem::conflict("a reload or another request of this kind is running");
             problem.retry_after(1)
         };
         let turn = Arc::clone(&self.turn).try_lock_owned().map_err(busy)?;
@@ -83,13 +83,14 @@ impl ProgramCalls {
     }
 }
 
-async fn ask<T: DeserializeOwned>(
+/// Has the program do `action`; see [`Program::call`].
+pub(super) async fn ask_program<T: DeserializeOwned>(
     state: &ApiState,
     action: &'static str,
     argument: String,
 ) -> Result<T, Problem> {
     let program = state.program.as_ref().ok_or_else(|| {
-        Problem::conflict("the program that runs this broker does not read its configuration")
+        Problem::conflict("the program that runs this broker takes no requests of operators")
     })?;
     let text = program.call(action, argument).await?;
     serde_json::from_str(&text).map_err(|error| Problem::internal(&error))
@@ -113,7 +114,7 @@ async fn config(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<List<ConfigKey>>, Problem> {
-    let keys = ask(&state, "config", String::new()).await?;
+    let keys = ask_program(&state, "config", String::new()).await?;
     Ok(Json(List::new(keys, None, &[])))
 }
 
@@ -142,7 +143,7 @@ async fn check(
     ApiJson(candidate): ApiJson<Candidate>,
 ) -> Result<Json<Checked>, Problem> {
     let text = candidate.text.unwrap_or_default();
-    Ok(Json(ask(&state, "check", text).await?))
+    Ok(Json(ask_program(&state, "check", text).await?))
 }
 
 /// What a reload has changed.
@@ -161,5 +162,5 @@ async fn reload(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Reloaded>, Problem> {
-    Ok(Json(ask(&state, "reload", String::new()).await?))
+    Ok(Json(ask_program(&state, "reload", String::new()).await?))
 }

@@ -19,6 +19,7 @@ mod explain;
 mod failures;
 mod history;
 pub(crate) mod identity;
+mod invalidate;
 mod jobs;
 mod kept_events;
 mod key_file;
@@ -32,12 +33,15 @@ mod parts;
 mod plugins;
 mod problem;
 mod publish;
+mod queries;
 mod query;
 mod rates;
 mod retained;
 pub(crate) mod scope;
+mod sessions;
 mod subscriptions;
 mod system;
+mod topics;
 mod traces;
 
 use std::hash::{BuildHasher, RandomState};
@@ -52,7 +56,7 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use mqttcore_broker::{AddressKey, BrokerHandle, Operator};
-use mqttcore_streams::Rows;
+use mqttcore_streams::{QueryReports, Rows};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tower_service::Service;
@@ -104,6 +108,8 @@ pub(crate) struct ApiAccess {
 pub(crate) struct ApiState {
     broker: BrokerHandle,
     rows: Option<Rows>,
+    /// Reports of queries; `None` without streams.
+    reports: Option<Arc<QueryReports>>,
     keys: Arc<Keys>,
     /// Users may log in.
     has_logins: bool,
@@ -143,6 +149,7 @@ fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(system::routes())
         .merge(parts::routes())
+        .merge(queries::routes())
         .merge(plugins::routes())
         .merge(events::routes())
         .merge(history::routes())
@@ -152,12 +159,15 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(client_items::routes())
         .merge(client_measures::routes())
         .merge(client_queue::routes())
+        .merge(sessions::routes())
         .merge(subscriptions::routes())
         .merge(retained::routes())
+        .merge(topics::routes())
         .merge(publish::routes())
         .merge(bans::routes())
         .merge(key_routes::routes())
         .merge(login_routes::routes())
+        .merge(invalidate::routes())
         .merge(audit_entries::routes())
         .merge(explain::routes())
         .merge(traces::routes())
@@ -199,9 +209,10 @@ impl ApiState {
 }
 
 impl Api {
+    /// Longer than other functions: it names each part of the state.
     pub(crate) fn new(
         broker: &BrokerHandle,
-        rows: Option<Rows>,
+        (rows, reports): (Option<Rows>, Option<Arc<QueryReports>>),
         access: ApiAccess,
         program: Option<Arc<dyn Program>>,
     ) -> Self {
@@ -212,6 +223,7 @@ impl Api {
         let state = ApiState {
             broker: broker.clone(),
             rows,
+            reports,
             keys: access.keys,
             has_logins: access.has_logins,
             logins: Arc::default(),

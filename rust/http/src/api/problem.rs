@@ -84,6 +84,14 @@ impl Problem {
         }
     }
 
+    /// The problem of one part of a request.
+    pub(crate) fn about(self, part: &str) -> Self {
+        Self {
+            detail: format!("{part}: {}", self.detail),
+            ..self
+        }
+    }
+
     pub(crate) fn retry_after(self, seconds: u64) -> Self {
         Self {
             retry_after_s: Some(seconds),

@@ -1,4 +1,4 @@
-//! `POST /publish`: publishes a message as the broker.
+//! `POST /publish` and `POST /publish/bulk`: publish messages as the broker.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use mqttcore_broker::PublishError;
+use mqttcore_broker::{OwnMessage, PublishError, PublishManyError, Unpublished};
 use mqttcore_codec::{PropertiesBuf, Property, QoS, Text};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +19,9 @@ use super::problem::Problem;
 use super::query::{ApiJson, ApiQuery, NoQuery};
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().routes(routes!(post))
+    OpenApiRouter::new()
+        .routes(routes!(post))
+        .routes(routes!(post_many))
 }
 
 /// Contents of a message. It has `payload` or `payload_base64`, or neither if the payload is empty.
@@ -69,6 +71,18 @@ struct NewMessage {
     #[serde(default)]
     #[schema(inline)]
     properties: MessageProperties,
+}
+
+impl NewMessage {
+    fn parts(self) -> (String, Content, bool) {
+        let content = Content {
+            payload: self.payload,
+            payload_base64: self.payload_base64,
+            qos: self.qos,
+            properties: self.properties,
+        };
+        (self.topic, content, self.retain)
+    }
 }
 
 /// A published message.
@@ -150,6 +164,18 @@ impl Content {
         self.bytes().map(|bytes| bytes.is_empty())
     }
 
+    /// The message with these contents.
+    fn message(&self, topic: &str, retain: bool) -> Result<OwnMessage, Problem> {
+        refuse_sys(topic)?;
+        Ok(OwnMessage {
+            topic: topic.to_owned(),
+            payload: self.bytes()?,
+            qos: qos_of(self.qos)?,
+            retain,
+            properties: self.properties.encode()?,
+        })
+    }
+
     fn bytes(&self) -> Result<Vec<u8>, Problem> {
         match (&self.payload, &self.payload_base64) {
             (None, None) => Ok(Vec::new()),
@@ -178,16 +204,15 @@ pub(super) async fn publish(
     content: &Content,
     retain: bool,
 ) -> Result<Published, Problem> {
-    refuse_sys(topic)?;
-    let (qos, payload) = (qos_of(content.qos)?, content.bytes()?);
-    let properties = content.properties.encode()?;
+    let message = content.message(topic, retain)?;
+    let OwnMessage { payload, qos, .. } = &message;
     let published = state
         .broker
-        .publish(topic, &payload, qos, retain, &properties);
+        .publish(topic, payload, *qos, retain, &message.properties);
     let matched = published.await?.map_err(|error| refusal(&error))?;
     Ok(Published {
         matched,
-        is_acknowledged: qos > QoS::AtMostOnce,
+        is_acknowledged: *qos > QoS::AtMostOnce,
     })
 }
 
@@ -214,11 +239,97 @@ async fn post(
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(new): ApiJson<NewMessage>,
 ) -> Result<Published, Problem> {
-    let content = Content {
-        payload: new.payload,
-        payload_base64: new.payload_base64,
-        qos: new.qos,
-        properties: new.properties,
-    };
-    publish(&state, &new.topic, &content, new.retain).await
+    let (topic, content, retain) = new.parts();
+    publish(&state, &topic, &content, retain).await
+}
+
+/// Maximum number of messages of one request.
+const BULK: usize = 1_000;
+
+/// Why a message of several was not published.
+#[derive(Serialize, ToSchema)]
+struct BulkError {
+    /// The code of the error, such as `disk_full`.
+    code: &'static str,
+    detail: String,
+}
+
+/// What became of a message of several.
+#[derive(Serialize, ToSchema)]
+struct BulkItem {
+    /// Number of matching subscriptions; null: it was not published.
+    matched: Option<usize>,
+    error: Option<BulkError>,
+}
+
+/// What became of several messages.
+#[derive(Serialize, ToSchema)]
+struct BulkPublished {
+    /// Number of messages that were not published.
+    failed: usize,
+    /// The messages in the order of the request.
+    items: Vec<BulkItem>,
+    #[serde(skip)]
+    is_acknowledged: bool,
+}
+
+impl IntoResponse for BulkPublished {
+    fn into_response(self) -> Response {
+        let status = match (self.failed, self.is_acknowledged) {
+            (0, true) => StatusCode::OK,
+            (0, false) => StatusCode::ACCEPTED,
+            _ => StatusCode::MULTI_STATUS,
+        };
+        (status, Json(self)).into_response()
+    }
+}
+
+impl From<Result<usize, Unpublished>> for BulkItem {
+    fn from(outcome: Result<usize, Unpublished>) -> Self {
+        let code = match &outcome {
+            Ok(_) => None,
+            Err(Unpublished::Refused(error)) => Some(refusal(error).slug),
+            Err(Unpublished::Unanswered(error)) => Some(Problem::from(*error).slug),
+            Err(_) => Some("not_sent"),
+        };
+        let detail = outcome.as_ref().err().map(ToString::to_string);
+        Self {
+            error: code
+                .zip(detail)
+                .map(|(code, detail)| BulkError { code, detail }),
+            matched: outcome.ok(),
+        }
+    }
+}
+
+/// Publishes 1 to 1,000 messages in their order, each as `POST /publish` does. If one is not valid, none is published.
+#[utoipa::path(post, path = "/api/v1/publish/bulk", tag = "messages", request_body = Vec<NewMessage>, security(("key" = ["operate"])),
+    responses((status = 200, body = BulkPublished, description = "The configured durability of all is reached"),
+        (status = 202, body = BulkPublished, description = "Some have QoS 0: they may be lost"),
+        (status = 207, body = BulkPublished, description = "Some were not published: `items` says why")))]
+async fn post_many(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    ApiJson(new): ApiJson<Vec<NewMessage>>,
+) -> Result<BulkPublished, Problem> {
+    if !(1..=BULK).contains(&new.len()) {
+        let text = format!("the body has {} messages, not 1 to {BULK}", new.len());
+        return Err(Problem::bad(text).hint("send several requests"));
+    }
+    let messages = new.into_iter().enumerate().map(|(index, new)| {
+        let (topic, content, retain) = new.parts();
+        let message = content.message(&topic, retain);
+        message.map_err(|problem| problem.about(&format!("message {index}")))
+    });
+    let messages: Vec<_> = messages.collect::<Result<_, _>>()?;
+    let published = state.broker.publish_many(&messages).await;
+    let published = published.map_err(|error| match error {
+        PublishManyError::Ask(error) => Problem::from(error),
+        invalid => Problem::bad(invalid.to_string()),
+    })?;
+    Ok(BulkPublished {
+        failed: published.iter().filter(|one| one.is_err()).count(),
+        items: published.into_iter().map(BulkItem::from).collect(),
+        is_acknowledged: messages.iter().all(|one| one.qos > QoS::AtMostOnce),
+    })
 }

@@ -107,8 +107,17 @@ fn an_operator_who_retains_a_message_is_in_the_audit_log() {
     );
 
     assert_eq!(put.status, 200, "{}", put.json);
+    let many =
+        r#"[{"topic": "plant/3", "payload": "a seed", "qos": 1}, {"topic": "plant/4", "qos": 1}]"#;
+    Caller::with(&served, Some(&secret)).ask("POST", "/publish/bulk", many);
     let lines = audit(&home);
-    let line = lines.last().expect("a line");
+    let [_, line, bulk] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(
+        bulk["details"],
+        json!({"topic": "plant/3 plant/4", "value": "2 messages"})
+    );
     assert_eq!(line["who"], "key \"planter\"");
     assert_eq!(line["ip"], "127.0.0.1");
     assert_eq!(line["action"], "PUT /retained/{topic}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mqttcore_codec::QoS;
 use mqttcore_http::{HttpLimits, HttpListener, HttpOptions, MetricsAccess};
+use serde_json::Value;
 
 use crate::client::Http;
 use crate::common::{Home, eventually, figure, v5, within};
@@ -246,6 +247,11 @@ fn the_report_of_a_query_is_in_sys_topics() {
     let mut later = v5("later").connect(&broker);
     later.subscribe("$SYS/spark/+", QoS::AtMostOnce);
     assert!(later.take_message().retain);
+    let mut api = Http::unix(&home.folder(0).join("http"));
+    let listed: Value = serde_json::from_str(api.get("/api/v1/queries").text()).expect("JSON");
+    assert_eq!(listed["items"][0]["query"], "factory.gold");
+    assert_eq!(listed["items"][0]["report"]["rows"], 7);
+    assert!(listed["items"][0]["reported_at_ms"].as_u64() <= listed["as_of_ms"].as_u64());
 }
 
 #[test]
@@ -412,7 +418,7 @@ impl Served {
         let sealed = self.unix().request("POST", "/v1/streams/plant/seal", "");
         assert_eq!(sealed.status, 200, "{}", sealed.text());
         let files = self.unix().get("/v1/streams/plant/files");
-        let files: serde_json::Value = serde_json::from_slice(&files.body).expect("JSON");
+        let files: Value = serde_json::from_slice(&files.body).expect("JSON");
         assert_eq!(files["partitions"][0][0]["last"], 199);
         let name = files["partitions"][0][0]["file"].as_str().expect("a name");
         name.to_owned()

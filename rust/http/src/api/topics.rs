@@ -1,0 +1,112 @@
+//! `GET /topics`: the tree of topics with retained messages, level by level.
+
+use axum::Json;
+use axum::extract::State;
+use mqttcore_broker::{TopicNode, TopicQuery};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::ApiState;
+use super::page::{Limit, List, behind, cursor};
+use super::problem::Problem;
+use super::query::ApiQuery;
+use super::retained::parse_topic;
+
+pub(super) fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// A topic of the tree.
+#[derive(Serialize, ToSchema)]
+struct TopicInfo {
+    /// The whole topic, or the levels down to this one.
+    topic: String,
+    /// Its last level.
+    name: String,
+    /// Whether the topic itself has a retained message.
+    retained: bool,
+    /// Number of retained messages on the topic and below it.
+    messages: usize,
+    /// Number of receivers of a message on the topic: clients, and shared subscriptions; null: not known.
+    subscribers: Option<usize>,
+}
+
+impl From<TopicNode> for TopicInfo {
+    fn from(node: TopicNode) -> Self {
+        let name = node.topic.rsplit('/').next().unwrap_or_default();
+        Self {
+            name: name.to_owned(),
+            topic: node.topic,
+            retained: node.is_retained,
+            messages: node.retained,
+            subscribers: node.subscribers,
+        }
+    }
+}
+
+/// The number of levels of a list.
+#[derive(Clone, Copy, Debug)]
+struct Depth(usize);
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for Depth {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let depth = usize::deserialize(deserializer)?;
+        let text = "must be a number from 1 to 1024";
+        (1..=1_024)
+            .contains(&depth)
+            .then_some(Self(depth))
+            .ok_or_else(|| serde::de::Error::custom(text))
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Only topics below this one. Without it, topics that begin with `$` are left out.
+    prefix: Option<String>,
+    /// Number of levels.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1024, default = 1, required = false)]
+    depth: Depth,
+    /// Maximum number of items on the page.
+    #[serde(default)]
+    #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// Position of the page: `next` of the previous page.
+    after: Option<String>,
+}
+
+/// Lists topics with retained messages as a tree, one level or several, each before those below it.
+///
+/// The broker does not know topics that were never retained.
+#[utoipa::path(get, path = "/api/v1/topics", tag = "messages", params(ListQuery), security(("key" = ["view"])),
+    responses((status = 200, body = List<TopicInfo>)))]
+async fn list(
+    State(state): State<ApiState>,
+    ApiQuery(query): ApiQuery<ListQuery>,
+) -> Result<Json<List<TopicInfo>>, Problem> {
+    // The first level of a topic may be empty.
+    if let Some(prefix) = query.prefix.as_deref().filter(|text| !text.is_empty()) {
+        parse_topic(prefix)?;
+    }
+    let after = behind(query.after.as_deref())?;
+    let query = TopicQuery {
+        below: query.prefix.as_deref(),
+        depth: query.depth.0,
+        after: after.as_deref(),
+        limit: query.limit.0,
+    };
+    let page = state.broker.list_topics(&query).await?;
+    let last = page.topics.last().filter(|_| page.has_more);
+    let next = last.map(|node| cursor(&node.topic));
+    let items = page.topics.into_iter().map(TopicInfo::from).collect();
+    Ok(Json(List::new(items, next, &[])))
+}
