@@ -32,6 +32,8 @@ STOP_S: Final = 60.0
 END_S: Final = 10.0
 RETURN_S: Final = 45.0
 LOOK_S: Final = 1.0
+REPEATS: Final = 3
+"""Attacks after which memory may have come back."""
 UNCHANGED_S: Final = 12.0
 """The broker gives freed memory back when it has used less for five to ten seconds (ADR 0038)."""
 # Everything else keeps its default.
@@ -66,7 +68,8 @@ class Outcome:
     most_bytes: int = 0
     """At the end of the attack."""
     after_bytes: int = 0
-    """When the attackers and their sessions are gone, and it falls no more."""
+    """When the attackers and their sessions are gone, and it falls no more: the least after one of
+    `REPEATS` attacks. A leak grows with each of them; what one leaves varies."""
     sent: dict[str, int] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -126,13 +129,18 @@ def run(
     outcome = Outcome(attack=attack.name)
     crowd = attack if isinstance(attack, Crowd) else None
     with serving(crowd, core) as (broker, port, attacked):
-        if has_memory:
+
+        def attack_again() -> int:
+            """Resident memory after an attack that is not measured."""
             with attacking(attack, attacked) as attacker:
                 begin(attacker)
                 time.sleep(storm_s)
                 sent_by(attacker)
             end_sessions(attack, port)
-            outcome.before_bytes = settled_bytes(broker.pid)
+            return settled_bytes(broker.pid)
+
+        if has_memory:
+            outcome.before_bytes = attack_again()
         with Wire(port) as figures, Wire(port, version=4) as beside:
             figures.connect(unique("figures"))
             figures.subscribe("$SYS/broker/#")
@@ -153,6 +161,9 @@ def run(
         end_sessions(attack, port)
         if has_memory:
             outcome.after_bytes = settled_bytes(broker.pid)
+            for _ in range(REPEATS - 1):
+                if outcome.growth > GOAL_GROWTH:
+                    outcome.after_bytes = min(outcome.after_bytes, attack_again())
         with attacking(attack, attacked) as attacker:
             begin(attacker)
             time.sleep(storm_s)
