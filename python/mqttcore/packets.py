@@ -9,9 +9,8 @@ A version is its protocol level: 3 for MQTT 3.1, 4 for 3.1.1, 5 for 5.0. Propert
 name and value in the order of the packet; before version 5 there are none.
 """
 
-from dataclasses import dataclass
-
 from mqttcore import _core
+from mqttcore._record import Record
 
 PropertyValue = bool | int | str | bytes | tuple[str, str]
 Properties = tuple[tuple[str, PropertyValue], ...]
@@ -26,8 +25,7 @@ def properties(**values: PropertyValue | list[PropertyValue]) -> Properties:
     return tuple(pairs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Will:
+class Will(Record):
     """The message that the broker publishes when a client is lost."""
 
     topic: str
@@ -37,8 +35,7 @@ class Will:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connect:
+class Connect(Record):
     """CONNECT; it names its own version.
 
     ``is_bridge`` is the top bit of the protocol level, in 3.1 and 3.1.1.
@@ -58,8 +55,7 @@ class Connect:
         return f"Connect(version={self.version}, client_id={self.client_id!r}, ...)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnAck:
+class ConnAck(Record):
     """CONNACK; a return code of 3.x is converted to the reason code of version 5."""
 
     reason: int = 0
@@ -67,8 +63,7 @@ class ConnAck:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(Record):
     """PUBLISH; ``packet_id`` belongs to QoS 1 and 2."""
 
     topic: str
@@ -80,8 +75,7 @@ class Publish:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubAck:
+class PubAck(Record):
     """PUBACK: the answer to QoS 1."""
 
     packet_id: int
@@ -89,8 +83,7 @@ class PubAck:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubRec:
+class PubRec(Record):
     """PUBREC: the first answer to QoS 2."""
 
     packet_id: int
@@ -98,8 +91,7 @@ class PubRec:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubRel:
+class PubRel(Record):
     """PUBREL: releases the packet identifier of a QoS 2 message."""
 
     packet_id: int
@@ -107,8 +99,7 @@ class PubRel:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubComp:
+class PubComp(Record):
     """PUBCOMP: the end of QoS 2."""
 
     packet_id: int
@@ -116,8 +107,7 @@ class PubComp:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Record):
     """One filter of SUBSCRIBE; ``retain_handling``: 0 send, 1 send if new, 2 do not send."""
 
     filter: str
@@ -127,8 +117,7 @@ class Subscription:
     retain_handling: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscribe:
+class Subscribe(Record):
     """SUBSCRIBE."""
 
     packet_id: int
@@ -136,8 +125,7 @@ class Subscribe:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubAck:
+class SubAck(Record):
     """SUBACK: a reason code for each filter."""
 
     packet_id: int
@@ -145,8 +133,7 @@ class SubAck:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsubscribe:
+class Unsubscribe(Record):
     """UNSUBSCRIBE."""
 
     packet_id: int
@@ -154,8 +141,7 @@ class Unsubscribe:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsubAck:
+class UnsubAck(Record):
     """UNSUBACK: in version 5 a reason code for each filter, earlier none."""
 
     packet_id: int
@@ -163,26 +149,22 @@ class UnsubAck:
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PingReq:
+class PingReq(Record):
     """PINGREQ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PingResp:
+class PingResp(Record):
     """PINGRESP."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disconnect:
+class Disconnect(Record):
     """DISCONNECT."""
 
     reason: int = 0
     properties: Properties = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Auth:
+class Auth(Record):
     """AUTH, of version 5 only."""
 
     reason: int = 0

@@ -5,7 +5,6 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final, Self, TypeVar
 
 from mqttcore.cli.connection import Connection, Endpoint
@@ -151,7 +150,7 @@ class MqttClient:
     def publish(self, message: Publish) -> int | None:
         """Sends a message; returns its packet identifier. QoS 1 and 2 need room in the window."""
         if message.qos:
-            message = replace(message, packet_id=self._free_id())
+            message = message.replaced(packet_id=self._free_id())
             self.in_flight[message.packet_id or 0] = message
         self._send(message)
         return message.packet_id
@@ -356,7 +355,7 @@ class MqttClient:
             raise CommandError(f"{text}; its log may say why", status=UNREACHABLE)
         for packet_id, packet in list(self.in_flight.items()):
             if isinstance(packet, Publish):
-                self._send(replace(packet, dup=is_resumed))
+                self._send(packet.replaced(dup=is_resumed))
             elif is_resumed:
                 self._send(packet)
             else:

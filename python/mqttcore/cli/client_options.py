@@ -1,6 +1,7 @@
 """Options of the commands that are MQTT clients, with Mosquitto's letters."""
 
 import argparse
+import functools
 import os
 import sys
 from typing import Final
@@ -26,9 +27,24 @@ FOR_EVER: Final = 0xFFFF_FFFF
 """A Session Expiry Interval."""
 
 
+class ClientParser(argparse.ArgumentParser):
+    """Looks up the width of the terminal only to print help: `shutil` loads slowly."""
+
+    def format_help(self) -> str:
+        """The help."""
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        """The first lines of the help."""
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_usage()
+
+
 def parser_of(command: str, description: str) -> argparse.ArgumentParser:
     """A parser without ``-h`` for help: as in Mosquitto, that is the host."""
-    made = argparse.ArgumentParser(
+    made = ClientParser(
+        formatter_class=functools.partial(argparse.HelpFormatter, width=80),
         prog=f"mqttcore {command}",
         description=description,
         add_help=False,

@@ -5,7 +5,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from mqttcore.packets import Packet, decode_packet
 
@@ -52,7 +52,9 @@ class Endpoint(NamedTuple):
                 raise
             return sock
         source = (self.bind, 0) if self.bind else None
-        sock = socket.create_connection((self.host, self.port), timeout_s, source)
+        # text would need the codec `idna`, which is slow to load
+        host = cast(str, self.host.encode()) if self.host.isascii() else self.host
+        sock = socket.create_connection((host, self.port), timeout_s, source)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self.tls.wrap_socket(sock, server_hostname=self.host) if self.tls else sock
 

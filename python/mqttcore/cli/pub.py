@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from mqttcore._core import TopicName
@@ -172,7 +171,7 @@ class Publisher:
     def publish_lines(self, message: Publish) -> None:
         """Publishes each line of standard input, else as ``message``."""
         for line in self._lines():
-            self._publish(replace(message, payload=line))
+            self._publish(message.replaced(payload=line))
 
     def finish(self) -> None:
         """Waits for the acknowledgements of all messages."""

@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from mqttcore.cli.client import FIRST_ERROR, MqttClient
@@ -90,7 +89,7 @@ def with_return_address(request: Publish, topic: str) -> Publish:
     given = dict(request.properties)
     added: dict[str, PropertyValue] = {"response_topic": topic, CORRELATION: os.urandom(8)}
     missing = tuple((name, value) for name, value in added.items() if name not in given)
-    return replace(request, properties=(*request.properties, *missing))
+    return request.replaced(properties=(*request.properties, *missing))
 
 
 def wait_for(client: MqttClient, request: Publish, timeout_s: float | None) -> Publish | None:
