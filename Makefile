@@ -128,10 +128,11 @@ explain-test: .make/tools ## compare explanations of deliveries and permissions 
 	@cargo test --quiet -p mqttcore-session --test foresee $(CARGO_ARGS)
 	@MQTTCORE_EXPLAIN_OPERATIONS=$(OPERATIONS) cargo test --quiet -p mqttcore-http --test suite explain:: $(CARGO_ARGS)
 
-trace-test: build .make/tools .make/dev ## compare traces with the packets of clients; read pcapng files with tshark, if it is installed
+trace-test: build .make/tools .make/dev ## compare traces with the packets of clients; read pcapng files with tshark, if it is installed; count what other clients pay
 	@cargo test --quiet -p mqttcore-broker --lib traces:: $(CARGO_ARGS)
 	@cargo test --quiet -p mqttcore-broker --test memory $(CARGO_ARGS) -- counts
 	@cargo test --quiet -p mqttcore-http traces:: $(CARGO_ARGS)
+	@MQTTCORE_TRACED_AMONG=10000 $(BIN)/python -m pytest --quiet -rs -s tests/counts/test_trace.py $(ARGS)
 	@$(BIN)/python -m pytest --quiet -rs tests/operations/test_traces.py tests/cli/test_trace.py $(ARGS)
 
 test-rust: .make/tools

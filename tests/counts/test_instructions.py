@@ -123,11 +123,15 @@ class Counted:
 
     def instructions(self) -> int:
         """Instructions of all threads so far."""
+        return sum(self.of_threads())
+
+    def of_threads(self) -> list[int]:
+        """Instructions of each thread so far."""
         command = ["callgrind_control", "-e", str(self.process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603 -- our own process
         threads = re.findall(r"^\s*Th \d+\s+([\d,]+)", done.stdout, re.MULTILINE)
         assert len(threads) > 1, done.stdout + done.stderr
-        return sum(int(count.replace(",", "")) for count in threads)
+        return [int(count.replace(",", "")) for count in threads]
 
     def system_calls(self) -> int:
         """System calls of all threads so far; reading the clock is none without valgrind."""
@@ -159,10 +163,10 @@ class Counted:
 
 
 @contextmanager
-def counted_broker(folder: pathlib.Path) -> Iterator[Counted]:
+def counted_broker(folder: pathlib.Path, text: str = SETTINGS) -> Iterator[Counted]:
     """A broker with one shard under callgrind."""
     settings = folder / "broker.toml"
-    settings.write_text(SETTINGS)
+    settings.write_text(text)
     command = [
         *("valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder / 'callgrind.out'}"),
         *("--trace-syscalls=yes", f"--log-file={folder / 'calls.log'}"),
