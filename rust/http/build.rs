@@ -27,6 +27,10 @@ fn main() -> io::Result<()> {
     table.push_str("pub(super) const FILES: &[PageFile] = &[\n");
     for (number, file) in files.iter().enumerate() {
         let mut content = fs::read(file)?;
+        if is_own_script(file) {
+            let text = String::from_utf8(content).map_err(io::Error::other)?;
+            content = without_comments(&text).into_bytes();
+        }
         if name(file) == "index.html" {
             let text = String::from_utf8(content).map_err(io::Error::other)?;
             content = text.replace(PLACEHOLDER, &folder).into_bytes();
@@ -37,6 +41,27 @@ fn main() -> io::Result<()> {
     }
     table.push_str("];\n");
     fs::write(out.join("page_files.rs"), table)
+}
+
+/// Whether a file is a script of this project, not of a library.
+fn is_own_script(file: &Path) -> bool {
+    let is_script = file.extension().is_some_and(|kind| kind == "js");
+    is_script && !name(file).starts_with("vendor/")
+}
+
+/// A script without the lines that are comments: they are a twentieth of what a browser would load.
+fn without_comments(text: &str) -> String {
+    let (mut kept, mut is_inside) = (String::new(), false);
+    for line in text.lines() {
+        let code = line.trim();
+        is_inside |= code.starts_with("/**");
+        if !is_inside && !code.starts_with("//") {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        is_inside &= !code.ends_with("*/");
+    }
+    kept
 }
 
 /// A line of the table of files.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
+
+from tests.page.conftest import SECRETS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -240,3 +245,45 @@ def test_a_broker_that_stops_is_reported(site: Site, page: Page, visit: Visit) -
     assert all("ERR_" in error or "Failed" in error for error in visit.errors)
     page.goto("about:blank")
     visit.errors.clear()
+
+
+def test_rights_are_asked_for_again(site: Site, page: Page) -> None:
+    site.client("truck7")
+    page.goto(f"{site.address}/#/access?tab=renew")
+
+    page.get_by_label("Identifier or name").fill("truck7")
+    page.get_by_role("button", name="Ask again").click()
+
+    expect(page.get_by_text("The rights of 1 connected clients are asked for")).to_be_visible()
+    site.client("truck8")
+    page.get_by_label("Whose rights").select_option("all")
+    page.get_by_role("button", name="Ask again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Ask about all").click()
+    expect(page.get_by_text("The rights of 2 connected clients are asked for")).to_be_visible()
+
+
+def test_only_administrators_have_rights_asked_for_again(site: Site, visit: Visit) -> None:
+    page = visit.log_in("viewer", "access?tab=renew")
+
+    expect(page.get_by_role("tab", name="Denials")).to_be_visible()
+    expect(page.get_by_role("tab", name="Renew rights")).to_have_count(0)
+    expect(page.get_by_label("Whose rights")).to_have_count(0)
+
+
+def test_reports_of_spark_queries_are_shown(site: Site, page: Page) -> None:
+    assert site.broker.http_address is not None
+    report = {"batch": 7, "rows": 1234, "rows_per_s": 88.4, "lag_messages": 3, "watermark": "x"}
+    headers = {
+        "Authorization": f"Bearer {SECRETS['publisher'][0]}",
+        "Content-Type": "application/json",
+    }
+    with closing(http.client.HTTPConnection(*site.broker.http_address, timeout=30)) as connection:
+        connection.request("PUT", "/v1/spark/factory.gold", json.dumps(report), headers)
+        assert connection.getresponse().read() == b"{}"
+
+    page.goto(f"{site.address}/#/flow")
+
+    row = page.get_by_role("table", name="Spark queries").get_by_role("row").nth(1)
+    expect(row).to_contain_text("factory.gold")
+    expect(row).to_contain_text("1,234")
+    expect(row.get_by_role("cell").last).to_have_text("\N{EN DASH}")

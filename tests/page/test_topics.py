@@ -48,6 +48,36 @@ def test_many_retained_messages_are_removed_by_their_number(site: Site, page: Pa
     expect(rows).to_have_count(2)
 
 
+def test_topics_are_a_tree_that_is_opened_level_by_level(site: Site, page: Page) -> None:
+    wire = site.client("gateway")
+    for topic in ("plant/1/temp", "plant/1", f"plant/2/{HOSTILE}", "road"):
+        wire.publish(topic, topic.encode(), qos=1, retain=True)
+    site.client("truck7").subscribe(("plant/1/#", 1))
+    page.goto(f"{site.address}/#/topics?tab=tree")
+    table = page.get_by_role("table", name="Topics")
+    rows = table.get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_have_text("▸ plant30")
+    expect(rows.nth(2)).to_have_text("roadShow10")
+
+    rows.nth(1).click()
+    expect(rows).to_have_count(5)
+    expect(rows.nth(2)).to_have_text("▸ 1Show21")
+    rows.nth(3).click()
+    expect(table.get_by_text(HOSTILE)).to_be_visible()
+    assert page.locator("img").count() == 0
+
+    rows.nth(2).get_by_role("button", name="Show").click()
+    expect(page.get_by_role("dialog").locator("pre")).to_have_text("plant/1")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    rows.nth(2).click()
+    table.get_by_text("temp").click()
+    expect(page.get_by_role("dialog").locator("pre")).to_have_text("plant/1/temp")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    rows.nth(1).click()
+    expect(rows).to_have_count(3)
+
+
 def test_payloads_are_for_keys_with_that_scope(site: Site, visit: Visit) -> None:
     site.client("gateway").publish("plant/1/temp", b"secret", qos=1, retain=True)
     page = visit.log_in("viewer", "topics")

@@ -3,7 +3,7 @@ import { address, ask, get, may } from './api.js';
 import { BanForm } from './ban.js';
 import { EventList } from './happened.js';
 import { html, useState } from './lib.js';
-import { change, Empty, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
+import { change, confirm, Empty, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
 import { refine } from './route.js';
 import { Steps } from './steps.js';
 import { useLoad } from './store.js';
@@ -54,12 +54,33 @@ function Bans() {
     ${isAdding && html`<${BanForm} close=${() => add(false)} done=${reload} />`}`;
 }
 
-const TABS = [['ask', 'Ask'], ['denials', 'Denials'], ['bans', 'Bans']];
-const SHOWN = { ask: Ask, denials: Denials, bans: Bans };
+/** Has the plugins asked again about rights. */
+function Renew() {
+  const submit = async (event) => {
+    event.preventDefault();
+    const { whose, value } = event.currentTarget.elements;
+    const isAll = whose.value === 'all';
+    const text = 'If no plugin has a hook for rights, all clients are disconnected.';
+    if (isAll && !(await confirm({ title: 'Ask again about all clients?', text, action: 'Ask about all' }))) return;
+    const body = isAll ? { all: true } : { [whose.value]: value.value };
+    await change('POST', '/access/invalidate', body, ({ connected }) => `The rights of ${connected} connected clients are asked for again.`);
+  };
+  return html`<form onSubmit=${submit}>
+    <p class="dim">Drops what plugins have answered before, and asks them again. Without a hook for rights, clients are disconnected and log in again.</p>
+    <div class="form">
+      <${Field} label="Whose rights"><select name="whose"><option value="client_id">one client</option><option value="username">a user</option><option value="all">all clients</option></select></${Field}>
+      <${Field} label="Identifier or name"><input name="value" autocomplete="off" spellcheck=${false} /></${Field}>
+      <div class="actions"><button type="submit">Ask again</button></div>
+    </div></form>`;
+}
+
+const TABS = [['ask', 'Ask'], ['denials', 'Denials'], ['bans', 'Bans'], ['renew', 'Renew rights']];
+const SHOWN = { ask: Ask, denials: Denials, bans: Bans, renew: Renew };
 
 export function Access({ query }) {
-  const current = SHOWN[query.tab] ? query.tab : 'ask';
+  const tabs = TABS.filter(([id]) => id !== 'renew' || may('admin'));
+  const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'ask';
   return html`<div><${Heading} title="Access" />
-    <${Tabs} label="Parts of this screen" tabs=${TABS} current=${current} choose=${(id) => refine(id === 'ask' ? {} : { tab: id })} />
+    <${Tabs} label="Parts of this screen" tabs=${tabs} current=${current} choose=${(id) => refine(id === 'ask' ? {} : { tab: id })} />
     <${SHOWN[current]} query=${query} /></div>`;
 }

@@ -1,9 +1,9 @@
-// Screen 6: streams.
+// Screen 6: streams, and Spark queries that read them.
 import { get } from './api.js';
 import { figures } from './figures.js';
 import { count } from './format.js';
 import { html } from './lib.js';
-import { Empty, Heading, Name, Plain, Problem } from './parts.js';
+import { Empty, Heading, Name, Plain, Problem, Time } from './parts.js';
 import { useLoad, useStore } from './store.js';
 
 const sum = (stream, value) => stream.partitions.reduce((total, partition) => total + value(partition), 0);
@@ -23,14 +23,24 @@ const Stream = ({ stream }) =>
     <${Plain} label=${`Partitions of ${stream.name}`} columns=${PARTITIONS} rows=${stream.partitions.map((one, at) => [one, at])} />
   </section>`;
 
+const QUERIES = [
+  { title: 'Query', cell: (one) => html`<${Name} text=${one.query} />` },
+  { title: 'Reported', cell: (one) => html`<${Time} ms=${one.reported_at_ms} since />` },
+  ...['batch', 'rows', 'rows_per_s', 'lag_messages', 'lag_s'].map((name) => (
+    { title: name.replaceAll('_', ' '), class: 'number', cell: ({ report }) => (typeof report[name] === 'number' ? count(Math.round(report[name])) : '–') })),
+];
+
 export function Flow() {
   const values = useStore(figures);
-  const { data, error, reload } = useLoad((signal) => get('/streams', signal), []);
+  const { data, error, reload: again } = useLoad((signal) => get('/streams', signal), []);
+  const queries = useLoad((signal) => get('/queries', signal), []);
+  const reload = () => { again(); queries.reload(); };
   const dropped = values.streams_rows_dropped;
   return html`<div><${Heading} title="Streams"><button type="button" onClick=${reload}>Refresh</button></${Heading}>
     <${Problem} error=${error} retry=${reload} />
     ${dropped > 0 && html`<div class="note">${count(dropped)} rows were dropped since the start.</div>`}
     ${data?.items.length === 0 && html`<${Empty}>The broker keeps no stream. A table <code>[[streams]]</code> of the configuration makes one.</${Empty}>`}
+    ${queries.data?.items.length > 0 && html`<section><h2>Spark queries</h2><${Plain} label="Spark queries" columns=${QUERIES} rows=${queries.data.items} /></section>`}
     ${data?.items.map((stream) => html`<${Stream} key=${stream.name} stream=${stream} />`)}
   </div>`;
 }

@@ -8,6 +8,7 @@ import { change, confirm, Dialog, Empty, Facts, Field, Heading, Name, Problem, T
 import { link, refine } from './route.js';
 import { useLoad } from './store.js';
 import { Table } from './table.js';
+import { Tree } from './tree.js';
 
 const COLUMNS = [
   { title: 'Topic', width: 'minmax(140px, 4fr)', cell: (item) => html`<${Name} text=${item.topic} />` },
@@ -103,13 +104,16 @@ function Publish() {
 }
 
 export function Topics({ query }) {
-  const tabs = [['retained', 'Retained'], ['live', 'Live'], may('operate') && ['publish', 'Publish']].filter(Boolean);
+  const [topic, show] = useState(null);
+  const tabs = [['retained', 'Retained'], ['tree', 'Tree'], ['live', 'Live'], may('operate') && ['publish', 'Publish']].filter(Boolean);
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'retained';
   return html`<div class=${current === 'publish' ? '' : 'full'}>
     <${Heading} title="Topics" />
     <${Tabs} label="Parts of this screen" tabs=${tabs} current=${current} choose=${(id) => refine(id === 'retained' ? {} : { tab: id })} />
     ${current === 'retained' && html`<${Retained} query=${query} />`}
+    ${current === 'tree' && html`<${Tree} show=${show} />`}
     ${current === 'live' && html`<${Live} query=${query} />`}
     ${current === 'publish' && html`<${Publish} />`}
+    ${topic !== null && html`<${Message} topic=${topic} close=${() => show(null)} done=${() => {}} />`}
   </div>`;
 }

@@ -212,3 +212,40 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
         is_gzip && !parts.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A first visit loads all of them.
+    #[test]
+    fn all_files_of_the_page_have_less_than_90_kb() {
+        let bytes: usize = FILES.iter().map(|file| file.gzip.len()).sum();
+
+        assert!(bytes < 90_000, "{bytes} bytes");
+    }
+
+    #[test]
+    fn scripts_are_served_without_lines_that_are_comments() {
+        let scripts = FILES.iter().filter(|file| {
+            file.media_type.starts_with("text/javascript") && !file.name.starts_with("vendor/")
+        });
+        let mut count = 0;
+        for script in scripts {
+            let text = std::str::from_utf8(script.plain).expect("text");
+            let is_comment = |line: &str| line.starts_with("//") || line.starts_with("/**");
+            assert!(
+                !text.lines().any(|line| is_comment(line.trim())),
+                "{}",
+                script.name
+            );
+            assert!(
+                text.contains("export ") || script.name == "app.js",
+                "{}",
+                script.name
+            );
+            count += 1;
+        }
+        assert!(count >= 25, "{count}");
+    }
+}
