@@ -1,4 +1,4 @@
-//! Connections that are opened and closed again: TCP, TLS if asked for, CONNECT, CONNACK.
+//! Connections that are opened and closed again: TCP, TLS if asked for, CONNECT, CONNACK, DISCONNECT.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -67,8 +67,9 @@ fn open_for(time: Duration, threads: usize, terms: &Terms) -> io::Result<(u64, H
                     let id = format!("load-c{number}");
                     while Instant::now() < until {
                         let began = Instant::now();
-                        drop(connection::open(&terms, &id, None)?);
+                        let stream = connection::open(&terms, &id, None)?;
                         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                        connection::close(stream)?;
                         let mut all = all.lock().map_err(|_| io::ErrorKind::Other)?;
                         all.0 += 1;
                         all.1.record(took);

@@ -109,6 +109,9 @@ fn packet_id(sequence: u64) -> u16 {
     u16::try_from(sequence % 65_535 + 1).unwrap_or(1)
 }
 
+/// DISCONNECT, of each version.
+pub const DISCONNECT: [u8; 2] = [0xe0, 0];
+
 /// A CONNECT with a keep-alive of five minutes; without Clean Session if the session is `kept`.
 pub fn connect(client_id: &str, kept: bool, version: Version) -> Vec<u8> {
     let mut head = Vec::new();
