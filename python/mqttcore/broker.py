@@ -527,6 +527,7 @@ class Broker:
             "check": self._check_text,
             "reload": self._reload_all,
             "invalidate": self._invalidate_clients,
+            "reload_plugin": self._reload_plugin,
         }
 
     def _config(self, _: str) -> object:
@@ -552,6 +553,10 @@ class Broker:
         import json
 
         return {"connected": self.invalidate(**json.loads(text))}
+
+    def _reload_plugin(self, name: str) -> object:
+        plugin_host = self._plugin_host
+        return {"changed_users": plugin_host and plugin_host.reload_plugin(name)}
 
     def _change(self, change: Change, make: Callable[[], T]) -> T:
         """Makes a change of an operator, which the audit log records."""

@@ -82,6 +82,11 @@ class DynamicSecurity(Plugin):
         )
         self._stand_in = str(next((found for found in passwords if found is not None), dummy))
 
+    async def reload(self) -> None:
+        """Reads the file again."""
+        with self._changing:
+            self._state = self._file.read()
+
     @hook.authenticate(timeout=10.0)
     async def login(self, login: Login) -> Allow | Deny | None:
         """Admits a client of the file with the right password; another one is the next plugin's."""

@@ -48,6 +48,13 @@ class PasswordFile(RulesPlugin):
         self._hashes = read_password_file(self.config.path)
         self._stand_in = next(iter(self._hashes.values()))
 
+    async def reload(self) -> None:
+        """Reads the files again; if one cannot be used, neither changes."""
+        hashes = read_password_file(self.config.path)
+        await super().reload()
+        self._hashes = hashes
+        self._stand_in = next(iter(hashes.values()))
+
     @hook.authenticate(timeout=10.0)
     async def login(self, login: Login) -> Allow | Deny | None:
         """Allows a known user with the right password; for others, the next plugin is asked."""

@@ -60,8 +60,15 @@ class RulesPlugin(Plugin):
         Raises:
             AclFileError: it cannot be used; the text names the line.
         """
-        if self.config.acl_file is not None:
-            self._acl = read_acl_file(self.config.acl_file)
+        self._acl = self._read_acl()
+
+    async def reload(self) -> None:
+        """Reads the ACL file again."""
+        self._acl = self._read_acl()
+
+    def _read_acl(self) -> AclFile | None:
+        path = self.config.acl_file
+        return None if path is None else read_acl_file(path)
 
     def changed_users(self, before: Plugin, /) -> Collection[str] | None:
         """After a reload: everybody, or those for whom the ACL file says something else."""

@@ -62,8 +62,12 @@ class Scram(RulesPlugin):
             PasswordFileError: it cannot be used; the text names the line.
             AclFileError: as above.
         """
-        await super().start()
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Reads the files again; if one cannot be used, neither changes."""
         texts = read_password_file(self.config.path, check=Verifier.parse)
+        await super().reload()
         self._verifiers = {user: Verifier.parse(text) for user, text in texts.items()}
         lines = "\n".join(sorted(texts.values()))
         # Derived from the file: salts of unknown users survive a restart, as those of users do.

@@ -3,6 +3,7 @@
     mqttcore plugins list                  # what may stand in `use`; nothing of it runs for that
     mqttcore plugins new door_rules        # a plugin, its test and a configuration
     mqttcore plugins check door_rules -c door_rules.toml
+    mqttcore plugins reload mqttcore.auth.password_file  # of a running broker: reads its files
 
 `check` starts the plugin without a broker and asks its hooks about clients that nobody wants. A
 plugin that talks to a database talks to it then, too. Exit status: 0 all is well, 1 it is not, 2
@@ -19,6 +20,9 @@ from importlib import resources
 from importlib.metadata import entry_points
 
 from mqttcore import config
+from mqttcore.cli.api import Api, add_command, asking, path_of
+from mqttcore.cli.failure import OK
+from mqttcore.cli.terminal import json_text
 from mqttcore.config import PluginUse, Settings
 from mqttcore.errors import ConfigError, MqttError
 from mqttcore.plugin.loading import BUILT_IN, ENTRY_POINTS, error_text, find_class
@@ -41,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return list_plugins(options.config)
         if options.command == "new":
             return write_plugin(options.name, options.into)
+        if options.command == "reload":
+            return asking("plugins", options, reload)
         return check(options.use, options.config)
     except (MqttError, ValueError, OSError) as error:
         print(f"mqttcore plugins: {error}", file=sys.stderr)
@@ -50,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     made = argparse.ArgumentParser(
-        prog="mqttcore plugins", description="Lists, creates and checks plugins."
+        prog="mqttcore plugins", description="Lists, creates, checks and reloads plugins."
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     found = commands.add_parser("list", help="print the names for `use` of [[plugins]]")
@@ -71,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
         "use", metavar="USE", help="plugin, as in the configuration: module or module:Class"
     )
     one.add_argument("-c", "--config", metavar="FILE", help="take [plugins.config] from this file")
+    words = "have a plugin of a running broker read its files again; others stay as they are"
+    again = add_command(commands, "reload", words)
+    again.add_argument("name", metavar="NAME", help="plugin, such as mqttcore.auth.password_file")
     return made
 
 
@@ -128,6 +137,18 @@ def write_plugin(name: str, folder: pathlib.Path) -> int:
     print(f"next: python -m pytest {folder / f'test_{name}.py'}")
     print(f"then: mqttcore plugins check {name} -c {folder / f'{name}.toml'}")
     return 0
+
+
+def reload(api: Api, options: argparse.Namespace) -> int:
+    """Has a plugin read its files again; returns the exit status."""
+    done = api.call("POST", path_of("plugins", options.name, "reload"))
+    if options.json:
+        print(json_text(done))
+        return OK
+    users = done["changed_users"]
+    whose = "everybody" if users is None else f"{users} users"
+    print(f"its files are read again; the rights of {whose} may have changed")
+    return OK
 
 
 def class_name(name: str) -> str:

@@ -116,5 +116,13 @@ class Plugin:
         called again there, since connections belong to a loop.
         """
 
+    async def reload(self) -> None:
+        """Reads its files again, while its hooks are asked: `mqttcore plugins reload NAME`.
+
+        It runs on the event loop of `start`. If it raises, it has changed nothing. The broker then
+        invalidates the rights of `changed_users`, whose argument is a copy from before. A plugin
+        that does not override it is only replaced by a reload of the configuration.
+        """
+
     async def stop(self) -> None:
         """Releases what `start` opened. Called once, after the last hook."""

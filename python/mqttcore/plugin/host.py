@@ -99,6 +99,30 @@ class PluginHost:
             changed.update(users)
         return invalidate_users(self._invalidate, changed)
 
+    def reload_plugin(self, name: str) -> int | None:
+        """Has one plugin read its files again; the others go on.
+
+        Args:
+            name: As in `HookStats.plugin`, or the module of the plugin.
+
+        Returns:
+            The number of users whose rights are asked for again; None: everybody's.
+
+        Raises:
+            PluginError: there is no such plugin, or it is as before.
+        """
+        found = [workers for workers in self._plugin_workers if name in names_of(workers)]
+        if not found:
+            raise PluginError(f"no plugin {name} runs")
+        changed: set[str] | None = set()
+        for workers in found:
+            users = workers.reload()
+            self.forget()
+            if self._invalidate is not None:
+                invalidate_users(self._invalidate, users)
+            changed = None if changed is None or users is None else changed.union(users)
+        return None if changed is None else len(changed)
+
     def close(self) -> None:
         """Refuses all queued questions; running hooks may still answer."""
         with self._health_lock:
@@ -193,6 +217,12 @@ def numbered(plugins: Sequence[Plugin]) -> dict[tuple[type[Plugin], int], Plugin
         found[kind, count[kind]] = plugin
         count[kind] += 1
     return found
+
+
+def names_of(workers: PluginWorkers) -> set[str]:
+    """The names of a plugin for operators: that of its hooks' counters, and its module."""
+    owners = {hook.title.rpartition(".")[0] for hook in workers.hooks}
+    return owners | {owner.rpartition(".")[0] for owner in owners}
 
 
 def first_worker(hooks: Sequence[BoundHook]) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mqttcore._core import HookQueues
+from mqttcore.errors import PluginError
 from mqttcore.plugin.engine_log import EngineLog
 from mqttcore.sessions.policy import SessionPolicy
 
@@ -50,6 +51,10 @@ class NoPlugins:
 
     def recheck(self, _before: object) -> None:
         """Does nothing: rights that plugins have given stay."""
+
+    def reload_plugin(self, name: str) -> int | None:
+        """Refuses: there is no such plugin."""
+        raise PluginError(f"no plugin {name} runs")
 
     def close(self) -> None:
         """Closes the queues."""

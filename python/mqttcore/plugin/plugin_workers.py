@@ -1,8 +1,9 @@
 """All workers of one plugin: no other plugin runs on them, and blocked ones are replaced."""
 
 import contextlib
+import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from mqttcore._core import HookQueues, Question
@@ -125,6 +126,25 @@ class PluginWorkers:
                 self._home, queues, numbers, self._chain, prepare=self._start_again
             )
         return culprit is not None and culprit.is_same(question)
+
+    def reload(self) -> Collection[str] | None:
+        """Has the plugin read its files again.
+
+        Returns:
+            The users whose rights may have changed; None: everybody.
+
+        Raises:
+            PluginError: it cannot, or its files cannot be used; it is as before.
+        """
+        if not is_own(self.plugin, "reload"):
+            raise PluginError(f"plugin {self.plugin.name} reads no files: reload the configuration")
+        before = copy.copy(self.plugin)
+        try:
+            self._at_home().call(self.plugin.reload, timeout=START_TIMEOUT_S)
+        except Exception as error:
+            what = str(error) or type(error).__name__
+            raise PluginError(f"plugin {self.plugin.name} is as before: {what}") from error
+        return self.plugin.changed_users(before)
 
     def stop(self) -> None:
         """Stops the plugin and ends its threads; threads that a hook blocks are abandoned."""

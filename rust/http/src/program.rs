@@ -7,7 +7,8 @@ pub trait Program: Send + Sync {
     /// The actions: `config` lists the configuration in force as `[{"key", "value", "source"}]`; `check` reads the
     /// configuration in the text `argument`, or the one that a reload would read if it is empty, and returns `{"errors",
     /// "warnings"}`; `reload` returns `{"changed", "needs_restart"}`; `invalidate` invalidates the rights
-    /// of the clients in `{"client_id", "username", "everything"}` and returns how many are `{"connected"}`.
+    /// of the clients in `{"client_id", "username", "everything"}` and returns how many are `{"connected"}`; `reload_plugin` has the
+    /// plugin named `argument` read its files again and returns `{"changed_users"}`.
     ///
     /// # Errors
     ///

@@ -1,28 +1,32 @@
-//! `GET /plugins`: the hooks of the plugins, with what became of their calls.
+//! Routes of plugins: their hooks, with what became of their calls; reading the files of one again.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use mqttcore_broker::{Histogram, HookCalls};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::configuration::ask_program;
 use super::page::List;
-use super::query::{ApiQuery, NoQuery};
+use super::problem::Problem;
+use super::query::{ApiPath, ApiQuery, NoQuery};
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(reload))
 }
 
 /// A hook of a plugin. Counts begin at 0 with the broker and with a reload that replaces the plugins.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PluginHook)]
 struct PluginHook {
-    /// The name of the plugin's class.
+    /// The name of the plugin's class, with its module.
     plugin: String,
     /// The name of the method.
     hook: String,
@@ -97,9 +101,52 @@ async fn list(
     Json(List::new(calls.map(PluginHook::from).collect(), None, &[]))
 }
 
+/// A plugin that has read its files again.
+#[derive(Deserialize, Serialize, ToSchema)]
+struct ReloadedPlugin {
+    /// Number of users whose rights may have changed, and are asked for again; null: those of everybody.
+    changed_users: Option<u64>,
+}
+
+/// Whether a name is that of the plugin of a hook, or of its module.
+fn is_named(owner: &str, name: &str) -> bool {
+    let module = owner.rsplit_once('.').map(|(module, _)| module);
+    owner == name || module == Some(name)
+}
+
+/// Has a plugin read its files again, while its hooks are asked. Its configuration and other plugins stay as they are.
+#[utoipa::path(post, path = "/api/v1/plugins/{name}/reload", tag = "broker", security(("key" = ["admin"])),
+    params(("name" = String, Path, description = "Name of the plugin as in the list, or its module")),
+    responses((status = 200, body = ReloadedPlugin)))]
+async fn reload(
+    State(state): State<ApiState>,
+    ApiPath(name): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<ReloadedPlugin>, Problem> {
+    let calls = state.broker.hook_calls();
+    if !calls.iter().any(|calls| is_named(&calls.plugin, &name)) {
+        let problem = Problem::not_found(format!("no plugin {name:?} runs"));
+        return Err(problem.hint("GET /api/v1/plugins lists them"));
+    }
+    Ok(Json(ask_program(&state, "reload_plugin", name).await?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plugin_has_its_own_name_and_that_of_its_module() {
+        let owner = "mqttcore.auth.users.Users";
+
+        for name in [owner, "mqttcore.auth.users"] {
+            assert!(is_named(owner, name), "{name}");
+        }
+        for name in ["", "Users", "mqttcore.auth", "mqttcore.auth.users.Users#2"] {
+            assert!(!is_named(owner, name), "{name}");
+        }
+        assert!(!is_named("alone", ""), "a class without a module");
+    }
 
     #[test]
     fn a_spread_has_the_limits_of_its_buckets() {
