@@ -192,6 +192,35 @@ def test_an_export_is_imported(
     assert ask("retained", "get", "plant/ü %2F") == "plant/ü %2F"
 
 
+def test_a_large_export_is_imported_in_several_requests(
+    ask: Callable[..., str], broker: Broker, tmp_path: pathlib.Path
+) -> None:
+    for number in range(1_100):
+        broker.publish(f"small/{number}", b"x", retain=True)
+    for number in range(5):
+        broker.publish(f"large/{number}", bytes([number]) * 60_000, retain=True)
+    (tmp_path / "export").write_text(ask("retained", "export"))
+    ask("retained", "delete", "#", "--yes", 1_105)
+
+    assert ask("retained", "import", tmp_path / "export") == "1105 messages imported\n"
+
+    assert len(ask("retained", "--limit", 0).splitlines()) == 1_106
+    assert ask("retained", "get", "large/3") == "\x03" * 60_000
+
+
+def test_an_empty_payload_is_not_imported(
+    run: Run, ask: Callable[..., str], broker: Broker, tmp_path: pathlib.Path
+) -> None:
+    retain(broker, "a")
+    (tmp_path / "export").write_text('{"topic": "a", "payload_base64": "", "qos": 1}\n')
+
+    done = run("retained", "import", tmp_path / "export", "--data", tmp_path / "data")
+
+    assert (done.status, done.out) == (2, "")
+    assert "line 1" in done.error
+    assert ask("retained", "get", "a") == "a"
+
+
 def test_a_file_that_is_no_export_is_refused(
     run: Run, broker: Broker, tmp_path: pathlib.Path
 ) -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TextIO
 
 from mqttcore.cli.api import Api, Json, NotFoundError, add_command, asking, path_of
@@ -28,6 +28,9 @@ PROPERTIES: Final = {
     "response_topic": "response_topic",
 }
 """Fields of a retained message that are properties when it is published."""
+BULK: Final = 1_000
+BULK_BYTES: Final = 200 * 1_024
+"""The most messages of a request, and most bytes of them: the API takes 256 KiB."""
 
 
 def remaining(seconds: int | None) -> str | None:
@@ -148,9 +151,13 @@ def import_messages(api: Api, options: argparse.Namespace) -> int:
     count = 0
     try:
         with opened(options.file) as file:
-            for topic, content in read_export(file):
-                api.call("PUT", path_of("retained", topic), body=content)
-                count += 1
+            for batch in batches(read_export(file)):
+                done = api.call("POST", "/publish/bulk", body=batch)
+                count += len(batch) - done["failed"]
+                for message, item in zip(batch, done["items"], strict=True):
+                    if item["error"]:
+                        text = f"{message['topic']!r} and perhaps others are not published"
+                        raise CommandError(f"{text}, {count} are: {item['error']['detail']}")
     except OSError as error:
         raise CommandError(f"{options.file}: {error.strerror}", status=USAGE) from error
     except UnicodeDecodeError as error:
@@ -164,8 +171,23 @@ def opened(path: pathlib.Path) -> TextIO:
     return sys.stdin if str(path) == "-" else path.open(encoding="utf-8")
 
 
-def read_export(file: TextIO) -> Iterator[tuple[str, Json]]:
-    """Topics and their messages.
+def batches(messages: Iterable[Json]) -> Iterator[list[Json]]:
+    """The messages in requests that the API takes; one of a size of its own is alone."""
+    batch: list[Json] = []
+    size = 0
+    for message in messages:
+        more = len(json.dumps(message))
+        if batch and (len(batch) == BULK or size + more > BULK_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += more
+    if batch:
+        yield batch
+
+
+def read_export(file: TextIO) -> Iterator[Json]:
+    """The messages to publish.
 
     Raises:
         CommandError: a line is not one of an export.
@@ -177,15 +199,18 @@ def read_export(file: TextIO) -> Iterator[tuple[str, Json]]:
                 name: message[field] for field, name in PROPERTIES.items() if message.get(field)
             }
             content = {
+                "topic": str(message["topic"]),
                 "payload_base64": message["payload_base64"],
                 "qos": message["qos"],
+                "retain": True,
                 "properties": properties,
             }
-            topic = str(message["topic"])
+            if not content["payload_base64"]:  # it would remove the message of its topic
+                raise ValueError("the payload is empty")
         except (ValueError, KeyError, TypeError) as error:
             text = f"line {number} is not a line of `mqttcore retained export`: {error!r}"
             raise CommandError(text, status=USAGE) from error
-        yield topic, content
+        yield content
 
 
 if __name__ == "__main__":
