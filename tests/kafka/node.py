@@ -63,20 +63,27 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECUR
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL
 inter.broker.listener.name=PLAINTEXT
-sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512,PLAIN
+sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER
 ssl.keystore.type=PEM
 ssl.keystore.location={keystore}
 listener.name.secure.scram-sha-256.sasl.jaas.config={jaas}.scram.ScramLoginModule required;
 listener.name.secure.scram-sha-512.sasl.jaas.config={jaas}.scram.ScramLoginModule required;
 listener.name.secure.plain.sasl.jaas.config={jaas}.plain.PlainLoginModule required \\
   user_{user}="{password}";
+listener.name.secure.oauthbearer.sasl.jaas.config= \\
+  {jaas}.oauthbearer.OAuthBearerLoginModule required \\
+  unsecuredLoginStringClaim_sub="{user}";
+listener.name.secure.oauthbearer.connections.max.reauth.ms=3600000
 """
 JAAS: Final = "org.apache.kafka.common.security"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What a second listener of a node demands: TLS, and this user by SCRAM or PLAIN."""
+    """What a second listener of a node demands: TLS, and this user by SCRAM, PLAIN or a token.
+
+    Tokens have no signature. A connection is closed when its token expires and no other follows.
+    """
 
     certificate: pathlib.Path
     """Of the node: a PEM file, as `key` is."""

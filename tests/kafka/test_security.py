@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -87,6 +90,70 @@ def sasl(mechanism: str) -> str:
         f'[kafka.sasl]\nmechanism = "{mechanism}"\nusername = "mqttcore"\n'
         'password_file = "password"\n'
     )
+
+
+def token(folder: pathlib.Path, life_s: float) -> str:
+    """The settings for a file with a token that expires then; the node takes tokens unsigned."""
+    now = time.time()
+    claims = {"sub": "mqttcore", "iat": now - 60, "exp": now + life_s}
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    text = [base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]
+    draft = folder / "token.draft"
+    draft.write_text(f"{'.'.join(text)}.\n")
+    draft.chmod(0o600)
+    draft.rename(folder / "token")
+    return '[kafka.sasl]\nmechanism = "OAUTHBEARER"\ntoken_file = "token"\n'
+
+
+def has(node: Node, topic: str, payload: bytes) -> bool:
+    """Whether the node has a record with this payload."""
+    return payload in (node.folder / "logs" / f"{topic}-0" / f"{0:020}.log").read_bytes()
+
+
+def test_a_token_is_read_again_before_it_expires(
+    tmp_path: pathlib.Path, secured: Node, authority: pathlib.Path
+) -> None:
+    life_s = 12.0
+    file = config(tmp_path, secured, tls(authority) + token(tmp_path, life_s))
+    expires = time.monotonic() + life_s
+    with Broker(configuration.load(file)) as broker, Wire(broker.port) as publisher:
+        publisher.send(mqtt.connect("meter", clean=True))
+        publisher.expect(mqtt.CONNACK)
+        token(tmp_path, 3_600)
+        number = 0
+        while number == 0 or time.monotonic() < expires + 2:
+            number += 1
+            publisher.send(mqtt.publish("plant/1", f"{number};".encode(), qos=1, packet_id=1))
+            publisher.expect(mqtt.PUBACK)
+
+    assert has(secured, tmp_path.name, f"{number};".encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, r"token_file .*token: the token expired 5[0-9] s ago|expired 6[0-9] s ago"),
+        ("opaque\n", "uthentication"),
+    ],
+    ids=["an expired token", "no token of this node"],
+)
+def test_a_token_that_is_not_valid_is_named(
+    tmp_path: pathlib.Path,
+    secured: Node,
+    authority: pathlib.Path,
+    text: str | None,
+    said: str,
+) -> None:
+    security = tls(authority) + token(tmp_path, -60)
+    if text is not None:
+        (tmp_path / "token").write_text(text)
+    file = config(tmp_path, secured, security, deadline_s=5)
+
+    with pytest.raises(StartError, match=said) as refused:
+        Broker(configuration.load(file)).start()
+
+    assert secured.secure_servers in str(refused.value)
+    assert (tmp_path / "token").read_text().strip() not in str(refused.value)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])

@@ -265,6 +265,53 @@ def test_a_password_is_not_sent_without_tls(
     assert "kafka.sasl.mechanism: PLAIN sends the password as it is" in line
 
 
+TOKEN = SECURED.replace('username = "mqttcore"\n    password_file', "token_file")
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_a_token_of_kafka_is_in_a_file(write: Write) -> None:
+    path = write(TOKEN.format(server="kafka-1", mechanism="OAUTHBEARER"))
+    secret("e30.e30.\n")
+
+    kafka = load(path).kafka
+
+    assert kafka is not None
+    assert kafka.sasl is not None
+    assert (kafka.sasl.token_file, kafka.sasl.password) == (pathlib.Path("secret"), None)
+    assert "e30" not in repr(kafka)
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_a_mechanism_has_the_keys_that_it_needs_and_no_others(write: Write) -> None:
+    secret()
+
+    assert faults(write(SECURED.format(server="kafka-1", mechanism="OAUTHBEARER"))) == [
+        "k.toml:10:1: kafka.sasl.token_file: is missing; OAUTHBEARER needs it",
+        "k.toml:12:12: kafka.sasl.username: has no effect with OAUTHBEARER",
+        "k.toml:13:17: kafka.sasl.password_file: has no effect with OAUTHBEARER",
+    ]
+    assert faults(write(TOKEN.format(server="kafka-1", mechanism="PLAIN"))) == [
+        "k.toml:10:1: kafka.sasl.username: is missing; PLAIN needs it",
+        "k.toml:10:1: kafka.sasl.password_file: is missing; PLAIN needs it",
+        "k.toml:12:14: kafka.sasl.token_file: has no effect with PLAIN",
+    ]
+
+
+@pytest.mark.usefixtures("_with_kafka")
+def test_a_token_is_not_sent_without_tls(write: Write) -> None:
+    text = TOKEN.format(server="kafka-1", mechanism="OAUTHBEARER")
+    path = write(text.replace('    [kafka.tls]\n    ca = "ca.pem"\n', ""))
+    secret()
+    pathlib.Path("secret").chmod(0o604)
+
+    assert faults(path) == [
+        "k.toml:9:13: kafka.sasl.mechanism: OAUTHBEARER sends the token as it is, and the"
+        " connection to Kafka is not encrypted; allowed: with [kafka.tls], or a SCRAM mechanism",
+        "k.toml:10:14: kafka.sasl.token_file: secret can be read by all users of this machine;"
+        " allowed: a file that only its owner can read",
+    ]
+
+
 @pytest.mark.usefixtures("_with_kafka")
 def test_certificates_of_kafka_are_files_and_have_a_key(write: Write) -> None:
     text = SECURED.format(server="kafka-1", mechanism="PLAIN")

@@ -41,24 +41,27 @@ class KafkaTls(Record):
 class KafkaSasl(Record):
     """The broker's user at Kafka."""
 
-    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
-    """SASL mechanism; PLAIN sends the password to Kafka in clear text."""
-    username: str
-    password_file: pathlib.Path
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"]
+    """SASL mechanism; PLAIN and OAUTHBEARER send their secret to Kafka as it is."""
+    username: str | None = None
+    password_file: pathlib.Path | None = None
     """A file with the password, which only its owner can read."""
+    token_file: pathlib.Path | None = None
+    """A file with the token of OAUTHBEARER, which another program renews: it is read again when
+    80 % of the token's life is over."""
 
     @property
-    def password(self) -> str:
-        """The password.
+    def password(self) -> str | None:
+        """The password; None with OAUTHBEARER.
 
         Raises:
             ValueError: the file cannot be read, others may read it, or it is empty.
         """
-        return read_password(self.password_file)
+        return None if self.password_file is None else read_secret(self.password_file, "password")
 
 
-def read_password(path: pathlib.Path) -> str:
-    """The password in a file, without the end of its line.
+def read_secret(path: pathlib.Path, what: str) -> str:
+    """The password or token (`what`) in a file, without the end of its line.
 
     Raises:
         ValueError: the file cannot be read, others may read it, or it is empty.
@@ -71,7 +74,7 @@ def read_password(path: pathlib.Path) -> str:
     if stat.S_IMODE(mode) & stat.S_IRWXO:
         raise ValueError(f"{path} can be read by all users of this machine")
     if not text or "\0" in text:
-        raise ValueError(f"{path} has no password")
+        raise ValueError(f"{path} has no {what}")
     return text
 
 
@@ -139,15 +142,28 @@ def check_certificates(tls: KafkaTls, place: Callable[[str], Place], faults: Fau
 def check_user(
     kafka: Kafka, sasl: KafkaSasl, place: Callable[[str], Place], faults: Faults
 ) -> None:
-    """Checks the password, and that others cannot read it on the connection."""
+    """Checks the secret, and that others cannot read it on the connection."""
+    is_token = sasl.mechanism == "OAUTHBEARER"
+    needed = ("token_file",) if is_token else ("username", "password_file")
+    for name in ("username", "password_file", "token_file"):
+        key = f"kafka.sasl.{name}"
+        is_set = getattr(sasl, name) is not None
+        if is_set and name not in needed:
+            faults.add(place(key), key, f"has no effect with {sasl.mechanism}")
+        elif not is_set and name in needed:
+            faults.add(place("kafka.sasl"), key, f"is missing; {sasl.mechanism} needs it")
+    name, what = ("token_file", "token") if is_token else ("password_file", "password")
+    path: pathlib.Path | None = getattr(sasl, name)
     try:
-        read_password(sasl.password_file)
+        if path is not None:
+            read_secret(path, what)
     except ValueError as error:
-        key = "kafka.sasl.password_file"
+        key = f"kafka.sasl.{name}"
         faults.add(place(key), key, str(error), "allowed: a file that only its owner can read")
     is_local = all(server.startswith(LOCAL) for server in kafka.servers)
-    if sasl.mechanism == "PLAIN" and kafka.tls is None and not is_local:
-        what = "PLAIN sends the password as it is, and the connection to Kafka is not encrypted"
+    if sasl.mechanism in ("PLAIN", "OAUTHBEARER") and kafka.tls is None and not is_local:
+        what = f"{sasl.mechanism} sends the {what} as it is, and the connection to Kafka is not"
+        what += " encrypted"
         key = "kafka.sasl.mechanism"
         faults.add(place(key), key, what, "allowed: with [kafka.tls], or a SCRAM mechanism")
 

@@ -2,7 +2,8 @@
 //! reports of queries.
 //!
 //! [`RowStreams`] implements the engine's [`RowLog`](mqttcore_broker::RowLog). The HTTP routes are in `mqttcore-http`.
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "kafka"), forbid(unsafe_code))]
+#![cfg_attr(feature = "kafka", deny(unsafe_code))]
 #![warn(missing_docs)]
 
 mod filters;

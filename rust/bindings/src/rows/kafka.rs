@@ -46,8 +46,9 @@ pub(crate) struct KafkaTlsFields {
 )]
 pub(crate) struct SaslFields {
     mechanism: String,
-    username: String,
-    password: String,
+    username: Option<String>,
+    password: Option<String>,
+    token_file: Option<PathBuf>,
 }
 
 #[cfg(feature = "kafka")]
@@ -105,10 +106,13 @@ mod with {
                 ca: tls.ca.map(text),
                 identity: tls.certificate.map(text).zip(tls.key.map(text)),
             }),
-            sasl: sasl.map(|sasl| KafkaSasl {
-                mechanism: sasl.mechanism,
-                username: sasl.username,
-                password: sasl.password,
+            sasl: sasl.map(|sasl| match sasl.token_file {
+                Some(path) => KafkaSasl::Token(path),
+                None => KafkaSasl::Password {
+                    mechanism: sasl.mechanism,
+                    username: sasl.username.unwrap_or_default(),
+                    password: sasl.password.unwrap_or_default(),
+                },
             }),
         }
     }

@@ -2,8 +2,10 @@
 
 mod problem;
 mod threads;
+mod token;
 mod topic_setup;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,19 +57,33 @@ pub struct KafkaTls {
 
 /// A user of Kafka.
 #[derive(Clone, Eq, PartialEq)]
-pub struct KafkaSasl {
-    /// Mechanism, as Kafka names it.
-    pub mechanism: String,
-    /// Name of the user.
-    pub username: String,
-    /// Secret of the user.
-    pub password: String,
+pub enum KafkaSasl {
+    /// A name and a password.
+    Password {
+        /// Mechanism, as Kafka names it.
+        mechanism: String,
+        /// Name of the user.
+        username: String,
+        /// Secret of the user.
+        password: String,
+    },
+    /// OAUTHBEARER: a file with a token, which is read again when most of the token's life is over.
+    Token(PathBuf),
+}
+
+impl KafkaSasl {
+    fn mechanism(&self) -> &str {
+        match self {
+            Self::Password { mechanism, .. } => mechanism,
+            Self::Token(_) => "OAUTHBEARER",
+        }
+    }
 }
 
 impl std::fmt::Debug for Security {
     /// Leaves the password out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mechanism = self.sasl.as_ref().map(|sasl| &sasl.mechanism);
+        let mechanism = self.sasl.as_ref().map(KafkaSasl::mechanism);
         f.debug_struct("Security")
             .field("tls", &self.tls)
             .field("sasl", &mechanism)
@@ -94,11 +110,24 @@ impl Security {
             }
         }
         if let Some(sasl) = &self.sasl {
-            settings.push(("sasl.mechanism", sasl.mechanism.clone()));
-            settings.push(("sasl.username", sasl.username.clone()));
-            settings.push(("sasl.password", sasl.password.clone()));
+            settings.push(("sasl.mechanism", sasl.mechanism().to_owned()));
+        }
+        if let Some(KafkaSasl::Password {
+            username, password, ..
+        }) = &self.sasl
+        {
+            settings.push(("sasl.username", username.clone()));
+            settings.push(("sasl.password", password.clone()));
         }
         settings
+    }
+
+    /// The file with the token, if tokens prove the identity of this client.
+    fn token_file(&self) -> Option<&Path> {
+        match &self.sasl {
+            Some(KafkaSasl::Token(path)) => Some(path),
+            Some(KafkaSasl::Password { .. }) | None => None,
+        }
     }
 }
 
@@ -172,12 +201,15 @@ impl KafkaClient {
             .set("queue.buffering.max.kbytes", "2147483647")
             // Retry soon: publishers wait for their acknowledgements.
             .set("reconnect.backoff.max.ms", "1000")
-            .create_with_context(DeliveryReports(outcomes))
+            .create_with_context(DeliveryReports {
+                outcomes,
+                token_file: self.security.token_file().map(Path::to_owned),
+            })
     }
 
     /// The error of a request that no node answered, with the reason if a node tells one.
     fn without_answer(&self, error: &ClientError) -> KafkaError {
-        let reason = problem::problem(&self.config());
+        let reason = problem::problem(&self.config(), self.security.token_file());
         let why = reason.map_or_else(|| error.to_string(), |reason| format!("{error}: {reason}"));
         KafkaError::Unreachable {
             servers: self.servers.clone(),

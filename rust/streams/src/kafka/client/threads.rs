@@ -1,12 +1,14 @@
 //! The two threads of a Kafka producer, and the queue between them and the shards.
 
+use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
+use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError as ClientError;
 use rdkafka::message::{Header, Message, OwnedHeaders};
@@ -14,6 +16,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use mqttcore_panics::Panicked;
 
+use super::token;
 use crate::kafka::{KafkaRecord, RecordOutcomes, RecordSender, Ticket};
 
 /// Poll interval of the thread for delivery reports; each report is handled at once.
@@ -23,14 +26,24 @@ const HEARING: Duration = Duration::from_millis(100);
 const _: () = assert!(usize::BITS >= u64::BITS);
 
 /// Handles delivery reports of librdkafka.
-pub(super) struct DeliveryReports(pub(super) RecordOutcomes);
+pub(super) struct DeliveryReports {
+    pub(super) outcomes: RecordOutcomes,
+    /// Answers librdkafka's requests for a token.
+    pub(super) token_file: Option<PathBuf>,
+}
 
 impl ClientContext for DeliveryReports {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
     /// Does nothing: librdkafka also calls [`ClientContext::error`], which logs the errors.
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
     fn error(&self, _: ClientError, reason: &str) {
-        self.0.trouble(format!("Kafka: {reason}"));
+        self.outcomes.trouble(format!("Kafka: {reason}"));
+    }
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        token::renew(self.token_file.as_deref())
     }
 }
 
@@ -40,10 +53,10 @@ impl ProducerContext for DeliveryReports {
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
         let ticket = Ticket::unpack(ticket as u64);
         match result {
-            Ok(_) => self.0.kept(ticket),
+            Ok(_) => self.outcomes.kept(ticket),
             Err((error, message)) => {
                 let key = message.key().map(String::from_utf8_lossy);
-                self.0
+                self.outcomes
                     .lost(ticket, &key.unwrap_or_default(), &error.to_string());
             }
         }

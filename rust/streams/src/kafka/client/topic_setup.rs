@@ -12,7 +12,7 @@ use rdkafka::error::KafkaError as ClientError;
 use rdkafka::metadata::MetadataTopic;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::{KafkaClient, KafkaError, KafkaStream, KafkaTopic, RECORD_BYTES};
+use super::{KafkaClient, KafkaError, KafkaStream, KafkaTopic, RECORD_BYTES, token};
 
 /// Timeout of the request for the settings of topics.
 const TELLING: Duration = Duration::from_secs(3);
@@ -28,10 +28,16 @@ pub(super) struct TopicSetup<'a> {
 impl<'a> TopicSetup<'a> {
     pub(super) fn new(client: &'a KafkaClient) -> Result<Self, KafkaError> {
         let admin = client.config().create();
+        let admin: AdminClient<_> =
+            admin.map_err(|error: ClientError| client.unreachable(&error))?;
+        if let Some(path) = client.security.token_file() {
+            let given = token::read(path).and_then(|token| token::give(admin.inner(), token));
+            given.map_err(|error| client.unreachable(&error))?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         Ok(Self {
             client,
-            admin: admin.map_err(|error: ClientError| client.unreachable(&error))?,
+            admin,
             runtime: runtime.map_err(|error| client.unreachable(&error))?,
             deadline: Instant::now() + client.start_deadline,
         })
