@@ -138,3 +138,12 @@ def test_a_client_of_another_plugin_does_not_get_the_rights_of_a_user_of_its_nam
         broker.invalidate(username="door")
 
         assert door.receive().reason == 0x98
+
+
+def test_a_rule_of_redis_knows_the_key_of_its_hash() -> None:
+    from mqttcore.auth.redis import rules_of  # another test imports the module anew
+
+    found = rules_of({b"a/#": b"publish", b"b": b"deny"}, "mqtt:acl:%u")
+
+    assert found == [("deny", "b"), ("write", "a/#")]
+    assert [getattr(rule, "place", None) for _, rule in found] == ["mqtt:acl:%u"] * 2

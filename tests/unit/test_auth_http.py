@@ -277,6 +277,13 @@ def test_the_service_says_what_a_client_may_do_and_until_when() -> None:
     assert answer.grant.expires_at == datetime(2033, 5, 18, 3, 33, 20, tzinfo=UTC)
     assert answer.grant.access_list is not None
     assert ("write", "a/ann/#") in answer.grant.access_list
+    places = {rule: getattr(rule, "place", None) for _, rule in answer.grant.access_list}
+    assert places == {
+        "a/secret": "acl of the answer, rule 1",
+        "a/ann/#": "acl of the answer, rule 2",
+        "a/#": "acl of the answer, rule 3",
+        "#": "acl of the answer, rule 4",
+    }
     assert not allows(answer.grant, "publish", "a/secret")
     assert allows(answer.grant, "receive", "a/x")
     assert not allows(answer.grant, "receive", "b")

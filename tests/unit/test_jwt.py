@@ -102,6 +102,9 @@ def test_a_token_may_list_topic_filters() -> None:
 
     answer = asked(plugin, hmac_token(claims(acl={"pub": ["a/#"]}, subs=["b/+", "$SYS/#"])))
     without = asked(plugin, hmac_token(claims()))
+    assert isinstance(answer, Allow)
+    places = [getattr(rule, "place", None) for rule in answer.grant.subscribe]
+    assert places == ["claim subs, rule 1", "claim subs, rule 2"]
 
     assert isinstance(answer, Allow)
     assert isinstance(without, Allow)

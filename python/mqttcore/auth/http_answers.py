@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, cast
 
+from mqttcore._placed import PlacedRule
 from mqttcore.auth.backend import RULES_MAX, BadAnswerError
 
 Says = Literal["allow", "deny", "ignore"]
@@ -110,7 +111,7 @@ def emqx_rules(acl: object) -> Sequence[Pair]:
     """
     if not isinstance(acl, list) or len(acl) > RULES_MAX:
         raise BadAnswerError(f"acl is not a list of at most {RULES_MAX} rules")
-    rules = [emqx_rule(rule) for rule in acl]
+    rules = [emqx_rule(rule, number) for number, rule in enumerate(acl, 1)]
     reads = without_last_denials([rule for rule in rules if "read" in rule[1]])
     writes = without_last_denials([rule for rule in rules if "write" in rule[1]])
     if not any(is_denial(rule) for rule in reads):
@@ -131,8 +132,8 @@ def is_denial(rule: Rule) -> bool:
     return rule[0] == "deny"
 
 
-def emqx_rule(rule: object) -> Rule:
-    """One rule; unknown restrictions are refused."""
+def emqx_rule(rule: object, number: int) -> Rule:
+    """One rule, the ``number``-th of the answer; unknown restrictions are refused."""
     if not isinstance(rule, dict) or set(rule) != RULE_KEYS:
         raise BadAnswerError(f"a rule of acl has other keys than {', '.join(sorted(RULE_KEYS))}")
     permission, action, topic = rule["permission"], rule["action"], rule["topic"]
@@ -145,7 +146,7 @@ def emqx_rule(rule: object) -> Rule:
         topic = topic.replace(name, mark)
     if "${" in topic:
         raise BadAnswerError("a rule of acl has an unknown placeholder")
-    return permission, words, topic
+    return permission, words, PlacedRule(topic, f"acl of the answer, rule {number}")
 
 
 def without_last_denials(rules: list[Rule]) -> list[Rule]:

@@ -31,6 +31,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
 
 from mqttcore._core import Login, check_grant_rule
+from mqttcore._placed import PlacedRule
 from mqttcore._schema import Parsed, Range
 from mqttcore.auth.jwt_keys import (
     Keys,
@@ -370,4 +371,6 @@ def filters_of(claims: Claims, name: str | None) -> Sequence[str]:
             check_grant_rule(rule)
     except (MqttError, TypeError, ValueError):
         raise TokenError(f"the claim {name} is not a list of topic filters") from None
-    return found
+    return [
+        PlacedRule(rule, f"claim {name}, rule {number}") for number, rule in enumerate(found, 1)
+    ]

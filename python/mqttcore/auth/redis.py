@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mqttcore._core import Login
+from mqttcore._placed import PlacedRule
 from mqttcore.auth.backend import (
     RULES_MAX,
     BackendError,
@@ -132,8 +133,20 @@ class RedisUsers(StoredUsers):
             if await self._redis.hlen(key) > RULES_MAX:
                 raise BadAnswerError(f"there are more than {RULES_MAX} rules")
             found: Mapping[Any, Any] = await self._redis.hgetall(key)
-        pairs = [(access_of(access), text_of(topic) or "") for topic, access in found.items()]
-        return sorted(pairs, key=lambda pair: (pair[0] != "deny", pair[1]))
+        return rules_of(found, self.config.acl_key)
+
+
+def rules_of(found: Mapping[object, object], key: str) -> list[tuple[str, str]]:
+    """The rules of a hash, denials first; their place is its key, with ``%u``.
+
+    Raises:
+        BadAnswerError: one of them is no rule.
+    """
+    pairs = [
+        (access_of(access), PlacedRule(text_of(topic) or "", key))
+        for topic, access in found.items()
+    ]
+    return sorted(pairs, key=lambda pair: (pair[0] != "deny", pair[1]))
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mqttcore._core import Login
+from mqttcore._placed import PlacedRule
 from mqttcore.auth.backend import (
     RULES_MAX,
     BackendError,
@@ -132,7 +133,7 @@ class Sql(StoredUsers):
         if self._acl_query is None:
             return None
         rows = await self._rows(self._acl_query, login, most=RULES_MAX)
-        return [rule_of(row) for row in rows]
+        return [rule_of(row, number) for number, row in enumerate(rows, 1)]
 
     async def _rows(self, query: TextClause, login: Login, *, most: int) -> Sequence[Row]:
         """The rows of one client; column names in lower case."""
@@ -332,8 +333,8 @@ def is_superuser(user: Row) -> bool:
     return found == 1
 
 
-def rule_of(row: Row) -> tuple[str, str]:
-    """Access word and topic of a row.
+def rule_of(row: Row, number: int) -> tuple[str, str]:
+    """Access word and topic of a row; the place of the rule is the query and its ``number``.
 
     Raises:
         BadAnswerError: it has none.
@@ -341,7 +342,7 @@ def rule_of(row: Row) -> tuple[str, str]:
     access, topic = row.get("access"), row.get("topic")
     if not isinstance(access, str) or not isinstance(topic, str):
         raise BadAnswerError("a rule has no access or no topic")
-    return access, topic
+    return access, PlacedRule(topic, f"acl_query, row {number}")
 
 
 def error_text(error: DBAPIError, secrets: Sequence[str]) -> str:
