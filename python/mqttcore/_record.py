@@ -141,6 +141,8 @@ class Record:
             most = len(cls._positional)
             raise TypeError(f"{cls.__name__} takes {most} positional arguments: {len(positional)}")
         given = dict(zip(cls._positional, positional, strict=False))
+        if not named:
+            return given
         if twice := given.keys() & named.keys():
             raise TypeError(f"{cls.__name__} got multiple values for {', '.join(sorted(twice))}")
         return given | named

@@ -34,6 +34,12 @@ OrderedRule = tuple[OrderedWord, str]
 OperatorScope = Literal["view", "payload", "operate", "admin"]
 """Scopes in the HTTP API and on the page for a user who logs in there."""
 
+DENY_REASONS: frozenset[str] = frozenset(get_args(DenyReason))
+DROP_REASONS: Sequence[str] = ("success", "no_matching_subscribers")
+DURABILITIES: Sequence[str] = get_args(Durability)
+FULL_QUEUE_POLICIES: Sequence[str] = get_args(FullQueuePolicy)
+OPERATOR_SCOPES: Sequence[str] = get_args(OperatorScope)
+
 
 def refuse_faults(record: object) -> None:
     """Raises `ValueError` when a field does not fit its type."""
@@ -53,6 +59,9 @@ class Limits(Record):
 
     def __post_init__(self) -> None:
         refuse_faults(self)
+
+
+NO_LIMITS = Limits()
 
 
 class OrderedRules(Record):
@@ -116,7 +125,7 @@ class Grant(Record):
     ordered: OrderedRules | None = None
     """Ordered rules for each action, instead of ``publish``, ``subscribe`` and ``access_list``;
     ``deny`` is checked before them."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = NO_LIMITS
     """Limits of this client."""
     session: SessionPolicy | None = None
     """Policy of its session; None: that of its listener."""
@@ -145,13 +154,15 @@ class Grant(Record):
         check_alone(self)
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at has no time zone")
-        for name, words in (
-            ("durability", get_args(Durability)),
-            ("queue_policy", get_args(FullQueuePolicy)),
-        ):
-            word = getattr(self, name)
-            if word is not None and word not in words:
-                raise ValueError(f"{name} is {word!r}: one of {', '.join(words)}")
+        check_word(self, "durability", DURABILITIES)
+        check_word(self, "queue_policy", FULL_QUEUE_POLICIES)
+
+
+def check_word(grant: Grant, name: str, words: Sequence[str]) -> None:
+    """Refuses a word that is none of those of its field."""
+    word = getattr(grant, name)
+    if word is not None and word not in words:
+        raise ValueError(f"{name} is {word!r}: one of {', '.join(words)}")
 
 
 def check_alone(grant: Grant) -> None:
@@ -165,10 +176,9 @@ def checked_scopes(scopes: Collection[OperatorScope]) -> tuple[OperatorScope, ..
     """The scopes of a grant, each checked."""
     if isinstance(scopes, str):
         raise ValueError(f"operate is a string, but must be a set: write {{{scopes!r}}}")
-    known = get_args(OperatorScope)
     for scope in scopes:
-        if scope not in known:
-            raise ValueError(f"operate has {scope!r}: one of {', '.join(known)}")
+        if scope not in OPERATOR_SCOPES:
+            raise ValueError(f"operate has {scope!r}: one of {', '.join(OPERATOR_SCOPES)}")
     return tuple(scopes)
 
 
@@ -219,7 +229,19 @@ class Deny(Record, kw_only=False):
     text: str | None = None
 
     def __post_init__(self) -> None:
-        refuse_faults(self)
+        check_refusal(self)
+
+
+def check_refusal(record: "Deny | DisconnectClient") -> None:
+    """`refuse_faults`, and nearly nothing if there are none: each refusal makes a record."""
+    if not is_refusal(record.reason, record.text):
+        refuse_faults(record)
+
+
+def is_refusal(reason: object, text: object) -> bool:
+    """Whether a refusal may have these."""
+    is_text = text is None or isinstance(text, str)
+    return is_text and isinstance(reason, str) and reason in DENY_REASONS
 
 
 class DisconnectClient(Record, kw_only=False):
@@ -229,7 +251,7 @@ class DisconnectClient(Record, kw_only=False):
     text: str | None = None
 
     def __post_init__(self) -> None:
-        refuse_faults(self)
+        check_refusal(self)
 
 
 class Replace(Record):
@@ -269,7 +291,7 @@ class ReplaceConnect(Record):
     """Server Keep Alive in seconds; clients of MQTT 3.x keep their own."""
     session_expiry_interval: int | None = None
     """Maximum seconds for which the session is kept."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = NO_LIMITS
     """Limits in addition to those of its grant; the lower ones apply."""
     user_properties: Sequence[tuple[str, str]] = ()
     """Additional user properties of CONNACK, after those of `Allow`."""
@@ -315,7 +337,8 @@ class Drop(Record, kw_only=False):
     reason: Literal["success", "no_matching_subscribers"] = "success"
 
     def __post_init__(self) -> None:
-        refuse_faults(self)
+        if self.reason not in DROP_REASONS:
+            refuse_faults(self)
 
 
 class Degraded(Record, kw_only=False):
