@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -74,6 +75,7 @@ class Queues:
         self.read, self.write = os.pipe()
         os.set_blocking(self.read, False)
         self.limits: list[int] = []
+        self.given_back: list[Asked] = []
         self.full = threading.Event()
 
     def ask(self, *questions: Asked) -> None:
@@ -96,6 +98,11 @@ class Queues:
         if self.waiting and limit == 0:
             self.full.set()
         return taken
+
+    def give_back(self, number: int, questions: list[Asked]) -> None:
+        """Puts questions to the front of the queue."""
+        assert number == 0
+        self.given_back[:0] = questions
 
 
 class Acting(Plugin):
@@ -354,6 +361,102 @@ def test_the_question_that_holds_the_loop_is_known(
     assert made.worker.held_by() is cast("Any", question)
     release.set()
     assert question.ended.wait(20)
+
+
+def test_questions_behind_the_one_that_holds_the_loop_go_back_for_the_next_worker(
+    bench: Make,
+) -> None:
+    held, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    async def act(_subject: object) -> Allow:
+        held.set()
+        release.wait()
+        return YES
+
+    made, questions = bench(act), [Asked(key) for key in range(4)]
+    made.queues.ask(*questions)
+    assert held.wait(20)
+
+    made.worker.retire(cast("Any", questions[0]), ended.set)
+
+    assert made.queues.given_back == questions[1:]
+    assert made.worker.held_by() is cast("Any", questions[0])
+    release.set()
+    assert ended.wait(20)
+    assert [question.fate for question in questions] == [[YES], [], [], []]
+    assert made.plugin.calls == 1
+
+
+def test_questions_that_are_taken_while_the_worker_is_retired_go_back(
+    bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, late, ended = bench(allow), Asked(1), threading.Event()
+    take = made.queues.take_async
+
+    def taken_then_retired(number: int, limit: int) -> list[Asked]:
+        taken = take(number, limit)
+        if taken:
+            made.worker.retire(None, ended.set)
+        return taken
+
+    monkeypatch.setattr(made.queues, "take_async", taken_then_retired)
+    made.queues.ask(late)
+
+    assert ended.wait(20)
+    assert made.queues.given_back == [late]
+    assert (late.fate, made.plugin.calls) == ([], 0)
+
+
+def test_a_hook_does_not_see_what_another_one_has_set(bench: Make) -> None:
+    mine: contextvars.ContextVar[str] = contextvars.ContextVar("mine", default="unset")
+    seen: list[str] = []
+
+    async def act(subject: object) -> Allow:
+        seen.append(mine.get())
+        mine.set("set")
+        if isinstance(subject, Exchange):
+            await subject.challenge(b"who")  # gives up its place, and others are asked meanwhile
+            seen.append(mine.get())
+        return YES
+
+    made, first, others = bench(act), Asked(0, method="M"), [Asked(key) for key in (1, 2)]
+    made.queues.waiting.extend([first, *others])
+    made.queues.ask()
+    assert all(question.ended.wait(20) for question in others)
+    first.rounds = 1
+    made.queues.ask(first)
+
+    assert first.ended.wait(20)
+    assert seen == ["unset", "unset", "unset", "set"]
+
+
+def test_abandoned_questions_are_looked_for_only_while_hooks_wait(bench: Make) -> None:
+    go, began = asyncio.Event(), threading.Event()
+
+    async def act(subject: object) -> Allow:
+        if isinstance(subject, Exchange):
+            began.set()
+            await go.wait()
+        return YES
+
+    made, quick, slow = bench(act), Asked(1), Asked(2, method="M")
+
+    def is_looking() -> bool:
+        made.thread.call(nothing, timeout=20.0)
+        return made.worker._check is not None
+
+    made.queues.ask(quick)
+    assert quick.ended.wait(20)
+    assert not is_looking()
+
+    made.queues.ask(slow)
+    assert began.wait(20)
+    assert is_looking()
+    made.set(go)
+    assert slow.ended.wait(20)
+    made.settle()
+    made.thread.post(made.worker._cancel_abandoned)
+    assert not is_looking()
 
 
 def test_an_answer_that_comes_too_late_does_not_keep_others_from_being_asked(bench: Make) -> None:

@@ -41,6 +41,8 @@ class CircuitBreaker:
 
     def admit(self, *, timeout: float) -> bool:
         """Whether to call the hook. A trial without a result blocks others for a limited time."""
+        if self._state == "closed" and self._held < HELD_MAX:
+            return True  # nearly always; whoever changes it now comes after this call
         with self._lock:
             now = self._clock()
             if self._held >= HELD_MAX:
@@ -54,6 +56,8 @@ class CircuitBreaker:
 
     def succeed(self) -> bool:
         """Records a successful call. True: the breaker closes."""
+        if self._state == "closed":
+            return False
         with self._lock:
             closes = self._state == "half_open"
             if closes:

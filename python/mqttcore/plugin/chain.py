@@ -111,12 +111,13 @@ class Chain:
 
     def next_hook(self, question: Question) -> BoundHook | None:
         """The hook to ask next; None when all have passed."""
-        hooks: Sequence[BoundHook] = self._of_points[question.point]
+        point, position = question.point, question.position
+        hooks: Sequence[BoundHook] = self._of_points[point]
         if question.method is not None:
             hooks = [self.exchanges[question.method]]
-        elif question.point in RULED:
+        elif point in RULED:
             hooks = [hooks[rule] for rule in question.rules]
-        return hooks[question.position] if question.position < len(hooks) else None
+        return hooks[position] if position < len(hooks) else None
 
     def recall(self, question: Question, hook: BoundHook) -> bool:
         """Answers with a cached answer of the hook; False: the hook has to be asked."""

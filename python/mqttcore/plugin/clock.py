@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from mqttcore._core import Question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HookClock:
-    """The time of one call of an `async def` hook."""
+    """The time of one call of an `async def` hook.
+
+    It is made for each call: a frozen one would take three times as long.
+    """
 
     question: Question
     title: str

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import contextvars
 import functools
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 from mqttcore._core import Ask, HookQueues, Login, Message, Question, Subscribe
@@ -11,6 +13,7 @@ from mqttcore.plugin import clock
 from mqttcore.plugin.bound_hook import BoundHook
 from mqttcore.plugin.chain import MESSAGES, Chain
 from mqttcore.plugin.exchange import Exchange
+from mqttcore.plugin.first_step import FirstSteps
 from mqttcore.plugin.loop_thread import LoopThread
 
 CONCURRENT = 64
@@ -23,6 +26,9 @@ Prepare = Callable[[], Coroutine[object, object, None]]
 
 class AsyncHookWorker:
     """Runs the `async def` hooks of one plugin.
+
+    The first step of a hook runs as soon as its question is taken, without a turn of the event loop
+    in between: most hooks answer in it (ADR 0099).
 
     Args:
         thread: Its event loop.
@@ -46,10 +52,16 @@ class AsyncHookWorker:
         self._queues = queues
         self._running = dict.fromkeys(numbers, 0)
         """The running questions of each queue that occupy a place."""
+        self._rest: deque[tuple[int, Question]] = deque()
+        """Questions that were taken from their queues, with the numbers of these, and whose hooks
+        have not begun."""
+        self._first_steps = FirstSteps(thread.loop, contextvars.copy_context())
         self._chain = chain
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[asyncio.Task[None], Question] = {}
         self._challenged: dict[int, asyncio.Future[bytes]] = {}
+        self._check: asyncio.TimerHandle | None = None
+        """The next search for abandoned questions; None: no hook waits for anything."""
         self._prepare = prepare
         self._beginning: asyncio.Task[None] | None = None
         self._retired = False
@@ -79,11 +91,22 @@ class AsyncHookWorker:
         return self._culprit is not None and self._culprit.is_same(question)
 
     def retire(self, culprit: Question | None, at_end: Callable[[], None]) -> None:
-        """Accepts no more questions; ends the thread when all hooks have returned."""
+        """Accepts no more questions; ends the thread when all hooks have returned.
+
+        The questions behind the culprit go back to their queues, for the worker that takes over.
+        """
         self._culprit = culprit
         self._thread.at_end = at_end
         self._retired = True
+        self._give_back()
         self._thread.post(self._leave)
+
+    def _give_back(self) -> None:
+        rest = []
+        while (taken := self._next_taken()) is not None:
+            rest.append(taken)
+        for number, question in reversed(rest):
+            self._queues.give_back(number, [question])
 
     def _begin(self) -> None:
         self._beginning = self._loop.create_task(self._serve())
@@ -92,9 +115,9 @@ class AsyncHookWorker:
         if self._prepare is not None:
             await self._prepare()
         for number in self._running:
-            self._loop.add_reader(self._queues.wake_fd(number), self._drain)
-        self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
-        self._drain()
+            self._loop.add_reader(self._queues.wake_fd(number), self._drain, number)
+        for number in self._running:
+            self._loop.call_soon(self._drain, number)  # hooks do not begin inside of this task
 
     def _leave(self) -> None:
         for number in self._running:
@@ -102,26 +125,45 @@ class AsyncHookWorker:
         if not self._tasks:
             self._thread.finish()
 
-    def _drain(self) -> None:
-        if self._retired:
+    def _drain(self, number: int) -> None:
+        if self._is_retired():
             return
-        for number, running in self._running.items():
-            limit = max(0, CONCURRENT - running)
-            questions = self._queues.take_async(number, limit)
-            for question in questions:
-                if question.rounds:
-                    self._resume(question)
-                else:
-                    self._begin_task(question, number)
-            if len(questions) == limit and self._running[number] < CONCURRENT:
-                self._loop.call_soon(self._drain)  # answers of clients take no place
+        limit = max(0, CONCURRENT - self._running[number])
+        questions = self._queues.take_async(number, limit)
+        is_full = len(questions) == limit
+        self._rest.extend((number, question) for question in questions)
+        if self._is_retired():
+            self._give_back()
+            return
+        while (taken := self._next_taken()) is not None:
+            self._begin_hook(*taken)
+        if is_full and self._running[number] < CONCURRENT:
+            self._loop.call_soon(self._drain, number)  # hooks have returned, or took no place
 
-    def _begin_task(self, question: Question, number: int) -> None:
-        task = self._loop.create_task(self._ask(question, number))
+    def _is_retired(self) -> bool:
+        return self._retired  # another thread may set it at any time
+
+    def _next_taken(self) -> tuple[int, Question] | None:
+        try:
+            return self._rest.popleft()
+        except IndexError:  # `retire` takes them as well, on another thread
+            return None
+
+    def _begin_hook(self, number: int, question: Question) -> None:
+        if question.rounds:
+            self._resume(question)
+            return
+        task = self._first_steps.task(self._ask(question, number), name="hook")
         self._running[number] += 1
         self._tasks[question.key] = task
         self._questions[task] = question
+        self._first_steps.run()
+        if task.done():
+            self._end(number, task)
+            return
         task.add_done_callback(functools.partial(self._done, number))
+        if self._check is None:
+            self._check = self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
 
     def _resume(self, question: Question) -> None:
         """Passes a client's answer to the hook that waits for it, unless the hook was cancelled."""
@@ -133,20 +175,25 @@ class AsyncHookWorker:
             future.set_result(question.data)
 
     def _done(self, number: int, task: asyncio.Task[None]) -> None:
+        self._end(number, task)
+        if self._retired and not self._tasks:
+            self._thread.finish()
+        if self._running[number] >= CONCURRENT - 1:
+            self._drain(number)  # questions may wait for this place; others wake the loop
+
+    def _end(self, number: int, task: asyncio.Task[None]) -> None:
         self._running[number] -= 1
         key = self._questions.pop(task).key
         if self._tasks[key] is task:  # else the question was handed over, and is here again
             del self._tasks[key]
-        if self._retired and not self._tasks:
-            self._thread.finish()
-        if self._running[number] >= CONCURRENT - 1:
-            self._drain()  # questions may wait for this place; others wake the loop
 
     def _cancel_abandoned(self) -> None:
         for task, question in self._questions.items():
             if question.is_over:
                 task.cancel()
-        self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
+        self._check = None
+        if self._questions:
+            self._check = self._loop.call_later(ABANDONED_CHECK_S, self._cancel_abandoned)
 
     async def _ask(self, question: Question, number: int) -> None:
         while hook := self._chain.next_hook(question):
@@ -209,7 +256,7 @@ class AsyncHookWorker:
         Otherwise many guesses would occupy all places, and a login would wait behind them.
         """
         self._running[number] -= 1
-        self._loop.call_soon(self._drain)
+        self._loop.call_soon(self._drain, number)
         try:
             yield
         finally:

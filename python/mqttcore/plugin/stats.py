@@ -90,7 +90,7 @@ class Meter:
 
     def call(self, *, waited: float | None = None) -> "Turn":
         """Measures a call for which a question has ``waited`` this many seconds."""
-        self.begin()
+        self.counters.begin()
         return Turn(self.counters, waited, calls=1)
 
     def begin(self) -> None:

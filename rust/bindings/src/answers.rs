@@ -9,6 +9,7 @@ use mqttcore_codec::{PacketType, QoS, ReasonCode, RetainHandling};
 use mqttcore_session::MessageChanges;
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -150,14 +151,15 @@ impl AnswerClasses {
         let py = answer.py();
         let classes = self.get(py)?;
         if answer.is_instance(classes.allow.bind(py))? {
-            let pairs: Vec<(String, String)> = answer.getattr("user_properties")?.extract()?;
+            let pairs = answer.getattr(intern!(py, "user_properties"))?;
+            let pairs: Vec<(String, String)> = pairs.extract()?;
             let boxed = |(name, value): (String, String)| (name.into(), value.into());
             let verdict = LoginDecision::Allow {
-                grant: Box::new(grant(&answer.getattr("grant")?, default)?),
-                username: answer.getattr("username")?.extract()?,
+                grant: Box::new(grant(&answer.getattr(intern!(py, "grant"))?, default)?),
+                username: answer.getattr(intern!(py, "username"))?.extract()?,
                 user_properties: pairs.into_iter().map(boxed).collect(),
             };
-            let data: Option<Vec<u8>> = answer.getattr("data")?.extract()?;
+            let data: Option<Vec<u8>> = answer.getattr(intern!(py, "data"))?.extract()?;
             return Ok((verdict, auth_data(data.as_deref())?));
         }
         if answer.is_instance(classes.deny.bind(py))? {

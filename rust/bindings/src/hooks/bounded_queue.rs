@@ -25,6 +25,8 @@ struct State<T> {
     items: VecDeque<T>,
     closed: bool,
     dropped: u64,
+    /// Number of threads that wait: without one, a push needs no system call.
+    waiting: usize,
 }
 
 impl<T> BoundedQueue<T> {
@@ -34,6 +36,7 @@ impl<T> BoundedQueue<T> {
                 items: VecDeque::new(),
                 closed: false,
                 dropped: 0,
+                waiting: 0,
             }),
             ready: Condvar::new(),
             capacity,
@@ -60,8 +63,7 @@ impl<T> BoundedQueue<T> {
         }
         let was_empty = state.items.is_empty();
         state.items.push_back(item);
-        drop(state);
-        self.ready.notify_one();
+        self.wake_one(state);
         Ok(was_empty)
     }
 
@@ -70,7 +72,7 @@ impl<T> BoundedQueue<T> {
         let mut state = self.lock();
         if !state.closed {
             state.items.push_front(item);
-            self.ready.notify_one();
+            self.wake_one(state);
         }
     }
 
@@ -81,10 +83,12 @@ impl<T> BoundedQueue<T> {
             if state.closed {
                 return None;
             }
+            state.waiting += 1;
             state = self
                 .ready
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
         Some(state.drain(limit))
     }
@@ -105,11 +109,13 @@ impl<T> BoundedQueue<T> {
                 }
             }
             let patience = deadline.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+            state.waiting += 1;
             state = self
                 .ready
                 .wait_timeout(state, patience.min(Duration::from_secs(3600)))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            state.waiting -= 1;
         }
     }
 
@@ -139,6 +145,15 @@ impl<T> BoundedQueue<T> {
     /// Closes the queue and wakes all waiting threads, which take the queued items still.
     pub(super) fn finish(&self) {
         self.refuse_more(self.lock());
+    }
+
+    /// Wakes a thread that waits, if there is one.
+    fn wake_one(&self, state: MutexGuard<'_, State<T>>) {
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.ready.notify_one();
+        }
     }
 
     fn refuse_more(&self, mut state: MutexGuard<'_, State<T>>) {
@@ -195,6 +210,27 @@ mod tests {
         });
 
         assert_eq!(inbox.push(1), Err(1));
+    }
+
+    #[test]
+    fn a_taker_that_waits_is_woken_each_time() {
+        let inbox = BoundedQueue::new(9, Overflow::Refuse);
+        let taken = BoundedQueue::new(9, Overflow::Refuse);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Some(items) = inbox.take(9) {
+                    for item in items {
+                        taken.push(item).unwrap();
+                    }
+                }
+            });
+            for item in 0..100 {
+                inbox.push(item).unwrap();
+                assert_eq!(taken.take(9), Some(vec![item]));
+            }
+            inbox.close();
+        });
+        assert_eq!(inbox.lock().waiting, 0);
     }
 
     #[test]

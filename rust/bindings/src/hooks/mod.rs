@@ -156,7 +156,7 @@ impl PyHookQueues {
     fn give_back(&self, worker: usize, questions: Vec<PyRef<'_, PyQuestion>>) -> PyResult<()> {
         let queue = self.queue(worker)?;
         for question in questions.iter().rev() {
-            queue.inbox.push_front(Arc::clone(&question.inner));
+            queue.give_back(Arc::clone(&question.inner));
         }
         Ok(())
     }

@@ -43,11 +43,24 @@ impl QuestionQueue {
     pub(super) fn push(&self, question: Arc<Question>) -> Result<(), Arc<Question>> {
         let was_empty = self.inbox.push(question)?;
         // Of a queue that was not empty, the event loop has been woken, or it takes more when a hook has returned.
-        if let Some((_, writer)) = self.wake.as_ref().filter(|_| was_empty) {
+        if was_empty {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Returns a question to the front and wakes its worker, which may be another one than the one that took it.
+    pub(super) fn give_back(&self, question: Arc<Question>) {
+        self.inbox.push_front(question);
+        self.wake();
+    }
+
+    /// Wakes the event loop of `async def` hooks.
+    fn wake(&self) {
+        if let Some((_, writer)) = &self.wake {
             // The socket buffer holds thousands of bytes: if it is full, a wake is pending already.
             let _ = (&*writer).write(&[1]);
         }
-        Ok(())
     }
 
     /// Takes up to `limit` questions without waiting; the next question wakes the event loop again.
@@ -91,5 +104,28 @@ impl EventQueue {
             // It is closed only after the engine has stopped.
             let _ = self.inbox.push(event.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::question::tests::login;
+    use super::*;
+
+    #[test]
+    fn a_question_that_comes_back_wakes_the_event_loop_that_takes_over() {
+        let queue = QuestionQueue::new(true).unwrap();
+        let (question, _wanted) = login();
+        let (behind, _wanted_too) = login();
+        assert!(queue.push(behind).is_ok());
+        let (reader, _) = queue.wake.as_ref().unwrap();
+        let woken = || (&*reader).read(&mut [0; 64]).unwrap();
+        assert_eq!(woken(), 1);
+
+        queue.give_back(Arc::clone(&question));
+
+        assert_eq!(woken(), 1);
+        let taken = queue.take_now(1);
+        assert!(Arc::ptr_eq(&taken[0], &question));
     }
 }
