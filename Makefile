@@ -13,7 +13,8 @@ FEATURES ?=
 ARGS ?=
 # Length of `make fuzz`, a target, of `make soak` and of `make soak-pipeline`.
 SECONDS ?= 60
-SOAK_SECONDS ?= 120
+SOAK_SECONDS ?= $(if $(MINUTES),$(shell echo $$((60 * $(MINUTES)))),120)
+RATE ?= 100
 SOAK_CLIENTS ?= 2000
 # Runs of a broker in `make crash`, `make powercut` and `make powercut-process`, and which ones.
 CYCLES ?= 1000
@@ -304,8 +305,11 @@ pipeline: build .make/dev ## run examples/factory/: broker, machines, pipeline, 
 soak: build .make/dev ## clients connect and leave for two minutes: no message lost or doubled, constant memory
 	@$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS) --clients $(SOAK_CLIENTS) $(ARGS)
 
-soak-pipeline: build .make/dev ## run a stream and its pipeline at 100 messages/s for SOAK_SECONDS=120: files, bytes, lag; .make/soak-pipeline.png
-	@nice $(BIN)/python -m tests.pipeline.soak --seconds $(SOAK_SECONDS) $(ARGS)
+soak-pipeline: build .make/dev ## run a stream and its pipeline for SOAK_SECONDS=120 or MINUTES at RATE=100 messages/s: files, bytes, lag; .make/soak-pipeline.png
+	@nice $(BIN)/python -m tests.pipeline.soak --seconds $(SOAK_SECONDS) --rate $(RATE) $(ARGS)
+
+start-busy: build .make/dev ## start a pipeline while 30 processes of the lowest priority compute: seconds until it has read rows (ARGS=--equal)
+	@$(BIN)/python -m tests.pipeline.busy_start $(ARGS)
 
 abuse: build .make/dev ## test the rows of docs/abuse.md; print those without complete tests (ARGS="D16 H05")
 	@$(BIN)/python -m tests.abuse $(ARGS)
@@ -381,6 +385,8 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) spark-crash KILLS=100
 	@$(MAKE) tier
 	@$(MAKE) stream-tier
+	@$(MAKE) start-busy
+	@$(MAKE) soak-pipeline MINUTES=60 RATE=16000 ARGS="--keep 268435456 --memory 2g"
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
@@ -473,4 +479,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier stream-tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak soak-pipeline abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak soak-pipeline start-busy abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help

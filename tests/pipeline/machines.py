@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from typing import Final
 
-from tests.spark.peers import Publisher
+from tests import wire as mqtt
+from tests.crash.process import ServerProcess
+from tests.spark.peers import WINDOW, Publisher
+from tests.wire import Wire
 
 SILVER: Final = """\
 [silver]
@@ -39,3 +43,36 @@ class Machines(Publisher):
             reading = {"machine": machine, "number": number, "temperature": temperature, "at": at}
             self.last = f"plant/{number % 100}", json.dumps(reading).encode()
         return self.last
+
+
+class Crowd(Machines):
+    """The same at a given rate. Several can report at once, each with numbers of its own."""
+
+    def __init__(self, server: ServerProcess, rate: float, index: int = 0) -> None:
+        super().__init__(server)
+        self.rate = rate
+        self.next = index * 10**9
+        self.stored = 0
+        """How many were acknowledged."""
+        self.connections = 0
+
+    def talk(self) -> None:
+        """A window after the other, each when it is due; after a delay they follow at once."""
+        self.connections += 1
+        with Wire(self.server.port, version=4) as wire:
+            wire.connect(f"publisher-{self.next}")
+            began, before = time.monotonic(), self.next
+            while not self.stopping.is_set():
+                messages = map(self.message, range(self.next, self.next + WINDOW))
+                self.next += WINDOW
+                wire.send(
+                    *(
+                        mqtt.publish(topic, payload, qos=1, packet_id=number, version=4)
+                        for number, (topic, payload) in enumerate(messages, 1)
+                    )
+                )
+                for _ in range(WINDOW):
+                    wire.expect(mqtt.PUBACK)
+                self.stored += WINDOW
+                due = began + (self.next - before) / self.rate
+                self.stopping.wait(max(0.0, due - time.monotonic()))

@@ -1,9 +1,13 @@
 """`make soak-pipeline`: files, bytes and lag of a stream and of its pipeline's tables over time.
 
-Machines report at a low rate; the stream is sealed every few seconds, so that minutes have as many
-files as days would. A pipeline writes it to tables in folders. Every few seconds the run counts
-files and bytes of the stream and of the tables, and the messages that the pipeline has not read. At
-the end the pipeline has to have read all of it. Figures and a plot are written into a folder.
+Machines report at a given rate; the stream is sealed every few seconds, so that minutes have as
+many files as days would. A pipeline writes it to tables in folders. Every few seconds the run
+counts files and bytes of the stream and of the tables, and the messages that the pipeline has not
+read. At the end the pipeline has to have read all of it, and the number of files of the stream must
+not grow any more. Figures and a plot are written into a folder.
+
+The run that counts is an hour of 16,000 messages/s: `make soak-pipeline MINUTES=60 RATE=16000
+ARGS="--keep 268435456 --memory 2g"`. A smaller `--keep` is reached after minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import deltalake
@@ -24,10 +28,9 @@ from mqttcore.streams.client import StreamClient
 
 from tests.crash.process import ServerProcess
 from tests.pipeline.driver import Driver
-from tests.pipeline.machines import SILVER, Machines
+from tests.pipeline.machines import SILVER, Crowd
 from tests.soak.run import resident_bytes
 from tests.spark.crash import commit
-from tests.spark.peers import WINDOW
 
 BROKER: Final = """\
 [[listeners]]
@@ -40,8 +43,10 @@ filter = ["plant/#"]
 partitions = 2
 
 [streams.retention]
-bytes = 1_048_576
+bytes = {keep}
 """
+MEMORY: Final = "512m"
+"""Heap of the pipeline's JVM."""
 PIPELINE: Final = f"""\
 name = "soak"
 tables = "tables"
@@ -53,7 +58,7 @@ stream = "plant"
 
 [spark]
 master = "local[1,4]"
-memory = "512m"
+memory = "{MEMORY}"
 conf = ["spark.ui.enabled=false"]
 
 {SILVER}"""
@@ -65,6 +70,10 @@ FIRST_S: Final = 300.0
 REST_S: Final = 300.0
 """How long the pipeline may take to read the rest."""
 STOP_S: Final = 120.0
+RATE_EACH: Final = 500
+"""Messages a second of a connection: a window waits for a sync of the broker's disk."""
+LEAST_SAMPLES: Final = 6
+"""Fewer do not show whether files become more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +110,24 @@ class Soak:
     driver: Driver
     sample_s: float
     seal_s: float
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Sample]
 
-    def run(self, machines: Machines, seconds: float) -> None:
+    def run(self, crowds: Sequence[Crowd], seconds: float) -> None:
         """Has machines report for so long, and the pipeline read the rest.
 
         Raises:
             RuntimeError: the pipeline ended by itself, or does not read all.
         """
-        machines.start()
+        for crowd in crowds:
+            crowd.start()
         self.driver.wait_for_batch(FIRST_S)
         began = time.monotonic()
         with StreamClient(str(self.server.data)) as client:
             self.watch(client, began, seconds)
-            machines.end()
+            for crowd in crowds:
+                crowd.stopping.set()
+            for crowd in crowds:
+                crowd.end()
             self.drain(client)
             self.samples.append(self.sample(client, time.monotonic() - began))
 
@@ -203,6 +216,23 @@ def summary(samples: Sequence[Sample], **more: Any) -> dict[str, Any]:  # noqa: 
     return {"commit": commit(), **more, "first": first, "last": last, "most": most}
 
 
+def rate_of(samples: Sequence[Sample]) -> int:
+    """Messages a second; the last sample is not counted, which is taken after the machines' end."""
+    first, last = samples[0], samples[max(0, len(samples) - 2)]
+    return round((last.messages - first.messages) / max(1.0, last.at_s - first.at_s))
+
+
+def levels_off(samples: Sequence[Sample]) -> bool:
+    """Whether the stream had no more files in the last third of the run than in the second.
+
+    A tenth more is allowed, and 4 files: samples come at any moment between two merges.
+    """
+    third = len(samples) // 3
+    second = max(each.stream_files for each in samples[third : len(samples) - third])
+    last = max(each.stream_files for each in samples[len(samples) - third :])
+    return last <= max(second * 1.1, second + 4)
+
+
 def plot(samples: Sequence[Sample], picture: pathlib.Path) -> None:
     """Files, bytes and lag, one above the other, over minutes."""
     from matplotlib.figure import Figure
@@ -233,26 +263,37 @@ def plot(samples: Sequence[Sample], picture: pathlib.Path) -> None:
     figure.savefig(picture, dpi=100)
 
 
-def soak(folder: pathlib.Path, options: argparse.Namespace) -> list[Sample]:
-    """One run in a folder of its own; its samples."""
-    (folder / "mqttcore.toml").write_text(BROKER)
-    (folder / "pipeline.toml").write_text(PIPELINE)
+def soak(folder: pathlib.Path, options: argparse.Namespace, samples: list[Sample]) -> None:
+    """One run in a folder of its own. It adds to `samples`, also before it fails.
+
+    Raises:
+        RuntimeError: the pipeline ended by itself, or does not read all.
+    """
+    (folder / "mqttcore.toml").write_text(BROKER.format(keep=options.keep))
+    heap = f'memory = "{options.memory}"'
+    (folder / "pipeline.toml").write_text(PIPELINE.replace(f'memory = "{MEMORY}"', heap))
     server = ServerProcess(data=folder / "data", config=folder / "mqttcore.toml")
     server.start()
-    machines = Machines(server, pause_s=WINDOW / options.rate)
+    count = max(1, round(options.rate / RATE_EACH))
+    crowds = [Crowd(server, options.rate / count, index) for index in range(count)]
     driver = Driver.spawn(folder / "pipeline.toml")
     run = Soak(
-        folder=folder, server=server, driver=driver, sample_s=options.every, seal_s=options.seal
+        folder=folder,
+        server=server,
+        driver=driver,
+        sample_s=options.every,
+        seal_s=options.seal,
+        samples=samples,
     )
     try:
-        run.run(machines, options.seconds)
+        run.run(crowds, options.seconds)
         driver.process.terminate()
         driver.process.wait(STOP_S)
     finally:
-        machines.stopping.set()
+        for crowd in crowds:
+            crowd.stopping.set()
         driver.kill()
         server.stop()
-    return run.samples
 
 
 def parser() -> argparse.ArgumentParser:
@@ -260,24 +301,47 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="make soak-pipeline", description=__doc__)
     made.add_argument("--seconds", type=float, default=120)
     made.add_argument("--rate", type=float, default=100, help="messages a second")
+    made.add_argument("--keep", type=int, default=1 << 20, help="retention of the stream, bytes")
+    made.add_argument("--memory", default=MEMORY, help="heap of the pipeline")
     made.add_argument("--every", type=float, default=5, help="seconds between two samples")
     made.add_argument("--seal", type=float, default=5, help="seconds between two seals")
     made.add_argument("--out", type=pathlib.Path, default=OUT, help="where the figures go")
     return made
 
 
-def main() -> int:
-    """Exits with an error when the pipeline ends or does not read all."""
-    options = parser().parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mqttcore-soak-") as folder:
-        samples = soak(pathlib.Path(folder), options)
-    found = summary(samples, seconds=options.seconds, rate=options.rate)
+def report(samples: Sequence[Sample], options: argparse.Namespace) -> bool:
+    """Writes and prints the figures; returns whether the number of files levels off."""
+    is_level = len(samples) >= LEAST_SAMPLES and levels_off(samples)
+    found = summary(
+        samples,
+        seconds=options.seconds,
+        rate=options.rate,
+        reached=rate_of(samples),
+        keep=options.keep,
+        levels_off=is_level,
+    )
     every = [asdict(each) for each in samples]
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{NAME}.json").write_text(json.dumps({**found, "samples": every}))
     plot(samples, options.out / f"{NAME}.png")
     print(json.dumps(found))
-    return 0
+    return is_level
+
+
+def main() -> int:
+    """Exits with an error when the pipeline ends, does not read all, or files become ever more."""
+    options = parser().parse_args()
+    samples: list[Sample] = []
+    is_level = False
+    with tempfile.TemporaryDirectory(prefix="mqttcore-soak-") as folder:
+        try:
+            soak(pathlib.Path(folder), options, samples)
+        finally:
+            if samples:
+                is_level = report(samples, options)
+    if not is_level:
+        print("the stream has more and more files", file=sys.stderr)
+    return 0 if is_level else 1
 
 
 if __name__ == "__main__":

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.crash.process import ServerProcess
 from tests.marks import NIGHTLY
-from tests.pipeline.soak import Sample, parser, plot, sizes_of_version, soak, summary
+from tests.pipeline.machines import Crowd
+from tests.pipeline.soak import (
+    Sample,
+    levels_off,
+    parser,
+    plot,
+    rate_of,
+    sizes_of_version,
+    soak,
+    summary,
+)
 
 FIRST = Sample(
     at_s=0.0,
@@ -38,6 +50,50 @@ def test_a_summary_has_both_ends_and_the_most_between() -> None:
     assert found["rate"] == 5
 
 
+@pytest.mark.parametrize(
+    ("files", "is_level"),
+    [
+        ((2, 20, 40, 41, 12, 40, 44, 13, 42), True),
+        ((2, 10, 20, 30, 40, 50, 60, 70, 80), False),
+        ((0, 0, 1, 2, 3, 4, 5, 6, 7), True),
+    ],
+    ids=["merged", "never merged", "a few"],
+)
+def test_files_level_off_when_the_last_third_has_no_more(
+    files: tuple[int, ...], is_level: bool
+) -> None:
+    samples = [dataclasses.replace(FIRST, stream_files=count) for count in files]
+
+    assert levels_off(samples) is is_level
+
+
+def test_a_crowd_reports_at_its_rate_over_one_connection(tmp_path: Path) -> None:
+    server = ServerProcess(data=tmp_path / "data")
+    server.start()
+    crowd = Crowd(server, rate=500)
+    began = time.monotonic()
+    crowd.start()
+    try:
+        while crowd.stored < 500:
+            assert time.monotonic() < began + 60
+            crowd.stopping.wait(0.02)
+        took_s = time.monotonic() - began
+    finally:
+        crowd.end()
+        server.stop()
+
+    assert crowd.connections == 1
+    assert took_s > 0.9
+
+
+def test_the_rate_is_that_of_the_time_in_which_machines_report() -> None:
+    times = ((0.0, 10), (5.0, 510), (10.0, 1_010), (70.0, 1_020))
+    samples = [dataclasses.replace(FIRST, at_s=at_s, messages=count) for at_s, count in times]
+
+    assert rate_of(samples) == 100
+    assert rate_of(samples[:1]) == 0
+
+
 def test_samples_become_a_picture(tmp_path: Path) -> None:
     plot([FIRST, dataclasses.replace(FIRST, at_s=60.0)], tmp_path / "soak.png")
 
@@ -63,7 +119,8 @@ def test_files_of_old_versions_are_not_counted(tmp_path: Path) -> None:
 @NIGHTLY
 @pytest.mark.timeout(900)
 def test_a_small_soak_reads_all_that_was_published(tmp_path: Path) -> None:
-    samples = soak(tmp_path, parser().parse_args(["--seconds", "20"]))
+    samples: list[Sample] = []
+    soak(tmp_path, parser().parse_args(["--seconds", "20"]), samples)
 
     assert samples[-1].lag_messages == 0
     assert samples[-1].messages > 500
