@@ -113,7 +113,7 @@ reproducible: .make/venv ## build the wheel of the last commit in two folders, a
 	@$(PYTHON) -m tests.provenance --compare .make/reproducible/*/.make/wheel/*.whl
 	@rm -rf .make/reproducible
 
-test: test-rust models pytest ## all tests
+test: pytest test-rust models ## all tests (-j2: in Rust and in Python side by side)
 
 http-test: build .make/tools .make/dev ## test the HTTP API: routes and scopes, bad input, generated requests, pages of lists, changes after a crash
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
