@@ -34,9 +34,10 @@ class FirstSteps:
 
     def run(self) -> None:
         """Runs the first step of the last task."""
-        step, self._step = self._step, None
+        step, begun = self._step, self._begun
+        self._step, self._begun = None, self._context  # the task's context refers to its login
         if step is not None:
-            self._begun.run(step)
+            begun.run(step)
 
     def _keep(self, step: Callable[[], object], context: Context) -> None:
         self._step, self._begun = step, context
