@@ -241,6 +241,11 @@ def waiting_queue(scene: Scene) -> None:
     until(scene.broker, "mqttcore_session_messages")
 
 
+def stored_queue(scene: Scene) -> None:
+    full_queue(scene)
+    until(scene.broker, "mqttcore_store_queues_ratio")
+
+
 def slow_client(scene: Scene) -> None:
     """Reads nothing, and gets more than the buffers of the system hold."""
     scene.client("slow").subscribe(("a", 0))
@@ -346,7 +351,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_store_records": traffic,
     "mqttcore_store_syncs": traffic,
     "mqttcore_store_sync_seconds": traffic,
-    "mqttcore_store_queues_ratio": full_queue,
+    "mqttcore_store_queues_ratio": stored_queue,
     "mqttcore_store_pending_rows": traffic,
     "mqttcore_stream_rows": traffic,
     "mqttcore_stream_unsealed_rows": traffic,
