@@ -1,7 +1,7 @@
 //! The bounded queue of shard messages between two shards: one lock and one wake for each batch.
 //!
-//! Draining never waits for sending (docs/decisions.md, 17): if a mailbox is full, the broker stops reading the
-//! publisher that filled it, and no other client.
+//! Draining never waits for sending (docs/decisions.md, 17): while a mailbox is full, the broker reads no client of the
+//! shard that sends to it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
