@@ -1,4 +1,4 @@
-//! A queue whose middle is in the engine's store, beside one that was never let go of.
+//! A queue whose middle is in the engine's store behaves like a queue that stays in memory.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -15,22 +15,22 @@ use proptest::prelude::*;
 
 const ONCE: QoS = QoS::AtLeastOnce;
 
-/// A session, the store behind it, and what is on its way between the two and the publishers.
+/// A session, its store, and the messages and pages on their way between publishers, store and session.
 struct World {
     wire: Wire,
     /// The queue as the store has it.
     store: BTreeMap<u64, Message>,
     next: u64,
-    /// What publishers have written and the session has not got, in their order.
+    /// Stored messages that the session has not got yet, by publisher and in order.
     lanes: [VecDeque<u64>; 2],
-    /// Which publisher a key is of.
+    /// The publisher of each key.
     lane_of: BTreeMap<u64, usize>,
     /// The queue is being read, up to `below`.
     is_paging: bool,
     below: u64,
     from: u64,
     has_settled: bool,
-    /// A page that was read and is on its way.
+    /// A page that was read and has not reached the session.
     page: Option<(Vec<(u64, Message)>, bool)>,
     sent: Vec<u64>,
     dropped: BTreeSet<u64>,
@@ -128,7 +128,7 @@ impl World {
         self.is_paging = self.wire.session.spilled() > 0;
     }
 
-    /// Opens a queue again that has closed itself, once all of the pages before were read.
+    /// Begins paging again if the session wants a page and the previous paging has ended.
     fn reopen(&mut self) {
         let session = &self.wire.session;
         if session.is_spilling() && session.wants_page() && !self.is_paging {
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// What was on its way when the queue was opened has come.
+    /// Delivers the messages that were on their way when paging began.
     fn settle(&mut self) {
         for lane in 0..self.lanes.len() {
             while self.lanes[lane]
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Takes what comes out, and does with the store what it says.
+    /// Handles events and packets of the session, and removes from the store what they say.
     fn look(&mut self) {
         for event in self.wire.events() {
             match event {
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// Pages as quick as can be.
+    /// Reads pages until the session wants no more.
     fn page_at_once(&mut self) {
         while self.wire.session.wants_page() {
             self.reopen();
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Everything that is due reaches the client.
+    /// Delivers, pages and acknowledges until no message is left.
     fn finish(&mut self) {
         self.resume();
         self.take_page();
@@ -287,8 +287,8 @@ fn both(one: &mut World, other: &mut World, act: fn(&mut World)) {
 }
 
 proptest! {
-    /// Whatever the order of pages, arrivals, losses and returns: everything that was accepted is
-    /// sent once, in the order of its publisher.
+    /// In any order of pages, arrivals, disconnects and reconnects, each accepted message is sent once,
+    /// in the order of its publisher.
     #[test]
     fn nothing_is_lost_doubled_or_out_of_order(
         ops in prop::collection::vec(op(), 1..200),
@@ -319,8 +319,8 @@ proptest! {
         }
     }
 
-    /// With pages that come at once, nobody can tell it from a queue in memory: the limits drop
-    /// the same messages, and every figure is the same.
+    /// If pages come at once, a queue in the store behaves like a queue in memory: the limits drop the
+    /// same messages, and every figure is the same.
     #[test]
     fn limits_and_figures_are_those_of_a_queue_in_memory(
         ops in prop::collection::vec(op(), 1..200),
@@ -447,7 +447,7 @@ fn what_the_client_may_not_have_any_more_is_dropped_when_its_page_comes() {
     assert!(wire.events().iter().any(is_drop));
 }
 
-/// Whether its client is here and slow or away: what is beyond memory is in the store alone, nothing is dropped.
+/// The client is slow or offline: messages beyond the limits of memory are only in the store, and none is dropped.
 #[test]
 fn a_queue_beyond_memory_goes_to_the_store_and_comes_back_in_order() {
     for is_here in [false, true] {
@@ -490,7 +490,7 @@ fn a_full_disk_queue_drops_the_newest() {
     assert_eq!(world.sent, (1..=12).collect::<Vec<_>>());
 }
 
-/// QoS 0 and the level `memory` take no part in the room on the disk, nor the disk in theirs.
+/// Messages that the store does not have count against the limits of memory, stored ones against those of the disk.
 #[test]
 fn messages_that_the_store_does_not_have_keep_the_limits_of_memory() {
     let mut wire = Wire::with(ServerLimits {
@@ -516,7 +516,7 @@ fn messages_that_the_store_does_not_have_keep_the_limits_of_memory() {
     assert_eq!(others[3], Delivered::Dropped(DropReason::QueueFull));
 }
 
-/// The publisher was told that these are kept: whoever asked for them to be refused beyond the limit did so before.
+/// Under the policy `refuse`, the limits were checked before the acknowledgement: a stored message is queued in any case.
 #[test]
 fn an_acknowledged_message_is_queued_beyond_the_limits() {
     let mut wire = Wire::with(limits());
@@ -569,7 +569,7 @@ fn where_there_is_no_room_at_all_nothing_is_queued_that_the_store_has() {
     assert_eq!(deliver(&mut wire, 0), Delivered::Queued, "it is in memory");
 }
 
-/// With `DropOldest` a message takes the room of the oldest, which must be there: at hand, or on its way out of the store.
+/// With `DropOldest`, a message replaces the oldest one; there must be one, in memory or in the store.
 #[test]
 fn where_there_is_no_room_at_all_the_oldest_makes_room_for_the_newest() {
     for (spilled, expected) in [
@@ -607,7 +607,7 @@ fn deliver(wire: &mut Wire, key: u64) -> Delivered {
     wire.session.deliver(wire.now, &message, delivery)
 }
 
-/// What one message of [`deliver`] counts with.
+/// Bytes that one message of [`deliver`] counts.
 fn cost_bytes() -> usize {
     let mut wire = Wire::connected(CONNECT_5_KEPT);
     wire.lose();
@@ -615,7 +615,7 @@ fn cost_bytes() -> usize {
     wire.session.queued_bytes()
 }
 
-/// Messages of QoS 0 and of the level `memory` do not make the others leave memory.
+/// Messages that the store does not have do not move the others out of memory.
 #[test]
 fn memory_holds_as_much_of_what_the_store_has_as_its_limits_say() {
     for (queue_messages, queue_bytes) in [(2, 1 << 20), (100, 2 * cost_bytes())] {
@@ -686,7 +686,7 @@ fn the_next_page_is_wanted_when_little_is_at_hand() {
     assert_eq!(at_hand, 127);
 }
 
-/// Of messages or of bytes, whichever is nearer to its limit; of the disk's if the store keeps the session.
+/// The limit that is nearest counts: messages or bytes, in memory, or on the disk if the store keeps the session.
 #[test]
 fn the_fill_of_a_queue_is_that_of_the_limit_which_is_next() {
     let (newest, oldest) = (QueuePolicy::DropNewest, QueuePolicy::DropOldest);
@@ -714,7 +714,7 @@ fn the_fill_of_a_queue_is_that_of_the_limit_which_is_next() {
     }
 }
 
-/// Memory holds more than it should of what the store has, and lets go of the rest once.
+/// If more stored messages are in memory than the limit allows, they leave memory once.
 #[test]
 fn what_is_at_hand_is_let_go_of_once() {
     let mut wire = Wire::with(ServerLimits {

@@ -1,4 +1,4 @@
-//! The tail of a log that a crash left unfinished, and disks on which it cannot be wiped at once.
+//! The torn tail of a log after a crash, and disks on which it cannot be wiped at once.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod small;
@@ -40,8 +40,8 @@ fn notes(store: &SimulatedStore) -> BTreeMap<String, u8> {
     notes
 }
 
-/// A log that was closed in order behind one note, and to which a broker wrote two more that are
-/// not safe; it was killed then.
+/// A log with one note that was closed in order. Then a broker wrote two more notes, which are not
+/// safe, and was killed.
 fn unfinished(seed: u64, torn: &[u8]) -> Disk {
     let disk = Disk::new(seed, Faults::default());
     let first = open(&disk).unwrap();
@@ -60,8 +60,8 @@ fn place(disk: &Disk, text: &[u8]) -> usize {
     place.unwrap()
 }
 
-/// A value with which the group of "torn" ends where a sector does: what is written there next leaves
-/// the sectors behind it alone.
+/// A value of such a length that the group of "torn" ends at the end of a sector. So the next write
+/// in its place does not change the sectors behind it.
 fn up_to_a_sector() -> Vec<u8> {
     const SEGMENT_HEADER: usize = 64;
     const SECTOR: usize = 512;
@@ -72,9 +72,9 @@ fn up_to_a_sector() -> Vec<u8> {
     vec![2; value.len() + end.next_multiple_of(SECTOR) - end]
 }
 
-/// Of two groups behind the safe one the first is torn. The sync that should make the wiping of both
-/// safe fails, and the next opening sees zeros. Then a group is written that ends where the torn one
-/// did, and the power goes: behind it the other one would fit.
+/// Two groups follow the safe one, and the first of them is torn. An opening wipes both, but the sync
+/// of this fails; the next opening sees zeros. Then a group is written that ends where the torn one
+/// ended, and the power fails. If the wiping is lost, the second old group fits behind the new one.
 #[test]
 fn a_torn_group_does_not_come_back_when_its_wiping_was_never_safe() {
     let value = up_to_a_sector();
@@ -86,7 +86,7 @@ fn a_torn_group_does_not_come_back_when_its_wiping_was_never_safe() {
             sync_error_one_in: 1,
             ..Faults::default()
         });
-        // The log alone: nothing else may sync before it does.
+        // Opens the log alone: its sync has to be the first one.
         let files: Arc<dyn Files> = Arc::new(disk.clone());
         let wiping = Wal::open(&files, &OPTIONS.wal, &mut |_| Ok(()));
         assert!(wiping.is_err(), "its sync fails");

@@ -11,7 +11,8 @@ use mqttcore_topics::{
 };
 use oracle::{Receivers, filter, name};
 
-/// Members in the order they were asked, and of which group; only those whose handle is not refused take a message.
+/// Records the groups, and the members in the order in which they were asked. A member takes the message unless its
+/// handle is in `refused`.
 #[derive(Default)]
 struct Offers {
     refused: HashSet<u64>,
@@ -192,7 +193,7 @@ fn a_publisher_that_comes_back_keeps_its_member_under_client_hash() {
     for key in 0..64 {
         let first = group.directory.join_as(1_000, key);
         let member = group.publish("t", Some(first), 1);
-        // Somebody takes the number meanwhile, so that the publisher comes back with another.
+        // Another subscriber takes the number meanwhile, so that the publisher gets another one when it comes back.
         group.directory.leave(first);
         group.directory.join_as(1_001, key + 1_000);
         let again = group.directory.join_as(1_002, key);
@@ -341,7 +342,7 @@ fn match_many_says_which_topic_comes_and_matches_as_match_one() {
         .snapshot()
         .match_many(&topics, None, 0, &mut by_topic);
 
-    // Topics come in their order, the subscribers of one in no particular one.
+    // Topics come in their order; the subscribers of one topic come in any order.
     assert!(by_topic.seen.is_sorted_by_key(|(topic, _)| *topic));
     by_topic.seen.sort_unstable();
     assert_eq!(by_topic.seen, [(0, 2), (2, 0), (2, 1), (3, 1)]);
@@ -383,7 +384,7 @@ fn when_nobody_takes_a_message_it_goes_to_a_member_that_is_busy_before_one_that_
         visitor.1
     };
 
-    // Four in turn, from the first on.
+    // Each match begins at the next member, the first match at member 0.
     let turns = [chosen(&[2]), chosen(&[0, 3]), chosen(&[]), chosen(&[1])];
     assert_eq!(turns, [Some(2), Some(3), Some(2), Some(1)]);
 }
@@ -417,7 +418,7 @@ fn members_that_are_available_get_everything_as_long_as_there_are_any() {
     }
 }
 
-/// Which of the members, by their keys, each of 200 publishers has.
+/// Key of the member that gets the messages of each publisher.
 fn dealt(directory: &Directory, publishers: &[SubscriberId]) -> Vec<u64> {
     let deal = |publisher: &SubscriberId| {
         let mut asked = Offers::default();
@@ -448,7 +449,7 @@ fn publishers(directory: &Directory) -> Vec<SubscriberId> {
         .collect()
 }
 
-/// Whoever joined when, and whatever numbers they have: as after a restart.
+/// After a restart, subscribers join in another order and have other numbers; the result is the same.
 #[test]
 fn a_publisher_has_the_same_member_in_every_directory_of_one_seed() {
     for members in [1, 2, 3, 40, 700_u64] {
@@ -522,7 +523,7 @@ fn the_publishers_of_a_member_that_is_away_are_dealt_to_several_and_come_back() 
     assert_eq!(deal(), before);
 }
 
-/// With 8 places a choice, the busiest of 64 members has less than twice its part.
+/// Each choice looks at 8 places, so the busiest of 64 members gets less than twice the average.
 #[test]
 fn members_get_about_as_much_as_each_other_by_hash() {
     let group = group(Strategy::TopicHash, 64);

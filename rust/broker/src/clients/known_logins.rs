@@ -35,7 +35,7 @@ impl KnownLogins {
     pub(super) fn remember(&mut self, pair: Pair, now: Instant) {
         if self.0.is_full_for(&pair) {
             keep_few_of_each_user(&mut self.0);
-            // Also if that made room: many new pairs fit then, so that both walks over the table are seldom.
+            // Also if that made room: afterwards many new pairs fit, so that both walks over the table are rare.
             self.0.sweep(now);
         }
         self.0.entry(pair, now).until = Some(now + KNOWN_FOR);
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The table is walked under a lock of all shards.
+    /// A walk over the table holds a lock that all shards share.
     #[test]
     fn c16_new_addresses_of_one_account_do_not_each_walk_a_full_table() {
         let (mut known, now) = (KnownLogins::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Records of messages: what is written before a delivery, and the durability that it needs.
+//! Writes the records of messages before their deliveries, and says which durability a delivery waits for.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -23,9 +23,9 @@ use crate::shard::Shard;
 /// to durable sessions. The record of a retained message is handed over while its topic is
 /// locked, so that the log has the same order as memory.
 ///
-/// The acknowledgement waits for the record. Returns the durability that delivery has to wait
-/// for: only for QoS 2, if this record, its PUBREC or an earlier message that it must not
-/// overtake is not safe yet.
+/// The acknowledgement waits for the record. Returns the durability that delivery has to wait for,
+/// or `None`. Delivery waits only at QoS 2, if this record, its PUBREC or an earlier message that
+/// it must not overtake is not safe yet.
 pub(crate) fn write_published(
     shard: &Shard,
     publication: &Publication<'_>,
@@ -126,8 +126,8 @@ fn records_deliveries(
     durability > Durability::Memory && (publication.is_waited_for() || is_upgraded)
 }
 
-/// Sets the fields of a target that depend on the store, as [`write_published`] would: a delivery that it would number
-/// gets some key.
+/// Sets the fields of a target that depend on the store, as [`write_published`] would, but writes nothing: a delivery
+/// that would get a number gets the key 1.
 pub(crate) fn foresee_record(shard: &Shard, publication: &Publication<'_>, target: &mut Target) {
     let durability = durability_of(shard, publication);
     let is_recorded = shard.journal.is_some()
@@ -178,7 +178,7 @@ fn write_deliveries(
     true
 }
 
-/// Writes the record of a publish; with the publisher, if the message is stored or is a row.
+/// Writes the record of a publish. It names the publisher if the message becomes a retained message or a row.
 fn write_message(
     journal: &ShardLogWriter,
     durability: Durability,
@@ -250,8 +250,8 @@ fn number_deliveries(
     first
 }
 
-/// The session that the store keeps a delivery for, if for one. A QoS 0 publish that was upgraded is not kept on a disk
-/// that is nearly full: nothing of it was acknowledged.
+/// The session for which the store keeps a delivery; `None` if it does not keep it. If the disk is nearly full,
+/// upgraded QoS 0 messages are not kept: no acknowledgement depends on them.
 fn kept_target(shard: &Shard, message: &Message, target: &Target) -> Option<u64> {
     let is_lossy = message.qos() == QoS::AtMostOnce && shard.is_short_of_room();
     let is_kept = outgoing_qos(shard, message, target.qos) > QoS::AtMostOnce && !is_lossy;
@@ -264,7 +264,7 @@ fn outgoing_qos(shard: &Shard, message: &Message, granted: QoS) -> QoS {
     limits.outgoing_qos(message.qos(), granted)
 }
 
-/// Whether the store would keep the delivery for a session whose queue is full, and that may receive it.
+/// Whether the store would keep the delivery, the session's queue is full, and the session may receive the message.
 pub(crate) fn lacks_queue_room(
     shard: &Shard,
     publication: &Publication<'_>,
@@ -276,10 +276,10 @@ pub(crate) fn lacks_queue_room(
         && durable.receives(target.handle, publication.topic)
 }
 
-/// Writes that a delivery moves to another member of its group, in one batch with its end at the
-/// member that refused it. A message that is in the store is not written again.
+/// Writes that a delivery moves to another member of its group, and in the same batch that it has
+/// ended at the member that refused it. A message that is in the store is not written again.
 ///
-/// Returns the durability that delivery has to wait for, as [`write_published`].
+/// Returns the durability that delivery has to wait for, like [`write_published`].
 pub(crate) fn write_requeued(
     shard: &Shard,
     refused: Option<&Rc<Client>>,

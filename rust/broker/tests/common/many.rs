@@ -1,4 +1,4 @@
-//! A store of many sessions whose clients are away.
+//! A store with many sessions of offline clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{Away, MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{Batch, Durability, DurableStore, SpacePolicy, Store, StoreOptions};
 
-/// Clients that there are so many of that their sessions are not read at once.
+/// The name of one of so many clients that the broker does not load all their sessions at once.
 pub fn name(number: u64) -> String {
     format!("many-{number}")
 }
@@ -27,7 +27,7 @@ pub fn opened(session: u64, client_id: &str, batch: &mut Batch) {
     }));
 }
 
-/// A store of `sessions` sessions from number 1 on, each with a subscription and one message that waits.
+/// Makes a store with the sessions 1 to `sessions`, each with a subscription and one queued message.
 pub fn fill(folder: &Path, sessions: u64, more: impl FnOnce(&mut Batch)) {
     let files: Arc<dyn Files> = Arc::new(Folder::open(folder).expect("a folder"));
     let (store, _) = DurableStore::open(&files, &StoreOptions::default()).expect("a store");

@@ -153,8 +153,8 @@ impl CheckpointDraft {
         &self.streams
     }
 
-    /// The last of the leading segments in `full` that the log does not need once this draft is written and live
-    /// messages up to segment `moved` are in the checkpoint; `full` leaves out the segment that is being written.
+    /// The log does not need the segments of `full` up to the returned one, once this draft is written and live
+    /// messages up to segment `moved` are in the checkpoint. The segment that is being written is not in `full`.
     pub(crate) fn droppable(&self, full: &[(u64, u64)], moved: u64) -> Option<u64> {
         let pinned = self.streams.pinned();
         let is_free = |&&(number, last_lsn): &&(u64, u64)| {

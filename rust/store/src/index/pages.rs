@@ -1,9 +1,9 @@
 //! Reads the pages of a redb file without redb, which opens no file that has a damaged page.
 //!
-//! Only pages with a correct checksum are used. The checksum of a page (XXH3, 128 bits) is in its parent page, that
-//! of a tree's root in the commit slot or in the table of tables. So a damaged leaf loses only its own rows, and
-//! pages below a damaged branch can still be verified. A single wrong bit loses nothing: it is found by flipping
-//! every bit in turn. The format is version 3 of redb, see `docs/design.md` there.
+//! Only pages with a correct checksum are used. The checksum of a page (XXH3, 128 bits) is in its parent page; the
+//! checksum of a tree's root is in the commit slot or in the table of tables. So a damaged leaf loses only its own
+//! rows, and pages below a damaged branch can still be verified. A single wrong bit loses nothing: it is found by
+//! flipping every bit in turn. The format is version 3 of redb, see `docs/design.md` there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -22,7 +22,7 @@ use crate::shard::Shard;
 pub struct ExplainedReceiver {
     /// The client; `None` if its shard did not answer, or its session has ended meanwhile.
     pub client_id: Option<Arc<str>>,
-    /// The session's number, which lists are sorted by; 0 if the receiver is not one of the message.
+    /// The number of its session, by which lists are sorted; 0 if the client does not receive the message.
     pub session: u64,
     /// The shared group that it is chosen in.
     pub group: Option<SubscriptionFilter>,

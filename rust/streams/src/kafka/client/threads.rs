@@ -157,7 +157,7 @@ fn send(
         };
         headers = headers.take().map(|headers| headers.insert(header));
     });
-    // INVARIANT: `pack` makes a word of 64 bits, and so is a pointer.
+    // INVARIANT: `pack` makes a word of 64 bits, which is the size of a pointer.
     let ticket = usize::try_from(record.ticket.pack()).expect("64 bits");
     let sent = BaseRecord::with_opaque_to(topic, ticket)
         .partition(record.partition.into())
