@@ -1,4 +1,4 @@
-"""Rules that know where they are written: `mqttcore acl explain` says it."""
+"""Rules with the place where they are written, which `mqttcore acl explain` prints."""
 
 from typing import Self
 
@@ -11,12 +11,12 @@ class PlacedRule(str):
     place: str
 
     def __new__(cls, text: str, place: str, /) -> Self:
-        """Makes one."""
+        """Makes a rule with a place."""
         made = super().__new__(cls, text)
         made.place = place
         return made
 
 
 def placed_as(text: str, rule: str) -> str:
-    """A text that was made of a rule, with the place of that rule if it has one."""
+    """Returns a text that was made from a rule, with the place of the rule if it has one."""
     return PlacedRule(text, rule.place) if isinstance(rule, PlacedRule) else text

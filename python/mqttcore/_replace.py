@@ -6,7 +6,7 @@ import stat
 
 
 def replace_file(file: pathlib.Path, text: str, *, is_private: bool = False) -> None:
-    """Replaces a file at once; if it is a symbolic link, its target. A new file has mode 0600.
+    """Replaces a file atomically; if it is a symbolic link, its target. A new file has mode 0600.
 
     A file that exists keeps its owner, group and mode: root changes it, and the broker's user
     still reads it. If ``is_private``, its mode becomes 0600.

@@ -53,7 +53,7 @@ def called(action: Callable[..., int], asked: str) -> int:
     """Calls `action` with these keywords.
 
     Raises:
-        ValueError: they are not those of the action.
+        ValueError: the action does not have these keywords.
     """
     import json  # a start does not need it
 

@@ -55,9 +55,9 @@ def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") ->
     """Compares settings.
 
     Args:
-        old: What held so far.
-        new: What was loaded.
-        begun: What the broker was started with.
+        old: The settings in force.
+        new: The loaded settings.
+        begun: The settings with which the broker was started.
         bound: The listeners, before and after.
     """
     own = [name for name in differing(old, new) if name not in RESTART | {"listeners", "limits"}]

@@ -85,7 +85,7 @@ def lowered(pairs: list[tuple[str, object]]) -> Json:
     """An object; Mosquitto does not distinguish small and capital letters in keys.
 
     Raises:
-        ValueError: a text in it is no UTF-8, so that neither an answer nor the file can have it.
+        ValueError: a text in it is not UTF-8; an answer or the file could not contain it.
     """
     if not all(is_utf8(text) for pair in pairs for text in pair if isinstance(text, str)):
         raise ValueError("no UTF-8")
@@ -347,11 +347,11 @@ class Membership:
     """``member`` or ``place``: the table whose rows list names of the other one."""
 
     def add(self, state: State, args: Arguments) -> State:
-        """Puts a member into a place."""
+        """Adds a member, for example a role to a client."""
         return self._change(state, args, is_added=True)
 
     def remove(self, state: State, args: Arguments) -> State:
-        """Takes a member out of a place, if it is in it."""
+        """Removes a member, if it is there."""
         return self._change(state, args, is_added=False)
 
     def _change(self, state: State, args: Arguments, *, is_added: bool) -> State:
@@ -376,7 +376,7 @@ GROUP_ROLES = Membership(GROUPS, ROLES, owner=GROUPS)
 GROUP_CLIENTS = Membership(CLIENTS, GROUPS, owner=GROUPS)
 
 
-# --- what there is
+# --- lists of clients, groups and roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,7 @@ class View:
     show: Callable[[State, str], Json]
 
     def get(self, state: State, args: Arguments) -> Json:
-        """Shows one."""
+        """Shows one client, group or role."""
         return {self.table.word.lower(): self.show(state, args.known(self.table, state))}
 
     def list(self, state: State, args: Arguments) -> Json:
@@ -407,7 +407,7 @@ ROLE_VIEW = View(ROLES, role_view)
 
 
 def set_default_acl_access(state: State, args: Arguments) -> State:
-    """Sets the default access without an ACL."""
+    """Sets the default access, which applies if no ACL matches."""
     if "acls" not in args:
         raise CommandError("Missing/invalid actions array")
     defaults = dict(state.defaults)

@@ -12,12 +12,12 @@
 
 The claim ``username_claim`` is the user name, whatever CONNECT has there. ``%{NAME}`` in a rule is
 the claim ``NAME``, text or a whole number; ``%u`` and ``%c`` are those of
-`mqttcore.auth.password_file`, and a claim that is missing or would change the shape of a rule is
-treated as a name of that kind. ``a.b`` is the member ``b`` of the claim ``a``.
+`mqttcore.auth.password_file`. If a claim is missing or would change the shape of a rule, the rule
+is treated like one whose name contains ``/`` there. ``a.b`` is the member ``b`` of the claim ``a``.
 
-A token needs ``exp``: the client is disconnected then. The algorithms are those of the
-configuration, never what a token says; ``none`` is not among them. A password that is no token is
-left to the next plugin: a token has three parts, and the first is a JSON object with ``alg``.
+A token needs ``exp``: the client is disconnected then. Only the algorithms of the configuration
+are accepted, whatever a token says; ``none`` is not among them. If a password is no token, the next
+plugin is asked: a token has three parts, and the first is a JSON object with ``alg``.
 """
 
 import base64
@@ -132,7 +132,7 @@ class Jwt(RulesPlugin):
         """Gets the keys.
 
         Raises:
-            JwtKeyError: there are none.
+            JwtKeyError: no key can be read or fetched.
             AclFileError: the ACL file cannot be used.
         """
         await super().start()
@@ -200,7 +200,7 @@ class Jwt(RulesPlugin):
 
 
 class PinnedRegistry(jws.JWSRegistry):
-    """A registry with the configured algorithm; headers decide nothing."""
+    """Leaves the checks of header and algorithm to `Jwt.verified`."""
 
     max_header_length = TOKEN_BYTES_MAX
 
@@ -219,7 +219,7 @@ def key_source(config: Jwt.Config) -> KeySource:
     """The keys that the configuration names; a file is read at the start.
 
     Raises:
-        ValueError: it names none, or several, or algorithms that do not fit.
+        ValueError: it names no keys, several sources of keys, or algorithms that do not fit.
     """
     given = [config.secret, config.key_file, config.jwks_url]
     if sum(one is not None for one in given) != 1:
@@ -283,7 +283,7 @@ def check_times(claims: Claims, *, now: float, leeway_s: float) -> datetime:
     """The time of the disconnect: ``exp`` plus the leeway.
 
     Raises:
-        TokenError: the token is expired, not valid yet, or says nothing about it.
+        TokenError: the token is expired, not valid yet, or has no ``exp``.
     """
     expires = seconds_of(claims, "exp")
     if expires is None:
@@ -311,7 +311,7 @@ def check_parties(claims: Claims, *, issuer: str | None, audience: str | None) -
     """Refuses a token of another issuer, or for another audience.
 
     Raises:
-        TokenError: it is one.
+        TokenError: the issuer or the audience is another one.
     """
     if issuer is not None and claims.get("iss") != issuer:
         raise TokenError("the issuer of the token is wrong")
@@ -359,7 +359,7 @@ def filters_of(claims: Claims, name: str | None) -> Sequence[str]:
     """The topic filters in a claim; none if the claim is not configured or missing.
 
     Raises:
-        TokenError: the claim is something else.
+        TokenError: the claim is not a list of topic filters.
     """
     found = None if name is None else claim(claims, name)
     if found is None:

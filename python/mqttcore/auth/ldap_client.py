@@ -181,7 +181,7 @@ def entry_in(value: bytes) -> Entry:
     """The entry in an answer.
 
     Raises:
-        BadAnswerError: it is none.
+        BadAnswerError: the answer has no entry.
     """
     try:
         return entry_of(value)

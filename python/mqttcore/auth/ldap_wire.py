@@ -70,7 +70,7 @@ def bind_request(number: int, name: str, password: bytes) -> bytes:
 def search_request(
     number: int, *, base: str, found: bytes, attributes: Sequence[str], most: int, seconds: int
 ) -> bytes:
-    """A search below ``base`` with a filter, which is BER already."""
+    """A search below ``base`` with a filter in BER."""
     request = tlv(
         SEARCH,
         tlv(OCTETS, base.encode()),
@@ -118,7 +118,7 @@ def message_of(content: bytes) -> tuple[int, int, bytes]:
     """Number, kind and value of a message.
 
     Raises:
-        LdapWireError: it is none.
+        LdapWireError: the content is not a message.
     """
     parts = list(elements(content))
     if len(parts) < 2 or parts[0][0] != INTEGER or len(parts[0][1]) > 4:
@@ -130,7 +130,7 @@ def result_of(value: bytes) -> Result:
     """The result in an answer.
 
     Raises:
-        LdapWireError: there is none.
+        LdapWireError: the answer has no result.
     """
     parts = list(elements(value))
     if len(parts) < 3 or parts[0][0] != ENUMERATED or not 0 < len(parts[0][1]) <= 2:
@@ -153,7 +153,7 @@ def entry_of(value: bytes) -> Entry:
     """An entry in an answer.
 
     Raises:
-        LdapWireError: it is none.
+        LdapWireError: the value is not an entry.
     """
     parts = list(elements(value))
     if [tag for tag, _ in parts] != [OCTETS, SEQUENCE]:
@@ -173,7 +173,7 @@ def entry_of(value: bytes) -> Entry:
 
 
 def text_of(data: bytes) -> str | None:
-    """Bytes as text; None if they are none."""
+    """Bytes as text; None if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -252,7 +252,7 @@ def item_of(attribute: str, sign: str, value: str, names: Mapping[str, str]) -> 
 
 
 def filled(piece: str, names: Mapping[str, str]) -> bytes:
-    r"""A part of a value, with names in it and ``\2a`` as the byte that it is."""
+    r"""A part of a value: inserts names, and converts escapes like ``\2a`` to bytes."""
     made, place = b"", 0
     for mark in MARK_OR_ESCAPE.finditer(piece):
         made += piece[place : mark.start()].encode()

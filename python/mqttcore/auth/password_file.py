@@ -9,9 +9,9 @@ One ``user:hash`` a line; ``#`` begins a comment line. Known hashes: Argon2id, `
     publish = ["device/%u/#"]
     subscribe = ["device/%u/#", "news/#"]
 
-``%u`` stands for the user name, ``%c`` for the client identifier. A rule into which a name with
-``+``, ``#`` or ``/`` would go, or an empty one, does not hold for that client; its other rules do.
-A rule of ``deny`` then denies all topics from the level of that name on.
+``%u`` stands for the user name, ``%c`` for the client identifier. If such a name is empty or
+contains ``+``, ``#`` or ``/``, rules that would contain it do not apply to that client; its other
+rules do. A rule of ``deny`` then denies all topics from the level of that name on.
 """
 
 import pathlib
@@ -69,7 +69,7 @@ class PasswordFile(RulesPlugin):
         return Allow(self.grant_for(user=login.username, client_id=login.client_id))
 
     def changed_users(self, before: Plugin, /) -> Collection[str] | None:
-        """After a reload: as for plugins with rules, and users with another password or none."""
+        """The users whose rules or password changed, or who were removed, in a reload."""
         users = super().changed_users(before)
         if users is None or not isinstance(before, PasswordFile):
             return None

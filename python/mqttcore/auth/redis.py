@@ -59,7 +59,7 @@ class RedisUsers(StoredUsers):
     """Admits the users whose hashes Redis has."""
 
     class Config(ServerConfig):
-        """Keys of ``[plugins.config]``, those of the rules and the limits among them."""
+        """Keys of ``[plugins.config]``, including those of rules and limits."""
 
         url: str
         """``redis://host:6379/0``, ``rediss://`` with TLS, or ``unix:///run/redis.sock``."""
@@ -166,10 +166,10 @@ def bad_answers() -> Iterator[None]:
 
 
 def check_keys(config: RedisUsers.Config) -> None:
-    """Refuses keys in which a user name could make another key.
+    """Refuses keys that a user name could turn into each other.
 
     Raises:
-        ValueError: what is wrong.
+        ValueError: the keys are refused; the text says why.
     """
     keys = [key for key in (config.user_key, config.acl_key) if key is not None]
     if any(not key.endswith("%u") or key.count("%u") != 1 or key == "%u" for key in keys):
@@ -228,7 +228,7 @@ def truth_of(value: object) -> bool:
     """Whether a value is true: ``1`` or ``true``.
 
     Raises:
-        BadAnswerError: it says something else than yes or no.
+        BadAnswerError: the value is neither true nor false.
     """
     found = (text_of(value) or "0").lower()
     if found not in ("0", "1", "true", "false"):
@@ -240,7 +240,7 @@ def access_of(value: object) -> str:
     """Converts an access of Redis to an access word.
 
     Raises:
-        BadAnswerError: there is none.
+        BadAnswerError: the access is unknown.
     """
     found = ACCESSES.get(text_of(value) or "")
     if found is None:

@@ -201,7 +201,7 @@ def url_of(given: str, password: str | None) -> URL:
     """The address of the database, for its driver.
 
     Raises:
-        ValueError: it is none, or it says more than that.
+        ValueError: the URL is not valid, or has parts that are not allowed.
     """
     try:
         url = make_url(given)
@@ -280,7 +280,7 @@ def checked_query(query: str, name: str) -> TextClause:
     """A query with bound values.
 
     Raises:
-        ValueError: it names a value in quotes, or an unknown one, or not the user.
+        ValueError: it has a parameter in quotes, an unknown one, or none for the user.
     """
     if "\\" in query:
         raise ValueError(f"{name} has a backslash")
@@ -298,7 +298,7 @@ def name_of(user: Row) -> str:
     """The user name of a row.
 
     Raises:
-        BadAnswerError: it has none.
+        BadAnswerError: the row has no user name.
     """
     name = text_of(user, "username")
     if name is None:
@@ -337,7 +337,7 @@ def rule_of(row: Row, number: int) -> tuple[str, str]:
     """Access word and topic of a row; the place of the rule is the query and its ``number``.
 
     Raises:
-        BadAnswerError: it has none.
+        BadAnswerError: the row has no access or no topic.
     """
     access, topic = row.get("access"), row.get("topic")
     if not isinstance(access, str) or not isinstance(topic, str):

@@ -36,7 +36,7 @@ class StoredUsers(BackendPlugin):
         self._stand_in = DUMMY_HASH
 
     async def find(self, login: Login, name: str) -> User | None:
-        """Asks the server for a user; None: it knows nobody of that name.
+        """Asks the server for a user; None: there is no user of that name.
 
         Raises:
             BadAnswerError: the answer makes no sense.

@@ -63,7 +63,7 @@ class Users(Plugin):
 
     @hook.authenticate(timeout=10.0)
     async def login(self, login: Login) -> Allow | Deny | None:
-        """Allows a known user with the right password; an unknown one is the next plugin's."""
+        """Allows a known user with the right password; for others, the next plugin is asked."""
         if login.username is None:
             return None
         user = self._users.get(login.username)
@@ -76,7 +76,7 @@ class Users(Plugin):
         return Allow(grant_of(user, user=user.name, client_id=login.client_id))
 
     def changed_users(self, before: Plugin, /) -> Collection[str] | None:
-        """After a reload: users whose entry is another one."""
+        """The users whose entries changed in a reload."""
         if not isinstance(before, Users):
             return None
         names = self._users.keys() | before._users.keys()

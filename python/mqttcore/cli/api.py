@@ -164,7 +164,7 @@ class Api:
             text = f"cannot read from {self.place}: {str(error) or type(error).__name__}"
             raise CommandError(f"{text}; {self._advice(error)}", status=UNREACHABLE) from error
         finally:
-            # it may have more to say
+            # the answer may not have ended
             self._connection.close()
 
     def lines(self, path: str, query: Query | None = None) -> Iterator[str]:

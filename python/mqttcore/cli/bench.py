@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def positive(text: str) -> int:
-    """A number from 1."""
+    """A whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("the number must be 1 or more")

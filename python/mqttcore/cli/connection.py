@@ -1,4 +1,4 @@
-"""MQTT packets over a socket, on the broker's own codec."""
+"""Sends and receives MQTT packets over a socket, with the broker's own codec."""
 
 import contextlib
 import select

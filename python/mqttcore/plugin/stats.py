@@ -36,8 +36,8 @@ class Turn:
 class HookStats(Record):
     """The calls of one hook, since the broker was started or reloaded.
 
-    A call counts for one result. It does not count while it runs within its time, and if its client
-    left before the answer. Answers from a hook's ``cache`` are not calls.
+    A call counts for one result. A call that runs within its time has no result yet, and a call
+    whose client left before the answer gets none. Answers from a hook's ``cache`` are not calls.
     """
 
     hook: str
@@ -65,8 +65,8 @@ class HookStats(Record):
     cache_hits: int
     """Logins that were answered by its ``cache``, without a call."""
     run_times: tuple[tuple[float, int], ...]
-    """Calls that came back, by their duration: upper limits in seconds, the last one infinite, and
-    the number of calls up to each that are above the limit before. Messages of one turn of a
+    """Completed calls by duration: pairs of an upper limit in seconds (the last one is infinite)
+    and the number of calls above the previous limit and up to this one. Messages of one turn of a
     publish hook count with their mean; waits for the client of an exchange are included."""
     run_s: float
     """Seconds inside of completed calls, without waits for the client."""
@@ -81,8 +81,8 @@ class Meter:
 
     Args:
         plugin: The name of its plugin in metrics.
-        hook: Its name there.
-        worker: The number of the queue of its questions; None: it is asked nothing.
+        hook: The name of the hook in metrics.
+        worker: The number of the queue of its questions; None: it gets no questions.
     """
 
     def __init__(self, plugin: str = "", hook: str = "", *, worker: int | None = None) -> None:
@@ -98,7 +98,7 @@ class Meter:
         self.counters.begin()
 
     def running(self, *, waited: float | None) -> "Turn":
-        """Measures the calls of one question, each of which `begin` records, and the turn."""
+        """Measures one turn and the calls of its question; `begin` records each call."""
         return Turn(self.counters, waited)
 
     @contextmanager
