@@ -516,7 +516,7 @@ fn messages_that_the_store_does_not_have_keep_the_limits_of_memory() {
     assert_eq!(others[3], Delivered::Dropped(DropReason::QueueFull));
 }
 
-/// Under the policy `refuse`, the limits were checked before the acknowledgement: a stored message is queued in any case.
+/// With the policy `refuse`, limits are checked before the acknowledgement: a stored message is queued in any case.
 #[test]
 fn an_acknowledged_message_is_queued_beyond_the_limits() {
     let mut wire = Wire::with(limits());
