@@ -5,6 +5,7 @@ pub(crate) mod bans;
 pub(crate) mod client_filter;
 pub(crate) mod clients;
 pub(crate) mod explain;
+mod first_keys;
 pub(crate) mod invalidate;
 pub(crate) mod listeners;
 pub(crate) mod login;

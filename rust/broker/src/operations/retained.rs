@@ -2,7 +2,6 @@
 //!
 //! The lists read the retained store on the caller's thread; no shard is asked.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicFilter, TopicName};
 
 use crate::clients::retained::RetainedMessage;
+use crate::operations::first_keys::FirstKeys;
 use crate::service::{BrokerHandle, BrokerStopped, WALKED_A_STEP};
 
 /// A page of retained messages, in the order of their topics.
@@ -20,37 +20,6 @@ pub struct RetainedPage {
     pub messages: Vec<Message>,
     /// Whether more follow.
     pub has_more: bool,
-}
-
-/// The first topics after a position, sorted; one more than a page holds.
-struct FirstTopics<'a, T> {
-    after: Option<&'a str>,
-    limit: usize,
-    found: BTreeMap<String, T>,
-}
-
-impl<'a, T> FirstTopics<'a, T> {
-    fn new(after: Option<&'a str>, limit: usize) -> Self {
-        Self {
-            after,
-            limit,
-            found: BTreeMap::new(),
-        }
-    }
-
-    /// Adds the topic if it may be among the first ones. The cost does not depend on the page size.
-    fn offer(&mut self, topic: &str, value: impl FnOnce() -> T) {
-        let is_full = self.found.len() > self.limit;
-        let last = is_full.then(|| self.found.last_key_value()).flatten();
-        if self.after.is_none_or(|after| topic > after)
-            && last.is_none_or(|(last, _)| topic < last.as_str())
-        {
-            self.found.insert(topic.to_owned(), value());
-            if is_full {
-                self.found.pop_last();
-            }
-        }
-    }
 }
 
 impl BrokerHandle {
@@ -65,14 +34,16 @@ impl BrokerHandle {
         after: Option<&str>,
         limit: usize,
     ) -> Result<RetainedPage, BrokerStopped> {
-        let mut first = FirstTopics::new(after, limit);
+        let mut first = FirstKeys::new(after.map(Into::into), limit);
         self.visit_retained(filter, &mut |topic, kept| {
             first.offer(topic, || kept.message.clone());
         })
         .await?;
-        let has_more = first.found.len() > limit;
-        let messages = first.found.into_values().take(limit).collect();
-        Ok(RetainedPage { messages, has_more })
+        let (found, has_more) = first.into_page();
+        Ok(RetainedPage {
+            messages: found.map(|(_, message)| message).collect(),
+            has_more,
+        })
     }
 
     /// Number of retained messages that match `filter`, and some of their topics.
@@ -148,29 +119,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::shard::{EngineParts, EngineState, RETAINED_WALKS};
-
-    #[test]
-    fn the_first_topics_behind_a_position_are_found_in_any_order() {
-        let mut topics: Vec<_> = (0..50_u32).map(|number| number * 37 % 50).collect();
-        for _ in 0..2 {
-            let mut first = FirstTopics::new(Some("09"), 3);
-            for topic in &topics {
-                first.offer(&format!("{topic:02}"), || *topic);
-            }
-            assert!(first.found.values().eq(&[10, 11, 12, 13]));
-            topics.sort_unstable();
-        }
-        let mut first = FirstTopics::new(None, 0);
-        let mut taken = 0;
-        for topic in topics {
-            first.offer(&format!("{topic:02}"), || taken += 1);
-        }
-        assert_eq!(
-            (taken, first.found.len()),
-            (1, 1),
-            "one shows that more follow"
-        );
-    }
 
     #[test]
     fn a_walk_waits_while_others_go_on() {

@@ -2,13 +2,12 @@
 //!
 //! The tree is read on the caller's thread; no shard is asked.
 
-use std::collections::BTreeMap;
-
 use mqttcore_topics::{
     Match, Search, SubscriptionFilter, TopicFilter, TopicLimits, TopicName, Visitor,
 };
 
 use crate::clients::handle::Handle;
+use crate::operations::first_keys::FirstKeys;
 use crate::service::{BrokerHandle, BrokerStopped};
 
 /// Topics whose subscribers are counted in one step.
@@ -52,14 +51,13 @@ pub struct TopicQuery<'a> {
     pub limit: usize,
 }
 
-/// The first topics of a part of the tree; one more than a page holds.
-struct FirstNodes<'a> {
-    query: &'a TopicQuery<'a>,
+/// The first topics of a part of the tree.
+struct FirstNodes {
+    depth: usize,
     /// Number of levels of the topic above.
     above: usize,
-    after: Option<String>,
     /// By [`sort_key`]: whether the topic itself is retained, and the number of retained messages.
-    found: BTreeMap<String, (bool, usize)>,
+    nodes: FirstKeys<(bool, usize)>,
 }
 
 /// A text whose order is that of the tree: `a/b` comes before `a-b`. Topics do not contain the separator.
@@ -67,13 +65,12 @@ fn sort_key(topic: &str) -> String {
     topic.replace('/', "\0")
 }
 
-impl<'a> FirstNodes<'a> {
-    fn new(query: &'a TopicQuery<'a>) -> Self {
+impl FirstNodes {
+    fn new(query: &TopicQuery<'_>) -> Self {
         Self {
-            query,
+            depth: query.depth,
             above: query.below.map_or(0, |topic| topic.split('/').count()),
-            after: query.after.map(sort_key),
-            found: BTreeMap::new(),
+            nodes: FirstKeys::new(query.after.map(sort_key), query.limit),
         }
     }
 
@@ -81,35 +78,12 @@ impl<'a> FirstNodes<'a> {
     fn count(&mut self, topic: &str) {
         let separators = topic.match_indices('/').map(|(index, _)| index);
         let ends = separators.chain([topic.len()]);
-        for end in ends.skip(self.above).take(self.query.depth) {
-            self.count_at(&topic[..end], end == topic.len());
-        }
-    }
-
-    /// A node that is dropped does not come back, since the last one of a full page only moves forward: so the counts of
-    /// those that stay are complete.
-    fn count_at(&mut self, node: &str, is_here: bool) {
-        let key = sort_key(node);
-        if self.after.as_ref().is_some_and(|after| key <= *after) {
-            return;
-        }
-        if let Some((is_retained, count)) = self.found.get_mut(&key) {
-            *is_retained |= is_here;
-            *count += 1;
-            return;
-        }
-        let is_full = self.found.len() > self.query.limit;
-        if is_full
-            && self
-                .found
-                .last_key_value()
-                .is_some_and(|(last, _)| key > *last)
-        {
-            return;
-        }
-        self.found.insert(key, (is_here, 1));
-        if is_full {
-            self.found.pop_last();
+        for end in ends.skip(self.above).take(self.depth) {
+            let node = self.nodes.offer(&sort_key(&topic[..end]), Default::default);
+            if let Some((is_retained, count)) = node {
+                *is_retained |= end == topic.len();
+                *count += 1;
+            }
         }
     }
 }
@@ -130,8 +104,9 @@ impl BrokerHandle {
         let mut first = FirstNodes::new(query);
         self.visit_retained(&filter, &mut |topic, _| first.count(topic))
             .await?;
-        page.has_more = first.found.len() > query.limit;
-        for (key, (is_retained, retained)) in first.found.into_iter().take(query.limit) {
+        let (nodes, has_more) = first.nodes.into_page();
+        page.has_more = has_more;
+        for (key, (is_retained, retained)) in nodes {
             let topic = key.replace('\0', "/");
             let subscribers = self.count_subscribers(&topic)?;
             page.topics.push(TopicNode {
@@ -196,15 +171,19 @@ impl Visitor for CountedSubscribers {
 mod tests {
     use super::*;
 
-    fn nodes(query: &TopicQuery<'_>, topics: &[&str]) -> Vec<(String, bool, usize)> {
+    fn page(query: &TopicQuery<'_>, topics: &[&str]) -> (Vec<(String, bool, usize)>, bool) {
         let mut first = FirstNodes::new(query);
         for topic in topics {
             first.count(topic);
         }
-        let found = first.found.into_iter();
-        found
-            .map(|(key, (is_retained, count))| (key.replace('\0', "/"), is_retained, count))
-            .collect()
+        let (found, has_more) = first.nodes.into_page();
+        let found =
+            found.map(|(key, (is_retained, count))| (key.replace('\0', "/"), is_retained, count));
+        (found.collect(), has_more)
+    }
+
+    fn nodes(query: &TopicQuery<'_>, topics: &[&str]) -> Vec<(String, bool, usize)> {
+        page(query, topics).0
     }
 
     const TOPICS: [&str; 7] = ["a", "a/b/1", "a-b", "a/b/2", "a/c", "/x", "z/z"];
@@ -267,9 +246,10 @@ mod tests {
                     after: after.as_deref(),
                     ..query()
                 };
-                let page = nodes(&query, &topics);
-                found.extend(page.iter().take(2).cloned());
-                if page.len() <= 2 {
+                let (page, has_more) = page(&query, &topics);
+                assert!(page.len() <= 2);
+                found.extend(page);
+                if !has_more {
                     break;
                 }
                 after = found.last().map(|(topic, ..)| topic.clone());

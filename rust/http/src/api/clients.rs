@@ -221,23 +221,9 @@ impl ListQuery {
     }
 
     fn query(&self) -> Result<ClientQuery, Problem> {
-        let after = behind(self.after.as_deref())?;
         let order = match self.sort {
             Sort::ClientId => ClientOrder::ClientId,
-            Sort::Stored => {
-                return Ok(ClientQuery {
-                    filter: self.filter()?,
-                    order: ClientOrder::Stored,
-                    from: position(after.as_deref())?,
-                    limit: self.limit.0,
-                    ..ClientQuery::default()
-                });
-            }
-            _ if after.is_some() => {
-                let text =
-                    "after is for lists by client_id and stored: others change while they are read";
-                return Err(Problem::bad(text).hint("raise limit, or leave sort out"));
-            }
+            Sort::Stored => ClientOrder::Stored,
             Sort::Queue => ClientOrder::Queued,
             Sort::Inflight => ClientOrder::InFlight,
             Sort::Backlog => ClientOrder::Backlog,
@@ -246,18 +232,39 @@ impl ListQuery {
             Sort::RateOut => ClientOrder::Sent,
             Sort::Slow => ClientOrder::Slow,
         };
-        Ok(ClientQuery {
-            filter: self.filter()?,
-            order,
-            after: after.map(Into::into),
-            limit: self.limit.0,
-            ..ClientQuery::default()
-        })
+        page_query(self.filter()?, order, self.limit, self.after.as_deref())
     }
 }
 
+/// The query for a page of a list of clients, which begins at the cursor `after`.
+pub(super) fn page_query(
+    filter: ClientFilter,
+    order: ClientOrder,
+    limit: Limit,
+    after: Option<&str>,
+) -> Result<ClientQuery, Problem> {
+    let after = behind(after)?;
+    let mut query = ClientQuery {
+        filter,
+        order,
+        limit: limit.0,
+        ..ClientQuery::default()
+    };
+    match order {
+        ClientOrder::ClientId => query.after = after.map(Into::into),
+        ClientOrder::Stored => query.from = position(after.as_deref())?,
+        _ if after.is_some() => {
+            let text =
+                "after is for lists by client_id and stored: others change while they are read";
+            return Err(Problem::bad(text).hint("raise limit, or leave sort out"));
+        }
+        _ => {}
+    }
+    Ok(query)
+}
+
 /// Reads a position in the order `stored`: shard and slot.
-pub(super) fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
+fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
     let read = |text: &str| {
         let (shard, slot) = text.split_once(' ')?;
         let [shard, slot] = [shard, slot].map(|number| number.parse().ok());
@@ -272,8 +279,9 @@ pub(super) fn position(after: Option<&str>) -> Result<ClientPosition, Problem> {
     read(text).ok_or_else(|| Problem::bad("after is not the position of a page in this order"))
 }
 
-/// The position of the page after this one, in the order `stored`, or by identifier if `is_by_id`.
-pub(super) fn next_of(page: &ClientPage, is_by_id: bool) -> Option<String> {
+/// The cursor of the page after this one; `None` in orders that have only one.
+pub(super) fn next_of(page: &ClientPage, order: ClientOrder) -> Option<String> {
+    let is_by_id = order == ClientOrder::ClientId;
     let last = page.clients.last().filter(|_| page.has_more && is_by_id);
     match page.next {
         Some(ClientPosition { shard, slot }) => Some(cursor(&format!("{shard} {slot}"))),
@@ -289,9 +297,9 @@ async fn list(
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<List<ClientInfo>>, Problem> {
     let query = query.query()?;
-    let is_paged = query.order == ClientOrder::ClientId;
+    let order = query.order;
     let page = state.broker.list_clients(query).await?;
-    let next = next_of(&page, is_paged);
+    let next = next_of(&page, order);
     let items = page.clients.into_iter().map(ClientInfo::from).collect();
     Ok(Json(List::new(items, next, &page.missing)))
 }

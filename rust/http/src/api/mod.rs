@@ -14,6 +14,7 @@ mod client_measures;
 mod client_queue;
 mod clients;
 mod configuration;
+mod confirmed;
 mod events;
 mod explain;
 mod failures;

@@ -32,24 +32,27 @@ pub(crate) struct Partial {
     why: String,
 }
 
-/// The number of items of a page: 1 to 1,000.
+/// A number from 1 to `MOST` in a query; `USUAL` if it is missing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit(pub(crate) usize);
+pub(crate) struct Bounded<const MOST: usize, const USUAL: usize>(pub(crate) usize);
 
-impl Default for Limit {
+/// The number of items of a page.
+pub(crate) type Limit = Bounded<1_000, 100>;
+
+impl<const MOST: usize, const USUAL: usize> Default for Bounded<MOST, USUAL> {
     fn default() -> Self {
-        Self(100)
+        Self(USUAL)
     }
 }
 
-impl<'de> Deserialize<'de> for Limit {
+impl<'de, const MOST: usize, const USUAL: usize> Deserialize<'de> for Bounded<MOST, USUAL> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let limit = usize::deserialize(deserializer)?;
-        let text = "must be a number from 1 to 1000";
-        (1..=1_000)
-            .contains(&limit)
-            .then_some(Self(limit))
-            .ok_or_else(|| serde::de::Error::custom(text))
+        let number = usize::deserialize(deserializer)?;
+        let text = || serde::de::Error::custom(format!("must be a number from 1 to {MOST}"));
+        (1..=MOST)
+            .contains(&number)
+            .then_some(Self(number))
+            .ok_or_else(text)
     }
 }
 

@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::confirmed::{Removed, SAMPLE, is_dry_run};
 use super::identity::Identity;
 use super::page::{Limit, List, behind, cursor};
 use super::problem::Problem;
@@ -174,42 +175,27 @@ struct DeleteQuery {
     count: Option<usize>,
 }
 
-/// Removed messages, or those that would be removed.
-#[derive(Serialize, ToSchema)]
-struct Deleted {
-    /// Number of messages.
-    count: usize,
-    dry_run: bool,
-    /// Some of their topics.
-    sample: Vec<String>,
-}
-
-/// Maximum number of topics in the result of a dry run.
-const SAMPLE: usize = 20;
-
 /// Removes the retained messages that match a filter. Send first a dry run, then `dry_run=false` with the count of the dry run.
 #[utoipa::path(delete, path = "/api/v1/retained", tag = "messages", params(DeleteQuery), security(("key" = ["operate"])),
-    responses((status = 200, body = Deleted)))]
+    responses((status = 200, body = Removed)))]
 async fn delete_many(
     State(state): State<ApiState>,
     ApiQuery(query): ApiQuery<DeleteQuery>,
-) -> Result<Json<Deleted>, Problem> {
+) -> Result<Json<Removed>, Problem> {
     refuse_sys(&query.filter)?;
     let filter = parse_filter(&query.filter)?;
     let (count, sample) = state.broker.count_retained(&filter, SAMPLE).await?;
-    let dry_run = query.dry_run.unwrap_or(true);
+    let dry_run = is_dry_run(query.dry_run, query.count, count, || {
+        let text = format!("the filter matches {count} retained messages now");
+        (text, "remove them")
+    })?;
     if !dry_run {
-        if query.count != Some(count) {
-            let text = format!("the filter matches {count} retained messages now");
-            let hint = format!("to remove them, send dry_run=false&count={count}");
-            return Err(Problem::conflict(text).hint(hint));
-        }
         state
             .broker
             .clear_retained(&filter, HashSet::default())
             .await?;
     }
-    Ok(Json(Deleted {
+    Ok(Json(Removed {
         count,
         dry_run,
         sample,

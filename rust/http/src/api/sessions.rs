@@ -11,8 +11,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::clients::{Queue, next_of, position, version_name};
-use super::page::{Limit, List, behind, unix_ms, whole_ms};
+use super::clients::{Queue, next_of, page_query, version_name};
+use super::confirmed::{Removed, SAMPLE, is_dry_run};
+use super::page::{Limit, List, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::ApiQuery;
 
@@ -115,7 +116,6 @@ fn seconds(number: Option<u32>) -> Option<Duration> {
 
 impl ListQuery {
     fn query(self) -> Result<ClientQuery, Problem> {
-        let after = behind(self.after.as_deref())?;
         let order = match self.sort {
             SessionSort::ClientId => ClientOrder::ClientId,
             SessionSort::Stored => ClientOrder::Stored,
@@ -123,27 +123,16 @@ impl ListQuery {
             SessionSort::Away => ClientOrder::Away,
             SessionSort::Expires => ClientOrder::Expires,
         };
-        let is_stored = order == ClientOrder::Stored;
-        if after.is_some() && !is_stored && order != ClientOrder::ClientId {
-            let text =
-                "after is for lists by client_id and stored: others change while they are read";
-            return Err(Problem::bad(text).hint("raise limit, or leave sort out"));
-        }
-        Ok(ClientQuery {
-            from: position(after.as_deref().filter(|_| is_stored))?,
-            after: after.filter(|_| !is_stored).map(Into::into),
-            filter: ClientFilter {
-                id_contains: self.q,
-                username: self.user,
-                connected: self.connected,
-                min_queued: self.min_queue,
-                min_away: seconds(self.away_s),
-                expires_within: seconds(self.expires_within_s),
-                ..ClientFilter::default()
-            },
-            order,
-            limit: self.limit.0,
-        })
+        let filter = ClientFilter {
+            id_contains: self.q,
+            username: self.user,
+            connected: self.connected,
+            min_queued: self.min_queue,
+            min_away: seconds(self.away_s),
+            expires_within: seconds(self.expires_within_s),
+            ..ClientFilter::default()
+        };
+        page_query(filter, order, self.limit, self.after.as_deref())
     }
 }
 
@@ -155,9 +144,9 @@ async fn list(
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<List<SessionInfo>>, Problem> {
     let query = query.query()?;
-    let is_by_id = query.order == ClientOrder::ClientId;
+    let order = query.order;
     let page = state.broker.list_clients(query).await?;
-    let next = next_of(&page, is_by_id);
+    let next = next_of(&page, order);
     let items = page.clients.into_iter().map(SessionInfo::from).collect();
     Ok(Json(List::new(items, next, &page.missing)))
 }
@@ -181,28 +170,15 @@ struct EndQuery {
     count: Option<usize>,
 }
 
-/// Ended sessions, or those that would be ended.
-#[derive(Serialize, ToSchema)]
-struct EndedSessions {
-    /// Number of sessions.
-    count: usize,
-    dry_run: bool,
-    /// Some of their client identifiers.
-    sample: Vec<String>,
-}
-
-/// Maximum number of client identifiers in the result of a dry run.
-const SAMPLE: usize = 20;
-
 /// Ends the sessions of offline clients that match the query. Send first a dry run, then `dry_run=false` with the count of the dry run.
 ///
 /// Queued messages of these sessions are lost.
 #[utoipa::path(delete, path = "/api/v1/sessions", tag = "clients", params(EndQuery), security(("key" = ["admin"])),
-    responses((status = 200, body = EndedSessions)))]
+    responses((status = 200, body = Removed)))]
 async fn end_many(
     State(state): State<ApiState>,
     ApiQuery(query): ApiQuery<EndQuery>,
-) -> Result<Json<EndedSessions>, Problem> {
+) -> Result<Json<Removed>, Problem> {
     let filter = ClientFilter {
         id_contains: query.q,
         username: query.user,
@@ -210,17 +186,15 @@ async fn end_many(
         min_away: seconds(query.away_s),
         ..ClientFilter::default()
     };
-    let dry_run = query.dry_run.unwrap_or(true);
     let mut found = state.broker.count_sessions(&filter, SAMPLE).await?;
+    let dry_run = is_dry_run(query.dry_run, query.count, found.count, || {
+        let text = format!("{} sessions without a connection match now", found.count);
+        (text, "end them")
+    })?;
     if !dry_run {
-        if query.count != Some(found.count) {
-            let text = format!("{} sessions without a connection match now", found.count);
-            let hint = format!("to end them, send dry_run=false&count={}", found.count);
-            return Err(Problem::conflict(text).hint(hint));
-        }
         found.count = state.broker.end_sessions(&filter).await?;
     }
-    Ok(Json(EndedSessions {
+    Ok(Json(Removed {
         count: found.count,
         dry_run,
         sample: found.sample.iter().map(ToString::to_string).collect(),

@@ -3,13 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use mqttcore_broker::{TopicNode, TopicQuery};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::page::{Limit, List, behind, cursor};
+use super::page::{Bounded, Limit, List, behind, cursor};
 use super::problem::Problem;
 use super::query::ApiQuery;
 use super::retained::parse_topic;
@@ -46,26 +46,8 @@ impl From<TopicNode> for TopicInfo {
     }
 }
 
-/// The number of levels of a list.
-#[derive(Clone, Copy, Debug)]
-struct Depth(usize);
-
-impl Default for Depth {
-    fn default() -> Self {
-        Self(1)
-    }
-}
-
-impl<'de> Deserialize<'de> for Depth {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let depth = usize::deserialize(deserializer)?;
-        let text = "must be a number from 1 to 1024";
-        (1..=1_024)
-            .contains(&depth)
-            .then_some(Self(depth))
-            .ok_or_else(|| serde::de::Error::custom(text))
-    }
-}
+/// The number of levels of a list: at most those of a topic.
+type Depth = Bounded<1_024, 1>;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
