@@ -37,19 +37,13 @@ class PasswordFile(RulesPlugin):
 
     config: Config
 
-    async def start(self) -> None:
-        """Reads the files.
+    async def reload(self) -> None:
+        """Reads the files; if one cannot be used, neither changes.
 
         Raises:
             PasswordFileError: it cannot be used; the text names the line.
             AclFileError: as above.
         """
-        await super().start()
-        self._hashes = read_password_file(self.config.path)
-        self._stand_in = next(iter(self._hashes.values()))
-
-    async def reload(self) -> None:
-        """Reads the files again; if one cannot be used, neither changes."""
         hashes = read_password_file(self.config.path)
         await super().reload()
         self._hashes = hashes

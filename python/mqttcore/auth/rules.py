@@ -55,20 +55,17 @@ class RulesPlugin(Plugin):
         self._acl: AclFile | None = None
 
     async def start(self) -> None:
-        """Reads the ACL file.
+        """Reads the files of the plugin, as `reload` does.
 
         Raises:
-            AclFileError: it cannot be used; the text names the line.
+            AclFileError: the ACL file cannot be used; the text names the line.
         """
-        self._acl = self._read_acl()
+        await self.reload()
 
     async def reload(self) -> None:
         """Reads the ACL file again."""
-        self._acl = self._read_acl()
-
-    def _read_acl(self) -> AclFile | None:
         path = self.config.acl_file
-        return None if path is None else read_acl_file(path)
+        self._acl = None if path is None else read_acl_file(path)
 
     def changed_users(self, before: Plugin, /) -> Collection[str] | None:
         """After a reload: everybody, or those for whom the ACL file says something else."""

@@ -55,17 +55,13 @@ class Scram(RulesPlugin):
 
     config: Config
 
-    async def start(self) -> None:
-        """Reads the files.
+    async def reload(self) -> None:
+        """Reads the files; if one cannot be used, neither changes.
 
         Raises:
             PasswordFileError: it cannot be used; the text names the line.
             AclFileError: as above.
         """
-        await self.reload()
-
-    async def reload(self) -> None:
-        """Reads the files again; if one cannot be used, neither changes."""
         texts = read_password_file(self.config.path, check=Verifier.parse)
         await super().reload()
         self._verifiers = {user: Verifier.parse(text) for user, text in texts.items()}

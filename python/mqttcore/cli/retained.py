@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TextIO
 
 from mqttcore.cli.api import Api, Json, NotFoundError, add_command, asking, path_of
-from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
-from mqttcore.cli.listing import natural, paging_options, print_list, with_default
+from mqttcore.cli.confirmed import confirmation, remove_many
+from mqttcore.cli.failure import OK, USAGE, CommandError
+from mqttcore.cli.listing import paging_options, print_list, with_default
 from mqttcore.cli.table import Column, duration
-from mqttcore.cli.terminal import json_text, printable
+from mqttcore.cli.terminal import json_text
 
 COLUMNS: Final = (
     Column("TOPIC", lambda message: message["topic"]),
@@ -63,12 +64,7 @@ def parser() -> argparse.ArgumentParser:
     get.set_defaults(run=get_message)
     delete = command("delete", "remove retained messages; subscribers get an empty message")
     delete.add_argument("filter", metavar="FILTER", help="filter of the topics")
-    delete.add_argument(
-        "--yes",
-        type=natural,
-        metavar="COUNT",
-        help="remove them, if there are exactly COUNT; without it they are only counted",
-    )
+    confirmation(delete, "remove")
     delete.set_defaults(run=delete_messages)
     export = command(
         "export",
@@ -116,20 +112,9 @@ def payload_of(message: Json) -> str:
 
 def delete_messages(api: Api, options: argparse.Namespace) -> int:
     """Removes retained messages, if their number is confirmed."""
-    query: dict[str, str | int | bool | None] = {"filter": options.filter}
-    if options.yes is not None:
-        query |= {"dry_run": False, "count": options.yes}
-    done = api.call("DELETE", "/retained", query=query)
-    if options.json:
-        print(json_text(done))
-    else:
-        print(f"{done['count']} retained messages {'match' if done['dry_run'] else 'removed'}")
-        if done["dry_run"]:
-            print(*(f"  {printable(topic)}" for topic in done["sample"]), sep="\n")
-    if done["dry_run"] and done["count"]:
-        text = f"nothing was removed: --yes {done['count']} removes them"
-        raise CommandError(text, status=NOT_DONE)
-    return OK
+    query = {"filter": options.filter}
+    what = "retained messages"
+    return remove_many(api, "/retained", query, options, what=what, action="remove")
 
 
 def export_messages(api: Api, options: argparse.Namespace) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqttcore.cli.api import Api, add_command, asking, path_of
-from mqttcore.cli.failure import NOT_DONE, OK, CommandError
+from mqttcore.cli.confirmed import confirmation, remove_many
+from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
 from mqttcore.cli.table import Column, duration
-from mqttcore.cli.terminal import json_text, printable
 
 COLUMNS: Final = (
     Column("CLIENT", lambda client: client["client_id"]),
@@ -72,12 +72,7 @@ def parser() -> argparse.ArgumentParser:
     end.set_defaults(run=end_session)
     words = "end sessions without a connection: their subscriptions and queued messages are lost"
     many = add_command(commands, "end-offline", words, choice())
-    many.add_argument(
-        "--yes",
-        type=natural,
-        metavar="COUNT",
-        help="end them, if there are exactly COUNT; without it they are only counted",
-    )
+    confirmation(many, "end")
     many.set_defaults(run=end_sessions)
     return made
 
@@ -127,19 +122,7 @@ def end_session(api: Api, options: argparse.Namespace) -> int:
 def end_sessions(api: Api, options: argparse.Namespace) -> int:
     """Ends sessions, if their number is confirmed."""
     query = chosen(options)
-    if options.yes is not None:
-        query |= {"dry_run": False, "count": options.yes}
-    done = api.call("DELETE", "/sessions", query=query)
-    if options.json:
-        print(json_text(done))
-    else:
-        print(f"{done['count']} sessions {'match' if done['dry_run'] else 'ended'}")
-        if done["dry_run"]:
-            print(*(f"  {printable(client)}" for client in done["sample"]), sep="\n")
-    if done["dry_run"] and done["count"]:
-        text = f"nothing was ended: --yes {done['count']} ends them"
-        raise CommandError(text, status=NOT_DONE)
-    return OK
+    return remove_many(api, "/sessions", query, options, what="sessions", action="end")
 
 
 if __name__ == "__main__":

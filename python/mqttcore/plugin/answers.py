@@ -34,8 +34,11 @@ OrderedRule = tuple[OrderedWord, str]
 OperatorScope = Literal["view", "payload", "operate", "admin"]
 """Scopes in the HTTP API and on the page for a user who logs in there."""
 
+DropReason = Literal["success", "no_matching_subscribers"]
+"""What a publisher is told of a message that a hook drops."""
+
 DENY_REASONS: frozenset[str] = frozenset(get_args(DenyReason))
-DROP_REASONS: Sequence[str] = ("success", "no_matching_subscribers")
+DROP_REASONS: Sequence[str] = get_args(DropReason)
 DURABILITIES: Sequence[str] = get_args(Durability)
 FULL_QUEUE_POLICIES: Sequence[str] = get_args(FullQueuePolicy)
 OPERATOR_SCOPES: Sequence[str] = get_args(OperatorScope)
@@ -334,7 +337,7 @@ class ReplaceOptions(Record):
 class Drop(Record, kw_only=False):
     """Do not route the message; a publisher that awaits an acknowledgement gets ``reason``."""
 
-    reason: Literal["success", "no_matching_subscribers"] = "success"
+    reason: DropReason = "success"
 
     def __post_init__(self) -> None:
         if self.reason not in DROP_REASONS:
