@@ -82,14 +82,14 @@ def of_shard(broker: Counted, work: Callable[[], None]) -> tuple[int, float]:
 def test_messages_of_others_take_the_same_instructions_while_one_client_is_traced(
     tmp_path: pathlib.Path,
 ) -> None:
-    settings = f"""
+    more = f"""
 data = "{tmp_path / "data"}"
 [http]
 [limits]
 connections = 20000
 address_connections = 20000
-{SETTINGS.replace("shards = 1", "").replace("sys_interval_s = 3600", "")}"""
-    settings = f"shards = 1\nsys_interval_s = 3600\n{settings}"
+[[listeners]]"""
+    settings = SETTINGS.replace("[[listeners]]", more)
     with counted_broker(tmp_path, settings) as broker, ExitStack() as stack:
         try:
             broker.of_threads()
