@@ -301,6 +301,43 @@ def test_a_hook_that_hangs_for_one_subscriber_serves_the_others() -> None:
         eventually(lambda: stats(broker).timed_out == 1)
 
 
+class Stuck(Porter):
+    """Hangs, on one message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
+    @hook.deliver("hook/#", timeout=0.2)
+    def decide(self, message: Message) -> None:
+        """Hangs."""
+        if message.payload == b"stuck":
+            self.over.wait(20)
+
+
+def test_a_hook_that_hangs_on_a_retained_message_keeps_its_batch_away_and_the_next_one_comes() -> (
+    None
+):
+    plugin = Stuck()
+    with Broker(Settings(listeners=(CLOSED,)), plugins=[plugin]) as broker, ExitStack() as stack:
+        joe = stack.enter_context(Wire(broker.port))
+        joe.connect("joe", username="joe", password=b"")
+        for number in range(100):
+            payload = b"stuck" if number == 50 else b"%d" % number
+            joe.publish(f"hook/{number}", payload, qos=1, retain=True)
+
+        late = subscriber(broker, stack, "late", qos=0)
+        eventually(lambda: stats(broker).timed_out == 1)
+        eventually(lambda: stats(broker).passed + broker.stats()["dropped_hook"] >= 100)
+
+        dropped = broker.stats()["dropped_hook"]
+        assert 1 < dropped <= 64
+        found = payloads([late.receive_publish() for _ in range(100 - dropped)])
+        plugin.over.set()
+    assert len(set(found)) == 100 - dropped
+    assert b"stuck" not in found
+
+
 class Upper(Porter):
     """The second of two."""
 

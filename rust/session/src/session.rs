@@ -217,6 +217,13 @@ impl Session {
         self.queue.has_room(self.is_durable, bytes, &self.limits)
     }
 
+    /// Whether the queue would be at most half full with `message`, by the limits in memory.
+    pub fn has_spare_room(&self, message: &Message) -> bool {
+        let bytes = self.queue.bytes() + message.len() + size_of::<Outgoing>();
+        let (messages, limits) = (self.queue.len() + 1, &*self.limits);
+        messages <= limits.queue_messages / 2 && bytes <= limits.queue_bytes / 2
+    }
+
     /// Usage of the queue's limits in percent; of the disk limits if the store keeps the session.
     pub fn queue_fill_percent(&self, is_kept: bool) -> usize {
         self.queue.fill_percent(is_kept, &self.limits)

@@ -1,5 +1,6 @@
 //! Retained messages: storing, removal, expiry, and replay to new subscriptions.
 
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -321,59 +322,95 @@ pub(super) fn forget_expired(shard: &Shard, topic: TopicName<'_>) {
 
 /// Sends the next retained messages to `client`, as long as there is room for them; returns their bytes.
 pub(crate) fn replay(shard: &Rc<Shard>, client: &Rc<Client>) -> usize {
-    let mut bytes = 0;
+    let (mut bytes, mut held) = (0, 0);
     let Some(link) = client.link() else {
         return bytes;
     };
     for _ in 0..REPLAYED_A_TURN {
-        if !can_replay(shard, client) {
+        if !can_replay_behind(shard, client, held) {
             return bytes;
         }
         let mut replays = link.replays.borrow_mut();
         let Some(replay) = replays.front_mut() else {
             return bytes;
         };
-        let (next, qos, id) = (next_of(replay, shard), replay.qos, replay.id);
-        if matches!(next, ReplayStep::Nothing) {
-            replays.pop_front();
-        }
-        drop(replays);
-        let ReplayStep::Message(kept) = next else {
-            continue;
-        };
-        let message = &kept.message;
-        if !is_still_allowed(&kept, shard) {
-            shard.metrics().retained_withheld.add(1);
-        } else if !message.is_expired(shard.now()) {
-            let delivery = Delivery {
-                retain: true,
-                key: message_records::write_replayed(shard, client, &kept, qos, id),
-                is_held: shard.has_deliver_hook(message),
-                ..Delivery::new(qos, id.as_slice())
-            };
-            bytes += message.heap_bytes();
-            delivery::deliver(shard, client, message, delivery);
+        let next = next_of(replay, shard);
+        let options = (replay.qos, replay.id);
+        match next {
+            ReplayStep::Nothing => replays.pop_front(),
+            ReplayStep::Searching => {}
+            ReplayStep::Message(kept) if held > 0 && !may_hold(shard, client, &kept.message) => {
+                replay.found.push_front(kept);
+                return bytes;
+            }
+            ReplayStep::Message(kept) => {
+                drop(replays);
+                let is_held = held > 0 || shard.has_deliver_hook(&kept.message);
+                bytes += deliver_kept(shard, client, &kept, options, is_held);
+                if is_held {
+                    held = client.session.borrow().queued();
+                }
+            }
         }
     }
     bytes
 }
 
+/// Delivers a retained message to a subscription with this QoS and identifier; returns its bytes.
+fn deliver_kept(
+    shard: &Rc<Shard>,
+    client: &Rc<Client>,
+    kept: &RetainedMessage,
+    (qos, id): (QoS, Option<NonZeroU32>),
+    is_held: bool,
+) -> usize {
+    let message = &kept.message;
+    if !is_still_allowed(kept, shard) {
+        shard.metrics().retained_withheld.add(1);
+        return 0;
+    }
+    if message.is_expired(shard.now()) {
+        return 0;
+    }
+    let delivery = Delivery {
+        retain: true,
+        key: message_records::write_replayed(shard, client, kept, qos, id),
+        is_held,
+        ..Delivery::new(qos, id.as_slice())
+    };
+    delivery::deliver(shard, client, message, delivery);
+    message.heap_bytes()
+}
+
 /// Whether [`replay`] has something to do now.
 pub(crate) fn can_replay(shard: &Shard, client: &Client) -> bool {
+    can_replay_behind(shard, client, 0)
+}
+
+/// The same while `held` replayed messages are queued: deliver hooks will decide about them together.
+fn can_replay_behind(shard: &Shard, client: &Client, held: usize) -> bool {
     let own = client.link_ref();
     let Some(link) = &*own else {
         return false;
     };
     let replays = link.replays.borrow();
     let is_due = |first: &Replay| client.session.borrow().is_confirmed(first.suback);
-    replays.front().is_some_and(is_due) && has_room(shard, client, link)
+    replays.front().is_some_and(is_due) && has_room(shard, client, link, held)
 }
 
-/// Whether nothing is queued in the session, and little in the outbox: retained messages never displace live ones.
-fn has_room(shard: &Shard, client: &Client, link: &Link) -> bool {
-    let waiting = link.outbox.borrow().len();
+/// Whether nothing is queued in the session but `held` replayed messages, and few bytes wait for the client: retained
+/// messages never displace live ones.
+fn has_room(shard: &Shard, client: &Client, link: &Link, held: usize) -> bool {
+    let session = client.session.borrow();
+    let waiting = link.outbox.borrow().len() + session.queued_bytes();
     let backlog_bytes = shard.config().limits.qos0_backlog_bytes;
-    waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && client.session.borrow().queued() == 0
+    waiting < REPLAY_BELOW_BYTES.min(backlog_bytes.max(1)) && session.queued() <= held
+}
+
+/// Whether one more replayed message may wait with others for the decisions of deliver hooks: live messages keep half of
+/// the queue.
+fn may_hold(shard: &Shard, client: &Client, message: &Message) -> bool {
+    !memory::is_short(shard) && client.session.borrow().has_spare_room(message)
 }
 
 #[cfg(test)]

@@ -358,7 +358,7 @@ impl Client {
     }
 
     /// The broker's part of one exchange, whichever message it is for.
-    fn see_through(&mut self, qos: QoS) {
+    pub fn see_through(&mut self, qos: QoS) {
         let steps = match qos {
             QoS::AtMostOnce => 0,
             QoS::AtLeastOnce => 1,

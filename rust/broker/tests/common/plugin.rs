@@ -41,6 +41,7 @@ pub struct Plugin {
     start_exchange: Arc<StartExchange>,
     authorize: Authorize,
     publish: Publish,
+    deliver: Publish,
     connect: Connect,
     will: Publish,
     subscribe: Subscribe,
@@ -58,6 +59,7 @@ impl Default for Plugin {
             start_exchange: Arc::new(Box::new(|_, reply| drop(reply))),
             authorize: Box::new(|_, reply| drop(reply)),
             publish: Box::new(|_, reply| drop(reply)),
+            deliver: Box::new(|_, reply| drop(reply)),
             connect: Box::new(|_, reply| drop(reply)),
             will: Box::new(|_, reply| drop(reply)),
             subscribe: Box::new(|_, reply| drop(reply)),
@@ -133,6 +135,17 @@ impl Plugin {
     ) -> Self {
         self.interests.publish = filters.iter().map(|text| filter(text)).collect();
         self.publish = Box::new(hook);
+        self
+    }
+
+    /// Decides about messages for subscribers on topics that match one of `filters`.
+    pub fn deliver(
+        mut self,
+        filters: &[&str],
+        hook: impl Fn(PublishBatch, Reply<Vec<PublishDecision>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.interests.deliver = filters.iter().map(|text| filter(text)).collect();
+        self.deliver = Box::new(hook);
         self
     }
 
@@ -254,6 +267,10 @@ impl Hooks for Plugin {
 
     fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
         (self.publish)(batch, reply);
+    }
+
+    fn deliver(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
+        (self.deliver)(batch, reply);
     }
 
     fn connect(&self, login: Arc<Login>, reply: Reply<ConnectDecision>) {

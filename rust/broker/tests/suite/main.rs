@@ -15,6 +15,7 @@ mod bans;
 mod clock;
 mod control;
 mod costly;
+mod deliver_hook;
 mod durability;
 mod durable;
 mod enhanced;
