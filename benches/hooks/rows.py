@@ -217,6 +217,12 @@ def revocation_s(scale: Scale) -> float:
                 wire.close()
 
 
+def reload_ms(scale: Scale) -> float:
+    """Milliseconds of a reload of a plugin with hooks of both kinds, at the median."""
+    with running(Watching) as server:
+        return statistics.median(server.reload_s() for _ in range(scale.rounds)) * 1e3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A measurement and its goal."""
@@ -246,4 +252,5 @@ ROWS: Sequence[Row] = (
     ),
     Row(name="p99 of others while a hook hangs", unit="x", goal=1.1, measure=hanging_ratio),
     Row(name="revocation of all subscribers", unit="s", goal=1, measure=revocation_s),
+    Row(name="reload of a plugin", unit="ms", goal=50, measure=reload_ms),
 )

@@ -15,7 +15,9 @@ def test_a_client_with_a_grant_calls_no_python(capsys: pytest.CaptureFixture[str
     assert (row["figure"], row["goal"], row["met"]) == (0, 0, True)
 
 
-@pytest.mark.parametrize("word", ["publish hook", "added p50", "async hook", "revocation"])
+@pytest.mark.parametrize(
+    "word", ["publish hook", "added p50", "async hook", "revocation", "reload"]
+)
 def test_a_row_measures_something(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--quick", "--json", "--only", word])
 

@@ -1,4 +1,4 @@
-"""Lists that stand in Rust and in Python: events, reasons of denials, defaults of limits."""
+"""Lists in Rust and in Python: events, reasons, defaults of limits, formats, columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from mqttcore import config
 from mqttcore.plugin.answers import DenyReason
 from mqttcore.plugin.hooks import EventKind
+from mqttcore.streams.settings import FORMATS, OWN_COLUMNS
 
 RUST: Final = Path(__file__).parents[2] / "rust"
 
@@ -57,3 +58,24 @@ def test_limits_have_the_defaults_of_the_session() -> None:
 
     assert len(both) > 15, sorted(both)
     assert {name: ours[name] for name in both} == {name: rust[name] for name in both}
+
+
+def test_formats_are_those_of_the_decoder() -> None:
+    names = block("columnar/src/decode/options.rs", "impl FromStr for Format")
+
+    assert tuple(re.findall(r'"(\w+)" => Ok', names)) == FORMATS
+    assert f'allowed: {", ".join(FORMATS)}"' in names
+
+
+def test_columns_of_streams_are_those_of_their_rows() -> None:
+    schema = block("columnar/src/schema.rs", "pub fn row_schema()")
+
+    # names of constants are those of their columns
+    assert tuple(name.lower() for name in re.findall(r'nullable\("?(\w+)', schema)) == OWN_COLUMNS
+
+
+def test_columns_of_messages_are_those_of_the_publisher() -> None:
+    messages = pytest.importorskip("mqttcore.spark.messages")
+    names, _, _ = block("publisher/src/columns.rs", "pub(crate) const NAMES").partition("];")
+
+    assert re.findall(r'"(\w+)"', names) == list(messages.COLUMNS)
