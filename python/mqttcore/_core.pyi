@@ -852,7 +852,7 @@ class HookQueues:
         logins: int | None,
         grants: int | None,
         methods: Sequence[tuple[str, int]],
-        rules: Sequence[tuple[str, str, int]],
+        rules: Sequence[tuple[str, str, int, str, str | None, bool]],
         connects: int | None,
         subscribes: int | None,
         publishes: Sequence[tuple[str, int]],
@@ -870,7 +870,8 @@ class HookQueues:
             logins: The worker of the first `authenticate` hook; None: there is none.
             grants: The worker of the first `grant` hook; None: there is none.
             methods: What the `enhanced_auth` hooks offer, and their workers.
-            rules: Action, filter and worker of each `authorize` hook, in order.
+            rules: Action, filter, worker, name, file and line of each `authorize` hook, and whether
+                it may be tried, in order.
             connects: The worker of the first `connect` hook; None: there is none.
             subscribes: The worker of the first `subscribe` hook; None: there is none.
             publishes: Filter and worker of each `publish` hook, in order.
@@ -984,6 +985,10 @@ class Question:
     @property
     def rules(self) -> list[int]:
         """Which `authorize` or `control` hooks are asked, by their position."""
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether nothing comes of the answer: it is for an explanation."""
 
     @property
     def position(self) -> int:

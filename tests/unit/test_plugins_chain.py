@@ -28,6 +28,7 @@ class Asked:
     position: int = 0
     age: float = 0.0
     is_in_time: bool = True
+    is_trial: bool = False
     fate: list[object] = field(default_factory=list)
 
     @property

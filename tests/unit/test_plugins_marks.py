@@ -46,7 +46,8 @@ def test_a_decorator_notes_what_it_was_told() -> None:
     assert talk == Mark(point="enhanced_auth", is_async=True, timeout=3.0, method="M")
     login = noted(hook.authenticate(timeout=2.0, cache=7.0)(decide))
     assert login == Mark(point="authenticate", is_async=True, timeout=2.0, cache=7.0)
-    asked = noted(hook.authorize(action="subscribe", filter="a/#", timeout=4.0, cache=5.0)(ask))
+    make = hook.authorize(action="subscribe", filter="a/#", timeout=4.0, cache=5.0, explain=True)
+    asked = noted(make(ask))
     assert asked == Mark(
         point="authorize",
         is_async=False,
@@ -54,6 +55,7 @@ def test_a_decorator_notes_what_it_was_told() -> None:
         cache=5.0,
         action="subscribe",
         filter="a/#",
+        may_be_tried=True,
     )
     told = noted(hook.events("connected", batch=3, every=0.5)(cast("Any", tell)))
     assert told == Mark(
@@ -66,7 +68,7 @@ def test_what_a_decorator_is_not_told_is_as_documented() -> None:
     login = noted(hook.authenticate(decide))
     assert (login.timeout, login.cache) == (5.0, 0.0)
     asked = noted(hook.authorize(action="publish", filter="#")(ask))
-    assert (asked.timeout, asked.cache) == (1.0, 60.0)
+    assert (asked.timeout, asked.cache, asked.may_be_tried) == (1.0, 60.0, False)
     told = noted(hook.events("connected")(cast("Any", tell)))
     assert (told.batch, told.every) == (256, 0.05)
 

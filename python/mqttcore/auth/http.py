@@ -149,12 +149,12 @@ class Http(BackendPlugin):
         except BadAnswerError as error:
             return self.refused(login, error)
 
-    @hook.authorize(action="publish", filter="#")
+    @hook.authorize(action="publish", filter="#", explain=True)
     async def may_publish(self, ask: Ask) -> bool | None:
         """Asks about a topic."""
         return await self._asked(ask, "publish", WRITE)
 
-    @hook.authorize(action="subscribe", filter="#")
+    @hook.authorize(action="subscribe", filter="#", explain=True)
     async def may_subscribe(self, ask: Ask) -> bool | None:
         """Asks about a topic filter."""
         return await self._asked(ask, "subscribe", SUBSCRIBE, READ)

@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line. Longer than other functions: one call for each option."""
     made = argparse.ArgumentParser(
         prog="mqttcore explain",
-        description="Explains decisions of a running broker. Nothing is sent, and no plugin is"
-        " asked. Exit status 1: the message or the request would not pass now.",
+        description="Explains decisions of a running broker. Nothing is sent. Exit status 1: the"
+        " message or the request would not pass now.",
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "explain what would happen to a message, for each receiver"

@@ -1,5 +1,6 @@
 """A hook of a plugin instance, with its breaker, its counters and its queue."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class BoundHook:
     worker: int
     """Number of the queue of its questions, which `def` hooks of a plugin share, and `async def`
     hooks; but those of messages have queues of their own, so that messages do not delay logins."""
+
+    @property
+    def place(self) -> str | None:
+        """File and line of its function."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     def stats(self) -> HookStats:
         """Counters of its calls."""

@@ -277,7 +277,7 @@ class Chain:
             if refuse_as_busy(question):
                 hook.meter.count("denied")
         elif question.refuse():
-            self._count_failure(hook, "failed")
+            self._count_failure(question, hook, "failed")
         else:
             hook.breaker.release()
 
@@ -305,7 +305,7 @@ class Chain:
         self.failures.warn(title or "queue", shown(question.client), what)
         hook = self._asked.get(title)
         if hook is not None and is_fault:
-            self._count_failure(hook, "timed_out")
+            self._count_failure(question, hook, "timed_out")
         elif hook is not None:
             hook.meter.count("timed_out")
             hook.breaker.release()
@@ -342,9 +342,12 @@ class Chain:
         if hook.breaker.succeed():
             log.info("plugin %s: answers again", hook.title)
 
-    def _count_failure(self, hook: BoundHook, result: Result) -> None:
+    def _count_failure(self, question: Question, hook: BoundHook, result: Result) -> None:
         hook.meter.count(result)
-        if hook.breaker.fail():
+        if question.is_trial:
+            # explanations must not have a hook refuse the requests of clients
+            hook.breaker.release()
+        elif hook.breaker.fail():
             log.warning(
                 "plugin %s: %d failures within %g s: it is not called for %g s, and its"
                 " questions are refused",

@@ -159,6 +159,7 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
         filter: str,  # noqa: A002 - the word of the contract
         timeout: float = 1.0,
         cache: float = 60.0,
+        explain: bool = False,
     ) -> Callable[[AskHookT], AskHookT]:
         """Decides a PUBLISH or SUBSCRIBE that the client's grant neither allows nor denies.
 
@@ -174,6 +175,9 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
                 MQTT 3.x that awaits an acknowledgement is disconnected: MQTT 3.x has no failure
                 code, and any acknowledgement would mean success.
             cache: Seconds for which a yes is cached, plus or minus a tenth.
+            explain: Whether `mqttcore acl explain` may call the hook to tell its answer, without a
+                request of a client. Only for hooks without effects: they change nothing, and count
+                nothing.
         """
         check_times(timeout, cache)
         if action not in get_args(Action):
@@ -188,6 +192,7 @@ class hook(PacketHooks):  # noqa: N801 - read as a word: @hook.authenticate()
                 cache=cache,
                 action=action,
                 filter=filter,
+                may_be_tried=explain,
             )
             setattr(function, MARK, note)
             return function

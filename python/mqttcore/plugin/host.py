@@ -183,7 +183,15 @@ class PluginHost:
             grants=first_worker(chain.of("grant")),
             methods=[(method, hook.worker) for method, hook in chain.exchanges.items()],
             rules=[
-                (hook.mark.action, hook.mark.filter, hook.worker) for hook in chain.of("authorize")
+                (
+                    hook.mark.action,
+                    hook.mark.filter,
+                    hook.worker,
+                    hook.title,
+                    hook.place,
+                    hook.mark.may_be_tried,
+                )
+                for hook in chain.of("authorize")
             ],
             connects=first_worker(chain.of("connect")),
             subscribes=first_worker(chain.of("subscribe")),

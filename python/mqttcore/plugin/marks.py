@@ -41,6 +41,8 @@ class Mark(Record):
     kinds: frozenset[str] = field(default_factory=frozenset)
     batch: int = 256
     every: float = 0.05
+    may_be_tried: bool = False
+    """Whether an `authorize` hook may be called for an explanation, without a request."""
     is_alone: bool = False
     """Whether a `grant` hook knows only clients of its own plugin. If several plugins admit
     clients, it is left out: it could give a client the rights of another one of the same name."""

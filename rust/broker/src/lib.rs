@@ -65,9 +65,9 @@ pub use config::grants::{
     Access, AccessRule, Grant, GrantLimits, OrderedRule, OrderedRules, SessionPolicy, Takeover,
 };
 pub use config::hooks::{
-    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, ExchangeReply,
-    ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login, LoginDecision,
-    NoHooks, PublishBatch, PublishDecision, Reply,
+    Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ControlRequest, DecidingHook,
+    ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
+    LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, Trial,
 };
 pub use config::measures::{Histogram, HookCalls, Tally};
 pub use config::packet_hooks::{

@@ -89,6 +89,12 @@ impl PyQuestion {
         }
     }
 
+    /// Whether nothing comes of the answer: it is for an explanation.
+    #[getter]
+    fn is_trial(&self) -> bool {
+        self.inner.is_trial
+    }
+
     /// Identifies the question among all open ones.
     #[getter]
     fn key(&self) -> usize {

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use mqttcore_broker::{
     Action, AuthExchange, AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest,
-    ExchangeReply, ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine, Login,
-    LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret, SubscribeBatch,
-    SubscribeDecision,
+    DecidingHook, ExchangeReply, ExchangeStart, HookCalls, HookInterests, Hooks, LogLevel, LogLine,
+    Login, LoginDecision, PluginEvent, PublishBatch, PublishDecision, Reply, Secret,
+    SubscribeBatch, SubscribeDecision, Trial,
 };
 use mqttcore_codec::ReasonCode;
 use mqttcore_panics::Panicked;
@@ -29,8 +29,9 @@ use crate::grants::SessionTerms;
 /// Capacity of the queue of notifications, and the most that are taken together.
 pub(super) const NOTIFICATIONS: usize = 4_096;
 
-/// An `authorize` hook: the requests that it decides, and the index of its worker.
+/// An `authorize` hook: its name, the requests that it decides, and the index of its worker.
 pub(super) struct Rule {
+    pub(super) hook: DecidingHook,
     pub(super) action: Action,
     pub(super) filter: TopicFilter,
     pub(super) worker: usize,
@@ -83,6 +84,14 @@ pub(super) struct Wanted {
     pub(super) wills: Vec<(TopicFilter, usize)>,
     /// Topic and worker of each control hook.
     pub(super) controls: Vec<(String, usize)>,
+}
+
+impl Wanted {
+    /// The `authorize` hooks that decide a request, with their positions.
+    fn deciding(&self, ask: &AuthorizeRequest) -> impl Iterator<Item = (usize, &Rule)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter(|(_, rule)| rule.wants(ask))
+    }
 }
 
 /// The first hook whose filter matches a message, with its position.
@@ -157,6 +166,17 @@ impl Shared {
             let subject = subject(Messages::new(batch));
             let question = Question::new(subject, QuestionReply::PublishDecisions(reply));
             question.position.store(index, Ordering::SeqCst);
+            self.ask(question, worker);
+        }
+    }
+
+    /// Asks the `authorize` hooks at these positions.
+    fn ask_rules(&self, ask: AuthorizeRequest, rules: Vec<usize>, reply: QuestionReply) {
+        let first = rules
+            .first()
+            .and_then(|&index| self.wanted.rules.get(index));
+        if let Some(worker) = first.map(|rule| rule.worker) {
+            let question = Question::new(Subject::Ask(Arc::new(ask), rules), reply);
             self.ask(question, worker);
         }
     }
@@ -239,19 +259,22 @@ impl Hooks for HookBridge {
     }
 
     fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
-        let rules = self.0.wanted.rules.iter().enumerate();
-        let wanted: Vec<usize> = rules
-            .filter(|(_, rule)| rule.wants(&ask))
-            .map(|(index, _)| index)
-            .collect();
-        let first = wanted
-            .first()
-            .and_then(|&index| self.0.wanted.rules.get(index));
-        if let Some(worker) = first.map(|rule| rule.worker) {
-            let subject = Subject::Ask(Arc::new(ask), wanted);
-            let question = Question::new(subject, QuestionReply::AuthorizeDecision(reply));
-            self.0.ask(question, worker);
-        }
+        let wanted = self.0.wanted.deciding(&ask).map(|(index, _)| index);
+        let wanted = wanted.collect();
+        self.0
+            .ask_rules(ask, wanted, QuestionReply::AuthorizeDecision(reply));
+    }
+
+    fn deciding_hooks(&self, ask: &AuthorizeRequest) -> Vec<DecidingHook> {
+        let deciding = self.0.wanted.deciding(ask);
+        deciding.map(|(_, rule)| rule.hook.clone()).collect()
+    }
+
+    fn try_authorize(&self, ask: AuthorizeRequest, reply: Reply<Trial>) {
+        let deciding = self.0.wanted.deciding(&ask);
+        let tried = deciding.take_while(|(_, rule)| rule.hook.may_be_tried);
+        let tried = tried.map(|(index, _)| index).collect();
+        self.0.ask_rules(ask, tried, QuestionReply::Trial(reply));
     }
 
     fn publish(&self, batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {

@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqttcore_broker::Hooks;
+use mqttcore_broker::{DecidingHook, Hooks};
 use mqttcore_topics::TopicFilter;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -44,12 +44,19 @@ pub(crate) struct PyHookQueues {
     classes: Arc<AnswerClasses>,
 }
 
-/// An `authorize` hook: action, filter and worker.
-fn rule((action, filter, worker): &(String, String, usize)) -> Result<Rule, CoreError> {
+/// An `authorize` hook: action, filter, worker, name, file and line, and whether it may be tried.
+type RuleArgs = (String, String, usize, String, Option<String>, bool);
+
+fn rule((action, filter, worker, title, place, may_be_tried): RuleArgs) -> Result<Rule, CoreError> {
     Ok(Rule {
-        action: action_named(action)?,
-        filter: parse_filter(filter)?,
-        worker: *worker,
+        hook: DecidingHook {
+            title: title.into(),
+            place: place.map(Into::into),
+            may_be_tried,
+        },
+        action: action_named(&action)?,
+        filter: parse_filter(&filter)?,
+        worker,
     })
 }
 
@@ -75,7 +82,8 @@ fn observers(events: &[Vec<String>]) -> Result<Vec<EventQueue>, CoreError> {
 impl PyHookQueues {
     /// ``workers``: of each worker, whether its hooks are `async def`. ``logins``: the worker of the first
     /// `authenticate` hook, ``grants``: of the first `grant` hook; None: there is none. ``methods``: what the `enhanced_auth` hooks offer,
-    /// and their workers. ``rules``: action, filter and worker of each `authorize` hook, in order.
+    /// and their workers. ``rules``: action, filter, worker, name, file and line of each `authorize` hook, and whether it
+    /// may be tried, in order.
     /// ``connects``, ``subscribes``: the workers of the first hooks of these points.
     /// ``publishes``, ``delivers``, ``wills``: filter and worker of each `publish`, `deliver` and `will` hook, in order.
     /// ``controls``: topic and worker of each `control` hook, in order.
@@ -99,7 +107,7 @@ impl PyHookQueues {
         logins: Option<usize>,
         grants: Option<usize>,
         methods: Vec<(String, usize)>,
-        rules: Vec<(String, String, usize)>,
+        rules: Vec<RuleArgs>,
         connects: Option<usize>,
         subscribes: Option<usize>,
         publishes: Vec<(String, usize)>,
@@ -114,7 +122,7 @@ impl PyHookQueues {
             login_worker: logins,
             grant_worker: grants,
             methods,
-            rules: rules.iter().map(rule).collect::<Result<_, _>>()?,
+            rules: rules.into_iter().map(rule).collect::<Result<_, _>>()?,
             connect_worker: connects,
             subscribe_worker: subscribes,
             publishes: filters(&publishes)?,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_broker::{
     AuthorizeDecision, AuthorizeRequest, ConnectDecision, ControlRequest, ExchangeReply,
-    ExchangeStart, Login, LoginDecision, PublishDecision, Reply, Secret,
+    ExchangeStart, Login, LoginDecision, PublishDecision, Reply, Secret, Trial,
 };
 use mqttcore_codec::ReasonCode;
 
@@ -111,6 +111,8 @@ pub(super) struct Question {
     pub(super) subject: Subject,
     /// Number of hooks that have passed.
     pub(super) position: AtomicUsize,
+    /// Nothing comes of the answer: it is for an explanation.
+    pub(super) is_trial: bool,
     asked_at: Instant,
     state: Mutex<State>,
 }
@@ -137,6 +139,7 @@ impl Question {
         Arc::new(Self {
             subject,
             position: AtomicUsize::new(0),
+            is_trial: matches!(answer, QuestionReply::Trial(_)),
             asked_at: since,
             state: Mutex::new(State {
                 answer: Some(answer),
@@ -207,7 +210,18 @@ impl Question {
     pub(super) fn settle_ask(&self, ruling: AuthorizeDecision) -> bool {
         match self.lock().answer.take() {
             Some(QuestionReply::AuthorizeDecision(reply)) => reply.send(ruling),
+            Some(QuestionReply::Trial(reply)) => reply.send(self.trial(ruling)),
             _ => false,
+        }
+    }
+
+    /// The result of a trial; after the last hook the ruling is the default and not an answer.
+    fn trial(&self, ruling: AuthorizeDecision) -> Trial {
+        let passed = self.position.load(Ordering::SeqCst);
+        let is_answer = matches!(&self.subject, Subject::Ask(_, rules) if passed < rules.len());
+        Trial {
+            passed,
+            decision: is_answer.then_some(ruling),
         }
     }
 

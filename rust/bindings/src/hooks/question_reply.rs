@@ -2,7 +2,7 @@
 
 use mqttcore_broker::{
     AuthorizeDecision, ConnectDecision, ExchangeReply, LoginDecision, PublishDecision, Reply,
-    SubscribeDecision,
+    SubscribeDecision, Trial,
 };
 use mqttcore_codec::ReasonCode;
 
@@ -10,6 +10,7 @@ use mqttcore_codec::ReasonCode;
 pub(super) enum QuestionReply {
     LoginDecision(Reply<LoginDecision>),
     AuthorizeDecision(Reply<AuthorizeDecision>),
+    Trial(Reply<Trial>),
     PublishDecisions(Reply<Vec<PublishDecision>>),
     ConnectDecision(Reply<ConnectDecision>),
     SubscribeDecisions(Reply<Vec<SubscribeDecision>>),
@@ -26,6 +27,7 @@ impl QuestionReply {
         match self {
             Self::LoginDecision(reply) => reply.is_abandoned(),
             Self::AuthorizeDecision(reply) => reply.is_abandoned(),
+            Self::Trial(reply) => reply.is_abandoned(),
             Self::PublishDecisions(reply) => reply.is_abandoned(),
             Self::ConnectDecision(reply) => reply.is_abandoned(),
             Self::SubscribeDecisions(reply) => reply.is_abandoned(),

@@ -70,6 +70,17 @@ pub trait Hooks: Send + Sync + 'static {
     /// grant neither allows nor denies the action.
     fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>);
 
+    /// The hooks that [`Hooks::authorize`] asks about a request, in their order.
+    fn deciding_hooks(&self, _ask: &AuthorizeRequest) -> Vec<DecidingHook> {
+        Vec::new()
+    }
+
+    /// Asks what these hooks would answer, up to the first one that must not be tried. There is no request: nothing may
+    /// come of the answer.
+    fn try_authorize(&self, _ask: AuthorizeRequest, reply: Reply<Trial>) {
+        drop(reply);
+    }
+
     /// Asks what becomes of messages that a client may publish, before they are retained and routed. Called only with
     /// messages on topics that [`HookInterests::publish`] matches.
     fn publish(&self, _batch: PublishBatch, reply: Reply<Vec<PublishDecision>>) {
@@ -441,6 +452,26 @@ pub enum AuthorizeDecision {
         /// As for [`AuthorizeDecision::Deny`].
         text: Option<String>,
     },
+}
+
+/// An `authorize` hook that decides about a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DecidingHook {
+    /// Its name, as in metrics.
+    pub title: Arc<str>,
+    /// File and line of its function.
+    pub place: Option<Arc<str>>,
+    /// Its plugin says that a call has no effects, so it may be called without a request (ADR 0102).
+    pub may_be_tried: bool,
+}
+
+/// What `authorize` hooks would answer, up to the first one that must not be tried.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trial {
+    /// Number of hooks that have no answer: the next one is asked.
+    pub passed: usize,
+    /// The answer of the hook behind them; `None`: all that may be tried have passed.
+    pub decision: Option<AuthorizeDecision>,
 }
 
 /// Messages of one client, in their order, that plugins decide about.

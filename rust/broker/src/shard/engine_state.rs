@@ -87,6 +87,8 @@ pub(crate) struct EngineState {
     pub(crate) invalidations: Invalidations,
     /// Turns of questions about deliveries: fewer than the queue of a plugin takes.
     pub(crate) deciding: Semaphore,
+    /// The turn of a trial of `authorize` hooks: there is one at a time, so that questions of clients find a place.
+    pub(crate) trials: Arc<Semaphore>,
     /// Turns of renewals of rights.
     pub(crate) renewals: Semaphore,
     pub(crate) owners: Owners,
@@ -188,6 +190,7 @@ impl EngineState {
             bans: Bans::default(),
             invalidations: Invalidations::default(),
             deciding: Semaphore::new(DECIDING),
+            trials: Arc::new(Semaphore::new(1)),
             renewals: Semaphore::new(RENEWALS),
             owners: Owners::default(),
             session_shares: Shares::default(),

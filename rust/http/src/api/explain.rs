@@ -1,4 +1,4 @@
-//! `POST /explain/...`: explains deliveries and permissions. Nothing is sent, and no plugin is asked.
+//! `POST /explain/...`: explains deliveries and permissions. Nothing is sent.
 
 use std::time::Duration;
 
@@ -312,7 +312,7 @@ impl AccessExplanation {
     }
 }
 
-/// Explains whether a client may publish, subscribe or receive, and which rule decides. No plugin is asked.
+/// Explains whether a client may publish, subscribe or receive, and which rule decides. Of plugins, `authorize` hooks that have no effects are asked.
 #[utoipa::path(post, path = "/api/v1/explain/access", tag = "access", request_body = AskedAccess, security(("key" = ["view"])),
     responses((status = 200, body = AccessExplanation)))]
 async fn access(

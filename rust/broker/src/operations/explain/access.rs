@@ -1,9 +1,10 @@
 //! Explains permissions: which rule decides whether a client may publish, subscribe or receive.
 
-use mqttcore_topics::{MountPoint, SubscriptionFilter, TopicFilter, TopicName};
+use mqttcore_topics::{MountPoint, SubscriptionFilter, TopicName};
 
 use super::error::ExplainError;
 use super::step::{ExplainedStep, verdict_of};
+use super::trial::{self, Trying};
 use super::verdict::Verdict;
 use crate::clients::client::Client;
 use crate::config::grants::Grant;
@@ -26,7 +27,8 @@ pub enum AccessQuestion {
 }
 
 impl BrokerHandle {
-    /// Explains whether a client may do something. Topics and filters begin with its mount point. No plugin is asked.
+    /// Explains whether a client may do something. Topics and filters begin with its mount point. Of the plugins, only
+    /// `authorize` hooks are asked that may be tried (ADR 0102).
     ///
     /// # Errors
     ///
@@ -36,17 +38,26 @@ impl BrokerHandle {
         client_id: &str,
         question: AccessQuestion,
     ) -> Result<(Verdict, Vec<ExplainedStep>), ExplainError> {
-        let steps = self.read_client_on_shard(client_id, move |shard, client| match &question {
-            AccessQuestion::Publish(topic) => {
-                of_topic(shard, topic, |topic| publish_steps(shard, client, topic))
-            }
-            AccessQuestion::Receive(topic) => {
-                of_topic(shard, topic, |topic| receive_steps(client, topic))
-            }
-            AccessQuestion::Subscribe(filter) => subscribe_steps(shard, client, filter.filter()),
+        let found = self.read_client_on_shard(client_id, move |shard, client| {
+            let steps = match &question {
+                AccessQuestion::Publish(topic) => {
+                    of_topic(shard, topic, |topic| publish_steps(shard, client, topic))
+                }
+                AccessQuestion::Receive(topic) => {
+                    of_topic(shard, topic, |topic| receive_steps(client, topic))
+                }
+                AccessQuestion::Subscribe(filter) => subscribe_steps(shard, client, filter),
+            };
+            (steps, Trying::new(shard, client, &question))
         });
-        let steps = steps.await?;
-        let steps = steps.ok_or_else(|| ExplainError::NoClient(client_id.into()))?;
+        let found = found.await?;
+        let (mut steps, trying) = found.ok_or_else(|| ExplainError::NoClient(client_id.into()))?;
+        if verdict_of(&steps) == Verdict::DependsOnPlugin
+            && let Some(trying) = trying
+        {
+            steps.pop();
+            steps.extend(trying.steps().await);
+        }
         Ok((verdict_of(&steps), steps))
     }
 }
@@ -88,11 +99,16 @@ pub(super) fn publish_steps(
         denied,
         whole,
     ));
+    trial::name_hooks(&mut steps, shard, || trial::of_publish(client, topic));
     steps
 }
 
-fn subscribe_steps(shard: &Shard, client: &Client, filter: &TopicFilter) -> Vec<ExplainedStep> {
-    let denied = Verdict::DeniedSubscribe;
+fn subscribe_steps(
+    shard: &Shard,
+    client: &Client,
+    subscription: &SubscriptionFilter,
+) -> Vec<ExplainedStep> {
+    let (denied, filter) = (Verdict::DeniedSubscribe, subscription.filter());
     let mut steps = identity_steps(client, |mount_point| !mount_point.holds(filter));
     let access = client.access();
     let rule = access.permissions.subscribe_rule(filter);
@@ -103,6 +119,9 @@ fn subscribe_steps(shard: &Shard, client: &Client, filter: &TopicFilter) -> Vec<
         denied,
         whole,
     ));
+    trial::name_hooks(&mut steps, shard, || {
+        trial::of_subscribe(client, subscription)
+    });
     steps
 }
 

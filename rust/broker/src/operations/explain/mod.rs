@@ -9,6 +9,7 @@ pub(crate) mod history;
 mod publisher;
 mod receiver;
 mod step;
+mod trial;
 mod verdict;
 
 pub use access::AccessQuestion;
