@@ -60,6 +60,27 @@ def test_a_query_is_told_where_the_schemas_of_avro_are(tmp_path: Path) -> None:
     assert (options["decode"], options["schemasFolder"]) == ("avro", str(tmp_path / "schemas"))
 
 
+@pytest.mark.parametrize(
+    ("trigger", "target"),
+    [
+        ("available_now", "20000ms"),
+        ("2 seconds", "20000ms"),
+        ("15 seconds", "30000ms"),
+        ("20 seconds", "40000ms"),
+        ("1 minute", None),
+    ],
+)
+def test_batches_have_a_target_time_unless_the_trigger_is_longer(
+    tmp_path: Path, trigger: str, target: str | None
+) -> None:
+    pipeline = load(written(tmp_path, f'trigger = "{trigger}"\n{LEAST}'))
+
+    options = source_options(pipeline)
+
+    assert options.get("targetBatchTime") == target
+    assert options["maxRowsPerTrigger"] == "1000000"
+
+
 def test_what_a_file_does_not_say_has_a_default(tmp_path: Path) -> None:
     pipeline = load(written(tmp_path, LEAST))
 

@@ -46,6 +46,7 @@ def test_spark_may_add_what_its_catalog_needs() -> None:
         ({"maxRowsPerTrigger": "-3"}, ["maxRowsPerTrigger", "at least 1"]),
         ({"maxBytesPerTrigger": "64x"}, ["maxBytesPerTrigger", "k, m or g"]),
         ({"maxTriggerDelay": "10"}, ["maxTriggerDelay", "ms, s, m or h"]),
+        ({"targetBatchTime": "0s"}, ["targetBatchTime", "longer than 0"]),
         ({"minPartitions": "many"}, ["minPartitions", "whole number"]),
         ({"topic": "plant/#/x"}, ["topic", "plant/#/x"]),
         ({"stream": "../x"}, ["stream", "../x"]),

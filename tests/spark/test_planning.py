@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqttcore.errors import StreamEpochError, StreamOptionError
-from mqttcore.spark.admission import Admission, limited
+from mqttcore.spark.admission import FEW_ROWS, Admission, Pace, limited
 from mqttcore.spark.offsets import (
     UNRESOLVED,
     SourceOffset,
@@ -138,6 +138,103 @@ def test_too_few_rows_wait_for_more_but_not_for_ever() -> None:
     assert patient.end((0,), (99,), row_bytes=1.0, now_s=15.0) == (99,)
     assert patient.end((99,), (199,), row_bytes=1.0, now_s=15.1) == (199,)
     assert patient.end((199,), (200,), row_bytes=1.0, now_s=90.0) == (199,)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "rows"),
+    [
+        ((), FEW_ROWS),
+        ((10.0,), 2 * FEW_ROWS),
+        ((16.0,), FEW_ROWS * 5 // 4),
+        ((1.0, 1.0), 4 * FEW_ROWS),
+        ((1.0, 1.0, 1.0, 1.0, 1.0), 1_000_000),
+        ((1.0, 1.0, 1.0, 25.0), 8 * FEW_ROWS * 4 // 5),
+        ((1.0, 1.0, 1.0, 400.0), 4 * FEW_ROWS),
+        ((400.0,), FEW_ROWS),
+    ],
+    ids=["first", "quick", "a little quick", "twice", "most", "slow", "very slow", "least"],
+)
+def test_the_rows_of_a_batch_follow_the_time_of_the_one_before(
+    took_s: tuple[float, ...], rows: int
+) -> None:
+    pace, now_s = Pace(20.0, 1_000_000), 0.0
+
+    for batch_s in took_s:
+        pace.begin(pace.rows, 10**7, now_s)
+        now_s += batch_s
+        pace.end(now_s)
+        pace.adjust(10**7)
+
+    assert pace.rows == rows
+
+
+def test_a_quick_batch_of_few_rows_shows_nothing_about_many() -> None:
+    pace = Pace(20.0)
+    pace.begin(FEW_ROWS - 1, FEW_ROWS - 1, 0.0)
+    pace.end(1.0)
+    pace.adjust(FEW_ROWS)
+
+    assert pace.rows == FEW_ROWS
+
+
+def test_a_query_that_falls_behind_gets_larger_batches_also_if_they_are_slow() -> None:
+    pace = Pace(20.0, 5 * FEW_ROWS)
+    for waiting in (10**6, 2 * 10**6, 3 * 10**6):
+        pace.adjust(waiting)
+        pace.begin(pace.rows, waiting, 0.0)
+        pace.end(60.0)
+    assert pace.rows == 4 * FEW_ROWS
+
+    pace.adjust(4 * 10**6)
+    assert pace.rows == 5 * FEW_ROWS
+
+    pace.begin(pace.rows, 4 * 10**6, 0.0)
+    pace.end(60.0)
+    pace.adjust(4 * 10**6)
+    assert pace.rows == 5 * FEW_ROWS // 2
+
+
+def test_the_time_of_a_batch_ends_with_the_first_question_after_it() -> None:
+    patient = admission(min_rows=10, pace=Pace(20.0))
+    taken = patient.end((0,), (FEW_ROWS * 9,), row_bytes=1.0, now_s=0)
+    patient.batch_ended(10.0)
+    assert patient.end((0,), (9,), row_bytes=1.0, now_s=10.0) == (0,)
+    patient.batch_ended(500.0)
+    patient.end(taken, (FEW_ROWS * 9,), row_bytes=1.0, now_s=500.0)
+
+    assert patient.pace is not None
+    assert patient.pace.rows == 2 * FEW_ROWS
+
+
+def test_a_wait_without_rows_is_no_batch() -> None:
+    pace = Pace(20.0)
+    for _ in range(2):
+        pace.begin(pace.rows, 10**7, 0.0)
+        pace.end(1.0)
+        pace.adjust(0)
+    pace.begin(0, 0, 1.0)
+    pace.end(3600.0)
+    pace.adjust(10**7)
+
+    assert pace.rows == 4 * FEW_ROWS
+
+
+def test_a_limit_that_somebody_chose_below_the_least_of_a_pace_stays() -> None:
+    pace = Pace(20.0, 300)
+    pace.begin(300, 10**7, 0.0)
+    pace.end(0.1)
+    pace.adjust(10**7)
+
+    assert pace.rows == 300
+
+
+def test_a_pace_limits_batches_as_other_limits_do() -> None:
+    paced = admission(max_bytes=1_000_000, pace=Pace(20.0))
+
+    assert paced.end((0,), (FEW_ROWS * 9,), row_bytes=1.0, now_s=0) == (FEW_ROWS,)
+    paced.batch_ended(10.0)
+    assert paced.end((0,), (FEW_ROWS * 9,), row_bytes=1.0, now_s=10) == (2 * FEW_ROWS,)
+    assert paced.end((0,), (FEW_ROWS * 9,), row_bytes=2e4, now_s=10) == (50,)
 
 
 def test_the_same_offset_is_the_same_text() -> None:

@@ -8,6 +8,7 @@ import logging
 import pickle
 import struct
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -330,6 +331,25 @@ def test_a_batch_is_limited_by_the_lag_of_each_partition(open_reader: Open) -> N
     assert ends_of(end) == {"0": 4, "1": 2}
 
 
+def test_a_batch_after_a_slow_one_has_fewer_rows(
+    open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttcore.spark.admission.FEW_ROWS", 2)
+    now_s = iter((0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 42.0, 42.0))
+    monkeypatch.setattr("mqttcore.spark.streaming.monotonic", lambda: next(now_s))
+    reader = open_reader(startingOffsets="earliest", targetBatchTime="20s")
+    limit = reader.getDefaultReadLimit()
+
+    ends = [reader.initialOffset()]
+    for _ in range(4):
+        ends.append(batch(reader, ends[-1], limit))
+
+    counts = [sum(ends_of(end).values()) for end in ends]
+    assert [after - before for before, after in pairwise(counts)] == [2, 4, 8, 1]
+    assert reader.admission.pace is not None
+    assert reader.admission.pace.rows == 4
+
+
 def test_spark_overrules_the_limits_when_it_wants_all(open_reader: Open) -> None:
     reader = open_reader(startingOffsets="earliest", maxRowsPerTrigger="6")
 
@@ -419,6 +439,31 @@ def test_a_query_without_a_folder_waits_for_its_broker_before_each_batch(
     assert {key: end[key] for key in ENDS} == ENDS
     assert waits == [0.05, 0.1, 0.2]
     assert "waiting for stream plant, 300 s at most: unix:" in caplog.text
+
+
+def test_a_broker_that_was_away_does_not_make_a_batch_slow(
+    endpoint: FakeEndpoint,
+    open_reader: Open,
+    patience: SimulatedTime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mqttcore.spark.admission.FEW_ROWS", 2)
+    monkeypatch.setattr("mqttcore.spark.streaming.monotonic", patience.monotonic)
+    reader = open_reader(
+        endpoint=f"unix:{endpoint.path}",
+        stream="plant",
+        files="endpoint",
+        startingOffsets="earliest",
+        targetBatchTime="100ms",
+    )
+    first = batch(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+    endpoint.close()
+    comes_back(endpoint, patience)
+
+    end = batch(reader, first, reader.getDefaultReadLimit())
+
+    assert sum(patience.waits) > 0.3  # a batch that took so long would have too many rows
+    assert sum(ends_of(end).values()) == 6
 
 
 def test_a_query_without_a_folder_waits_when_it_is_started_again(

@@ -183,6 +183,10 @@ class Source:
     """Where a new pipeline begins: with the oldest rows, or with new ones."""
     rows_per_batch: Annotated[int, Range(1, 2**31 - 1)] = 1_000_000
     """Maximum rows of a batch."""
+    batch_time: Duration = "20 seconds"
+    """About how long a batch may take: after a longer one the next has fewer rows, 100,000 at
+    least, unless the pipeline falls behind; the first has 100,000. If ``trigger`` is longer, only
+    ``rows_per_batch`` counts."""
 
     def place(self) -> dict[str, str]:
         """The stream and its broker, as options of ``format("mqttcore")``.

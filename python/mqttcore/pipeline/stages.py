@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mqttcore.errors import PipelineError
 from mqttcore.pipeline.alerts import alert_messages
-from mqttcore.pipeline.config import Gold, Pipeline, Silver
+from mqttcore.pipeline.config import Gold, Pipeline, Silver, microseconds
 from mqttcore.pipeline.progress import NEWEST
 from mqttcore.spark.options import CORRUPT
 from mqttcore.streams.settings import OWN_COLUMNS
@@ -88,11 +88,26 @@ def source_options(pipeline: Pipeline) -> dict[str, str]:
         "topic": given.topic,
         "startingOffsets": given.starting,
         "maxRowsPerTrigger": str(given.rows_per_batch),
+        **batch_time(pipeline),
         "decode": silver.decode,
         "payloadSchema": silver.schema,
         "onError": "null",
         "consumer": pipeline.name,
     }
+
+
+def batch_time(pipeline: Pipeline) -> dict[str, str]:
+    """The option with the target for the time of a batch, if the trigger allows one.
+
+    The source measures from one batch to the next, which is never less than the interval of the
+    trigger: with a target below it, a batch of any size would seem too long, and with one of the
+    same length, a short batch would not get more rows.
+    """
+    target_us, trigger = microseconds(pipeline.source.batch_time), pipeline.trigger
+    every_us = 0 if trigger == "available_now" else microseconds(trigger)
+    if every_us > target_us:
+        return {}
+    return {"targetBatchTime": f"{max(target_us, 2 * every_us) // 1_000}ms"}
 
 
 def judged(messages: "DataFrame", silver: Silver) -> "DataFrame":

@@ -19,6 +19,7 @@
 | ``maxOffsetsPerTrigger`` | | other name of ``maxRowsPerTrigger``, as in Spark's Kafka source |
 | ``minOffsetsPerTrigger`` | | other name of ``minRowsPerTrigger`` |
 | ``maxTriggerDelay`` | ``15m`` | longest wait for ``minRowsPerTrigger``: ``500ms``, ``10s`` |
+| ``targetBatchTime`` | | fewer rows after a longer batch, 100,000 at least: ``20s`` (ADR 0106) |
 | ``minPartitions`` | one for 250,000 rows, up to the cores | minimum number of tasks |
 | ``maxRowsPerTask`` | ``4_000_000`` | maximum rows of a task; beyond it there are more tasks |
 | ``columns`` | all | columns to read, separated by commas |
@@ -35,6 +36,11 @@
 Offsets as JSON: ``{"0": 17, "1": "earliest"}`` with each partition, or the end offsets that a query
 reports. Times: ISO 8601, in UTC without a zone, or milliseconds since 1970. These options decide
 where a new query begins; later it continues from its checkpoint.
+
+With ``targetBatchTime``, the first batch has at most 100,000 rows. Each later limit is adjusted to
+the time from the batch before to the next one: at most doubled, at most halved, never more than
+``maxRowsPerTrigger``. If a full batch leaves more rows than waited before it, the limit is doubled.
+The trigger's interval should be half of the target or less.
 
 A micro-batch takes tens of milliseconds at least. For a faster reaction, subscribe at the broker,
 or use a stream with ``log = "kafka"`` and Spark's Real-time Mode, which reads only Kafka.
@@ -106,6 +112,8 @@ class SourceOptions:
     max_bytes: int | None = None
     min_rows: int | None = None
     max_delay_s: float = 900.0
+    batch_time_s: float | None = None
+    """About how long a batch may take."""
     min_partitions: int | None = None
     max_rows_per_task: int = 4_000_000
     """A task costs 65 ms of CPU, whatever it reads; a failed task reads all of its rows again."""
@@ -312,6 +320,14 @@ def duration(text: str) -> float:
     return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
 
 
+def positive_duration(text: str) -> float:
+    """A `duration` that is not 0."""
+    seconds = duration(text)
+    if not seconds:
+        raise ValueError("allowed is a time longer than 0")
+    return seconds
+
+
 def boolean(text: str) -> bool:
     """True or false."""
     if text.lower() not in {"true", "false"}:
@@ -359,6 +375,7 @@ OPTIONS: Final[Table] = {
     "maxOffsetsPerTrigger": ("max_rows", count),
     "minOffsetsPerTrigger": ("min_rows", count),
     "maxTriggerDelay": ("max_delay_s", duration),
+    "targetBatchTime": ("batch_time_s", positive_duration),
     "minPartitions": ("min_partitions", count),
     "maxRowsPerTask": ("max_rows_per_task", count),
     "columns": ("columns", column_names),

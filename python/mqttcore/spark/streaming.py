@@ -8,15 +8,15 @@ same rows for the same offsets, always), `commit` (a batch late, and not at all 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from mqttcore.errors import StreamOptionError
-from mqttcore.spark.admission import Admission
+from mqttcore.spark.admission import FEW_ROWS, Admission, Pace
 from mqttcore.spark.log import State, open_log
 from mqttcore.spark.offsets import UNRESOLVED, SourceOffset, advanced, split_start
 from mqttcore.spark.planner import ranges_between
@@ -66,7 +66,8 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "options endingOffsets and endingTimestamp are for batches; a stream ends with"
                 " trigger(availableNow=True)"
             )
-        if not TAKES_LIMITS and (options.max_rows or options.max_bytes or options.min_rows):
+        wanted = (options.max_rows, options.max_bytes, options.min_rows, options.batch_time_s)
+        if not TAKES_LIMITS and any(wanted):
             logger.warning("limits of rows and bytes a trigger need Spark 4.2 or newer")
         self.options = options
         self.log = open_log(options)
@@ -75,6 +76,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=options.max_bytes,
             min_rows=options.min_rows,
             max_delay_s=options.max_delay_s,
+            pace=Pace(options.batch_time_s, options.max_rows) if options.batch_time_s else None,
         )
         self.seen: State | None = None
         """The last known state of the stream."""
@@ -97,6 +99,8 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return limits.ReadMaxBytes(self.options.max_bytes)
         if self.options.min_rows is not None:
             return limits.ReadMinRows(self.options.min_rows)
+        if self.options.batch_time_s is not None:
+            return limits.ReadMaxRows(FEW_ROWS)
         return limits.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
@@ -110,6 +114,8 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of the next batch; the same dict as ``start`` if there is nothing to read."""
         start = self.last if start is None else start
+        # before a broker that is away is waited for
+        self.admission.batch_ended(monotonic())
         # a broker that was never reachable has failed already, when the stream was opened
         return self.log.with_retries(partial(self.next_offset, start, limit))
 
@@ -209,7 +215,7 @@ class MqttcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = advanced(begin, end)
         if not limited:
             return end
-        return self.admission.end(begin, end, row_bytes=self.row_bytes(), now_s=time.monotonic())
+        return self.admission.end(begin, end, row_bytes=self.row_bytes(), now_s=monotonic())
 
     def row_bytes(self) -> float:
         """Bytes of a row, if a limit needs them."""
