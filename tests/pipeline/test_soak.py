@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
@@ -15,6 +16,9 @@ from tests.marks import NIGHTLY
 from tests.pipeline.machines import Crowd
 from tests.pipeline.soak import (
     Sample,
+    begin_of,
+    judged,
+    keep_of,
     levels_off,
     parser,
     plot,
@@ -29,6 +33,8 @@ FIRST = Sample(
     messages=10,
     stream_files=2,
     stream_bytes=100,
+    stream_disk_files=2,
+    stream_disk_bytes=100,
     table_files=0,
     table_bytes=0,
     disk_files=0,
@@ -62,9 +68,70 @@ def test_a_summary_has_both_ends_and_the_most_between() -> None:
 def test_files_level_off_when_the_last_third_has_no_more(
     files: tuple[int, ...], is_level: bool
 ) -> None:
-    samples = [dataclasses.replace(FIRST, stream_files=count) for count in files]
+    assert levels_off(files, 4) is is_level
 
-    assert levels_off(samples) is is_level
+
+def healthy(number: int) -> Sample:
+    """Every five seconds of a run with 1,000 messages a second."""
+    return dataclasses.replace(
+        FIRST,
+        at_s=5.0 * number,
+        messages=300_000 + 5_000 * number,
+        stream_files=min(40, 4 * number) + number % 3,
+        stream_bytes=min(50_000_000, 8_000_000 * number),
+        stream_disk_files=8 * number,
+        table_files=8 * number,
+        table_bytes=1_000_000 * number,
+        lag_messages=max(2_000, 300_000 - 50_000 * number) + (20_000 if number == 24 else 0),
+    )
+
+
+Spoil = Callable[[int, Sample], Sample]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "failed"),
+    [
+        (lambda _, sample: sample, []),
+        (lambda n, sample: dataclasses.replace(sample, messages=4_000 * n), ["rate"]),
+        (lambda n, sample: dataclasses.replace(sample, stream_files=4 * n), ["stream files"]),
+        (lambda n, sample: dataclasses.replace(sample, stream_bytes=9**6 * n), ["stream bytes"]),
+        (lambda n, sample: dataclasses.replace(sample, lag_messages=1_000 * n), ["lag"]),
+        (lambda n, sample: dataclasses.replace(sample, table_files=40 * n), ["table files"]),
+    ],
+    ids=["healthy", "rate", "files", "bytes", "lag", "tables"],
+)
+def test_a_run_is_judged_by_its_samples(spoil: Spoil, failed: list[str]) -> None:
+    during = [spoil(number, healthy(number)) for number in range(30)]
+    last = dataclasses.replace(during[-1], at_s=200.0, lag_messages=0)
+
+    found = judged([*during, last], 1_000)
+
+    assert [name for name, is_so in found.items() if not is_so] == failed
+
+
+def test_what_retention_removed_before_the_first_batch_is_not_awaited(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    first = '{"0": 9, "1": 7, "epoch": "e:1", "from": {"0": 5, "1": 6}}'
+    (tmp_path / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{first}')
+
+    assert begin_of(tmp_path) == {"0": 5, "1": 6}
+
+
+def test_messages_that_are_left_and_too_few_samples_are_not_passed_over() -> None:
+    during = [healthy(number) for number in range(30)]
+
+    assert judged(during, 1_000)["all read"] is False
+    assert judged(during[:6], 1_000) == {"samples": False}
+
+
+def test_retention_is_in_use_before_the_second_third_of_a_run() -> None:
+    def kept(*given: str) -> int:
+        return keep_of(parser().parse_args([*given]))
+
+    assert kept("--rate", "16000", "--seconds", "3600") == 115_200_000
+    assert kept() == 1 << 20
+    assert kept("--keep", "7") == 7
 
 
 def test_a_crowd_reports_at_its_rate_over_one_connection(tmp_path: Path) -> None:
