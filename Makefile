@@ -386,7 +386,7 @@ nightly: check test loom shuttle miri fuzz crash powercut diskfull soak interop 
 	@$(MAKE) tier
 	@$(MAKE) stream-tier
 	@$(MAKE) start-busy
-	@$(MAKE) soak-pipeline MINUTES=60 RATE=16000 ARGS="--keep 268435456 --memory 2g"
+	@$(MAKE) soak-pipeline MINUTES=60 RATE=16000 ARGS="--memory 2g"
 	@$(MAKE) kafka
 	@$(MAKE) spark-matrix
 	@$(MAKE) pipeline ARGS="--seconds 30 --picture .make/load.png"
@@ -415,6 +415,9 @@ spark-matrix: build ## run tests/spark with Spark 4.0, 4.1 and 4.2, Spark Connec
 
 bench-spark: build .make/dev ## compare the Spark source with Spark's own; writes docs/spark-report.md (SCALE=small BY=cpu)
 	@$(BIN)/python -m benches.spark --scale $(SCALE) --by $(BY) --kills $(KILLS) $(ARGS)
+
+bench-scale: build .make/dev ## 100 streams, 20,000 files, real bytes up to a quarter of the free disk; docs/spark-report.md (ARGS="--bytes 2000000000")
+	@$(BIN)/python -m benches.spark.scale $(ARGS)
 
 tree-report: .make/tools ## compare the directory with nine others; writes docs/tree-report.md (ARGS="--sizes 10k,100k")
 	@cargo run --release --quiet --locked --manifest-path benches/tree-study/Cargo.toml --target-dir $(TARGET)/tree-study -- $(ARGS)
@@ -479,4 +482,4 @@ $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
 	@rm -f .make/extension-* && touch $@
 
 .PHONY: pyright asan asan-mqtt-only reproducible trace-test page-test services-up services-down explain-test http-test mqtt-only mutants mutants-rust mutants-python citations kafka kafka-node kafka-nodes kafka-up kafka-down pipeline tier stream-tier crash spark-crash serve build wheel test test-rust pytest check lint-rust lint-python borders deny fuzz powercut powercut-process damage diskfull loom shuttle models \
-	stress miri model spec soak soak-pipeline start-busy abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark spark-matrix tree-report lock clean help
+	stress miri model spec soak soak-pipeline start-busy abuse storm hooks-matrix sys-diff interop nightly bench bench-broker bench-hooks bench-start bench-spark bench-scale spark-matrix tree-report lock clean help

@@ -1,10 +1,11 @@
-"""Many streams and many files: `python -m benches.spark.scale`, whose table is in the report.
+"""Many streams, files and bytes: `make bench-scale`, whose tables are in the report.
 
 A broker gets 100 streams of 10,000 topics; the first stream then gets 20,000 small files, whose
 index says that they are too large to be merged, as files of 64 MiB are; 1,000 in each partition,
-since more than 1,024 are merged whatever their size. No 100 GB are written: what is measured
-depends on the number of files, not on their size. Each figure is of a process of its own. It needs
-no Java: planning is Python on Spark's driver; Spark only keeps the tasks.
+since more than 1,024 are merged whatever their size. Another stream grows by real files of 64 MiB,
+as far as the disk allows; what 100 GB would take is extrapolated by the measured slope
+(`benches.spark.sizes`). Each figure is of a process of its own. It needs no Java: planning is
+Python on Spark's driver; Spark only keeps the tasks.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from mqttcore.config import Listener
 from mqttcore.spark.source import MqttcoreDataSource
 from mqttcore.streams.settings import Stream
 
+from benches.spark import sizes
+from tests.pipeline.busy_start import cpu_seconds
 from tests.spark.crash import commit
 from tests.stream_folder import StreamFolder, rows
 
@@ -40,29 +43,49 @@ ROWS: Final = 20
 """Of each of the many files."""
 LARGE: Final = 64 << 20
 """Bytes that the index says of them."""
+GROWING: Final = "s002"
+"""The stream that gets real bytes."""
+ROUNDS: Final = 3
+"""Of each plan of that stream; their medians count."""
 TOKEN: Final = "a-token-of-the-bench"  # noqa: S105 -- of a broker of its own
-PAGE: Final = pathlib.Path(__file__).parents[2] / "docs" / "spark-report" / "scale.md"
+REPORT: Final = pathlib.Path(__file__).parents[2] / "docs" / "spark-report.md"
+PAGE: Final = REPORT.parent / "spark-report" / "scale.md"
+HEADING: Final = "## Scale\n"
 
 Figures = dict[str, Any]
 
 
 def main() -> int:
     """Measures, or does what one process of it does."""
-    parser = argparse.ArgumentParser(prog="python -m benches.spark.scale")
-    parser.add_argument("--plan", nargs=2, metavar=("KEY", "PLACE"), help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(prog="make bench-scale")
+    for inner in ("--plan", "--newest"):
+        parser.add_argument(inner, nargs=2, metavar=("KEY", "PLACE"), help=argparse.SUPPRESS)
     parser.add_argument("--files", type=int, default=FILES)
     parser.add_argument("--topics", type=int, default=TOPICS)
+    parser.add_argument("--bytes", type=int, help="real bytes: a quarter of the free disk, or less")
     options = parser.parse_args()
-    if options.plan:
-        print(json.dumps(planned(*options.plan)))
+    if options.plan or options.newest:
+        print(json.dumps(planned(*options.plan) if options.plan else newest(*options.newest)))
         return 0
-    with tempfile.TemporaryDirectory(prefix="mqttcore-scale-") as folder:
-        PAGE.write_text(measured(pathlib.Path(folder), options.files, options.topics))
-    print(PAGE.read_text())
+    with tempfile.TemporaryDirectory(prefix="mqttcore-scale-") as name:
+        folder = pathlib.Path(name)
+        try:
+            most_bytes = sizes.allowed(options.bytes, folder)
+        except ValueError as error:
+            parser.error(str(error))
+        section = measured(folder, options.files, options.topics, most_bytes)
+    PAGE.write_text(section)
+    REPORT.write_text(with_section(REPORT.read_text(), section))
+    print(section)
     return 0
 
 
-def measured(folder: pathlib.Path, files: int, topics: int) -> str:
+def with_section(report: str, section: str) -> str:
+    """The report with this section, which is its last one."""
+    return f"{report.partition(HEADING)[0].rstrip()}\n\n{section}"
+
+
+def measured(folder: pathlib.Path, files: int, topics: int, most_bytes: int) -> str:
     """All of it, as a section of the report."""
     config = configured(folder)
     bare = start(config)
@@ -75,11 +98,11 @@ def measured(folder: pathlib.Path, files: int, topics: int) -> str:
     with served(config) as port, Relay(port) as relay:
         by_endpoint = plan("endpoint", f"http://127.0.0.1:{relay.port}")
         by_endpoint["http"] = relay.bytes
+    steps = [grown(config, share * most_bytes) for share in sizes.SHARES]
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     lines = [
-        "## Scale",
-        "",
-        f"Made by `python -m benches.spark.scale`, commit {commit()}: {STREAMS} streams of"
+        HEADING,
+        f"Made by `make bench-scale`, commit {commit()}: {STREAMS} streams of"
         f" {topics:,} topics each, one of them with {files:,} files in {PARTITIONS} partitions;"
         f" load of the machine at the end: {load}.",
         "",
@@ -93,7 +116,22 @@ def measured(folder: pathlib.Path, files: int, topics: int) -> str:
         "| planning of a batch on Spark's driver | folder | endpoint |",
         "| --- | --- | --- |",
     ]
-    sides = (by_folder, by_endpoint)
+    lines += sides_of(by_folder, by_endpoint)
+    lines += [
+        "",
+        f"One more of these streams, with one partition, has files of 64 MiB that no codec makes"
+        f" smaller. Each figure is the median of {ROUNDS}. Starts of the broker differ by more from"
+        " one to the next than by their slope. Over HTTP, a reader of any row fetches its whole"
+        " row group, here the file.",
+        "",
+        *sizes.table(steps),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def sides_of(*sides: Figures) -> list[str]:
+    """The rows of the second table: a plan by the folder, and one by the endpoint."""
+    lines = []
     for what, key, form in (
         ("first plan, s", "first_s", "{:.2f}"),
         ("next plan of the same reader, s", "next_s", "{:.2f}"),
@@ -107,7 +145,30 @@ def measured(folder: pathlib.Path, files: int, topics: int) -> str:
     ):
         cells = [form.format(side[key]) if key in side else "-" for side in sides]
         lines.append(f"| {what} | {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    return lines
+
+
+def grown(config: pathlib.Path, until_bytes: float) -> Figures:
+    """Adds real files to a stream, and measures."""
+    data = config.parent / "data"
+    files, size = sizes.grow(data / "streams" / GROWING, int(until_bytes))
+    start(config)  # takes the new files over
+    broker = sizes.medians([start(config) for _ in range(ROUNDS)])
+    near = sizes.medians([newest_of("path", str(data)) for _ in range(ROUNDS)])
+    with served(config) as port:
+        runs = []
+        for _ in range(ROUNDS):
+            with Relay(port) as relay:
+                far = newest_of("endpoint", f"http://127.0.0.1:{relay.port}")
+            runs.append({"far_s": far["newest_s"], "http": relay.bytes})
+    return {
+        "gb": size / 1e9,
+        "files": files,
+        "broker_s": broker["cpu_s"],
+        "broker_mb": broker["memory_mb"],
+        **near,
+        **sizes.medians(runs),
+    }
 
 
 def row(what: str, found: Figures) -> str:
@@ -218,7 +279,8 @@ def start(config: pathlib.Path) -> Figures:
     """Starts the broker once."""
     with running(config) as (process, _, start_s):
         resident = memory_mb(str(process.pid), "VmRSS")
-    return {"start_s": start_s, "memory_mb": resident}
+        cpu_s = cpu_seconds(process.pid)
+    return {"start_s": start_s, "cpu_s": cpu_s, "memory_mb": resident}
 
 
 def memory_mb(process: str, what: str) -> float:
@@ -238,7 +300,28 @@ def served(config: pathlib.Path) -> Iterator[int]:
 
 def plan(key: str, place: str) -> Figures:
     """Plans in a process of its own."""
-    command = [sys.executable, "-m", "benches.spark.scale", "--plan", key, place]
+    return apart("--plan", key, place)
+
+
+def newest_of(key: str, place: str) -> Figures:
+    """See `newest`, in a process of its own."""
+    return apart("--newest", key, place)
+
+
+def newest(key: str, place: str) -> Figures:
+    """See `sizes.newest`."""
+    given = {key: place, "stream": GROWING}
+    return sizes.newest(given | far_options(key), lambda: memory_mb("self", "VmHWM"))
+
+
+def far_options(key: str) -> dict[str, str]:
+    """What a reader needs that has no folder."""
+    return {"token": TOKEN, "files": "endpoint"} if key == "endpoint" else {}
+
+
+def apart(*arguments: str) -> Figures:
+    """What another process of this command prints."""
+    command = [sys.executable, "-m", "benches.spark.scale", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     found: Figures = json.loads(done.stdout)
     return found
@@ -246,9 +329,7 @@ def plan(key: str, place: str) -> Figures:
 
 def planned(key: str, place: str) -> Figures:
     """Plans a batch of a stream with one file, and of the one with many; reads one task."""
-    given = {key: place, "topic": "s000/#"}
-    if key == "endpoint":
-        given |= {"token": TOKEN, "files": "endpoint"}
+    given = {key: place, "topic": "s000/#", **far_options(key)}
     small = MqttcoreDataSource({**given, "stream": "s001", "topic": "s001/#"})
     small.reader(small.schema()).partitions()
     plain = memory_mb("self", "VmHWM")
