@@ -23,7 +23,7 @@ class Asked:
     """A question that notes what becomes of it."""
 
     client = Login(client_id="c")
-    again, waited, age = True, 0.0, 0.0
+    again, waited, age, is_trial = True, 0.0, 0.0, False
 
     def __init__(self, key: int, *, method: str | None = None, is_there: bool = True) -> None:
         self.key = key

@@ -204,6 +204,7 @@ class Asking:
 
     point, method, position, waited, age = "authenticate", None, 0, 0.0, 0.0
     client = subject = Login(client_id="c", username="u", password=b"p")
+    is_trial = False
 
     def __init__(self) -> None:
         self.fate: list[object] = []
