@@ -147,6 +147,26 @@ def test_subscriptions_are_listed(ask: Callable[..., str]) -> None:
     assert found("--client", "truck/1") == [(None, "road/+")]
 
 
+def test_members_of_a_group_are_listed_with_their_queues(
+    ask: Callable[..., str], broker: Broker
+) -> None:
+    with Wire(broker.port) as busy, Wire(broker.port) as away:
+        busy.connect("busy")
+        busy.subscribe(("$share/g/jobs", 1))
+        away.connect("away", props={"session_expiry_interval": 3_600})
+        away.subscribe(("$share/g/jobs", 1), ("away", 1))
+        away.disconnect()
+        eventually(lambda: not json.loads(ask("clients", "show", "away", "--json"))["connected"])
+        broker.publish("away", b"x", qos=1)
+
+        lines = ask("subs", "--filter", "$share/g/jobs").splitlines()
+
+    assert sorted(line.split() for line in lines[1:]) == [
+        ["away", "$share/g/jobs", "1", "no", "1", "0"],
+        ["busy", "$share/g/jobs", "1", "yes", "0", "0"],
+    ]
+
+
 def retain(broker: Broker, *topics: str) -> None:
     for topic in topics:
         broker.publish(topic, topic.encode(), retain=True, qos=1)

@@ -58,24 +58,42 @@ def test_topics_are_a_tree_that_is_opened_level_by_level(site: Site, page: Page)
     rows = table.get_by_role("row")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_have_text("▸ plant30")
-    expect(rows.nth(2)).to_have_text("roadShow10")
+    expect(rows.nth(2)).to_have_text("roadroadShow10")
 
     rows.nth(1).click()
     expect(rows).to_have_count(5)
-    expect(rows.nth(2)).to_have_text("▸ 1Show21")
+    expect(rows.nth(2)).to_have_text("▸ 1plant/1Show21")
     rows.nth(3).click()
-    expect(table.get_by_text(HOSTILE)).to_be_visible()
+    expect(table.get_by_text(HOSTILE, exact=True)).to_be_visible()
     assert page.locator("img").count() == 0
 
     rows.nth(2).get_by_role("button", name="Show").click()
     expect(page.get_by_role("dialog").locator("pre")).to_have_text("plant/1")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     rows.nth(2).click()
-    table.get_by_text("temp").click()
+    table.get_by_text("temp", exact=True).click()
     expect(page.get_by_role("dialog").locator("pre")).to_have_text("plant/1/temp")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     rows.nth(1).click()
     expect(rows).to_have_count(3)
+
+
+def test_the_tree_shows_how_values_begin(site: Site, page: Page) -> None:
+    wire = site.client("gateway")
+    values = {"a": b'{"t": 21.5}', "b": HOSTILE.encode() * 3, "c": b"\xff\x00\x01"}
+    for topic, value in values.items():
+        wire.publish(topic, value, qos=1, retain=True)
+    page.goto(f"{site.address}/#/topics?tab=tree")
+    rows = page.get_by_role("table", name="Topics").get_by_role("row")
+
+    expect(rows.nth(1)).to_contain_text('{ "t": 21.5 }')
+    expect(rows.nth(2)).to_contain_text(f"{HOSTILE}{HOSTILE[:10]}")
+    expect(rows.nth(2)).to_contain_text("…")
+    expect(rows.nth(3)).to_contain_text("3 bytes")
+    assert page.locator("img").count() == 0
+    wire.publish("a", b"on", qos=1, retain=True)
+    page.get_by_role("button", name="Refresh").click()
+    expect(rows.nth(1)).to_contain_text("on")
 
 
 def test_payloads_are_for_keys_with_that_scope(site: Site, visit: Visit) -> None:
@@ -87,6 +105,10 @@ def test_payloads_are_for_keys_with_that_scope(site: Site, visit: Visit) -> None
     expect(page.get_by_role("dialog").get_by_text("scope payload")).to_be_visible()
     expect(page.get_by_role("dialog").get_by_role("button", name="Remove")).to_have_count(0)
     expect(page.get_by_role("tab", name="Publish")).to_have_count(0)
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("tab", name="Tree").click()
+    expect(page.get_by_role("table", name="Topics")).to_contain_text("plant")
+    assert "secret" not in page.content()
 
 
 def test_the_broker_publishes_for_an_operator(site: Site, page: Page) -> None:
@@ -139,10 +161,29 @@ def test_the_receivers_of_a_topic_are_found_from_the_search_field(site: Site, pa
     page.keyboard.type("plant/1/temp")
     page.keyboard.press("Enter")
 
-    expect(page.get_by_text("1 clients get this topic")).to_be_visible()
+    expect(page.get_by_text("1 client gets this topic")).to_be_visible()
     page.get_by_role("cell", name="truck7").click()
     expect(page.get_by_role("heading", name="truck7")).to_be_visible()
     expect(page.get_by_role("cell", name="plant/+/temp")).to_be_visible()
+
+
+def test_members_of_a_shared_subscription_are_shown_with_their_queues(
+    site: Site, page: Page
+) -> None:
+    away = site.client("away", props={"session_expiry_interval": 3600})
+    away.subscribe(("$share/workers/jobs/+", 1), ("away", 1))
+    away.disconnect()
+    site.client("busy").subscribe(("$share/workers/jobs/+", 1))
+    site.client("gateway").publish("away", b"x", qos=1)
+    page.goto(f"{site.address}/#/subscriptions?topic=jobs/1")
+
+    page.get_by_role("link", name="members of $share/workers/jobs/+").click()
+
+    rows = page.get_by_role("table", name="Subscriptions").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text="busy")).to_contain_text("connected")
+    expect(rows.filter(has_text="busy")).not_to_contain_text("offline")
+    expect(rows.filter(has_text="away")).to_contain_text("offline1")
 
 
 def test_a_subscription_is_ended(site: Site, page: Page) -> None:

@@ -5,16 +5,25 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from mqttcore.cli.api import Api, asking, endpoint_options, path_of
+from mqttcore.cli.api import Api, Json, asking, endpoint_options, path_of
 from mqttcore.cli.listing import paging_options, print_list
 from mqttcore.cli.table import Column
 
+SHARED: Final = "$share/"
 COLUMNS: Final = (
     Column("CLIENT", lambda held: held["client_id"]),
     Column("FILTER", lambda held: held["filter"]),
     Column("GROUP", lambda held: held["group"]),
     Column("QOS", lambda held: held["qos"], is_number=True),
 )
+MEMBERS: Final = (
+    *COLUMNS[:2],
+    Column("QOS", lambda held: held["qos"], is_number=True),
+    Column("CONNECTED", lambda held: member(held, "connected")),
+    Column("QUEUE", lambda held: member(held, "queued"), is_number=True),
+    Column("OUT", lambda held: member(held, "inflight"), is_number=True),
+)
+"""Of the members of one shared subscription."""
 RECEIVERS: Final = tuple(column for column in COLUMNS if column.title != "FILTER")
 OF_CLIENT: Final = (
     Column("FILTER", lambda held: held["filter"]),
@@ -23,6 +32,11 @@ OF_CLIENT: Final = (
     Column("NO LOCAL", lambda held: held["no_local"]),
     Column("ID", lambda held: held["subscription_id"], is_number=True),
 )
+
+
+def member(held: Json, field: str) -> object:
+    """Something of a member; None if its session has ended."""
+    return held["member"][field] if held.get("member") else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
         help="clients that would receive a message on this topic; at most 1,000",
     )
     which.add_argument(
-        "--filter", metavar="FILTER", help="subscriptions with exactly this topic filter"
+        "--filter",
+        metavar="FILTER",
+        help="subscriptions with exactly this topic filter; of a shared one, with the queues of its"
+        " members",
     )
     which.add_argument("--client", metavar="ID", help="subscriptions of this client")
     return made
@@ -58,6 +75,8 @@ def list_subscriptions(api: Api, options: argparse.Namespace) -> int:
         return print_list(api, path, {}, OF_CLIENT, options)
     query = {"topic": options.topic, "filter": options.filter}
     columns = RECEIVERS if options.topic is not None else COLUMNS
+    if (options.filter or "").startswith(SHARED):
+        columns = MEMBERS
     return print_list(api, "/subscriptions", query, columns, options)
 
 

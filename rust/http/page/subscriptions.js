@@ -2,9 +2,15 @@
 import { count } from './format.js';
 import { html } from './lib.js';
 import { usePages } from './pages.js';
-import { Empty, Heading, Name, Partial, Problem } from './parts.js';
-import { go, refine } from './route.js';
+import { Dot, Empty, Heading, Name, Partial, Problem } from './parts.js';
+import { go, link, refine } from './route.js';
 import { Table } from './table.js';
+
+const MEMBER = [
+  { title: 'State', width: '110px', cell: ({ member }) => member && html`<${Dot} on=${member.connected} label=${member.connected ? 'connected' : 'offline'} /> ${member.connected ? 'connected' : 'offline'}` },
+  { title: 'Queue', width: '70px', class: 'number', cell: ({ member }) => member && count(member.queued) },
+  { title: 'In flight', width: '70px', class: 'number wide', cell: ({ member }) => member && count(member.inflight) },
+];
 
 const COLUMNS = [
   { title: 'Client', width: 'minmax(110px, 2fr)', cell: (item) => html`<${Name} text=${item.client_id} empty="unknown: its shard did not answer" />` },
@@ -26,8 +32,9 @@ const Ask = ({ name, label, value, button }) =>
 export function Subscriptions({ query }) {
   const { topic, filter } = query;
   const [state, more, restart] = usePages(['subscriptions'], { topic, filter });
+  const columns = filter?.startsWith('$share/') ? [...COLUMNS, ...MEMBER] : COLUMNS;
   const isDone = !state.isLoading && !state.error;
-  const what = query.topic ? 'clients get this topic' : query.filter ? 'subscriptions with this filter' : 'subscriptions read';
+  const what = query.topic ? (state.items.length === 1 ? 'client gets this topic' : 'clients get this topic') : query.filter ? 'subscriptions with this filter' : 'subscriptions read';
   return html`<div class="full">
     <${Heading} title="Subscriptions">
       <span class="dim">${count(state.items.length)} ${what}</span><button type="button" onClick=${restart}>Refresh</button>
@@ -40,8 +47,9 @@ export function Subscriptions({ query }) {
     <${Problem} error=${state.error} retry=${restart} />
     ${isDone && state.items.length === 0
       ? html`<${Empty}>${query.topic ? 'Nobody gets this topic.' : query.filter ? 'Nobody holds this filter.' : 'There are no subscriptions.'}</${Empty}>`
-      : html`<${Table} label="Subscriptions" columns=${COLUMNS} items=${state.items} id=${(item) => item.index}
+      : html`<${Table} label="Subscriptions" columns=${columns} items=${state.items} id=${(item) => item.index}
           open=${(item) => item.client_id && go(['clients', item.client_id], { tab: 'subscriptions' })} more=${more} hasMore=${Boolean(state.next)} />`}
-    ${query.topic && state.items.some((item) => item.group) && html`<p class="dim">Of the members of a shared subscription, the one is listed that would be chosen now.</p>`}
+    ${query.topic && state.items.some((item) => item.group) && html`<p class="dim">Of the members of a shared subscription, the one is listed that would be chosen now: ${[...new Set(state.items.map((item) => item.group).filter(Boolean))].slice(0, 20).map((group, at) => html`${at > 0 && ', '}<a
+      key=${group} href=${link(['subscriptions'], { filter: group })}>members of <${Name} text=${group} /></a>`)}.</p>`}
   </div>`;
 }

@@ -1,9 +1,17 @@
 // Topics with retained messages as a tree, whose levels are read when they are opened.
 import { address, get } from './api.js';
-import { count } from './format.js';
+import { count, fromBase64, payload } from './format.js';
 import { html, useEffect, useState } from './lib.js';
 import { Empty, Name, Problem } from './parts.js';
 import { Table } from './table.js';
+
+/** The beginning of a payload, in a line. */
+function beginning({ head_base64: head, payload_bytes: length }) {
+  const data = fromBase64(head);
+  const { kind, text } = payload(data);
+  if (kind === 'hexadecimal') return `${count(length)} bytes`;
+  return text.replace(/\s+/g, ' ') + (length > data.length ? '…' : '');
+}
 
 const hasMore = (item) => item.messages > item.retained;
 
@@ -36,14 +44,17 @@ export function Tree({ show }) {
     else load(item.topic);
   };
   const columns = [
-    { title: 'Topic', width: 'minmax(140px, 4fr)', cell: (item) => html`<span style=${{ paddingLeft: `${item.depth}em` }}>
+    { title: 'Topic', width: 'minmax(110px, 4fr)', cell: (item) => html`<span style=${{ paddingLeft: `${item.depth}em` }}>
       ${hasMore(item) ? (levels.has(item.topic) ? '▾ ' : '▸ ') : ''}<${Name} text=${item.name} empty="(empty)" /></span>` },
-    { title: 'Message', width: '76px', cell: (item) => item.retained && html`<button type="button" onClick=${(event) => { event.stopPropagation(); show(item.topic); }}>Show</button>` },
-    { title: 'At and below', width: '100px', class: 'number', cell: (item) => !item.load && count(item.messages) },
+    { title: 'Value', width: 'minmax(80px, 3fr)', class: 'name', cell: (item) => item.head_base64 !== undefined && beginning(item) },
+    { title: 'Message', width: '76px', cell: (item) => item.retained && html`<button type="button" class="small" onClick=${(event) => { event.stopPropagation(); show(item.topic); }}>Show</button>` },
+    { title: 'At and below', width: '100px', class: 'number wide', cell: (item) => !item.load && count(item.messages) },
     { title: 'Subscribers', width: '90px', class: 'number wide', cell: (item) => item.subscribers && count(item.subscribers) },
   ];
   const items = rows(undefined, 0);
-  return html`<${Problem} error=${error} retry=${() => load()} />
+  const refresh = () => [...levels.keys()].forEach((prefix) => load(prefix));
+  return html`<p class="actions"><button type="button" onClick=${refresh}>Refresh</button></p>
+    <${Problem} error=${error} retry=${refresh} />
     ${levels.get(undefined)?.items.length === 0 ? html`<${Empty}>No retained message.</${Empty}>`
       : html`<${Table} label="Topics" columns=${columns} items=${items} id=${(item) => item.topic} open=${open} />`}`;
 }

@@ -155,11 +155,18 @@ impl BrokerHandle {
             made.map_err(|error| PublishManyError::Message { index, error })
         });
         let made: Vec<Message> = made.collect::<Result<_, _>>()?;
+        // Where a full queue refuses messages, each one meets the queues as those before it have left them.
+        let may_refuse = config.may_refuse_when_full();
+        let at_once = if may_refuse { 1 } else { MESSAGES_A_JOB };
         let mut outcomes = Vec::with_capacity(made.len());
-        for part in made.chunks(MESSAGES_A_JOB) {
+        for part in made.chunks(at_once) {
             let (part, count) = (part.to_vec(), part.len());
             let published = self.change(0, move |shard, answer| publish_all(shard, part, answer));
-            match published.await {
+            let published = published.await;
+            if may_refuse {
+                self.await_deliveries().await;
+            }
+            match published {
                 Ok(published) => {
                     outcomes.extend(published.into_iter().map(|one| Ok(one?)));
                 }
@@ -171,6 +178,14 @@ impl BrokerHandle {
         }
         outcomes.resize(made.len(), Err(Unpublished::NotSent));
         Ok(outcomes)
+    }
+
+    /// Waits until the shards have handled the deliveries that were sent to them before.
+    async fn await_deliveries(&self) {
+        for shard in 0..self.shards() {
+            // A shard that does not answer in time is not waited for.
+            let _ = self.read(shard, |_| ()).await;
+        }
     }
 }
 

@@ -17,6 +17,13 @@ use crate::routing::publication::Publication;
 use crate::shard::Shard;
 
 impl Config {
+    /// Whether a full queue may refuse a message of the broker itself.
+    pub(crate) fn may_refuse_when_full(&self) -> bool {
+        let mut rules = self.topic_queue_policies.iter();
+        self.queue_policy == FullQueuePolicy::Refuse
+            || rules.any(|rule| rule.queue_policy == FullQueuePolicy::Refuse)
+    }
+
     /// The policy of a message on `topic`, of a publisher whose grant or listener says `publisher`.
     fn queue_policy_on(
         &self,

@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use mqttcore_broker::{ListPosition, ListedSubscription, Receiver};
-use mqttcore_topics::TopicLimits;
+use mqttcore_broker::{AskError, ListPosition, ListedSubscription, Receiver};
+use mqttcore_topics::{SubscriptionFilter, TopicLimits};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -31,6 +31,19 @@ struct FoundSubscription {
     group: Option<String>,
     /// Maximum QoS of delivered messages.
     qos: u8,
+    /// The state of a member; only in lists of one shared subscription.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<MemberState>,
+}
+
+/// A member of a shared subscription.
+#[derive(Serialize, ToSchema)]
+struct MemberState {
+    connected: bool,
+    /// Number of its queued messages, of all its subscriptions.
+    queued: usize,
+    /// Number of messages that it has not acknowledged.
+    inflight: usize,
 }
 
 impl From<ListedSubscription> for FoundSubscription {
@@ -40,6 +53,7 @@ impl From<ListedSubscription> for FoundSubscription {
             group: held.filter.is_shared().then(|| held.filter.as_str().into()),
             filter: Some(held.filter.as_str().into()),
             qos: held.options.qos as u8,
+            member: None,
         }
     }
 }
@@ -51,6 +65,7 @@ impl From<Receiver> for FoundSubscription {
             group: receiver.group.map(|group| group.as_str().into()),
             filter: None,
             qos: receiver.qos as u8,
+            member: None,
         }
     }
 }
@@ -88,6 +103,7 @@ async fn list(
 async fn all(state: &ApiState, query: &ListQuery) -> Result<List<FoundSubscription>, Problem> {
     let parse = |text: &String| parse_subscription(text, &TopicLimits::WIDEST);
     let filter = query.filter.as_ref().map(parse).transpose()?;
+    let is_group = filter.as_ref().is_some_and(SubscriptionFilter::is_shared);
     let after = behind(query.after.as_deref())?;
     let after = after.map(|text| position(&text)).transpose()?;
     let page = state
@@ -96,12 +112,28 @@ async fn all(state: &ApiState, query: &ListQuery) -> Result<List<FoundSubscripti
     let page = page.await?;
     let last = page.items.last().filter(|_| page.has_more);
     let next = last.map(|held| cursor(&format!("{} {}", held.session, held.filter.as_str())));
-    let items = page
-        .items
-        .into_iter()
-        .map(FoundSubscription::from)
-        .collect();
+    let items = page.items.into_iter().map(FoundSubscription::from);
+    let mut items: Vec<_> = items.collect();
+    if is_group {
+        for item in &mut items {
+            item.member = member(state, item.client_id.as_deref()).await?;
+        }
+    }
     Ok(List::new(items, next, &page.missing))
+}
+
+/// The state of a member; `None` if its session has ended meanwhile, or its shard does not answer.
+async fn member(state: &ApiState, id: Option<&str>) -> Result<Option<MemberState>, Problem> {
+    let Some(id) = id else { return Ok(None) };
+    let client = match state.broker.client(id).await {
+        Err(AskError::Late { .. } | AskError::Loading) => None,
+        found => found?,
+    };
+    Ok(client.map(|client| MemberState {
+        connected: client.connected_for.is_some(),
+        queued: client.queued,
+        inflight: client.in_flight,
+    }))
 }
 
 fn position(text: &str) -> Result<ListPosition, Problem> {

@@ -1,22 +1,30 @@
 //! `GET /topics`: the tree of topics with retained messages, level by level.
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use mqttcore_broker::{TopicNode, TopicQuery};
+use mqttcore_session::Message;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
+use super::identity::Identity;
 use super::page::{Bounded, Limit, List, behind, cursor};
 use super::problem::Problem;
 use super::query::ApiQuery;
 use super::retained::parse_topic;
+use super::scope::Scope;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list))
 }
+
+/// Bytes of a payload that the tree shows.
+const HEAD_BYTES: usize = 64;
 
 /// A topic of the tree.
 #[derive(Serialize, ToSchema)]
@@ -31,10 +39,18 @@ struct TopicInfo {
     messages: usize,
     /// Number of receivers of a message on the topic: clients, and shared subscriptions; null: not known.
     subscribers: Option<usize>,
+    /// Bytes of the payload of its retained message.
+    payload_bytes: Option<usize>,
+    /// The first 64 bytes of it, in base64; only with the scope `payload`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_base64: Option<String>,
 }
 
-impl From<TopicNode> for TopicInfo {
-    fn from(node: TopicNode) -> Self {
+impl TopicInfo {
+    fn new(node: TopicNode, message: Option<&Message>, has_payload: bool) -> Self {
+        let payload = message.map(Message::payload);
+        let head = payload.filter(|_| has_payload);
+        let head = head.map(|bytes| &bytes[..bytes.len().min(HEAD_BYTES)]);
         let name = node.topic.rsplit('/').next().unwrap_or_default();
         Self {
             name: name.to_owned(),
@@ -42,6 +58,8 @@ impl From<TopicNode> for TopicInfo {
             retained: node.is_retained,
             messages: node.retained,
             subscribers: node.subscribers,
+            payload_bytes: payload.map(<[u8]>::len),
+            head_base64: head.map(|bytes| STANDARD.encode(bytes)),
         }
     }
 }
@@ -73,6 +91,7 @@ struct ListQuery {
     responses((status = 200, body = List<TopicInfo>)))]
 async fn list(
     State(state): State<ApiState>,
+    Extension(caller): Extension<Identity>,
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<List<TopicInfo>>, Problem> {
     // The first level of a topic may be empty.
@@ -89,6 +108,15 @@ async fn list(
     let page = state.broker.list_topics(&query).await?;
     let last = page.topics.last().filter(|_| page.has_more);
     let next = last.map(|node| cursor(&node.topic));
-    let items = page.topics.into_iter().map(TopicInfo::from).collect();
+    let has_payload = caller.has(Scope::Payload);
+    let items = page.topics.into_iter().map(|node| {
+        let message = if node.is_retained {
+            state.broker.retained(parse_topic(&node.topic)?)?
+        } else {
+            None
+        };
+        Ok(TopicInfo::new(node, message.as_ref(), has_payload))
+    });
+    let items = items.collect::<Result<_, Problem>>()?;
     Ok(Json(List::new(items, next, &[])))
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use mqttcore_broker::FullQueuePolicy;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
-use crate::api_caller::{Caller, setup};
+use crate::api_caller::{Caller, key, setup};
 use crate::common::{HOUR_S, Home, eventually, v5};
 
 fn nodes(page: &Value) -> Vec<(String, bool, u64, u64)> {
@@ -69,6 +71,13 @@ fn topics_are_a_tree_with_numbers_of_messages_and_subscribers() {
         ]
     );
     assert_eq!(deep["items"][2]["name"], "1");
+    assert_eq!(deep["items"][2]["head_base64"], "eA==");
+    assert_eq!(
+        deep["items"][1].get("head_base64"),
+        None,
+        "it has no message"
+    );
+    assert_eq!(deep["items"][1]["payload_bytes"], Value::Null);
     let next = deep["next"].as_str().expect("another page");
     let rest = owner.read(&format!("/topics?depth=3&limit=3&after={next}"));
     assert_eq!(
@@ -78,6 +87,32 @@ fn topics_are_a_tree_with_numbers_of_messages_and_subscribers() {
     assert_eq!(owner.read("/topics?prefix=nothing")["items"], json!([]));
     owner.get("/topics?prefix=a/%2B").is_problem(400, "topic");
     owner.get("/topics?depth=0").is_problem(400, "1 to 1024");
+}
+
+#[test]
+fn the_tree_has_the_beginnings_of_payloads_for_callers_who_may_read_them() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let viewer = key(&mut owner, "viewer", &["view"]);
+    let long = "0123456789".repeat(10);
+    for (topic, payload) in [("long", &*long), ("$mine/x", "x")] {
+        let message = json!({"topic": topic, "payload": payload, "retain": true});
+        owner.ask("POST", "/publish", &message.to_string());
+    }
+
+    let found = owner.read("/topics")["items"][0].take();
+
+    let head = STANDARD.encode(&long[..64]);
+    assert_eq!(
+        (&found["payload_bytes"], &found["head_base64"]),
+        (&json!(100), &json!(head))
+    );
+    let seen = Caller::with(&served, Some(&viewer)).read("/topics")["items"][0].take();
+    assert_eq!(
+        (&seen["payload_bytes"], seen.get("head_base64")),
+        (&json!(100), None)
+    );
 }
 
 #[test]
@@ -167,4 +202,42 @@ fn messages_that_are_refused_are_named_in_the_answer() {
             {"matched": 0, "error": null}
         ])
     );
+}
+
+/// The queues are on both shards, the messages come from the first one.
+#[test]
+fn no_message_of_many_passes_the_limit_of_a_queue_that_refuses() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    setup.config.shards = 2;
+    setup.config.queue_policy = FullQueuePolicy::Refuse;
+    Arc::make_mut(&mut setup.config.limits).queue_disk_messages = 2;
+    let served = setup.start();
+    let mut owner = Caller::owner(&home);
+    let ids = ["one", "two", "three", "four", "five", "six"];
+    for id in ids {
+        let mut away = v5(id).keeping_session_s(HOUR_S).connect(&served);
+        away.subscribe("full", QoS::AtLeastOnce);
+        away.disconnect();
+    }
+    eventually("all are offline", || {
+        owner.read("/overview")["clients"]["connected"] == 0
+    });
+    let messages = vec![json!({"topic": "full", "payload": "x", "qos": 1}); 20];
+
+    let done = owner.ask("POST", "/publish/bulk", &json!(messages).to_string());
+
+    assert_eq!(
+        (done.status, &done.json["failed"]),
+        (207, &json!(18)),
+        "{}",
+        done.json
+    );
+    for id in ids {
+        assert_eq!(
+            owner.read(&format!("/clients/{id}"))["queue"]["messages"],
+            2,
+            "{id}"
+        );
+    }
 }
