@@ -356,7 +356,7 @@ class Engine:
         """Ask the plugins again about rights of clients; return the number of connected ones.
 
         Raises:
-            ValueError: ``kind`` is none of client_id, username and everything.
+            ValueError: ``kind`` is none of client_id, username, plugin and everything.
         """
 
     def set_degraded_plugins(self, reasons: Sequence[str], /) -> None:
@@ -831,6 +831,9 @@ class HookCounters:
 
     def leave(self, spent: float, calls: int, /) -> None:
         """Record that ``calls`` of a question ended, which took so many seconds together."""
+
+    def set_paused(self, is_paused: bool, /) -> None:
+        """Record whether the hook is paused by its breaker."""
 
     def rest(self, seconds: float, /) -> None:
         """Record that a running call waited so many seconds for its client."""

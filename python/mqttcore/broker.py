@@ -401,9 +401,14 @@ class Broker:
         *,
         client_id: str | None = None,
         username: str | None = None,
+        plugin: str | None = None,
         everything: bool = False,
     ) -> int:
-        """Asks the plugins again about the rights of one client, of a user's clients, or of all.
+        """Asks the plugins again about the rights of clients: one, those of a user, or all.
+
+        With ``plugin``, the name of a plugin or of its module, these are the clients whose grant is
+        of this plugin; if it has an `authorize` hook, which may have answered about every client,
+        all.
 
         Their cached answers of plugins are dropped. In the background, the hook `grant` is asked
         for their grant, and `authorize` hooks about subscriptions that the grant does not cover. A
@@ -422,17 +427,19 @@ class Broker:
 
         Raises:
             ValueError: not exactly one of the arguments is given.
+            PluginError: no such plugin runs.
             StoppedError: the broker does not run.
         """
-        given = {"client_id": client_id, "username": username, "everything": everything or None}
-        chosen = [(kind, value) for kind, value in given.items() if value is not None]
-        if len(chosen) != 1:
-            raise ValueError("give exactly one of client_id, username and everything=True")
+        given = {"client_id": client_id, "username": username, "plugin": plugin}
+        chosen = {kind: value for kind, value in given.items() if value is not None}
+        if len(chosen) + everything != 1:
+            raise ValueError("give exactly one of client_id, username, plugin and everything=True")
         engine, plugin_host = self._started(), self._plugin_host
         if plugin_host is not None:
+            if plugin is not None and plugin_host.authorizes(plugin):
+                chosen = {}
             plugin_host.forget()
-        kind, value = chosen[0]
-        return engine.invalidate(kind, value if isinstance(value, str) else "")
+        return engine.invalidate(*next(iter(chosen.items()), ("everything", "")))
 
     @property
     def is_running(self) -> bool:

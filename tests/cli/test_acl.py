@@ -246,6 +246,12 @@ def test_explain_names_the_place_of_each_kind_of_rule(run: Run, tmp_path: pathli
             "listener 127.0.0.1:0",
             place_of(config, '"public/#"'),
         )
+        shown = run("acl", "show", "a", "--data", data)
+        assert shown.status == 0
+        lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+        secret, own = (place_of(config, text) for text in ('"plant/+/secret"', '"plant/%c/#"'))
+        assert f"may not publish, receive plant/+/secret no {secret}" in lines
+        assert f"may publish plant/a/# no {own}" in lines
 
 
 def place_of(path: pathlib.Path, text: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 from mqttcore import Broker, Settings, _core
 from mqttcore.cli import screen
+from mqttcore.cli.api import Json
 from mqttcore.cli.samples import Sample, rates
 from mqttcore.config import HttpListener, Listener
 
@@ -45,7 +46,7 @@ def overview(*, now_ms: int, received: int, dropped: int) -> dict[str, object]:
     }
 
 
-CLIENT = {
+CLIENT: Json = {
     "client_id": "truck\x1b[2J",
     "username": None,
     "address": "127.0.0.1",
@@ -55,8 +56,11 @@ CLIENT = {
     "backlog_bytes": 12_345,
     "rates": {"in": 12_345.6, "out": 0.4},
     "latency": {"last_ms": 1.5, "worst_ms": 2_345.678},
+    "port": 4_000,
+    "bytes": {"in": 2_000, "out": 34_567},
 }
-BEFORE = Sample(overview(now_ms=0, received=100, dropped=0), [], [0.1, 0.1])
+EARLIER: Json = {**CLIENT, "bytes": {"in": 1_000, "out": 10_000}}
+BEFORE = Sample(overview(now_ms=0, received=100, dropped=0), [EARLIER], [0.1, 0.1])
 AFTER = Sample(overview(now_ms=2_000, received=3_100, dropped=10), [CLIENT] * 50, [0.1, 12.0])
 
 
@@ -69,6 +73,32 @@ def test_rates_are_differences_by_time() -> None:
 
 def test_a_broker_that_was_started_again_has_no_negative_rates() -> None:
     assert rates(AFTER, BEFORE).received == 0
+
+
+def test_bytes_a_second_of_a_client_are_those_of_one_connection() -> None:
+    overviews = [overview(now_ms=now_ms, received=0, dropped=0) for now_ms in (0, 2_000)]
+
+    def byte_rates(before: Json, after: Json) -> object:
+        old, new = (
+            Sample(shown, [client], [])
+            for shown, client in zip(overviews, (before, after), strict=True)
+        )
+        return rates(old, new).clients[0]["byte_rates"]
+
+    assert byte_rates(EARLIER, CLIENT) == {"in": 500, "out": 12_283.5}
+    assert byte_rates({**EARLIER, "port": 5}, CLIENT) is None, "another connection"
+    assert byte_rates({**EARLIER, "client_id": "b"}, CLIENT) is None
+    assert byte_rates(CLIENT, EARLIER) == {"in": 0, "out": 0}
+    uncounted = {name: value for name, value in CLIENT.items() if name != "bytes"}
+    assert byte_rates(EARLIER, uncounted) is None
+    assert byte_rates(uncounted, CLIENT) is None
+
+
+def test_a_wide_terminal_has_the_bytes_of_clients() -> None:
+    shown = screen.lines(screen.Shown(AFTER, rates(BEFORE, AFTER), "queue"), 120, 24)
+
+    row = next(line.split() for line in shown if line.startswith("truck\\x1b[2J"))
+    assert row[-3:] == ["2.3s", "500", "12.3k"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (20, 5), (1, 1)])
@@ -123,7 +153,9 @@ def test_once_prints_a_screen_and_json(run: Run, folder: pathlib.Path) -> None:
     assert "truck1" in text.out
     sample = json.loads(found.out)
     assert sample["clients"][0]["client_id"] == "truck1"
+    assert sample["clients"][0]["byte_rates"] == {"in": 0, "out": 0}
     assert sample["rates"]["dropped"] == {}
+    assert "clients" not in sample["rates"]
     assert [shard["shard"] for shard in sample["shards"]] == list(range(len(sample["shards"])))
 
 
@@ -186,12 +218,14 @@ def test_the_full_screen_shows_clients_and_q_ends_it(terminal: Terminal) -> None
     assert terminal.process.wait(timeout=30) == 0
 
 
-def test_keys_find_sort_and_kick(terminal: Terminal) -> None:
+def test_keys_find_sort_trace_and_kick(terminal: Terminal) -> None:
     terminal.wait_for("truck1")
     terminal.press("s")
     terminal.wait_for("inflight")
     terminal.press("/nobody\r")
     terminal.wait_for("with 'nobody'")
+    terminal.press("ttruck1\r")
+    terminal.wait_for("to follow it: mqttcore trace tail --all ")
     terminal.press("ktruck1\r")
     terminal.wait_for("truck1 was disconnected")
     terminal.press("k\x1b")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import http.client
 import pathlib
 import re
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,6 +20,7 @@ import pytest
 from mqttcore import Broker, Settings, _core
 from mqttcore.config import Access, HttpListener, Listener, ServerLimits
 from mqttcore.plugin import Allow, Deny, Grant, Login, Message, Plugin, hook
+from mqttcore.plugin.breaker import FAILURES
 from mqttcore.streams.settings import Stream
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -63,6 +67,8 @@ class Doorkeeper(Plugin):
     @hook.authenticate()
     async def login(self, login: Login) -> Deny | None:
         """Refuses strangers."""
+        if login.username == "breaks":
+            raise ValueError("a fault of the plugin")
         return Deny("bad_credentials") if login.username == "stranger" else None
 
 
@@ -295,6 +301,12 @@ def listing(scene: Scene) -> None:
     assert Api(pathlib.Path(scene.broker.settings.data)).ask("GET", "/clients")[0] == 200
 
 
+def failing_hook(scene: Scene) -> None:
+    """A hook that raises so often that it is not called any more."""
+    for number in range(FAILURES):
+        scene.dial().connect(f"c{number}", username="breaks", password=b"x", reason=0x88)
+
+
 NEW_ONLY = replace(LISTENER, protocol_versions=("5.0",))
 NARROW = replace(LISTENER, max_connections=1)
 GUARDED = replace(LISTENER, anonymous=Access(publish=("a/#",)))
@@ -362,6 +374,7 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_hook_run_seconds": hooks,
     "mqttcore_hook_wait_seconds": hooks,
     "mqttcore_hook_queue": hooks,
+    "mqttcore_hook_paused": failing_hook,
     "mqttcore_audit_entries": operator,
     "mqttcore_http_requests": traffic,
     "process_cpu_seconds": work,
@@ -445,6 +458,34 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()
+
+
+SCRAPER = """
+import http.client, sys, time
+connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=30)
+print("begins", flush=True)
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    connection.request("GET", "/metrics")
+    connection.getresponse().read()
+    print(time.monotonic())
+"""
+
+
+def test_a_scrape_is_answered_while_nothing_of_python_runs() -> None:
+    with running() as broker:
+        assert broker.http_address is not None
+        host, port = broker.http_address
+        command = [sys.executable, "-c", SCRAPER, host, str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scraper:  # noqa: S603 - own
+            assert scraper.stdout is not None
+            scraper.stdout.readline()
+            begun = time.monotonic()
+            ctypes.PyDLL(None).usleep(1_000_000)  # other threads get no turn
+            ended = time.monotonic()
+            answered = [float(line) for line in scraper.stdout]
+
+    assert [at for at in answered if begun + 0.1 < at < ended - 0.1]
 
 
 def test_packets_and_ends_are_counted_by_type_and_by_reason() -> None:

@@ -45,6 +45,21 @@ def test_the_list_follows_clients_that_come_and_go(site: Site, page: Page) -> No
     expect(page.get_by_role("cell", name="late")).to_be_visible()
 
 
+def test_the_bytes_a_second_of_a_client_are_shown(site: Site, page: Page) -> None:
+    wire = site.client("truck7")
+    page.goto(f"{site.address}/#/clients/truck7")
+    facts = page.get_by_role("main")
+    expect(facts).to_contain_text("listener main")
+    expect(facts.get_by_text("Bytes a second")).to_be_visible()
+
+    def is_counted() -> bool:
+        wire.publish("plant", bytes(100_000))
+        return "iB" in (facts.locator("dt:text-is('Bytes a second') + dd").text_content() or "")
+
+    eventually(is_counted)
+    expect(facts.locator("dt:text-is('Bytes') + dd")).to_contain_text("iB from it")
+
+
 def test_a_client_is_disconnected(site: Site, page: Page) -> None:
     wire = site.client("truck7")
     page.goto(f"{site.address}/#/clients/truck7")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.page.conftest import SECRETS
+from tests.page.conftest import PASSWORD, SECRETS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -112,6 +112,19 @@ def test_permissions_are_explained(site: Site, page: Page) -> None:
 
     expect(page.get_by_text("Verdict:")).to_be_visible()
     expect(page.locator(".verdict").first).to_contain_text("ok")
+
+
+def test_the_rules_of_a_client_are_shown(site: Site, page: Page) -> None:
+    site.client("ann", username="ann", password=PASSWORD.encode())
+    site.client("truck7")
+    page.goto(f"{site.address}/#/clients/ann?tab=permissions")
+    expect(page.get_by_text("Of mqttcore.auth.users.Users")).to_be_visible()
+    expect(page.get_by_text("There are no rules.")).to_be_visible()
+
+    page.goto(f"{site.address}/#/clients/truck7?tab=permissions")
+
+    rows = page.get_by_role("table", name="Permissions").get_by_role("row")
+    expect(rows.filter(has_text="publish")).to_contain_text("#")
 
 
 def test_a_client_is_banned_and_the_ban_is_lifted(site: Site, page: Page) -> None:
@@ -260,6 +273,35 @@ def test_rights_are_asked_for_again(site: Site, page: Page) -> None:
     page.get_by_role("button", name="Ask again").click()
     page.get_by_role("dialog").get_by_role("button", name="Ask about all").click()
     expect(page.get_by_text("The rights of 2 connected clients are asked for")).to_be_visible()
+
+
+def test_the_rights_that_a_plugin_gave_are_asked_for_again(site: Site, page: Page) -> None:
+    site.client("truck7")
+    site.client("ann", username="ann", password=PASSWORD.encode())
+    page.goto(f"{site.address}/#/access?tab=renew")
+
+    page.get_by_label("Whose rights").select_option("plugin")
+    page.get_by_label("Identifier or name").fill("mqttcore.auth.users")
+    page.get_by_role("button", name="Ask again").click()
+
+    expect(page.get_by_text("The rights of 1 connected clients are asked for")).to_be_visible()
+
+
+def test_plugins_are_shown_with_what_became_of_their_calls(
+    site: Site, page: Page, visit: Visit
+) -> None:
+    site.client("ann", username="ann", password=PASSWORD.encode())
+    page.goto(f"{site.address}/#/system?tab=plugins")
+
+    row = (
+        page.get_by_role("table", name="Plugins").get_by_role("row").filter(has_text="Users").first
+    )
+    expect(row).to_contain_text("1 allowed")
+    row.get_by_role("button", name="Reload").click()
+    expect(page.get_by_text("reads no files: reload the configuration")).to_be_visible()
+    # The browser logs the status.
+    assert ["409" in error for error in visit.errors] == [True]
+    visit.errors.clear()
 
 
 def test_only_administrators_have_rights_asked_for_again(site: Site, visit: Visit) -> None:

@@ -132,3 +132,18 @@ def test_a_trial_that_never_ends_is_not_waited_for(breaker: CircuitBreaker, cloc
     clock.now += 0.001
 
     assert breaker.admit(timeout=TIMEOUT_S)
+
+
+def test_each_change_is_reported(breaker: CircuitBreaker, clock: Clock) -> None:
+    told: list[bool] = []
+    breaker.tell = told.append
+
+    on_trial(breaker, clock)
+    assert told == [True]
+    breaker.succeed()
+    assert told[1:] == [False]
+    for _ in range(HELD_MAX):
+        breaker.hold()
+    assert told[2:] == [False] * (HELD_MAX - 1) + [True]
+    breaker.let_go()
+    assert told[-1] is False

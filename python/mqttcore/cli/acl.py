@@ -13,6 +13,7 @@ from mqttcore.auth.acl_file import AclFile, Rule, read_acl_file
 from mqttcore.cli.api import Api, add_command, asking, path_of
 from mqttcore.cli.explain import PASSING, print_steps
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
+from mqttcore.cli.listing import paging_options, print_list
 from mqttcore.cli.table import Column, Table
 from mqttcore.cli.terminal import json_text, printable
 from mqttcore.errors import AclFileError
@@ -24,6 +25,13 @@ COLUMNS: Final = (
     Column("FILTER", lambda change: change.filter),
     Column("NOW", lambda change: change.now),
     Column("THEN", lambda change: change.then),
+)
+RULES: Final = (
+    Column("RULE", lambda rule: "may" if rule["allowed"] else "may not"),
+    Column("ACTION", lambda rule: ", ".join(rule["actions"])),
+    Column("FILTER", lambda rule: rule["filter"]),
+    Column("EXACT", lambda rule: rule["exact"]),
+    Column("PLACE", lambda rule: rule["place"]),
 )
 ACTIONS: Final = ("publish", "subscribe", "receive")
 NOTHING: Final = "nothing"
@@ -66,16 +74,11 @@ def parser() -> argparse.ArgumentParser:
     explaining.add_argument("action", choices=ACTIONS, help="action of the client")
     explaining.add_argument("topic", metavar="TOPIC", help="topic, or filter of a subscription")
     explaining.set_defaults(run=explain)
-    words = (
-        "have plugins asked again about the rights of clients; without a grant hook they are"
-        " disconnected"
-    )
-    renewing = add_command(commands, "invalidate", words)
-    whose = renewing.add_mutually_exclusive_group(required=True)
-    whose.add_argument("--client", metavar="ID", help="client identifier")
-    whose.add_argument("--user", metavar="NAME", help="user name")
-    whose.add_argument("--all", action="store_true", help="all clients")
-    renewing.set_defaults(run=invalidate)
+    words = "print the rules of a client, in the order in which they decide"
+    showing = add_command(commands, "show", words, paging_options())
+    showing.add_argument("client", metavar="ID", help="client identifier")
+    showing.set_defaults(run=show_rules)
+    add_invalidate(commands)
     words = "print what another ACL file would change for the sessions of a running broker"
     dry_run = add_command(commands, "dry-run", words)
     dry_run.add_argument("new", type=pathlib.Path, metavar="NEW_FILE", help="new ACL file")
@@ -87,6 +90,23 @@ def parser() -> argparse.ArgumentParser:
     )
     dry_run.set_defaults(run=try_file)
     return made
+
+
+def add_invalidate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command that has plugins asked again."""
+    words = (
+        "have plugins asked again about the rights of clients; without a grant hook they are"
+        " disconnected"
+    )
+    renewing = add_command(commands, "invalidate", words)
+    whose = renewing.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--client", metavar="ID", help="client identifier")
+    whose.add_argument("--user", metavar="NAME", help="user name")
+    whose.add_argument(
+        "--plugin", metavar="NAME", help="clients whose rights this plugin granted, or its module"
+    )
+    whose.add_argument("--all", action="store_true", help="all clients")
+    renewing.set_defaults(run=invalidate)
 
 
 def explain(api: Api, options: argparse.Namespace) -> int:
@@ -106,9 +126,20 @@ def explain(api: Api, options: argparse.Namespace) -> int:
     return OK if all(one["verdict"] in PASSING for one in found) else NOT_DONE
 
 
+def show_rules(api: Api, options: argparse.Namespace) -> int:
+    """Prints the rules of a client."""
+    path = f"{path_of('clients', options.client)}/permissions"
+    return print_list(api, path, {}, RULES, options)
+
+
 def invalidate(api: Api, options: argparse.Namespace) -> int:
     """Has the plugins asked again about clients."""
-    whose = {"client_id": options.client, "username": options.user, "all": options.all}
+    whose = {
+        "client_id": options.client,
+        "username": options.user,
+        "plugin": options.plugin,
+        "all": options.all,
+    }
     done = api.call("POST", "/access/invalidate", body=whose)
     if options.json:
         print(json_text(done))

@@ -141,6 +141,8 @@ def traffic(client: Json) -> list[tuple[str, object]]:
     found: list[tuple[str, object]] = []
     if rates := client["rates"]:
         found.append(("packets/s", f"{rates['in']} from it, {rates['out']} to it"))
+    if counted := client.get("bytes"):
+        found.append(("bytes", f"{counted['in']} from it, {counted['out']} to it"))
     if latency := client["latency"]:
         found.append(("deliveries", f"{latency['last_ms']} ms, at worst {latency['worst_ms']} ms"))
     waits = {"network": "its network: the socket is full", "ack": "acknowledgements"}
@@ -169,6 +171,8 @@ def facts(client: Json) -> list[tuple[str, object]]:
         ("backlog", f"{client['backlog_bytes']} bytes"),
         *traffic(client),
         ("will", client["will_topic"]),
+        ("certificate", client["certificate"]),
+        ("permissions of", client["granted_by"]),
     ]
 
 

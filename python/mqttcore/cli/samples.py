@@ -29,6 +29,12 @@ class Rates(NamedTuple):
     dropped: dict[str, float]
     """Messages by reason; reasons without a drop are left out."""
     refused: dict[str, float]
+    clients: list[Json]
+    """The clients of the later sample, with `byte_rates` from and to each; None: not known."""
+
+
+LISTED_MAX: Final = 100
+"""Clients of one list with the bytes of their connections."""
 
 
 def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
@@ -38,7 +44,13 @@ def take(api: Api, *, sort: str, find: str, limit: int) -> Sample:
         CommandError: it cannot be reached, or it refuses.
     """
     overview = api.get("/overview")
-    query: Query = {"sort": sort, "limit": max(limit, 1), "connected": True, "q": find or None}
+    query: Query = {
+        "sort": sort,
+        "limit": min(max(limit, 1), LISTED_MAX),
+        "connected": True,
+        "bytes": True,
+        "q": find or None,
+    }
     clients = api.get("/clients", query)["items"]
     status, text = api.raw("GET", "/metrics")
     found = SHARD.findall(text) if status == OK else []
@@ -66,16 +78,41 @@ def rates(before: Sample, after: Sample) -> Rates:
         bytes_out=rate(old["bytes"]["sent"], new["bytes"]["sent"]),
         dropped=by_reason("dropped"),
         refused=by_reason("refused"),
+        clients=with_byte_rates(before.clients, after.clients, seconds),
     )
+
+
+def with_byte_rates(before: list[Json], after: list[Json], seconds: float) -> list[Json]:
+    """The clients with the bytes a second of those whose connection is in both samples."""
+    old = {name: client for client in before if (name := connection(client)) is not None}
+
+    def byte_rates(client: Json) -> Json | None:
+        was = old.get(connection(client) or "")
+        if was is None or seconds <= 0:
+            return None
+        # the connection may have been replaced by one with the same port
+        return {
+            way: max(count - was["bytes"][way], 0) / seconds
+            for way, count in client["bytes"].items()
+        }
+
+    return [{**client, "byte_rates": byte_rates(client)} for client in after]
+
+
+def connection(client: Json) -> str | None:
+    """What identifies a connection whose bytes are counted."""
+    if not client.get("bytes"):
+        return None
+    return f"{client['client_id']} {client['address']} {client['port']}"
 
 
 def as_json(sample: Sample, found: Rates) -> Mapping[str, Any]:  # what `json.dumps` takes
     """A sample with its rates."""
     return {
         "overview": sample.overview,
-        "rates": found._asdict(),
+        "rates": {name: value for name, value in found._asdict().items() if name != "clients"},
         "shards": [
             {"shard": number, "turn_age_s": age} for number, age in enumerate(sample.shards)
         ],
-        "clients": sample.clients,
+        "clients": found.clients,
     }

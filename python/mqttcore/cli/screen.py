@@ -30,7 +30,13 @@ COLUMNS: Final = (
     Column("OUT/S", lambda client: rate(client, "out"), is_number=True),
     Column("WORST", lambda client: worst(client), is_number=True),
 )
-HELP: Final = "q quit  s sort  / find  k kick"
+WIDE: Final = 100
+"""Columns of a terminal that has room for `BYTES`, too."""
+BYTES: Final = (
+    Column("B/S IN", lambda client: byte_rate(client, "in"), is_number=True),
+    Column("B/S OUT", lambda client: byte_rate(client, "out"), is_number=True),
+)
+HELP: Final = "q quit  s sort  / find  k kick  t trace"
 
 
 class Shown(NamedTuple):
@@ -62,6 +68,11 @@ def rate(client: Json, direction: str) -> str | None:
     return f"{packets:.1f}" if packets < STEP / 100 else short(packets)
 
 
+def byte_rate(client: Json, direction: str) -> str | None:
+    """Bytes a second of a connection that two samples have."""
+    return short(client["byte_rates"][direction]) if client["byte_rates"] else None
+
+
 def worst(client: Json) -> str | None:
     """The slowest measured delivery of the last ten minutes, in at most five characters."""
     if not client["latency"]:
@@ -77,7 +88,8 @@ def lines(shown: Shown, width: int, height: int) -> list[str]:
     title = f"clients by {shown.sort}"
     if shown.find:
         title += f", with {printable(shown.find)!r}"
-    clients = list(Table(COLUMNS, width=width).lines(shown.sample.clients[:room]))
+    columns = (*COLUMNS, *BYTES) if width >= WIDE else COLUMNS
+    clients = list(Table(columns, width=width).lines(shown.rates.clients[:room]))
     body = [*above, "", title, *clients][: max(height - 1, 0)]
     body += [""] * (height - 1 - len(body))
     return [line[:width] for line in (*body, shown.note or HELP)]

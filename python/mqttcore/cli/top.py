@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mqttcore.cli.api import Api, asking, endpoint_options, path_of
@@ -21,7 +21,7 @@ SORTS: Final = (
 )
 CLIENTS: Final = 20
 """Number of clients with `--once`."""
-WIDTH, HEIGHT = 80, 24
+WIDTH, HEIGHT = 100, 24
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         prog="mqttcore top",
         description="Shows rates, clients and shards of a running broker, refreshed each second."
         " Keys: q quits, s changes the order, / finds clients by a part of their identifier,"
-        " k disconnects one.",
+        " k disconnects one, t starts a trace of one.",
         parents=[endpoint_options()],
     )
     made.add_argument(
@@ -88,7 +88,7 @@ def show(api: Api, options: argparse.Namespace) -> int:
 
 def print_once(api: Api, options: argparse.Namespace) -> int:
     """Prints the broker after one interval."""
-    before = take(api, sort=options.sort, find=options.find, limit=1)
+    before = take(api, sort=options.sort, find=options.find, limit=CLIENTS)
     time.sleep(options.interval)
     after = take(api, sort=options.sort, find=options.find, limit=CLIENTS)
     found = rates(before, after)
@@ -112,8 +112,8 @@ class View:
         self._find: str = options.find
         self._interval_s: float = options.interval
         self._note = ""
-        self._sample = self._take()
-        self._rates = rates(self._sample, self._sample)
+        self._base = self._sample = self._take()
+        self._rates = rates(self._base, self._sample)
 
     def run(self) -> None:
         """Runs until `q` is pressed."""
@@ -139,32 +139,33 @@ class View:
         elif key == "/":
             self._find = self._terminal.ask("find: ", self._draw)
         elif key == "k":
-            self._kick(self._terminal.ask("kick client: ", self._draw))
+            self._do(kick, self._terminal.ask("kick client: ", self._draw))
+        elif key == "t":
+            self._do(trace, self._terminal.ask("trace client: ", self._draw))
 
-    def _kick(self, client: str) -> None:
+    def _do(self, action: Callable[[Api, str], str], client: str) -> None:
+        """Does something with a client; the last line says what became of it."""
         if not client:
             return
         try:
-            self._api.call("DELETE", path_of("clients", client))
+            self._note = action(self._api, client)
         except CommandError as error:
             self._note = str(error)
-        else:
-            self._note = f"{client} was disconnected"
 
     def _refresh(self, *, with_rates: bool) -> None:
         """Queries the broker again; if it does not answer, the last line says so."""
-        before = self._sample
         try:
-            after = self._take()
+            self._sample = self._take()
         except CommandError as error:
             self._note = str(error)
             return
         if with_rates:
-            self._rates = rates(before, after)
-            self._sample = after
+            self._rates = rates(self._base, self._sample)
+            self._base = self._sample
         else:
-            # the next rates begin at the sample before
-            self._sample = Sample(before.overview, after.clients, after.shards)
+            # another order or filter; the next rates begin at the sample before
+            clients = rates(self._base, self._sample).clients
+            self._rates = self._rates._replace(clients=clients)
 
     def _take(self) -> Sample:
         return take(self._api, sort=self._sort, find=self._find, limit=self._terminal.size[1])
@@ -174,6 +175,18 @@ class View:
 
         shown = Shown(self._sample, self._rates, self._sort, self._find, note)
         self._terminal.draw(lines(shown, *self._terminal.size))
+
+
+def kick(api: Api, client: str) -> str:
+    """Disconnects a client; returns a sentence."""
+    api.call("DELETE", path_of("clients", client))
+    return f"{client} was disconnected"
+
+
+def trace(api: Api, client: str) -> str:
+    """Starts a trace of a client, without payloads, for ten minutes; returns a sentence."""
+    started = api.call("POST", "/traces", body={"name": "top", "where": {"client_id": client}})
+    return f"to follow it: mqttcore trace tail --all {started['id']}"
 
 
 if __name__ == "__main__":

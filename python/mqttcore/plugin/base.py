@@ -21,6 +21,8 @@ class Invalidate(Protocol):
         """Returns how many of these clients are connected."""
 
 
+HookFunction = Callable[..., Any]  # Any: each hook point has its own arguments and answer
+
 NAMED_MAX = 256
 """More users than that are not invalidated one by one."""
 
@@ -99,6 +101,10 @@ class Plugin:
         clients keep their rights until `invalidate`.
         """
         return ()
+
+    def _observe(self, title: str, mark: Mark, function: HookFunction, /) -> HookFunction:
+        """The function to call for a hook of another plugin: ``function``, or one that calls it."""
+        return function
 
     @property
     def name(self) -> str:

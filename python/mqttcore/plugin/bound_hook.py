@@ -62,8 +62,11 @@ def bind(plugins: Sequence[Plugin]) -> list[list[BoundHook]]:
                 shared = (index, mark.is_async, mark.point in FLOWING)
                 worker = workers.setdefault(shared, len(workers))
             title, function = f"{owner}.{name}", getattr(plugin, name)
+            for other in plugins:
+                if other is not plugin:
+                    function = other._observe(title, mark, function)
             meter = Meter(owner, name, worker=None if worker == NO_WORKER else worker)
-            bound[-1].append(
-                BoundHook(plugin, title, mark, function, CircuitBreaker(), meter, worker)
-            )
+            breaker = CircuitBreaker()
+            breaker.tell = meter.counters.set_paused
+            bound[-1].append(BoundHook(plugin, title, mark, function, breaker, meter, worker))
     return bound

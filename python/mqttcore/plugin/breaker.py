@@ -16,6 +16,10 @@ BreakerState = Literal["closed", "open", "half_open"]
 """Closed: the hook is called. Open: it is not. Half open: one call decides."""
 
 
+def ignore(_is_paused: bool, /) -> None:
+    """Does nothing."""
+
+
 class CircuitBreaker:
     """Opens after `FAILURES` within `WINDOW_S`, for `OPEN_S`; then one trial call. Thread-safe.
 
@@ -29,6 +33,8 @@ class CircuitBreaker:
         self._state: BreakerState = "closed"
         self._until = 0.0  # no call before, unless closed
         self._held = 0
+        self.tell: Callable[[bool], object] = ignore
+        """Called when it opens, closes, or blocks threads: with False while the hook is called."""
 
     @property
     def state(self) -> BreakerState:
@@ -62,6 +68,7 @@ class CircuitBreaker:
             closes = self._state == "half_open"
             if closes:
                 self._state = "closed"
+                self._tell()
             return closes
 
     def fail(self) -> bool:
@@ -76,6 +83,7 @@ class CircuitBreaker:
                     return False
                 self._failures.clear()
             self._state, self._until = "open", now + OPEN_S
+            self._tell()
             return before == "closed"
 
     def release(self) -> None:
@@ -88,9 +96,14 @@ class CircuitBreaker:
         """Records that a call blocks its thread; returns the number of blocked threads."""
         with self._lock:
             self._held += 1
+            self._tell()
             return self._held
 
     def let_go(self) -> None:
         """Records that a blocked thread has returned."""
         with self._lock:
             self._held -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        self.tell(self._state != "closed" or self._held >= HELD_MAX)

@@ -99,6 +99,21 @@ class PluginHost:
             changed.update(users)
         return invalidate_users(self._invalidate, changed)
 
+    def authorizes(self, name: str) -> bool:
+        """Whether the plugin with this name, or of this module, answers about single topics.
+
+        Raises:
+            PluginError: there is no such plugin.
+        """
+        hooks = [hook for workers in self._named(name) for hook in workers.hooks]
+        return any(hook.mark.point == "authorize" for hook in hooks)
+
+    def _named(self, name: str) -> list[PluginWorkers]:
+        found = [workers for workers in self._plugin_workers if name in names_of(workers)]
+        if not found:
+            raise PluginError(f"no plugin {name} runs")
+        return found
+
     def reload_plugin(self, name: str) -> int | None:
         """Has one plugin read its files again; the others go on.
 
@@ -111,11 +126,8 @@ class PluginHost:
         Raises:
             PluginError: there is no such plugin, or it is as before.
         """
-        found = [workers for workers in self._plugin_workers if name in names_of(workers)]
-        if not found:
-            raise PluginError(f"no plugin {name} runs")
         changed: set[str] | None = set()
-        for workers in found:
+        for workers in self._named(name):
             users = workers.reload()
             self.forget()
             if self._invalidate is not None:

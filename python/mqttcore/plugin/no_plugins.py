@@ -52,6 +52,10 @@ class NoPlugins:
     def recheck(self, _before: object) -> None:
         """Does nothing: rights that plugins have given stay."""
 
+    def authorizes(self, name: str) -> bool:
+        """Refuses: there is no such plugin."""
+        raise PluginError(f"no plugin {name} runs")
+
     def reload_plugin(self, name: str) -> int | None:
         """Refuses: there is no such plugin."""
         raise PluginError(f"no plugin {name} runs")

@@ -79,6 +79,7 @@ pub(crate) fn invalidation(kind: &str, value: &str) -> PyResult<Invalidation> {
     match kind {
         "client_id" => Ok(Invalidation::ClientId(value.into())),
         "username" => Ok(Invalidation::Username(value.into())),
+        "plugin" => Ok(Invalidation::Plugin(value.into())),
         "everything" => Ok(Invalidation::Everything),
         _ => {
             let text = format!("unknown kind of invalidation {kind:?}");

@@ -69,7 +69,7 @@ pub use config::hooks::{
     ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
     LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, Trial,
 };
-pub use config::measures::{Histogram, HookCalls, Tally};
+pub use config::measures::{Histogram, HookCalls, Tally, is_plugin_named};
 pub use config::packet_hooks::{
     ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
 };
@@ -77,6 +77,7 @@ pub use config::permissions::{GrantError, Permissions, RuleAnswer, check_grant_r
 pub use config::place::{Place, RulePlaces};
 pub use config::plugin_event::{EventKind, PluginEvent};
 pub use config::queue_policy::{FullQueuePolicy, TopicQueuePolicy};
+pub use config::rule_list::GrantRule;
 pub use config::{
     AddressLimits, ClientRates, Config, Data, FailedLoginLimits, FlappingLimits, InvalidNetwork,
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,

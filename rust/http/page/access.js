@@ -68,7 +68,7 @@ function Renew() {
   return html`<form onSubmit=${submit}>
     <p class="dim">Drops what plugins have answered before, and asks them again. Without a hook for rights, clients are disconnected and log in again.</p>
     <div class="form">
-      <${Field} label="Whose rights"><select name="whose"><option value="client_id">one client</option><option value="username">a user</option><option value="all">all clients</option></select></${Field}>
+      <${Field} label="Whose rights"><select name="whose"><option value="client_id">one client</option><option value="username">a user</option><option value="plugin">clients of a plugin</option><option value="all">all clients</option></select></${Field}>
       <${Field} label="Identifier or name"><input name="value" autocomplete="off" spellcheck=${false} /></${Field}>
       <div class="actions"><button type="submit">Ask again</button></div>
     </div></form>`;

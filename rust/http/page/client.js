@@ -1,18 +1,49 @@
 // Screen 3: one client, and what may be done with it.
 import { address, get, may } from './api.js';
 import { BanForm } from './ban.js';
+import { figures } from './figures.js';
 import { bytes, count, duration, fromBase64, payload, rate } from './format.js';
-import { html, useState } from './lib.js';
+import { html, useEffect, useRef, useState } from './lib.js';
 import { change, confirm, Dialog, Dot, Empty, Facts, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
 import { EventList } from './happened.js';
 import { link, refine } from './route.js';
 import { useLoad } from './store.js';
 
 const NEVER = 0xffff_ffff;
+/** Milliseconds between two readings of a client. */
+const READ_MS = 2000;
 
 const expiry = (seconds) => (seconds === NEVER ? 'never' : seconds === 0 ? 'when the connection ends' : `${duration(seconds)} after the connection ends`);
 
-function Session({ client }) {
+/** The bytes a second of its connection between the last two readings; null before the second one. */
+function useByteRates(client) {
+  const last = useRef({});
+  const rates = useRef(null);
+  if (client !== last.current.client) {
+    const before = last.current.client;
+    const at = performance.now();
+    const seconds = (at - last.current.at) / 1000;
+    const isSame = before?.bytes && client?.bytes && before.port === client.port;
+    const per = (way) => Math.max(0, client.bytes[way] - before.bytes[way]) / seconds;
+    rates.current = isSame ? { in: per('in'), out: per('out') } : null;
+    last.current = { client, at };
+  }
+  return rates.current;
+}
+
+/** Calls `reload` now and then, while figures come and the page is in sight. */
+function useReadings(id, reload) {
+  useEffect(() => {
+    let at = Date.now();
+    return figures.listen(() => {
+      if (document.hidden || Date.now() - at < READ_MS) return;
+      at = Date.now();
+      reload();
+    });
+  }, [id]);
+}
+
+function Session({ client, byteRates }) {
   return html`<${Facts} rows=${[
     ['User', html`<${Name} text=${client.username} empty="none" />`],
     ['Address', client.address && html`<${Name} text=${client.port ? `${client.address} port ${client.port}` : client.address} />`],
@@ -21,15 +52,19 @@ function Session({ client }) {
     ['Connected since', html`<${Time} ms=${client.connected_at_ms} />`],
     ['Keep Alive', client.keep_alive_s ? duration(client.keep_alive_s) : 'off'],
     ['Clean Start', client.clean_start ? 'yes' : 'no'],
-    ['Session expires', expiry(client.session_expiry_s)],
+    ['Session expires', client.session_expires_at_ms ? html`<${Time} ms=${client.session_expires_at_ms} />` : expiry(client.session_expiry_s)],
     ['Subscriptions', count(client.subscriptions)],
     ['Queue', `${count(client.queue.messages)} messages, ${bytes(client.queue.bytes)} in memory`],
     ['In flight', `${count(client.inflight.out)} to the client, ${count(client.inflight.in)} from it`],
     ['Waits for the socket', bytes(client.backlog_bytes)],
     client.rates && ['Packets a second', `${rate(client.rates.in)} from it, ${rate(client.rates.out)} to it`],
+    byteRates && ['Bytes a second', `${bytes(byteRates.in)} from it, ${bytes(byteRates.out)} to it`],
+    client.bytes && ['Bytes', `${bytes(client.bytes.in)} from it, ${bytes(client.bytes.out)} to it`],
     ['Deliveries', client.latency ? `${rate(client.latency.last_ms)} ms, at worst ${rate(client.latency.worst_ms)} ms` : 'none measured'],
     client.waits_for && ['Messages wait for', client.waits_for === 'ack' ? 'acknowledgements' : 'its network: the socket is full'],
     ['Will', html`<${Name} text=${client.will_topic} empty="none" />`],
+    client.certificate && ['Certificate', html`<${Name} text=${client.certificate} />`],
+    ['Permissions of', html`<${Name} text=${client.granted_by} empty="not known: not connected since the start" />`],
   ].filter(Boolean)} />`;
 }
 
@@ -91,6 +126,20 @@ function Queue({ id }) {
     ${shown && html`<${Payload} message=${shown} close=${() => show(null)} />`}`;
 }
 
+function Permissions({ id, client }) {
+  const { data, error, reload } = useLoad((signal) => get(`${address(['clients', id, 'permissions'])}?limit=1000`, signal), [id]);
+  return html`<${Problem} error=${error} retry=${reload} />
+    <p class="dim">Of <${Name} text=${client.granted_by} empty="an unknown plugin" />. The first rule that fits decides; without one, plugins with a hook for topics are asked, or the answer is no.</p>
+    ${data?.items.length === 0 && html`<${Empty}>There are no rules.</${Empty}>`}
+    ${data?.items.length > 0 && html`<${Plain} label="Permissions" rows=${data.items} columns=${[
+      { title: 'Rule', cell: (rule) => (rule.allowed ? 'may' : html`<span class="danger">may not</span>`) },
+      { title: 'Action', cell: (rule) => rule.actions.join(', ') },
+      { title: 'Filter', cell: (rule) => html`<${Name} text=${rule.filter} />${rule.exact && ' exactly'}` },
+      { title: 'Written at', class: 'wide', cell: (rule) => html`<${Name} text=${rule.place} />` },
+    ]} />`}
+    ${data?.next && html`<p class="dim">The first 1,000.</p>`}`;
+}
+
 const Events = ({ id }) => html`<${EventList} query=${{ client: id }} label="Events of this client" />`;
 
 function Disconnect({ client, close, done }) {
@@ -124,12 +173,14 @@ function Why({ client }) {
   return html`<p class="dim">Disconnected at <${Time} ms=${last.last_ms} />${last.why ? `: ${last.why}` : ''}${code}.</p>`;
 }
 
-const TABS = [['session', 'Session'], ['subscriptions', 'Subscriptions'], ['inflight', 'In flight'], ['queue', 'Queue'], ['events', 'Events']];
-const SHOWN = { session: Session, subscriptions: Subscriptions, inflight: InFlight, queue: Queue, events: Events };
+const TABS = [['session', 'Session'], ['subscriptions', 'Subscriptions'], ['inflight', 'In flight'], ['queue', 'Queue'], ['permissions', 'Permissions'], ['events', 'Events']];
+const SHOWN = { session: Session, subscriptions: Subscriptions, inflight: InFlight, queue: Queue, permissions: Permissions, events: Events };
 
 export function Client({ id, tab }) {
   const { data: client, error, reload } = useLoad((signal) => get(address(['clients', id]), signal), [id]);
   const [dialog, open] = useState(null);
+  const byteRates = useByteRates(client);
+  useReadings(id, reload);
   const current = SHOWN[tab] ? tab : 'session';
   const title = html`<a href="#/clients" class="back" aria-label="All clients">←</a> <${Dot} on=${client?.connected} label=${client?.connected ? 'connected' : 'not connected'} /> <${Name} text=${id} />`;
   const close = () => open(null);
@@ -144,7 +195,7 @@ export function Client({ id, tab }) {
     <${Problem} error=${error} retry=${reload} />
     ${client && html`<${Why} client=${client} />
       <${Tabs} label="Parts of the client" tabs=${TABS} current=${current} choose=${(name) => refine(name === 'session' ? {} : { tab: name })} />
-      <div role="tabpanel" key=${`${current}${client.connected}`}><${SHOWN[current]} id=${id} client=${client} /></div>`}
+      <div role="tabpanel" key=${`${current}${client.connected}`}><${SHOWN[current]} id=${id} client=${client} byteRates=${byteRates} /></div>`}
     ${dialog === 'disconnect' && html`<${Disconnect} client=${client} close=${close} done=${done} />`}
     ${dialog === 'ban' && html`<${BanForm} kind="client_id" value=${id} close=${close} done=${() => setTimeout(reload, 300)} />`}
   </div>`;

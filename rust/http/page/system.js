@@ -2,9 +2,10 @@
 import { address, get, may, session } from './api.js';
 import { Audit } from './audit.js';
 import { figures, log } from './figures.js';
-import { bytes, count } from './format.js';
+import { bytes, count, duration } from './format.js';
 import { html, useEffect, useState } from './lib.js';
 import { change, confirm, Dialog, Empty, Facts, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
+import { Plugins } from './plugins.js';
 import { refine } from './route.js';
 import { useLoad, useStore } from './store.js';
 
@@ -66,19 +67,27 @@ function useJobs() {
   return loaded;
 }
 
+/** Units at the end of names of figures, and how their values are written. */
+const UNITS = [[/_us$/, (value) => `${(value / 1000).toFixed(1)} ms`], [/_s$/, duration], [/_percent$/, (value) => `${value} %`]];
+
+/** Name and value of a figure of the store, for people. */
+function figure([name, value]) {
+  const [unit, write] = UNITS.find(([unit]) => unit.test(name)) ?? [/$/, name.includes('bytes') ? bytes : count];
+  return [name.replace(unit, '').replaceAll('_', ' '), write(value)];
+}
+
 function Store() {
   const { data, error, reload } = useLoad((signal) => get('/store', signal), []);
   const jobs = useJobs();
   const [isOpen, open] = useState(false);
   if (data && !data.enabled) return html`<${Empty}>The broker has no data folder: everything is in memory, and lost when it ends.</${Empty}>`;
   const items = [...(jobs.data?.items ?? [])].reverse();
-  const write = (name, value) => (/bytes/.test(name) ? bytes(value) : count(value));
   return html`<${Problem} error=${error ?? jobs.error} retry=${reload} />
     ${data && html`<p class="actions"><span>Disk: ${{ none: 'enough room', soft: 'nearly full', hard: 'full' }[data.pressure]}</span>
       <button type="button" onClick=${reload}>Refresh</button>
       ${may('admin') && html`<button type="button" onClick=${() => open(true)}>Back up</button>`}</p>
       ${items.length > 0 && html`<section><h2>Backups</h2><${Plain} label="Backups" rows=${items} columns=${JOBS} /></section>`}
-      <${Facts} rows=${Object.entries(data.figures).map(([name, value]) => [name.replaceAll('_', ' '), write(name, value)])} />`}
+      <${Facts} rows=${Object.entries(data.figures).filter(([name]) => name !== 'pressure').map(figure)} />`}
     ${isOpen && html`<${Backup} close=${() => open(false)} done=${jobs.reload} />`}`;
 }
 
@@ -160,11 +169,11 @@ function Keys() {
     ${isOpen && html`<${NewKey} close=${() => open(false)} done=${reload} />`}`;
 }
 
-const SHOWN = { listeners: Listeners, store: Store, log: Log, configuration: Configuration, keys: Keys, audit: Audit };
+const SHOWN = { listeners: Listeners, plugins: Plugins, store: Store, log: Log, configuration: Configuration, keys: Keys, audit: Audit };
 
 export function System({ query }) {
   const own = [['configuration', 'Configuration'], ['keys', 'Keys'], ['audit', 'Changes']];
-  const tabs = [['listeners', 'Listeners'], ['store', 'Store'], ['log', 'Log'], ...(may('admin') ? own : [])];
+  const tabs = [['listeners', 'Listeners'], ['plugins', 'Plugins'], ['store', 'Store'], ['log', 'Log'], ...(may('admin') ? own : [])];
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'listeners';
   const licences = import.meta.resolve('./vendor/LICENSES.txt');
   return html`<div><${Heading} title="System" />

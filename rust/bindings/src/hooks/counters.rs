@@ -1,7 +1,7 @@
 //! Counters of the calls of each hook: Python counts, and a scrape of metrics reads them without Python.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mqttcore_broker::{Histogram, HookCalls};
 use pyo3::exceptions::PyValueError;
@@ -92,6 +92,8 @@ pub(super) struct HookCounters {
     wait: Durations,
     /// Time in which calls waited for their client, which is not in the sum of `run`: subtracted when they end.
     rested_ns: AtomicU64,
+    /// The breaker of the hook is not closed.
+    is_paused: AtomicBool,
 }
 
 impl HookCounters {
@@ -137,6 +139,8 @@ impl HookCounters {
             run: self.run.histogram(),
             wait: self.wait.histogram(),
             waiting,
+            // ORDERING: a figure.
+            is_paused: self.is_paused.load(Ordering::Relaxed),
         }
     }
 }
@@ -187,6 +191,13 @@ impl PyHookCounters {
         // ORDERING: a figure.
         let order = Ordering::Relaxed;
         self.0.rested_ns.fetch_add(nanoseconds(seconds), order);
+    }
+
+    /// Records whether the hook is paused by its breaker.
+    #[pyo3(signature = (is_paused, /))]
+    fn set_paused(&self, is_paused: bool) {
+        // ORDERING: a figure.
+        self.0.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// Records an answer from the cache.

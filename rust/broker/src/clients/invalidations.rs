@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::config::measures::is_hook_of;
+
 /// Maximum number of invalidations that are remembered; questions that are older than all of them count as outdated.
 const REMEMBERED: usize = 4_096;
 
@@ -21,17 +23,32 @@ pub enum Invalidation {
     ClientId(Box<str>),
     /// All clients with this user name.
     Username(Box<str>),
+    /// All clients whose grant is of this plugin, or of an unknown one; the name is that of its class or its module.
+    Plugin(Box<str>),
     /// All clients.
     Everything,
 }
 
 impl Invalidation {
-    /// Whether it is about this client.
-    pub(crate) fn covers(&self, client_id: &str, username: Option<&str>) -> bool {
+    /// Whether it may be about this client, whichever plugin will have given its next grant.
+    pub(crate) fn may_cover(&self, client_id: &str, username: Option<&str>) -> bool {
         match self {
             Self::ClientId(id) => **id == *client_id,
             Self::Username(name) => username == Some(name),
-            Self::Everything => true,
+            Self::Plugin(_) | Self::Everything => true,
+        }
+    }
+
+    /// Whether it is about this client, whose grant is of the hook or the listener `granted_by`; `None`: not known.
+    pub(crate) fn covers(
+        &self,
+        client_id: &str,
+        username: Option<&str>,
+        granted_by: Option<&str>,
+    ) -> bool {
+        match (self, granted_by) {
+            (Self::Plugin(name), Some(hook)) => is_hook_of(hook, name),
+            _ => self.may_cover(client_id, username),
         }
     }
 }
@@ -71,7 +88,7 @@ impl Invalidations {
                 .iter()
                 .rev()
                 .take(newer)
-                .any(|invalidation| invalidation.covers(client_id, username))
+                .any(|invalidation| invalidation.may_cover(client_id, username))
     }
 }
 
@@ -95,6 +112,24 @@ mod tests {
         assert!(invalidations.outdate(asked_at, "c", None));
         invalidations.add(Invalidation::Everything);
         assert!(invalidations.outdate(asked_at, "d", None));
+    }
+
+    #[test]
+    fn a_plugin_has_the_clients_whose_grant_is_its_own_or_of_an_unknown_plugin() {
+        let invalidation = Invalidation::Plugin("rules".into());
+        let covers = |granted_by| invalidation.covers("c", None, granted_by);
+
+        assert!(covers(Some("rules.Rules.login")) && covers(None));
+        assert!(!covers(Some("other.Rules.login")) && !covers(Some("listener rules")));
+        let everything = Invalidation::Everything;
+        assert!(everything.covers("c", None, Some("other.Rules.login")));
+        let user = Invalidation::Username("ann".into());
+        assert!(!user.covers("c", Some("bob"), Some("rules.Rules.login")));
+
+        // Which plugin answers is not known yet.
+        let invalidations = Invalidations::default();
+        invalidations.add(invalidation);
+        assert!(invalidations.outdate(0, "c", None));
     }
 
     #[test]

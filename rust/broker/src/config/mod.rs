@@ -17,6 +17,7 @@ pub(crate) mod place;
 pub(crate) mod plugin_event;
 mod proxy_source;
 pub(crate) mod queue_policy;
+pub(crate) mod rule_list;
 mod settings;
 mod share_limits;
 

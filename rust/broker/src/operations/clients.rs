@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mqttcore_codec::ProtocolVersion;
+use mqttcore_tls::ClientCertificate;
 
 use crate::clients::client::Client;
 use crate::clients::measures::{DeliveryTimes, PacketRates};
@@ -71,6 +72,10 @@ pub struct ClientSummary {
     pub delay: Option<Delay>,
     /// Topic of its will.
     pub will_topic: Option<Arc<str>>,
+    /// The hook or the listener that gave its grant; `None`: not known, as before its first connection since the start.
+    pub granted_by: Option<Arc<str>>,
+    /// The certificate of its last connection.
+    pub certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// How to sort a list of clients.
@@ -455,6 +460,8 @@ fn summary(client: &Client, clock: Clock) -> ClientSummary {
             .and_then(|link| link.measures.delivery_times(now)),
         delay: delay(client, now),
         will_topic: session.will().map(|will| will.message.topic().into()),
+        granted_by: client.access().grant.granted_by.text(),
+        certificate: login.certificate.clone(),
     }
 }
 

@@ -31,6 +31,10 @@ pub(crate) fn invalidate(shard: &Rc<Shard>, what: &Invalidation) -> usize {
 
 fn covered(shard: &Shard, what: &Invalidation) -> Vec<Rc<Client>> {
     let mut clients = shard.clients();
-    clients.retain(|client| what.covers(&client.id, client.login().username.as_deref()));
+    clients.retain(|client| {
+        let granted_by = client.access().grant.granted_by.text();
+        let login = client.login();
+        what.covers(&client.id, login.username.as_deref(), granted_by.as_deref())
+    });
     clients
 }

@@ -1,8 +1,9 @@
-//! Subscriptions and messages in flight of one client.
+//! Subscriptions, messages and rules of one client.
 
 use mqttcore_codec::QoS;
 use mqttcore_session::{InFlightMessage, Message, Subscription};
 
+use crate::config::rule_list::GrantRule;
 use crate::operations::asking::AskError;
 use crate::service::BrokerHandle;
 
@@ -62,6 +63,24 @@ impl BrokerHandle {
                 messages: session.queued(),
                 on_disk: session.spilled(),
             }
+        })
+        .await
+    }
+
+    /// Rules of the grant of a client from position `from` on; `None` if it has no session.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]
+    pub async fn client_rules(
+        &self,
+        client_id: &str,
+        from: usize,
+        limit: usize,
+    ) -> Result<Option<ClientItems<GrantRule>>, AskError> {
+        self.read_client(client_id, move |client, _| {
+            let (items, has_more) = client.access().grant.rules(from, limit);
+            ClientItems { items, has_more }
         })
         .await
     }

@@ -1,10 +1,14 @@
 //! Routes of clients: lists, one client, and changes by operators.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
 use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::{
-    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary, Peer,
+    ClientFilter, ClientOrder, ClientPage, ClientPosition, ClientQuery, ClientSummary,
+    ListenAddress, Peer,
 };
 use mqttcore_codec::{PacketType, ProtocolVersion, ReasonCode};
 use serde::{Deserialize, Serialize};
@@ -14,6 +18,7 @@ use utoipa_axum::routes;
 
 use super::ApiState;
 use super::client_measures::{ClientRates, Latency, WaitsFor};
+use super::connection_bytes::{self, ConnectionBytes};
 use super::page::{Limit, List, behind, cursor, unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
@@ -59,6 +64,16 @@ struct ClientInfo {
     /// Null if no messages wait, or it is not connected.
     waits_for: Option<WaitsFor>,
     will_topic: Option<String>,
+    /// The hook or the listener that gave its permissions; null if it has not connected since the start.
+    granted_by: Option<String>,
+    /// The subject of its client certificate.
+    certificate: Option<String>,
+    /// When its session ends if it stays offline, in Unix milliseconds; null if it is connected, or does not expire.
+    session_expires_at_ms: Option<u64>,
+    /// Only of a single client, and in lists with `bytes=true`. Absent if it is not connected, or uses a Unix socket or a
+    /// proxy, or if the system does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<ConnectionBytes>,
 }
 
 /// Queued messages.
@@ -96,8 +111,9 @@ pub(super) fn version_name(version: ProtocolVersion) -> &'static str {
     }
 }
 
-impl From<ClientSummary> for ClientInfo {
-    fn from(client: ClientSummary) -> Self {
+impl ClientInfo {
+    fn new(client: ClientSummary, bytes: &Counted) -> Self {
+        let bytes = address(&client).and_then(|client| bytes.get(&client).copied());
         let begin_ms = |age| unix_ms().saturating_sub(whole_ms(age));
         let rates = ClientRates::of(&client);
         let (latency, waits_for) = (Latency::of(&client), WaitsFor::of(&client));
@@ -128,8 +144,41 @@ impl From<ClientSummary> for ClientInfo {
             latency,
             waits_for,
             will_topic: client.will_topic.map(|topic| topic.to_string()),
+            granted_by: client.granted_by.map(|hook| hook.to_string()),
+            certificate: client.certificate.map(|shown| shown.subject.to_string()),
+            session_expires_at_ms: client.expires_in.map(|time| unix_ms() + whole_ms(time)),
+            bytes,
         }
     }
+}
+
+/// Bytes of connections, by the address of the client.
+type Counted = HashMap<SocketAddr, ConnectionBytes>;
+
+/// The address of a client that is connected over TCP.
+fn address(client: &ClientSummary) -> Option<SocketAddr> {
+    client.connected_for?;
+    match client.peer? {
+        Peer::Tcp(address) => Some(SocketAddr::new(address.ip().to_canonical(), address.port())),
+        Peer::Unix { .. } => None,
+    }
+}
+
+/// Bytes of the connections of these clients.
+async fn count_bytes(state: &ApiState, clients: &[ClientSummary]) -> Result<Counted, Problem> {
+    let config = state.broker.config().await?;
+    let ports = config
+        .listeners
+        .iter()
+        .filter_map(|listener| match &listener.address {
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
+        });
+    let addresses: Vec<_> = clients.iter().filter_map(address).collect();
+    Ok(connection_bytes::read(
+        &addresses,
+        &ports.collect::<Vec<_>>(),
+    ))
 }
 
 /// The order of a list.
@@ -189,6 +238,10 @@ struct ListQuery {
     #[serde(default)]
     #[param(inline, required = false)]
     sort: Sort,
+    /// Whether clients have `bytes`; `limit` is at most 100 then.
+    #[serde(default)]
+    #[param(required = false)]
+    bytes: bool,
     /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
@@ -296,11 +349,27 @@ async fn list(
     State(state): State<ApiState>,
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<List<ClientInfo>>, Problem> {
+    if query.bytes && query.limit.0 > connection_bytes::MOST {
+        let text = format!(
+            "bytes=true: limit must be at most {}",
+            connection_bytes::MOST
+        );
+        return Err(Problem::bad(text));
+    }
+    let has_bytes = query.bytes;
     let query = query.query()?;
     let order = query.order;
     let page = state.broker.list_clients(query).await?;
     let next = next_of(&page, order);
-    let items = page.clients.into_iter().map(ClientInfo::from).collect();
+    let bytes = if has_bytes {
+        count_bytes(&state, &page.clients).await?
+    } else {
+        Counted::new()
+    };
+    let items = page.clients.into_iter();
+    let items = items
+        .map(|client| ClientInfo::new(client, &bytes))
+        .collect();
     Ok(Json(List::new(items, next, &page.missing)))
 }
 
@@ -315,7 +384,8 @@ async fn one(
 ) -> Result<Json<ClientInfo>, Problem> {
     let client = state.broker.client(&id).await?;
     let client = client.ok_or_else(|| Problem::no_client(&id))?;
-    Ok(Json(client.into()))
+    let bytes = count_bytes(&state, std::slice::from_ref(&client)).await?;
+    Ok(Json(ClientInfo::new(client, &bytes)))
 }
 
 /// Whether the session is kept or ended.

@@ -10,6 +10,7 @@ use utoipa_axum::routes;
 
 use super::ApiState;
 use super::configuration::ask_program;
+use super::plugins::check_name;
 use super::problem::Problem;
 use super::query::{ApiJson, ApiQuery, NoQuery};
 
@@ -25,6 +26,9 @@ struct InvalidatedClients {
     client_id: Option<String>,
     /// The clients of this user.
     username: Option<String>,
+    /// The clients whose grant a hook of this plugin has given; the name as in `GET /plugins`, or its module. If the
+    /// plugin answers about single topics (`authorize`), these are all clients.
+    plugin: Option<String>,
     /// true: all clients.
     #[serde(default)]
     all: bool,
@@ -50,15 +54,22 @@ async fn invalidate(
     let given = [
         clients.client_id.is_some(),
         clients.username.is_some(),
+        clients.plugin.is_some(),
         clients.all,
     ];
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
         let problem = Problem::bad("the body names no clients, or names them in several ways");
-        return Err(problem.hint("send exactly one of client_id, username and \"all\": true"));
+        return Err(
+            problem.hint("send exactly one of client_id, username, plugin and \"all\": true")
+        );
+    }
+    if let Some(name) = &clients.plugin {
+        check_name(&state.broker, name)?;
     }
     let argument = json!({
         "client_id": clients.client_id,
         "username": clients.username,
+        "plugin": clients.plugin,
         "everything": clients.all,
     });
     let invalidated = ask_program(&state, "invalidate", argument.to_string()).await?;

@@ -15,6 +15,7 @@ mod client_queue;
 mod clients;
 mod configuration;
 mod confirmed;
+mod connection_bytes;
 mod events;
 mod explain;
 mod failures;
@@ -31,6 +32,7 @@ mod login_routes;
 mod logins;
 mod page;
 mod parts;
+mod permissions;
 mod plugins;
 mod problem;
 mod publish;
@@ -160,6 +162,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(client_items::routes())
         .merge(client_measures::routes())
         .merge(client_queue::routes())
+        .merge(permissions::routes())
         .merge(sessions::routes())
         .merge(subscriptions::routes())
         .merge(retained::routes())

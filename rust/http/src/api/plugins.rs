@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use mqttcore_broker::{Histogram, HookCalls};
+use mqttcore_broker::{BrokerHandle, Histogram, HookCalls, is_plugin_named};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -38,6 +38,9 @@ struct PluginHook {
     cache_hits: u64,
     /// Questions that wait for the hook. Of hooks that share a queue, the first one has them.
     waiting: u64,
+    /// It is not called, because it keeps failing or blocks threads: questions are refused as `shut_out`. It is tried again
+    /// every five seconds.
+    paused: bool,
     /// Durations of calls.
     run: Spread,
     /// Times from the question to its call.
@@ -84,6 +87,7 @@ impl From<HookCalls> for PluginHook {
             in_flight: calls.in_flight,
             cache_hits: calls.cache_hits,
             waiting: calls.waiting,
+            paused: calls.is_paused,
             run: Spread::of(&calls.run),
             wait: Spread::of(&calls.wait),
         }
@@ -108,10 +112,17 @@ struct ReloadedPlugin {
     changed_users: Option<u64>,
 }
 
-/// Whether a name is that of the plugin of a hook, or of its module.
-fn is_named(owner: &str, name: &str) -> bool {
-    let module = owner.rsplit_once('.').map(|(module, _)| module);
-    owner == name || module == Some(name)
+/// Refuses a name that is neither that of a plugin nor of its module.
+pub(super) fn check_name(broker: &BrokerHandle, name: &str) -> Result<(), Problem> {
+    let calls = broker.hook_calls();
+    if calls
+        .iter()
+        .any(|calls| is_plugin_named(&calls.plugin, name))
+    {
+        return Ok(());
+    }
+    let problem = Problem::not_found(format!("no plugin {name:?} runs"));
+    Err(problem.hint("GET /api/v1/plugins lists them"))
 }
 
 /// Has a plugin read its files again, while its hooks are asked. Its configuration and other plugins stay as they are.
@@ -123,30 +134,13 @@ async fn reload(
     ApiPath(name): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<ReloadedPlugin>, Problem> {
-    let calls = state.broker.hook_calls();
-    if !calls.iter().any(|calls| is_named(&calls.plugin, &name)) {
-        let problem = Problem::not_found(format!("no plugin {name:?} runs"));
-        return Err(problem.hint("GET /api/v1/plugins lists them"));
-    }
+    check_name(&state.broker, &name)?;
     Ok(Json(ask_program(&state, "reload_plugin", name).await?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_plugin_has_its_own_name_and_that_of_its_module() {
-        let owner = "mqttcore.auth.users.Users";
-
-        for name in [owner, "mqttcore.auth.users"] {
-            assert!(is_named(owner, name), "{name}");
-        }
-        for name in ["", "Users", "mqttcore.auth", "mqttcore.auth.users.Users#2"] {
-            assert!(!is_named(owner, name), "{name}");
-        }
-        assert!(!is_named("alone", ""), "a class without a module");
-    }
 
     #[test]
     fn a_spread_has_the_limits_of_its_buckets() {

@@ -252,6 +252,8 @@ pub(super) const FAMILIES: &[Family] = &[
         Durations(&["plugin", "hook"], |s| s.hooks.iter().map(|hook| (names(hook), &hook.wait)).collect())),
     family("mqttcore_hook_queue", Gauge, "Questions that wait for the hooks of a plugin; a queue has at most 1,024.",
         Each(&["plugin"], |s| waiting(&s.hooks))),
+    family("mqttcore_hook_paused", Gauge, "1 while a plugin hook is not called because it keeps failing or blocks threads; its questions are refused.",
+        Each(&["plugin", "hook"], |s| of_hooks(s, |hook| u64::from(hook.is_paused)))),
 
     family("mqttcore_audit_entries", Counter, "Changes by operators, written to the audit log or lost.", By("result", &[
         part("written", "audit_entries"), part("lost", "audit_lost")])),

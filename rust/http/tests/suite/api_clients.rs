@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::{TryRecvError, channel};
 
+use mqttcore_broker::Grant;
 use mqttcore_codec::QoS;
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, key, setup, start_with_block};
 use crate::client::Http;
-use crate::common::{HOUR_S, Home, eventually, many, v3, v5};
+use crate::common::{HOUR_S, Home, Plugin, allow, eventually, many, v3, v5};
 
 fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().expect("items").iter();
@@ -69,6 +70,8 @@ fn a_client_is_described() {
         ("queue", json!({"messages": 0, "bytes": 0})),
         ("inflight", json!({"out": 0, "in": 0})),
         ("will_topic", json!("gone")),
+        ("certificate", Value::Null),
+        ("session_expires_at_ms", Value::Null),
     ] {
         assert_eq!(found[field], value, "{field}");
     }
@@ -82,6 +85,90 @@ fn a_client_is_described() {
     assert_eq!(rest["items"][0]["filter"], "a/#");
     assert_eq!(rest["items"][0]["qos"], 2);
     assert_eq!(rest["next"], Value::Null);
+}
+
+#[test]
+fn the_rules_of_a_client_are_listed_in_the_order_in_which_they_decide() {
+    let home = Home::new();
+    let grant = Grant {
+        deny: vec!["secret/#".into()],
+        publish: vec!["own/1".into(), "own/2".into()],
+        subscribe: vec!["news/#".into()],
+        ..Grant::default()
+    };
+    let plugin = Plugin::default().authenticate(move |_, reply| {
+        reply.send(allow(grant.clone()));
+    });
+    let served = setup(&home).try_start_with(plugin).expect("it starts");
+    let _client = v5("c").username("joe").connect(&served);
+    let mut owner = Caller::owner(&home);
+
+    let found = owner.read("/clients/c/permissions");
+
+    let rule = |actions: &[&str], allowed, filter| json!({"actions": actions, "allowed": allowed, "filter": filter, "exact": false, "place": null});
+    let rules = [
+        rule(&["publish", "receive"], false, "secret/#"),
+        rule(&["publish"], true, "own/1"),
+        rule(&["publish"], true, "own/2"),
+        rule(&["subscribe"], true, "news/#"),
+    ];
+    assert_eq!(found["items"], json!(rules));
+    assert_eq!(found["next"], Value::Null);
+    let first = owner.read("/clients/c/permissions?limit=3");
+    let next = first["next"].as_str().expect("another page");
+    let rest = owner.read(&format!("/clients/c/permissions?limit=3&after={next}"));
+    assert_eq!(
+        (&first["items"], &rest["items"]),
+        (&json!(rules[..3]), &json!(rules[3..]))
+    );
+    assert_eq!(rest["next"], Value::Null);
+    owner.get("/clients/d/permissions").is_problem(404, "d");
+    owner
+        .get("/clients/c/permissions?after=eA")
+        .is_problem(400, "after");
+}
+
+/// The kernel counts them.
+#[cfg(target_os = "linux")]
+#[test]
+fn bytes_of_connections_are_those_of_their_clients() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    let mut held = [v5("a").connect(&served), v5("b").connect(&served)];
+    v5("c")
+        .keeping_session_s(HOUR_S)
+        .connect(&served)
+        .disconnect();
+    let own = |owner: &mut Caller| owner.read("/clients/b")["bytes"].take();
+    let before = own(&mut owner);
+
+    held[1].ping();
+
+    for way in ["in", "out"] {
+        let bytes = |counted: &Value| counted[way].as_u64().expect("a number");
+        // The client's side may acknowledge late.
+        eventually("PINGREQ and PINGRESP are counted", || {
+            bytes(&own(&mut owner)) >= bytes(&before) + 2
+        });
+    }
+    let after = own(&mut owner);
+    assert_eq!(
+        after["in"].as_u64(),
+        before["in"].as_u64().map(|bytes| bytes + 2)
+    );
+    eventually("c is offline", || {
+        owner.read("/clients/c")["connected"] == json!(false)
+    });
+    let items = owner.read("/clients?bytes=true&limit=100")["items"].take();
+    assert_eq!(items[1]["bytes"], after);
+    assert!(items[0]["bytes"]["in"].is_u64());
+    assert_eq!(items[2].get("bytes"), None, "it is not connected");
+    let without = owner.read("/clients")["items"].take();
+    assert_eq!(without[1].get("bytes"), None, "not asked for");
+    owner
+        .get("/clients?bytes=true&limit=101")
+        .is_problem(400, "at most 100");
 }
 
 /// Each question to a shard looks at 256 clients, so these take several.
@@ -507,10 +594,31 @@ fn subscriptions_of_all_are_listed_by_filter_and_by_topic() {
         everybody
     );
     assert_eq!(ids(&owner.read("/subscriptions?filter=own/3")), ["c3"]);
-    assert_eq!(
-        ids(&owner.read("/subscriptions?filter=$share/g/a/1")),
-        ["member"]
+    let mut away = v5("away").keeping_session_s(HOUR_S).connect(&served);
+    away.subscribe("$share/g/a/1", QoS::AtLeastOnce);
+    away.subscribe("away", QoS::AtLeastOnce);
+    away.disconnect();
+    eventually("it is offline", || {
+        owner.read("/clients/away")["connected"] == json!(false)
+    });
+    owner.ask(
+        "POST",
+        "/publish",
+        &json!({"topic": "away", "qos": 1}).to_string(),
     );
+    let group = owner.read("/subscriptions?filter=$share/g/a/1");
+    let members = group["items"].as_array().expect("items").iter();
+    let members: BTreeSet<_> = members
+        .map(|item| format!("{} {}", item["client_id"], item["member"]))
+        .collect();
+    let wanted = [
+        r#""away" {"connected":false,"inflight":0,"queued":1}"#,
+        r#""member" {"connected":true,"inflight":0,"queued":0}"#,
+    ];
+    assert_eq!(members.iter().collect::<Vec<_>>(), wanted);
+    let plain = owner.read("/subscriptions?filter=a/%2B");
+    assert_eq!(plain["items"][0].get("member"), None);
+    owner.ask("DELETE", "/clients/away?session=end", "");
     let mut receivers = owner.read("/subscriptions?topic=a/1");
     let group = receivers["items"]
         .as_array_mut()
