@@ -10,8 +10,9 @@
 With ``trace = "propagate"``, a message of MQTT 5.0 with the user property ``traceparent`` (W3C
 Trace Context) continues that trace if it is sampled: the broker adds a span ``publish`` and below
 it a span ``deliver``, and every copy of the message, a row of a stream too, has ``deliver`` as its
-parent. With ``"root"``, ``ratio`` of the other messages begin a trace, whatever version their
-publisher has. Messages outside of ``filter`` do not pass this plugin.
+parent. Publish and deliver hooks of other plugins that get such a message have spans ``hook NAME``.
+With ``"root"``, ``ratio`` of the other messages begin a trace, whatever version their publisher
+has. Messages outside of ``filter`` do not pass this plugin.
 
 Variables ``OTEL_EXPORTER_OTLP_...``, ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win
 over the configuration. What a collector does not take is dropped: spans and lines beyond 2,048, and
@@ -19,11 +20,13 @@ the figures of one interval.
 """
 
 import asyncio
+import functools
 import logging
 import os
 import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
@@ -32,8 +35,9 @@ from mqttcore._core import Message
 from mqttcore._schema import Range
 from mqttcore.logs import FIELDS
 from mqttcore.plugin.answers import Replace
-from mqttcore.plugin.base import Plugin
+from mqttcore.plugin.base import HookFunction, Plugin
 from mqttcore.plugin.hooks import hook
+from mqttcore.plugin.marks import Mark
 from mqttcore.plugin.options import PluginConfig
 
 # isort: split
@@ -102,6 +106,8 @@ SCOPE: Final = InstrumentationScope("mqttcore", _core.__version__)
 PROPAGATOR: Final = TraceContextTextMapPropagator()
 FOREIGN: Final = PROPAGATOR.fields
 """User properties of a trace: ``traceparent`` and ``tracestate``."""
+MESSAGES: Final = frozenset({"publish", "deliver"})
+"""Points of hooks that get messages of publishers."""
 TIMEOUT_S: Final = 5
 """Seconds that a collector may take for one request."""
 SEVERITIES: Final = {
@@ -201,6 +207,36 @@ class OpenTelemetry(Plugin):
         span.end()
         kept = [(name, value) for name, value in properties if name not in FOREIGN]
         return Replace(user_properties=[*kept, *carrier.items()])
+
+    def _observe(self, title: str, mark: Mark, function: HookFunction, /) -> HookFunction:
+        """Adds spans of hooks that get traced messages."""
+        if self.config.trace == "off" or mark.point not in MESSAGES:
+            return function
+
+        @functools.wraps(function)
+        def call(message: Message) -> object:
+            with self._hook_span(title, mark, message):
+                return function(message)
+
+        @functools.wraps(function)
+        async def call_async(message: Message) -> object:
+            with self._hook_span(title, mark, message):
+                return await function(message)
+
+        return call_async if mark.is_async else call
+
+    @contextmanager
+    def _hook_span(self, title: str, mark: Mark, message: Message) -> Iterator[None]:
+        """The span of a call, if the message has a sampled trace."""
+        carrier = {name: value for name, value in message.user_properties if name in FOREIGN}
+        parent = PROPAGATOR.extract(carrier) if carrier else None
+        if parent is None or not is_sampled(parent):
+            yield
+            return
+        facts = {"mqttcore.hook": title, "mqttcore.point": mark.point, **attributes_of(message)}
+        # a fault of the hook is recorded in its span
+        with self._tracer.start_as_current_span(f"hook {title}", parent, attributes=facts):
+            yield
 
     @hook.every(15.0, timeout=30.0)
     def report(self) -> None:

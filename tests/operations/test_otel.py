@@ -13,6 +13,7 @@ import pytest
 from mqttcore import Broker, Settings, _core
 from mqttcore.config import HttpListener, Listener
 from mqttcore.otel import GAUGES, OpenTelemetry, read_headers
+from mqttcore.plugin import Message, Plugin, hook
 from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.eventually import eventually
 from tests.wire import DISCONNECT, Wire
@@ -170,6 +171,58 @@ def test_messages_without_a_sampled_trace_and_other_topics_stay_as_they_are(
 
     assert traceparent(copy) == given
     assert collector.spans() == []
+
+
+class Checks(Plugin):
+    """Looks at messages, before they are routed and before each delivery."""
+
+    @hook.publish("orders/#")
+    def look(self, message: Message) -> None:
+        """Passes all but one."""
+        if message.payload == b"broken":
+            raise ValueError("cannot be read")
+
+    @hook.deliver("orders/#")
+    async def look_again(self, message: Message) -> None:
+        """Passes all."""
+
+
+def test_hooks_that_get_a_traced_message_have_spans(collector: Collector) -> None:
+    listener = Listener(address="127.0.0.1:0", anonymous=True)
+    settings = Settings(listeners=(listener,), sys_interval_s=0)
+    traced = plugin(collector.endpoint, trace="propagate")
+    with (
+        Broker(settings, plugins=[traced, Checks()]) as running,
+        Wire(running.port) as subscriber,
+        Wire(running.port) as client,
+    ):
+        subscriber.connect("subscriber")
+        subscriber.subscribe(("#", 1))
+        client.connect("publisher")
+        given = {"user_property": [("traceparent", SAMPLED)]}
+        client.publish("orders/1", b"x", qos=1, props=given)
+        subscriber.receive()
+        client.publish("orders/1", b"without a trace", qos=1)
+        subscriber.receive()
+        client.publish("orders/2", b"broken", qos=1, props=given)
+
+    spans = collector.spans()
+    name = f"hook {Checks.__module__}.Checks"
+    assert [span.name for span in spans] == [
+        *("deliver", "publish", f"{name}.look", f"{name}.look_again"),
+        *("deliver", "publish", f"{name}.look"),
+    ]
+    deliver, _, look, look_again, _, _, broken = spans
+    assert {span.trace_id.hex() for span in spans} == {TRACE}
+    assert look.parent_span_id == look_again.parent_span_id == deliver.span_id
+    assert look.end_time_unix_nano >= look.start_time_unix_nano
+    facts = {entry.key: entry.value.string_value for entry in look.attributes}
+    assert facts["mqttcore.point"] == "publish"
+    assert (look.status.code, broken.status.code) == (
+        Status.STATUS_CODE_UNSET,
+        Status.STATUS_CODE_ERROR,
+    )
+    assert "cannot be read" in broken.status.message
 
 
 def test_messages_of_old_clients_begin_a_trace_with_root(collector: Collector) -> None:
