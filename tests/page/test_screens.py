@@ -41,6 +41,7 @@ SCREENS = {
     "events": ("explain?tab=after", "Explain", "plant/alarm"),
     "traces": ("traces", "Traces", "client pump-*"),
     "system": ("system", "System", "websockets"),
+    "plugins": ("system?tab=plugins", "System", "mqttcore.auth.users"),
     "log": ("system?tab=log", "System", "disconnected"),
     "store": ("system?tab=store", "System", "log bytes"),
     "configuration": ("system?tab=configuration", "System", "Value"),
@@ -128,6 +129,10 @@ def test_each_screen_fits_and_makes_no_error(site: Site, visitor: Visitor, view:
         expect(page.get_by_role("heading", level=1)).to_contain_text(title)
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.get_by_role("main").get_by_text(text).first).to_be_visible()
+        if name == "tree":
+            for level in ("plant", "7"):
+                page.get_by_role("table").get_by_text(level, exact=True).click()
+            expect(page.get_by_text('"temp": 21.5').first).to_be_visible()
         picture(page, view, name)
         wide = page.evaluate(WIDE)
         assert wide == [], f"{name} is wider than the screen"

@@ -1,9 +1,11 @@
 // Charts of samples.
 import { html, useEffect, useRef } from './lib.js';
 import { figures, samples } from './figures.js';
-import { tick } from './format.js';
+import { bytes, tick } from './format.js';
 import uPlot from './vendor/uplot.js';
 
+/** Steps of an axis of bytes, so that its values are whole KiB or MiB. */
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const COLOURS = ['--series-1', '--series-2', '--series-3'];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -27,7 +29,7 @@ function options(series, format, width, seconds) {
     },
     axes: [
       { ...axis, space: 80, size: 28, values: (_, values) => values.map((second) => tick(second * 1000, seconds)) },
-      { ...axis, size: 62, values: (_, values) => values.map(format) },
+      { ...axis, size: 62, values: (_, values) => values.map(format), ...(format === bytes && { incrs: POWERS }) },
     ],
     series: [
       {},

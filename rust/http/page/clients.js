@@ -53,13 +53,13 @@ const Choice = ({ label, name, values, query, set }) =>
     ${values.map(([value, title]) => html`<option key=${value} value=${value}>${title}</option>`)}</select>`;
 
 /** A text filter. Only a change of the filter sets the text: a list that is drawn again must not undo what is typed. */
-function Text({ label, name, query, set }) {
+function Text({ label, hint = label, name, query, set }) {
   const input = useRef();
   const value = query[name] ?? '';
   useEffect(() => {
     input.current.value = value;
   }, [value]);
-  return html`<input ref=${input} type="search" placeholder=${label} aria-label=${label} onChange=${(event) => set(name, event.currentTarget.value.trim())} />`;
+  return html`<input ref=${input} type="search" placeholder=${hint} aria-label=${label} onChange=${(event) => set(name, event.currentTarget.value.trim())} />`;
 }
 
 function Filters({ query }) {
@@ -69,9 +69,9 @@ function Filters({ query }) {
   };
   const part = { query, set };
   return html`<form class="filters" role="search" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
-    <${Text} label="part of the identifier" name="q" ...${part} />
+    <${Text} label="part of the identifier" hint="identifier" name="q" ...${part} />
     <${Text} label="user" name="user" ...${part} />
-    <${Text} label="address or network" name="ip" ...${part} />
+    <${Text} label="address or network" hint="address" name="ip" ...${part} />
     <${Text} label="listener" name="listener" ...${part} />
     <${Choice} label="State" name="connected" values=${STATES} ...${part} />
     <${Choice} label="Version" name="version" values=${VERSIONS} ...${part} />

@@ -111,6 +111,7 @@ export function Overview({ theme }) {
     <${Latest} />
     <div class="columns">
       <${Top} title="Longest queues" sort="queue" query=${{ min_queue: 1 }} cell=${(item) => count(item.queue.messages)} />
+      <${Top} title="Busiest senders" sort="rate_in" query=${{ connected: true }} cell=${(item) => `${rate(item.rates?.in)} packets/s`} />
       <${Top} title="Most in flight" sort="inflight" query=${{ min_inflight: 1 }} cell=${(item) => count(item.inflight.out)} />
       <${Reasons} title="Dropped since the start" prefix="dropped_" values=${values} none="Nothing was dropped." />
       <${Reasons} title="Refused since the start" prefix="refused_" values=${values} none="Nothing was refused." />

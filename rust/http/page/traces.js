@@ -61,7 +61,7 @@ const SIGNS = { in: ['→', 'from the client'], out: ['←', 'to the client'], b
 const Direction = ({ dir }) => html`<span role="img" aria-label=${SIGNS[dir][1]} title=${SIGNS[dir][1]}>${SIGNS[dir][0]}</span>`;
 
 const COLUMNS = [
-  { title: 'Time', width: '76px', cell: (one) => (one.ts_us ? html`<${Time} ms=${one.ts_us / 1000} />` : '') },
+  { title: 'Time', width: 'minmax(76px, 108px)', cell: (one) => (one.ts_us ? html`<${Time} ms=${one.ts_us / 1000} /><span class="dim wide">.${String(Math.floor(one.ts_us / 1000) % 1000).padStart(3, '0')}</span>` : '') },
   { title: '', width: '16px', cell: (one) => html`<${Direction} dir=${one.dir} />` },
   { title: 'Client', width: 'minmax(80px, 1fr)', cell: (one) => html`<${Name} text=${one.client_id} empty="" />` },
   { title: 'Packet', width: '104px', cell: (one) => one.packet ?? '' },
