@@ -137,6 +137,7 @@ impl LogShared {
         }
     }
 
+    #[cfg(feature = "columnar")]
     pub(crate) fn tiered(&self, stream: &str, problem: Option<&StoreError>) {
         if let Some(observer) = self.observer.get() {
             observer.tiered(stream, problem);
