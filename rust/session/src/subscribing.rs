@@ -16,6 +16,10 @@ use crate::subscriptions::{Subscription, wildcard_levels};
 use crate::transmit::with_length;
 use crate::violation::Violation;
 
+/// Maximum number of filters in one packet. Those of a SUBSCRIBE above `filters_per_packet` are refused one by one; a
+/// packet with more than this number ends the connection.
+const MOST_FILTERS: usize = 10_000;
+
 impl Session {
     /// The granted subscriptions, sorted by filter text.
     pub fn subscriptions(&self) -> &[Subscription] {
@@ -112,7 +116,7 @@ impl Session {
         &mut self,
         subscribe: &Subscribe<'_>,
     ) -> Result<Request<'static>, Violation> {
-        self.check_answer(subscribe.filters.len())?;
+        self.check_filters(subscribe.filters.len())?;
         let id = subscribe.properties.subscription_identifier();
         let parsed = parse_entries(subscribe, id, &self.limits)?;
         let mut entries: Vec<SubscribeEntry> = Vec::with_capacity(parsed.len());
@@ -138,7 +142,7 @@ impl Session {
         &mut self,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Result<Request<'static>, Violation> {
-        self.check_answer(unsubscribe.filters.len())?;
+        self.check_filters(unsubscribe.filters.len())?;
         let mut entries = Vec::with_capacity(unsubscribe.filters.len());
         for text in &unsubscribe.filters {
             let filter = SubscriptionFilter::parse(text, &self.limits.topic)
@@ -166,12 +170,15 @@ impl Session {
         }
     }
 
-    /// Checks that the answer fits, since SUBACK and UNSUBACK have a code for each filter. An answer that is too large
-    /// for the client could not be sent [MQTT-3.1.2-24], and the client would wait for it
-    /// [MQTT-3.8.4-1, MQTT-3.10.4-4].
-    fn check_answer(&self, codes: usize) -> Result<(), Violation> {
+    /// Checks the number of filters before any is parsed, since each costs time (abuse E08, E12). The answer has a code
+    /// for each of them: one that is too large for the client could not be sent [MQTT-3.1.2-24], and the client would
+    /// wait for it [MQTT-3.8.4-1, MQTT-3.10.4-4].
+    fn check_filters(&self, filters: usize) -> Result<(), Violation> {
+        if filters > MOST_FILTERS.max(self.limits.filters_per_packet) {
+            return Err(TOO_MANY_FILTERS);
+        }
         let (packet_id, properties) = (2, 1);
-        let answer_bytes = 1 + with_length(packet_id + properties + codes as u64);
+        let answer_bytes = 1 + with_length(packet_id + properties + filters as u64);
         if answer_bytes > u64::from(self.live.link.packet_bytes) {
             return Err(ANSWER_TOO_LARGE);
         }
@@ -294,6 +301,11 @@ const ANSWER_TOO_LARGE: Violation = Violation::limit(
     ReasonCode::PACKET_TOO_LARGE,
     "MQTT-3.1.2-24",
     "the acknowledgement exceeds the client's Maximum Packet Size",
+);
+const TOO_MANY_FILTERS: Violation = Violation::limit(
+    ReasonCode::QUOTA_EXCEEDED,
+    "limit filters_per_packet",
+    "a packet has more than 10,000 topic filters",
 );
 const NO_LOCAL_SHARED: Violation = Violation::protocol(
     ReasonCode::PROTOCOL_ERROR,

@@ -251,6 +251,29 @@ fn filters_beyond_the_caps_are_refused() {
     );
 }
 
+/// Abuse E08, E12: a packet with very many filters is refused before they are parsed.
+#[test]
+fn a_packet_with_more_than_10_000_filters_ends_the_connection() {
+    let packet = |first_byte: u8, filter: &[u8], count: usize| {
+        let body = [b"\x00\x01\x00", &*filter.repeat(count)].concat();
+        let mut packet = vec![first_byte];
+        let mut len = body.len();
+        while len >= 128 {
+            packet.push(u8::try_from(len % 128).expect("below 128") | 128);
+            len /= 128;
+        }
+        packet.push(u8::try_from(len).expect("below 128"));
+        [packet, body].concat()
+    };
+    for (first_byte, filter) in [(0x82, &b"\x00\x01a\x00"[..]), (0xa2, b"\x00\x01a")] {
+        let mut wire = Wire::connected(CONNECT_5);
+        wire.ok(&packet(first_byte, filter, 10_000));
+        assert_eq!(wire.receive().len(), 1);
+        let reason = wire.refused(&packet(first_byte, filter, 10_001));
+        assert_eq!(reason, ReasonCode::QUOTA_EXCEEDED);
+    }
+}
+
 /// Abuse E09: a search visits the levels of a filter from its first `+` on, whatever the topic's own are.
 #[test]
 fn levels_from_a_plus_on_have_a_cap_for_all_filters_of_a_session() {

@@ -232,10 +232,13 @@ impl Connection {
 }
 
 /// The weight of a packet in the limit of control packets a second. AUTH has a larger one, since it asks a plugin, in
-/// one queue with logins. Acknowledgements are limited by the messages.
+/// one queue with logins. Each 100 filters count as a packet. Acknowledgements are limited by the messages.
 fn control_weight(packet: &Packet<'_>) -> u32 {
+    let of_filters = |count: usize| u32::try_from(count.div_ceil(100)).unwrap_or(u32::MAX);
     match packet {
-        Packet::PingReq | Packet::Subscribe(_) | Packet::Unsubscribe(_) => 1,
+        Packet::PingReq => 1,
+        Packet::Subscribe(subscribe) => of_filters(subscribe.filters.len()),
+        Packet::Unsubscribe(unsubscribe) => of_filters(unsubscribe.filters.len()),
         Packet::Auth(_) => 100,
         _ => 0,
     }
