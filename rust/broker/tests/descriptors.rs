@@ -53,23 +53,28 @@ fn exhausted() -> (Broker, Client, Vec<File>) {
 }
 
 #[test]
-fn without_descriptors_clients_go_on_nobody_spins_and_newcomers_wait() {
+fn without_descriptors_clients_go_on_nobody_spins_and_newcomers_are_refused() {
     let (broker, mut bystander, mut files) = exhausted();
 
-    // One descriptor for the client's end; the broker has none for its own.
+    // One descriptor for the client's end; the broker has none but its spare one.
     files.pop();
-    let mut waiting = v3("waiting").dial(&broker);
     let before = processor_time();
-    waiting.hears_nothing_for(Duration::from_millis(600));
+    for number in 1..=3 {
+        let mut newcomer = v3("newcomer").dial(&broker);
+        assert!(newcomer.is_closed_within(Duration::from_secs(10)));
+        eventually("the refusal is counted", || {
+            broker.stats().connections_refused_descriptors == number
+        });
+    }
+    bystander.hears_nothing_for(Duration::from_millis(600));
     bystander.ping();
-
     let used = processor_time().saturating_sub(before);
     assert!(used < Duration::from_millis(200), "{used:?}");
 
     files.pop();
-    waiting.expect_welcome();
-    waiting.ping();
+    let mut newcomer = v3("newcomer").connect(&broker);
+    newcomer.ping();
     drop(files);
-    eventually("both are there", || broker.stats().clients_connected == 2);
-    v5("newcomer").connect(&broker).ping();
+    v5("another").connect(&broker).ping();
+    assert_eq!(broker.stats().connections_refused, 3);
 }

@@ -25,8 +25,10 @@ pub(crate) enum DenialCause {
 impl DenialCause {
     pub(super) fn category(self) -> LogCategory {
         match self {
-            Self::Login | Self::Other => LogCategory::Refused,
-            Self::FailedLogins | Self::Banned => LogCategory::Banned,
+            Self::Login => LogCategory::Login,
+            Self::FailedLogins => LogCategory::FailedLogins,
+            Self::Banned => LogCategory::Banned,
+            Self::Other => LogCategory::Refused,
             Self::SessionShare => LogCategory::SessionShare,
             Self::Sessions => LogCategory::Sessions,
             Self::Memory => LogCategory::MemorySession,

@@ -1,5 +1,6 @@
 //! Accepts connections: one task for each address, on the first shard; sockets go to all shards in turn.
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
+use tokio::time::{sleep, timeout};
 
 use crate::admission::handshake::Accepted;
 use crate::admission::rejection::reject_connection;
@@ -26,7 +28,9 @@ const BACKLOG: i32 = 4_096;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 128 * 1024;
 /// Pause of the acceptor while the process has no free file descriptor (abuse H05).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum number of connections that are refused before each pause.
+const REFUSALS_A_PAUSE: usize = 64;
 
 /// Listens at `address`, so that a second broker on the same port fails (docs/decisions.md, 16).
 ///
@@ -160,6 +164,43 @@ impl Acceptor {
     }
 }
 
+/// A descriptor that is kept for the time when the process has no other: the acceptor closes it, and accepts and closes
+/// the waiting connections in its place, so that their clients need not wait for a timeout (abuse H05).
+struct SpareDescriptor(Option<File>);
+
+impl SpareDescriptor {
+    fn open() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Refuses waiting connections, at most `REFUSALS_A_PAUSE`. Returns one that can be served, since the process has
+    /// descriptors again.
+    async fn refuse_waiting(
+        &mut self,
+        shard: &Shard,
+        acceptor: &Acceptor,
+        listener: usize,
+    ) -> Option<(std::net::TcpStream, Peer)> {
+        self.0 = None;
+        for _ in 0..REFUSALS_A_PAUSE {
+            // `timeout` polls `accept` before it looks at the time.
+            let Ok(Ok((socket, peer))) = timeout(Duration::ZERO, acceptor.accept()).await else {
+                break;
+            };
+            *self = Self::open();
+            if self.0.is_some() {
+                return Some((socket, peer));
+            }
+            let refusals = shard.metrics().refusals(Some(listener));
+            refusals.connections_refused_descriptors.add(1);
+            let why = "the process has no free file descriptor (raise its limit: ulimit -n)";
+            refuse(shard, (LogCategory::Descriptors, why), peer, listener);
+        }
+        *self = Self::open();
+        None
+    }
+}
+
 /// Accepts until the broker stops.
 pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usize) {
     let acceptor = match socket.open() {
@@ -172,15 +213,16 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
             return;
         }
     };
+    let mut spare = SpareDescriptor::open();
     let mut next = 0;
     loop {
-        match acceptor.accept().await {
-            Ok((socket, peer)) => {
-                if shard.engine.is_stopping() {
-                    return;
+        let accepted = match acceptor.accept().await {
+            Err(error) if is_without_descriptors(&error) => {
+                let free = spare.refuse_waiting(&shard, &acceptor, listener).await;
+                if free.is_none() {
+                    sleep(ACCEPT_PAUSE).await;
                 }
-                next = (next + 1) % shard.engine.shards();
-                deliver_to_shards(&shard, next, socket, peer, listener);
+                free
             }
             Err(error) => {
                 let now = shard.refresh_now();
@@ -189,9 +231,18 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
                     format!("listener {name}: cannot accept a connection: {error}")
                 });
                 if !is_one_sockets_fault(&error) {
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
+                None
             }
+            Ok(accepted) => Some(accepted),
+        };
+        if shard.engine.is_stopping() {
+            return;
+        }
+        if let Some((socket, peer)) = accepted {
+            next = (next + 1) % shard.engine.shards();
+            deliver_to_shards(&shard, next, socket, peer, listener);
         }
     }
 }
@@ -287,6 +338,11 @@ pub fn is_one_sockets_fault(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     )
+}
+
+/// Whether `accept` failed because the process, or the system, has no free descriptor.
+fn is_without_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -46,13 +46,13 @@ pub(crate) enum RejectReason {
 }
 
 impl RejectReason {
-    /// The category of the log line: each reason has its own, so that a flood of one does not hide the others.
+    /// The category of the log line: each counter has its own, so that a flood of one does not hide the others.
     fn category(&self) -> LogCategory {
         match self {
-            Self::Denied(denied) if denied.reason == ReasonCode::BANNED => LogCategory::Banned,
             Self::Denied(denied) => denied.cause.category(),
+            Self::Silent(_) => LogCategory::Unanswered,
             _ if self.is_about_version() => LogCategory::ProtocolVersion,
-            _ => LogCategory::Refused,
+            _ => LogCategory::Protocol,
         }
     }
 
@@ -238,7 +238,7 @@ pub(crate) fn reject_connection(
     let (counter, category, why) = match limit {
         ConnectionLimit::Full => (
             &refusals.connections_refused_full,
-            LogCategory::Accept,
+            LogCategory::Connections,
             "too many connections",
         ),
         ConnectionLimit::ListenerConnections => (

@@ -236,7 +236,7 @@ fn finish(
 }
 
 fn log_refusal(shard: &Shard, login: &Login, reason: ReasonCode) {
-    shard.log.warn(LogCategory::Refused, shard.now(), || {
+    shard.log.warn(LogCategory::Login, shard.now(), || {
         let (service, peer) = (&login.listener, login.peer);
         let text = format!("login to {service} from {peer} refused: {}", reason.name());
         let subject = LogSubject::of_login(login);

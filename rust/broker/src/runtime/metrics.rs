@@ -267,6 +267,8 @@ counters! {
     connections_refused_banned,
     /// Connections refused because their listener is paused.
     connections_refused_paused,
+    /// Connections refused because the process had no free file descriptor.
+    connections_refused_descriptors,
     /// Rejected CONNECT packets.
     connects_refused,
     /// Connections rejected because of a malformed CONNECT packet, or a faulty TLS handshake, WebSocket request or PROXY

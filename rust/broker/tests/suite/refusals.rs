@@ -147,6 +147,29 @@ fn a_name_that_is_no_topic_level_is_made_one_below_sys() {
 
 /// A flood of one reason does not hide the lines of another.
 #[test]
+fn a_flood_of_malformed_packets_hides_no_other_refusal() {
+    let (broker, lines) = logged(two(config(), |config| {
+        config.listeners[1].anonymous = None;
+    }));
+    for _ in 0..20 {
+        let mut noise = v5("").open(broker.addresses()[0]);
+        noise.send_bytes(b"\x20\x02\0\0");
+        assert_eq!(noise.until_closed(), []);
+    }
+
+    assert_eq!(v5("stranger").refused_at(&broker, 1), 0x87);
+
+    let denied = loop {
+        let line = lines.recv_timeout(DEADLINE).expect("a line");
+        assert!(line.contains("127.0.0.1"), "{line}");
+        if line.contains("second") {
+            break line;
+        }
+    };
+    assert!(denied.contains("stranger"), "{denied}");
+}
+
+#[test]
 fn each_reason_has_a_line_of_its_own_with_the_address() {
     let mut limited = config_with_limits(|limits| limits.subscriptions = 1);
     limited.retained_messages = 1;

@@ -103,6 +103,7 @@ pub(super) const FAMILIES: &[Family] = &[
         part("address_rate", "connections_refused_address_rate"),
         part("banned", "connections_refused_banned"),
         part("paused", "connections_refused_paused"),
+        part("descriptors", "connections_refused_descriptors"),
     ])),
     family("mqttcore_connects", Counter, "CONNECT packets, by the reason code of CONNACK.",
         Each(&["result"], |s| by_name(&s.tallies.connects, &[]))),
