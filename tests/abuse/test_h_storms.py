@@ -1,4 +1,4 @@
-"""Abuse tables E and H: many requests at once, whose limits by rate do not exist yet."""
+"""Abuse tables E and H: many requests at once, and what others notice of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Abuse table I: what is sent over WebSocket. The other transports have no listener yet."""
+"""Abuse table I: what is sent over WebSocket. TLS is in `test_i_tls.py`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ REPEATS: Final = 3
 """Attacks after which memory may have come back."""
 UNCHANGED_S: Final = 12.0
 """The broker gives freed memory back when it has used less for five to ten seconds (ADR 0038)."""
-# Everything else keeps its default.
+# Everything else keeps its default, but for the limits that a crowd sets (`Crowd.limits`).
 SETTINGS: Final = {"MQTTCORE__SHARDS": "1", "MQTTCORE__SYS_INTERVAL_S": "1"}
 LISTENER: Final = '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
 COUNTERS: Final = ("dropped", "refused", "violations", "panics", "denied")

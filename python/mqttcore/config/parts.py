@@ -338,7 +338,9 @@ class ServerLimits(Record):
     flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
     """Seconds of this ban."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")
-    """Addresses without these limits and the five below, for example of a load balancer."""
+    """Addresses without limits by address, for example of a load balancer: shares and rates of
+    connections, failed logins (which still count by user name), bans for flapping, the five rates
+    below, and shares of clients without user name."""
     control_packets_per_second: Rate = 1_000
     """SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames of one client; an AUTH counts as
     a hundred. A faster client is read more slowly, and disconnected if it sends too many for five

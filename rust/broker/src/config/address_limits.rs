@@ -8,7 +8,7 @@ use crate::config::network::Network;
 /// Limits of one address in the tables that all clients share. 0 means no limit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AddressLimits {
-    /// Addresses without these limits. Peers of Unix sockets never have them.
+    /// Addresses without these limits, rates of clients and bans for flapping. Peers of Unix sockets have none of them, either.
     pub exempt: Vec<Network>,
     /// Connections in any state. At most three quarters of `Config::connections`.
     pub connections: usize,
