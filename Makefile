@@ -175,6 +175,7 @@ borders: .make/tools .make/dev ## check the imports between crates, modules of a
 
 citations: .make/tools
 	@$(PYTHON) -m tests.citations
+	@$(PYTHON) -m tests.locking
 	@$(PYTHON) -m tests.abuse.rows
 	@$(PYTHON) -m tests.reference --check
 

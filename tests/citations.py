@@ -1,8 +1,8 @@
 """Checks that what comments and pages cite exists: `python -m tests.citations`.
 
-Rows of `docs/abuse.md` (`abuse D16`), numbers of `docs/decisions.md` (`docs/decisions.md, 16`,
-`docs/decisions.md, engine 8`; pages may say `decision 16`), and ADRs (`ADR 0011`,
-`docs/adr/0011-...`). Part of `make check`.
+Rows of `docs/abuse.md` (`abuse D16`, each of a list), numbers of `docs/decisions.md`
+(`docs/decisions.md, 16`, `docs/decisions.md, engine 8`; pages may say `decision 16`), and ADRs
+(`ADR 0011`, `docs/adr/0011-...`). Part of `make check`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SUFFIXES = {".md", ".py", ".pyi", ".rs", ".toml"}
 CITATION = re.compile(
-    r"abuse (?P<abuse>[A-Z]\d\d)"
+    r"[Aa]buse (?P<abuse>[A-Z]\d\d(?:(?:, | and | to )[A-Z]\d\d)*)"
     r"|docs/decisions\.md, (?:engine (?P<engine>\d+)|(?P<decision>\d+))|\bdecision (?P<bare>\d+)"
     r"|(?:ADR |adr/)(?P<adr>\d{4})(?P<name>-[a-z0-9-]+\.md)?"
 )
@@ -48,8 +48,9 @@ def citations(path: Path) -> Iterator[tuple[int, str, str, str]]:
     for number, text in enumerate(path.read_text().splitlines(), 1):
         for found in CITATION.finditer(text):
             for kind, key in found.groupdict().items():
-                if key is not None:
-                    yield number, found[0], kind, key
+                for one in re.findall(r"[A-Z]\d\d", key or "") if kind == "abuse" else [key]:
+                    if one is not None:
+                        yield number, found[0], kind, one
 
 
 def missing() -> Iterator[str]:
