@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import pathlib
 import shutil
 import socket
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mqttcore import Broker
     from mqttcore.config import Listener
 
+LONGEST_CRL = 64 << 20
 Start = Callable[..., "Broker"]
 
 
@@ -126,7 +128,7 @@ def test_i03_a_reload_ends_resumption_and_no_connection(start_broker: Start, fil
         connected.ping()
 
 
-@pytest.mark.parametrize("content", ["missing", "garbage", "empty"])
+@pytest.mark.parametrize("content", ["missing", "garbage", "empty", "huge"])
 def test_i04_without_a_revocation_list_that_can_be_read_nobody_starts(
     start_broker: Start, files: Files, tmp_path: pathlib.Path, content: str
 ) -> None:
@@ -135,9 +137,12 @@ def test_i04_without_a_revocation_list_that_can_be_read_nobody_starts(
     crl = tmp_path / "crl.pem"
     if content != "missing":
         crl.write_text("-----BEGIN X509 CRL-----\nAAAA\n" if content == "garbage" else "")
+    if content == "huge":
+        os.truncate(crl, LONGEST_CRL + 1)
     asked = {"client_certificates": "required", "client_ca": files.path("ca.pem"), "crl": crl}
 
-    with pytest.raises(StartError, match=r"crl .*crl\.pem"):
+    why = rf"longer than {LONGEST_CRL} bytes" if content == "huge" else ""
+    with pytest.raises(StartError, match=rf"crl .*crl\.pem.*{why}"):
         start_broker(listeners=listener(files, **asked))
 
 
