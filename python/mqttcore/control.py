@@ -24,7 +24,7 @@ log = logging.getLogger("mqttcore")
 NAME: Final = "control"
 LONGEST_LINE: Final = 64 * 1_024
 PATIENCE_S: Final = 5.0
-FAREWELL_S: Final = 1.0
+JOIN_TIMEOUT_S: Final = 1.0
 BEAT_S: Final = 1.0
 """Interval in which a broker that works on a request sends a space before its answer."""
 SILENCE_S: Final = 30.0
@@ -65,7 +65,7 @@ class Control:
         self._stopped.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(FAREWELL_S)
+        self._thread.join(JOIN_TIMEOUT_S)
         self._socket.close()
         self._path.unlink(missing_ok=True)
 

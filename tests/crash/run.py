@@ -368,7 +368,7 @@ class Crash:
     def judge(self) -> None:
         """Collects everything that is wrong."""
         for book in self.books:
-            # The farewell of a broker that is stopped in order.
+            # The DISCONNECT of a broker that is stopped in order.
             book.violations.pop("DISCONNECT 0x8B", None)
         for book in self.books[1:]:
             self.ledger.violations.update(book.violations)

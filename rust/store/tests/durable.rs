@@ -435,11 +435,11 @@ fn scrubbing_finds_rot_where_nobody_looks() {
         if damage.file == "00000000000000000002.log" && damage.offset <= 5_000));
 }
 
-/// Hears the scrubber.
+/// Sends what the scrubber finds.
 #[derive(Debug)]
-struct Ear(std::sync::mpsc::Sender<Option<String>>);
+struct ScrubObserver(std::sync::mpsc::Sender<Option<String>>);
 
-impl LogObserver for Ear {
+impl LogObserver for ScrubObserver {
     fn kept(&self, _: Durability, _: u64) {}
 
     fn refused(&self, _: &[Ticket]) {}
@@ -463,8 +463,8 @@ fn the_scrubber_finds_rot_by_itself_and_again_in_every_round() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[5_000] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let (ear, heard) = std::sync::mpsc::channel();
-    store.observe(Arc::new(Ear(ear)));
+    let (sender, heard) = std::sync::mpsc::channel();
+    store.observe(Arc::new(ScrubObserver(sender)));
 
     store.scrub_every(Duration::from_millis(100)).unwrap();
 

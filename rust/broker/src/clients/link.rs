@@ -240,7 +240,7 @@ impl Link {
     }
 
     /// Stores the waker of the task that reads and writes the socket.
-    pub(crate) fn park(&self, waker: &Waker) {
+    pub(crate) fn store_waker(&self, waker: &Waker) {
         self.has_run.set(true);
         let mut own = self.waker.borrow_mut();
         if !own.will_wake(waker) {

@@ -35,7 +35,7 @@ pub(crate) fn must_wait_for(
 }
 
 /// Waits until the session `full` has room and then accepts the message; its client is not read meanwhile.
-pub(crate) fn hold_back(
+pub(crate) fn accept_when_room(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     publication: &Publication<'_>,

@@ -20,7 +20,7 @@ use crate::connection::authorize::{
 use crate::connection::control;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::publish::{
-    accept, accept_batch, accept_together, acknowledge, denial, deny, may_batch, may_publish,
+    accept, accept_batch, accept_publications, acknowledge, denial, deny, may_batch, may_publish,
     publish_rules,
 };
 use crate::routing::batch::{Incoming, MessageBatch};
@@ -218,7 +218,7 @@ impl DecidedBatch {
         let messages = self.0.iter();
         let publications =
             messages.map(|(message, packet_id)| publication(client, message, *packet_id));
-        accept_together(shard, client, &mut publications.collect());
+        accept_publications(shard, client, &mut publications.collect());
         self.0.clear();
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn accept_batch(shard: &Rc<Shard>, client: &Rc<Client>, batch: &mut M
 }
 
 /// Routes and acknowledges messages of one client in their order.
-pub(super) fn accept_together(
+pub(super) fn accept_publications(
     shard: &Rc<Shard>,
     client: &Rc<Client>,
     publications: &mut SmallVec<[Publication<'_>; MESSAGE_BATCH]>,
@@ -133,7 +133,12 @@ pub(super) fn accept(
     publication: Publication<'_>,
 ) -> Option<PendingRequest> {
     match full_queue::must_wait_for(shard, client, &publication) {
-        Some(full) => Some(full_queue::hold_back(shard, client, &publication, full)),
+        Some(full) => Some(full_queue::accept_when_room(
+            shard,
+            client,
+            &publication,
+            full,
+        )),
         None => accept_logged(shard, client, publication),
     }
 }

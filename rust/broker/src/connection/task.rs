@@ -85,7 +85,7 @@ pub(crate) fn spawn(
 
 impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<DisconnectCause> {
-        self.link.park(cx.waker());
+        self.link.store_waker(cx.waker());
         self.shard.refresh_now();
         self.link.in_turn.set(true);
         let turn = self.turn(cx);
@@ -347,7 +347,7 @@ impl Connection {
             self.count_written(packets, bytes);
         }
         if !self.link.outbox.borrow().is_empty() || self.transport.has_output() {
-            self.hold_back();
+            self.note_full_socket();
         }
         Ok(())
     }
@@ -362,7 +362,7 @@ impl Connection {
     }
 
     /// Called if the socket is full: copies messages out of other clients' chunks, and starts the stall timeout.
-    fn hold_back(&self) {
+    fn note_full_socket(&self) {
         self.link.outbox.borrow_mut().release_chunks();
         self.client.session.borrow_mut().release_chunks();
         if self.link.measures.note_blocked(self.shard.now()) {

@@ -467,15 +467,15 @@ mod tests {
     #[test]
     fn what_was_refused_never_counts_as_kept() {
         let log = log_over(Arc::new(MemoryStore::default()));
-        let ear = ShardNotifier(Arc::downgrade(&log));
+        let notifier = ShardNotifier(Arc::downgrade(&log));
         let ticket = |number| Ticket {
             number,
             durability: Durability::Fsync,
         };
-        ear.kept(Durability::Fsync, 1);
+        notifier.kept(Durability::Fsync, 1);
 
-        ear.refused(&[ticket(2)]);
-        ear.kept(Durability::Fsync, 3);
+        notifier.refused(&[ticket(2)]);
+        notifier.kept(Durability::Fsync, 3);
 
         assert_eq!(log.kept(Durability::Fsync), 1);
         assert!(matches!(log.failure(), Some(StoreError::NoSpace)));
@@ -491,22 +491,22 @@ mod tests {
         let engine = Arc::new(EngineState::new(&Config::default(), 3, 1, kept));
         let events: Arc<dyn StoreEvents> = engine.clone();
         log.serve(&events);
-        let ear = ShardNotifier(Arc::downgrade(&log));
+        let notifier = ShardNotifier(Arc::downgrade(&log));
         let lines: Vec<AckQueues> = engine.awaited.iter().cloned().map(AckQueues::new).collect();
         for (index, durability) in [(1, Durability::Fsync), (2, Durability::Os)] {
             lines[index].advance_to(5, durability);
             lines[index].push(durability, Continuation::Call(Box::new(|| {})));
         }
 
-        ear.kept(Durability::Fsync, 4);
+        notifier.kept(Durability::Fsync, 4);
         assert!(engine.woken().is_empty());
-        ear.kept(Durability::Fsync, 5);
+        notifier.kept(Durability::Fsync, 5);
         assert_eq!(engine.woken(), [1]);
-        ear.kept(Durability::Os, 9);
+        notifier.kept(Durability::Os, 9);
         assert_eq!(engine.woken(), [2]);
 
         assert!(lines[1].is_due(&log) && lines[1].next_safe(&log).is_some());
-        ear.kept(Durability::Fsync, 6);
+        notifier.kept(Durability::Fsync, 6);
         assert!(engine.woken().is_empty());
     }
 

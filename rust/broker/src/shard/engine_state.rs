@@ -117,7 +117,7 @@ pub(crate) struct EngineState {
     /// At a stop, shards wait here until all have sent their clients' wills.
     pub(crate) wills_sent: Barrier,
     /// `[to][from]`: messages between shards.
-    pub(super) mail: Vec<Vec<Mailbox<ShardMessage>>>,
+    pub(super) mailboxes: Vec<Vec<Mailbox<ShardMessage>>>,
     /// Jobs from other threads, for each shard.
     pub(super) jobs: Vec<Mutex<Vec<Job>>>,
     pub(super) wakers: Vec<Notify>,
@@ -211,7 +211,7 @@ impl EngineState {
             latest_lines: Arc::default(),
             traces: Traces::default(),
             wills_sent: Barrier::new(shards),
-            mail: (0..shards).map(|_| boxes()).collect(),
+            mailboxes: (0..shards).map(|_| boxes()).collect(),
             jobs: (0..shards).map(|_| Mutex::default()).collect(),
             wakers: (0..shards).map(|_| Notify::new()).collect(),
             awaited: (0..shards).map(|_| Arc::default()).collect(),

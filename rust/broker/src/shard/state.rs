@@ -201,13 +201,13 @@ impl Shard {
 
     /// Waits for jobs and messages; true once the shard has ended.
     pub(crate) async fn wait_for_work(&self, mut ended: Pin<&mut Notified<'_>>) -> bool {
-        let mail = self.engine.wakers[self.index].notified();
-        let mut mail = std::pin::pin!(mail);
+        let woken = self.engine.wakers[self.index].notified();
+        let mut woken = std::pin::pin!(woken);
         poll_fn(|cx| {
             if ended.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(true);
             }
-            mail.as_mut().poll(cx).map(|()| false)
+            woken.as_mut().poll(cx).map(|()| false)
         })
         .await
     }
@@ -227,7 +227,7 @@ impl Shard {
 
     /// Takes the messages of other shards.
     pub(crate) fn receive(&self, messages: &mut Vec<ShardMessage>) {
-        for mailbox in &self.engine.mail[self.index] {
+        for mailbox in &self.engine.mailboxes[self.index] {
             mailbox.drain(messages);
         }
     }
@@ -468,7 +468,7 @@ impl Shard {
         let mut outgoing = self.outgoing.borrow_mut();
         for (to, messages) in outgoing.iter_mut().enumerate() {
             if !messages.is_empty() {
-                self.engine.mail[to][self.index].send(messages, &self.engine.wakers[to]);
+                self.engine.mailboxes[to][self.index].send(messages, &self.engine.wakers[to]);
             }
         }
     }
@@ -478,7 +478,7 @@ impl Shard {
     /// Also while more waits for the disk than should, for a client that `may_keep` something, or for the external log,
     /// for a client that waits for `record` of it.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, may_keep: bool, record: u64) -> Poll<()> {
-        for boxes in &self.engine.mail {
+        for boxes in &self.engine.mailboxes {
             let mailbox = &boxes[self.index];
             if !mailbox.has_room() && mailbox.wait_for_room(cx.waker()) {
                 return Poll::Pending;

@@ -174,7 +174,7 @@ fn a_replay_never_sends_an_old_value_behind_a_new_one() {
     }
 }
 
-/// Abuse E17. On one shard: between two of them messages may be in the mail while a window fills, and nobody knows how
+/// Abuse E17. On one shard: between two of them messages may be in the mailbox while a window fills, and nobody knows how
 /// many the machine lets pass before the other one says so.
 #[test]
 fn what_a_stalled_member_of_a_group_cannot_take_goes_to_another() {

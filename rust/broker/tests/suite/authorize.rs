@@ -291,8 +291,8 @@ fn a_client_that_the_plugin_disconnects_hears_why() {
         ReasonCode::ADMINISTRATIVE_ACTION,
     ));
 
-    let farewell = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
+    assert_eq!(client.until_closed(), [disconnect]);
     listener.ping();
 }
 
@@ -487,8 +487,8 @@ fn the_question_is_abandoned_when_its_client_is_disconnected() {
 
     assert!(broker.disconnect("one", ReasonCode::ADMINISTRATIVE_ACTION));
 
-    let farewell = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
+    assert_eq!(client.until_closed(), [disconnect]);
     drop(client);
     eventually("the question is abandoned", || reply.is_abandoned());
 }

@@ -151,8 +151,8 @@ fn mqtt_3_1_2_22_a_silent_v5_client_is_closed_after_one_and_a_half_keep_alives()
     let packets = client.until_closed();
 
     assert_not_early(start.elapsed(), seconds(1.5));
-    let farewell = Received::Disconnect(ReasonCode::KEEP_ALIVE_TIMEOUT);
-    assert_eq!(packets, [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::KEEP_ALIVE_TIMEOUT);
+    assert_eq!(packets, [disconnect]);
     assert_eq!(broker.stats().keep_alive_timeouts, 1);
     assert_eq!(heir.message().text(), "silent");
 }

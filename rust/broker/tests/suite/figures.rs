@@ -250,8 +250,8 @@ fn an_administrator_disconnects_one_client() {
     let unknown = broker.disconnect("nobody", ReasonCode::ADMINISTRATIVE_ACTION);
 
     assert_eq!((found, unknown), (true, false));
-    let farewell = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
-    assert_eq!(one.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::ADMINISTRATIVE_ACTION);
+    assert_eq!(one.until_closed(), [disconnect]);
     other.ping();
     assert!(!broker.disconnect("one", ReasonCode::ADMINISTRATIVE_ACTION));
 }
@@ -263,8 +263,8 @@ fn a_reason_that_no_disconnect_can_give_disconnects_all_the_same() {
 
     assert!(broker.disconnect("one", ReasonCode::PACKET_IDENTIFIER_NOT_FOUND));
 
-    let farewell = Received::Disconnect(ReasonCode::UNSPECIFIED_ERROR);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::UNSPECIFIED_ERROR);
+    assert_eq!(client.until_closed(), [disconnect]);
 }
 
 #[test]

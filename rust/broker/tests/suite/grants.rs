@@ -127,8 +127,8 @@ fn a_publish_above_the_grants_qos_ends_the_connection() {
     assert!(!client.publish_acknowledged("a", "").is_error());
     client.publish("a", "", QoS::ExactlyOnce);
 
-    let farewell = Received::Disconnect(ReasonCode::QOS_NOT_SUPPORTED);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::QOS_NOT_SUPPORTED);
+    assert_eq!(client.until_closed(), [disconnect]);
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn a_client_is_disconnected_with_0xa0_when_its_grant_ends() {
     let packets = client.until_closed();
 
     assert!(SystemTime::now() >= ends, "early");
-    let farewell = Received::Disconnect(ReasonCode::MAXIMUM_CONNECT_TIME);
-    assert_eq!(packets, [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::MAXIMUM_CONNECT_TIME);
+    assert_eq!(packets, [disconnect]);
 }
 
 #[test]

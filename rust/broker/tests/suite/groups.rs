@@ -1,7 +1,7 @@
 //! Shared groups over several shards: what one member cannot take goes to another, as long as there is one that can.
 //!
 //! Where a session lives is a keyed hash that no test can foresee, so there are always several members. Publishers send
-//! many messages in one write: most of them are in the mail of other shards when the first member there is full.
+//! many messages in one write: most of them are in the mailboxes of other shards when the first member there is full.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -254,7 +254,7 @@ fn nothing_is_dropped_while_any_member_has_room() {
     }
 }
 
-/// Messages are in the mail to sessions that end meanwhile: each is taken by the member that stays, or told to be lost
+/// Messages are in the mailboxes of sessions that end meanwhile: each is taken by the member that stays, or told to be lost
 /// with a session that had it.
 #[test]
 fn what_comes_too_late_for_a_session_goes_to_another_member() {

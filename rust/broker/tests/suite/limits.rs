@@ -278,8 +278,8 @@ fn a_publish_above_the_limit_ends_a_v5_connection_with_0x95() {
     // Remaining Length as the limit: the fixed header of four bytes is too many.
     client.send_bytes(b"\x30\x80\x80\x44");
 
-    let farewell = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
+    assert_eq!(client.until_closed(), [disconnect]);
     assert_eq!(broker.stats().violations, 1);
 }
 
@@ -345,8 +345,8 @@ fn mqtt_3_1_0_2_a_second_connect_ends_the_connection_and_leaves_the_will() {
 
     client.send_bytes(&hello.bytes());
 
-    let farewell = Received::Disconnect(ReasonCode::PROTOCOL_ERROR);
-    assert_eq!(client.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::PROTOCOL_ERROR);
+    assert_eq!(client.until_closed(), [disconnect]);
     assert_eq!(heir.message().text(), "to you");
 }
 
@@ -461,15 +461,15 @@ fn a_listener_has_limits_of_packets_of_its_own() {
     narrow.ping();
     narrow.publish("a", "x".repeat(2_000), QoS::AtMostOnce);
 
-    let farewell = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
-    assert_eq!(narrow.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::PACKET_TOO_LARGE);
+    assert_eq!(narrow.until_closed(), [disconnect]);
     let (mut greedy, _) = v5("greedy").connect_at(&broker, 1);
     for number in 0..3 {
         greedy.publish("a", number.to_string(), QoS::ExactlyOnce);
     }
     let told = greedy.until_closed();
-    let farewell = Received::Disconnect(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED);
-    assert_eq!(told.last(), Some(&farewell));
+    let disconnect = Received::Disconnect(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED);
+    assert_eq!(told.last(), Some(&disconnect));
 }
 
 /// What a listener denies, no plugin can grant; deny rules of a grant stay in force.

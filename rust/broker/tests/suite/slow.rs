@@ -156,8 +156,8 @@ fn where_a_full_queue_disconnects_the_client_hears_0x97_at_once() {
         .publish_numbers("flood", QoS::AtLeastOnce, 100);
 
     let packets = client.until_closed();
-    let farewell = Received::Disconnect(ReasonCode::QUOTA_EXCEEDED);
-    assert_eq!(packets.last(), Some(&farewell));
+    let disconnect = Received::Disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(packets.last(), Some(&disconnect));
 }
 
 fn stalling_after(stall_deadline: Duration) -> Config {

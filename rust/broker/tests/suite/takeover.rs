@@ -20,8 +20,8 @@ fn mqtt_3_1_4_3_the_old_v5_client_hears_that_its_session_is_taken_over() {
 
     let mut new = v5("one").connect(&broker);
 
-    let farewell = Received::Disconnect(ReasonCode::SESSION_TAKEN_OVER);
-    assert_eq!(old.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    assert_eq!(old.until_closed(), [disconnect]);
     new.ping();
     assert_eq!(broker.stats().takeovers, 1);
 }
@@ -131,8 +131,8 @@ fn where_anyone_may_take_over_another_user_does() {
 
     v5("one").username("second").connect(&broker).ping();
 
-    let farewell = Received::Disconnect(ReasonCode::SESSION_TAKEN_OVER);
-    assert_eq!(old.until_closed(), [farewell]);
+    let disconnect = Received::Disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    assert_eq!(old.until_closed(), [disconnect]);
 }
 
 #[test]
