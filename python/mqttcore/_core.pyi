@@ -148,7 +148,7 @@ class TopicName:
 
 @final
 class Directory:
-    """Who subscribed to what: the broker's own directory, without a broker.
+    """Subscribers by filter: the broker's own directory, without a broker.
 
     A client is a number of yours, from 0 to 2**64 - 1. Threads may share a directory: readers take
     no lock, a match sees a batch of subscriptions whole or not at all, and the GIL is released.

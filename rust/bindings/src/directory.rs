@@ -23,7 +23,7 @@ use crate::topics::{parse_name, qos_of, strategy_named};
 /// replace.
 const TOPICS_A_PIN: usize = 1024;
 
-/// Who subscribed to what: the broker's own directory, without a broker.
+/// Subscribers by filter: the broker's own directory, without a broker.
 ///
 /// A client is a number of yours, from 0 to 2**64 - 1. Threads may share a directory: readers take no lock,
 /// a match sees a batch of subscriptions whole or not at all, and the GIL is released meanwhile.

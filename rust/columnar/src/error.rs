@@ -63,7 +63,7 @@ pub enum ColumnarError {
     OtherFile {
         /// Which file.
         file: PathBuf,
-        /// What differs.
+        /// The difference.
         problem: String,
     },
     /// Rows of the range are in no file.

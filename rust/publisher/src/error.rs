@@ -115,7 +115,7 @@ pub enum PublisherFailure {
     Row {
         /// The row's name.
         id: String,
-        /// What is wrong with it.
+        /// The fault.
         error: RowError,
     },
     /// The server rejected the connection.

@@ -33,7 +33,7 @@ enum NextSender {
     Server,
 }
 
-/// What the client sent during the exchange before CONNACK.
+/// A packet of the client during the exchange before CONNACK.
 #[derive(Debug, Eq, PartialEq)]
 pub enum AuthStep<'p> {
     /// The next authentication data.

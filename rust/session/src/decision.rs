@@ -11,7 +11,7 @@ use crate::outbound::{Delivered, Delivery, QueueRoom};
 use crate::queue::{Hold, Outgoing};
 use crate::session::Session;
 
-/// What [`Session::deliver`] does with a message.
+/// The decision of [`Session::deliver`] about a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DeliveryDecision {
     /// It is sent at QoS 0.
@@ -20,7 +20,7 @@ pub enum DeliveryDecision {
     SendInFlight,
     /// It is queued.
     Queue {
-        /// What it waits for.
+        /// The reason why it waits.
         cause: QueueCause,
         /// How many of the oldest queued messages are dropped to make room for it.
         evicted: usize,
@@ -34,7 +34,7 @@ pub enum DeliveryDecision {
     },
 }
 
-/// What a queued message waits for.
+/// Reasons why a queued message waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QueueCause {
     /// The client is not connected.

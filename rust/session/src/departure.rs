@@ -17,7 +17,7 @@ use crate::subscriptions::Subscriptions;
 use crate::timers::{Expiry, is_due};
 use crate::will::WillMessage;
 
-/// What the engine has to do after a connection has ended.
+/// Tasks of the engine after a connection has ended.
 #[derive(Debug)]
 pub struct DetachOutcome {
     /// The will, if it must be published now. A delayed will stays with the session and is returned later as

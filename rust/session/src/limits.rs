@@ -59,7 +59,7 @@ pub struct ServerLimits {
     pub queue_disk_messages: usize,
     /// Maximum bytes of topics, properties and payloads of queued messages in memory and in the store together.
     pub queue_disk_bytes: usize,
-    /// What happens when the queue is full.
+    /// Treatment of a message if the queue is full.
     pub queue_policy: QueuePolicy,
     /// Queues QoS 0 messages, too, while the client is offline.
     pub queue_qos0: bool,
@@ -89,7 +89,7 @@ pub struct ServerLimits {
     pub payload_format_checked: bool,
 }
 
-/// What happens to a message if the queue is full (docs/decisions.md, 20).
+/// Treatments of a message if the queue is full (docs/decisions.md, 20).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum QueuePolicy {
     /// The new message is dropped.

@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::chunk::Chunk;
 use crate::message::Message;
 
-/// What the engine has to do after the session has handled a packet.
+/// A task of the engine after the session has handled a packet.
 #[derive(Debug)]
 pub enum Request<'p> {
     /// No action is needed.

@@ -16,7 +16,7 @@ use crate::session::Session;
 /// Maximum number of messages of one question.
 pub const UNDECIDED_MAX: usize = 64;
 
-/// What becomes of a held message.
+/// The decision about a held message.
 #[derive(Clone, Debug)]
 pub enum HeldDecision {
     /// It is sent.

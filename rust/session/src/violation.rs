@@ -18,7 +18,7 @@ pub struct Violation {
     pub reason: ReasonCode,
     /// The id of the violated statement, or the section or limit.
     pub statement: &'static str,
-    /// What happened; never contains text of the client.
+    /// The fault; never contains text of the client.
     pub what: &'static str,
     /// Whether a rule of MQTT or a limit of the server was violated.
     pub fault: ViolationKind,

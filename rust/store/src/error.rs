@@ -62,7 +62,7 @@ pub enum StoreError {
     Stream {
         /// Name of the stream.
         stream: String,
-        /// What is wrong.
+        /// The fault.
         problem: Arc<str>,
     },
     /// The disk is full.
@@ -91,7 +91,7 @@ pub struct Damage {
     pub first_lsn: u64,
     /// LSN of the last affected record that is known; 0 if none is known.
     pub last_lsn: u64,
-    /// What is wrong.
+    /// The fault.
     pub reason: &'static str,
     /// Clients for which a damaged message is queued, and topics that retain it, as far as they
     /// were searched.

@@ -36,7 +36,7 @@ pub enum TierError {
     Url {
         /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }

@@ -34,7 +34,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what is expected.
+        /// The fault, and the expected content.
         why: String,
     },
     /// A key belongs to another certificate.

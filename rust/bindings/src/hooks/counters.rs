@@ -7,7 +7,7 @@ use mqttcore_broker::{Histogram, HookCalls};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// What may become of a call.
+/// Outcomes of a call.
 const RESULTS: [&str; 6] = [
     "allowed",
     "denied",

@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// What is expected instead of an answer that a hook of this point must not give.
+    /// The answers that are expected instead of `answer`, if a hook of this point must not give it.
     pub(super) fn misfit(&self, answer: &MessageAnswer) -> Option<&'static str> {
         use PublishDecision::{Deny, Disconnect};
         match (self, answer) {

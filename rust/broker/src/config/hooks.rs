@@ -333,7 +333,7 @@ impl fmt::Debug for Login {
 pub enum LoginDecision {
     /// Admit the client with these permissions.
     Allow {
-        /// What the client may do, and how its session may be kept.
+        /// Rights of the client, and limits of its session.
         grant: Box<Grant>,
         /// Replaces the user name in permissions, logs and events.
         username: Option<String>,
@@ -400,7 +400,7 @@ pub enum ExchangeReply {
     },
 }
 
-/// What a client wants to do.
+/// The action of a client.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Action {
     /// Publish to a topic.

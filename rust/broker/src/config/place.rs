@@ -87,7 +87,7 @@ impl RulePlaces {
     }
 }
 
-/// What a rule is asked about.
+/// The action that a rule decides.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RuleAction {
     Publish,

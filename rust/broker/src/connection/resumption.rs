@@ -17,7 +17,7 @@ use crate::connection::authorize::{Denial, UNANSWERED, ask_plugins};
 use crate::connection::renewal::{about, allowed_by_plugins, end_subscription, until_answered};
 use crate::shard::Shard;
 
-/// What the plugins have answered about the subscriptions of a session.
+/// Answers of the plugins about the subscriptions of a session.
 #[derive(Default)]
 pub(crate) struct ResumeAnswers {
     asked: HashSet<Box<str>>,

@@ -68,7 +68,7 @@ pub struct ClientSummary {
     pub rates: Option<PacketRates>,
     /// How long deliveries to it take, if some were measured.
     pub delivery_times: Option<DeliveryTimes>,
-    /// What messages wait for, if they wait for the client.
+    /// The reason why messages wait, if they wait for the client.
     pub delay: Option<Delay>,
     /// Topic of its will.
     pub will_topic: Option<Arc<str>>,

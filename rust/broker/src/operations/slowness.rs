@@ -50,7 +50,7 @@ pub(super) fn rank_of(packets: f64) -> u64 {
     (packets * 1_000.0) as u64
 }
 
-/// What messages of a connected client wait for.
+/// Reasons why messages of a connected client wait.
 pub(super) fn delay(client: &Client, now: Instant) -> Option<Delay> {
     let link = client.link_ref();
     let link = link.as_ref()?;

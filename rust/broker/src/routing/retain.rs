@@ -153,7 +153,7 @@ pub(crate) fn foresee(shard: &Shard, publication: &Publication<'_>) -> Retention
     }
 }
 
-/// What a retained message has no room in.
+/// The limit that leaves no room for a retained message.
 enum LackedRoom {
     /// The budget of memory.
     Memory,

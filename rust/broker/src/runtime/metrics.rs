@@ -41,7 +41,7 @@ impl Counter {
 pub struct Figure {
     /// Its name: a key of `stats()` in Python.
     pub name: &'static str,
-    /// What it counts, in a sentence.
+    /// Its meaning, in a sentence.
     pub meaning: &'static str,
     /// Its value now.
     pub value: u64,

@@ -123,7 +123,7 @@ pub(crate) struct Shard {
     pub(super) grown: Cell<usize>,
     /// Bytes that each session counts with against the budget of memory, by slot.
     pub(super) weighed: RefCell<Vec<u32>>,
-    /// What large frames have reserved.
+    /// Bytes that large frames have reserved.
     pub(crate) address_space: AddressSpace,
     /// Senders that are read slowly.
     pub(crate) slowed: RefCell<VecDeque<Slowed>>,

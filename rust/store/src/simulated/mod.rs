@@ -126,7 +126,7 @@ impl SimulatedStore {
     ///
     /// # Errors
     ///
-    /// What stopped the store; [`StoreError::NoSpace`], after which it goes on.
+    /// The error that stopped the store; [`StoreError::NoSpace`], after which it goes on.
     #[cfg(feature = "columnar")]
     pub fn seal(&self) -> Result<(), StoreError> {
         let mut inner = self.lock();
@@ -178,7 +178,7 @@ impl SimulatedStore {
     ///
     /// # Errors
     ///
-    /// What stopped the store.
+    /// The error that stopped the store.
     pub fn step(&self) -> Result<bool, StoreError> {
         self.lock().step()
     }
@@ -187,7 +187,7 @@ impl SimulatedStore {
     ///
     /// # Errors
     ///
-    /// What stopped the store.
+    /// The error that stopped the store.
     pub fn begin_checkpoint(&self) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.check()?;
@@ -199,7 +199,7 @@ impl SimulatedStore {
     ///
     /// # Errors
     ///
-    /// What stopped the store.
+    /// The error that stopped the store.
     pub fn end_checkpoint(&self) -> Result<(), StoreError> {
         let mut inner = self.lock();
         inner.check()?;

@@ -84,7 +84,7 @@ pub enum StreamError {
     Argument {
         /// The stream.
         stream: String,
-        /// What is wrong with them.
+        /// The fault.
         problem: String,
     },
     /// The owner has too many consumers in the stream.

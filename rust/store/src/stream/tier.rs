@@ -88,7 +88,7 @@ impl PartialEq for TierOptions {
 
 impl Eq for TierOptions {}
 
-/// What readers and operators are told of object storage.
+/// Status of object storage, for readers and operators.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct TierReport {

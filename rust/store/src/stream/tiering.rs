@@ -47,7 +47,7 @@ impl Streams {
         }
     }
 
-    /// What operators are told of the object storage of each stream that has it.
+    /// Status of the object storage of each stream that has it, for operators.
     pub fn tier_reports(&self) -> Vec<TierReport> {
         self.list.iter().filter_map(Stream::tier_report).collect()
     }
@@ -145,7 +145,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// What operators are told of the stream's object storage.
+    /// Status of the stream's object storage, for operators.
     pub(super) fn tier_report(&self) -> Option<TierReport> {
         let tier = self.tier.as_ref()?;
         let count = |wanted: fn(&SealedFile) -> bool| {

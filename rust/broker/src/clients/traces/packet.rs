@@ -26,7 +26,7 @@ pub struct TracedPacket {
     pub number: u64,
     /// When the broker handled it.
     pub at: SystemTime,
-    /// Who sent it.
+    /// The sender.
     pub direction: TraceDirection,
     /// The client identifier. Text that looks like a token is masked.
     pub client_id: Arc<str>,
