@@ -206,10 +206,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
     let acceptor = match socket.open() {
         Ok(acceptor) => acceptor,
         Err(error) => {
-            shard.log.warn(LogCategory::Accept, shard.now(), || {
-                let name = name_of(&shard, listener);
-                format!("listener {name}: cannot accept connections: {error}")
-            });
+            warn(&shard, listener, &error);
             return;
         }
     };
@@ -225,11 +222,7 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
                 free
             }
             Err(error) => {
-                let now = shard.refresh_now();
-                shard.log.warn(LogCategory::Accept, now, || {
-                    let name = name_of(&shard, listener);
-                    format!("listener {name}: cannot accept a connection: {error}")
-                });
+                warn(&shard, listener, &error);
                 if !is_one_sockets_fault(&error) {
                     sleep(ACCEPT_PAUSE).await;
                 }
@@ -245,6 +238,15 @@ pub(crate) async fn accept(shard: Rc<Shard>, socket: BoundSocket, listener: usiz
             deliver_to_shards(&shard, next, socket, peer, listener);
         }
     }
+}
+
+fn warn(shard: &Shard, listener: usize, error: &io::Error) {
+    shard
+        .log
+        .warn(LogCategory::Accept, shard.refresh_now(), || {
+            let name = name_of(shard, listener);
+            format!("listener {name}: cannot accept connections: {error}")
+        });
 }
 
 /// The name of a listener in log lines; its index if a reload has removed it.
