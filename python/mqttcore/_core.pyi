@@ -343,7 +343,7 @@ class Engine:
     def unban(self, kind: str, value: str, /) -> bool:
         """Lift a ban; return False if there is none."""
 
-    def bans(self) -> list[tuple[str, str, str, float | None]]:
+    def bans(self) -> list[tuple[str, str, str | None, str, float | None]]:
         """The bans in force, as (kind, value, reason, seconds that remain)."""
 
     def drain(self) -> None:

@@ -9,9 +9,12 @@ class Ban(Record):
     """A ban in force."""
 
     kind: str
-    """Kind of the ban: ``client_id``, ``client_id_regex``, ``user`` or ``address``."""
+    """Kind of the ban: ``client_id``, ``client_id_regex``, ``user``, ``address``, or
+    ``client_id_of_user``: a ban for flapping, of a client identifier for one user alone."""
     value: str
     """The client identifier, the regular expression, the user name, or the address or network."""
+    user: str | None
+    """The user name of a ban for flapping; None: clients without user name, or another kind."""
     reason: str
     """Reason, for operators; clients do not get it."""
     remaining_s: float | None

@@ -380,6 +380,8 @@ class Broker:
     ) -> bool:
         """Lifts a ban; returns False if there is no ban of this target.
 
+        With that of a ``client_id``, its bans for flapping are lifted, too.
+
         Raises:
             ValueError: not exactly one target is given, or ``address`` or ``client_id_regex`` is
                 none.
@@ -392,8 +394,8 @@ class Broker:
     def bans(self) -> list[Ban]:
         """The bans in force, those for flapping among them."""
         return [
-            Ban(kind=kind, value=value, reason=reason, remaining_s=remaining_s)
-            for kind, value, reason, remaining_s in self._started().bans()
+            Ban(kind=kind, value=value, user=user, reason=reason, remaining_s=remaining_s)
+            for kind, value, user, reason, remaining_s in self._started().bans()
         ]
 
     def invalidate(

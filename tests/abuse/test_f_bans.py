@@ -87,7 +87,7 @@ def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
     assert late.expect(mqtt.CONNACK).reason == 0x8A
     storm[-1].ping()
     [ban] = broker.bans()
-    assert (ban.kind, ban.value) == ("client_id", "storm")
+    assert (ban.kind, ban.value, ban.user) == ("client_id_of_user", "storm", None)
     assert 0 < (ban.remaining_s or 0) <= 300
     assert broker.stats()["flapping_bans"] == 1
     assert broker.stats()["clients_connected"] == 3
@@ -121,6 +121,49 @@ def test_c25_nobody_has_the_client_identifier_of_another_user_banned(
     assert watcher.receive_publish().payload == b"gone"
     assert wire(port=broker.port).connect("victim", username="ann").reason == 0
     other.check()
+
+
+def test_c25_a_user_that_flaps_is_banned_and_the_owner_of_the_client_identifier_is_not(
+    tmp_path: Path,
+    start_broker: Start,
+    wire: Open,
+    beside: Beside,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Users(Plugin):
+        @hook.authenticate
+        def login(self, login: Login) -> Allow:
+            return Allow(Grant(publish=("#",), subscribe=("#",)))
+
+    def answer(user: str) -> int:
+        one = wire(port=broker.port)
+        one.send(mqtt.connect("truck-7", username=user))
+        reason = one.expect(mqtt.CONNACK).reason
+        if reason == 0:
+            one.disconnect()
+        else:
+            one.expect_close()
+        return reason
+
+    folder = str(tmp_path / "data")
+    limits = {"exempt_addresses": (), "address_connects_per_second": 0}
+    broker = start_broker(Users(), data=folder, **limits)
+    other = beside(broker.port)
+
+    assert [answer("eve") for _ in range(17)] == [0] * 15 + [0x8A] * 2
+
+    assert answer("ann") == 0
+    assert ban.main(["list", folder]) == 0
+    [listed] = json.loads(capsys.readouterr().out)["bans"]
+    named = (listed["kind"], listed["value"], listed["user"])
+    assert named == ("client_id_of_user", "truck-7", "eve")
+    assert answer("eve") == 0x8A
+    assert ban.main(["lift", folder, "--client-id", "truck-7"]) == 0
+    assert answer("eve") == 0
+    other.check()
+    broker.stop()
+    broker = start_broker(Users(), data=folder, **limits)
+    assert (answer("eve"), answer("ann"), broker.bans()) == (0, 0, [])
 
 
 def test_c25_a_ban_names_one_target(fresh_broker: Broker) -> None:

@@ -333,8 +333,8 @@ class ServerLimits(Record):
     failed_login_pause_s: Annotated[float, Range(1, 86_400)] = 300.0
     """Seconds of this refusal; doubled each time, up to a day."""
     flapping_connects_per_minute: Annotated[int, Range(0, 1_000_000)] = 15
-    """Connections a minute with one client identifier; then the identifier is banned; 0: no
-    limit."""
+    """Connections a minute with one client identifier and one user name; then the identifier is
+    banned for this user, or for clients without user name; 0: no limit."""
     flapping_ban_s: Annotated[float, Range(1, 86_400)] = 300.0
     """Seconds of this ban."""
     exempt_addresses: tuple[Network, ...] = ("127.0.0.0/8", "::1")

@@ -31,8 +31,8 @@ impl From<AuditFields> for AuditEntry {
     }
 }
 
-/// Kind, value, reason and seconds that remain of a ban.
-pub(crate) type BanFields = (&'static str, String, String, Option<f64>);
+/// Kind, value, user name of the kind `client_id_of_user`, reason and seconds that remain of a ban.
+pub(crate) type BanFields = (&'static str, String, Option<String>, String, Option<f64>);
 
 /// Parses the target of a ban.
 pub(crate) fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
@@ -55,14 +55,22 @@ pub(crate) fn ban_target(kind: &str, value: &str) -> PyResult<BanTarget> {
 
 /// Converts a ban.
 pub(crate) fn ban_fields(ban: Ban) -> BanFields {
+    let mut user = None;
     let (kind, value) = match ban.target {
         BanTarget::ClientId(id) => ("client_id", id.into_string()),
+        BanTarget::ClientIdOfUser {
+            client_id,
+            username,
+        } => {
+            user = username.map(Box::into);
+            ("client_id_of_user", client_id.into_string())
+        }
         BanTarget::ClientIdPattern(pattern) => ("client_id_regex", pattern.to_string()),
         BanTarget::Username(name) => ("user", name.into_string()),
         BanTarget::Network(network) => ("address", network.to_string()),
     };
     let remaining = ban.remaining.map(|remaining| remaining.as_secs_f64());
-    (kind, value, ban.reason, remaining)
+    (kind, value, user, ban.reason, remaining)
 }
 
 /// The duration of a ban.

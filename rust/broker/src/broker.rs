@@ -268,7 +268,7 @@ impl Broker {
         Ok(disconnected.iter().sum())
     }
 
-    /// Lifts a ban. False if there is none of this target.
+    /// Lifts a ban, and with that of a client identifier those of its users. False if there is none of this target.
     pub fn unban(&self, target: &BanTarget) -> bool {
         self.engine.remove_ban(target)
     }

@@ -9,7 +9,7 @@ import { Steps } from './steps.js';
 import { useLoad } from './store.js';
 
 const DENIALS = ['denied', 'auth_failed', 'publish_refused'];
-const KINDS = { client_id: 'client', client_id_regex: 'clients, by expression', username: 'user', ip: 'address or network' };
+const KINDS = { client_id: 'client', client_id_of_user: 'client, for one user', client_id_regex: 'clients, by expression', username: 'user', ip: 'address or network' };
 
 function Ask({ query }) {
   const [answer, set] = useState(null);
@@ -45,7 +45,7 @@ function Bans() {
     ${data?.items.length === 0 && html`<${Empty}>Nobody is banned.</${Empty}>`}
     ${data?.items.length > 0 && html`<${Plain} label="Bans" rows=${data.items} columns=${[
       { title: 'What', cell: (ban) => KINDS[ban.kind] },
-      { title: 'Value', cell: (ban) => html`<${Name} text=${ban.value} />` },
+      { title: 'Value', cell: (ban) => html`<${Name} text=${ban.value} />${ban.kind === 'client_id_of_user' && html` (<${Name} text=${ban.username} empty="without user name" />)`}` },
       { title: 'Until', cell: (ban) => (ban.until_ms ? html`<${Time} ms=${ban.until_ms} />` : 'it is lifted') },
       { title: 'Reason', cell: (ban) => html`<${Name} text=${ban.why} empty="" />` },
       may('operate') && { title: '', cell: (ban) => html`<button type="button" class="small" onClick=${() => lift(ban)}>Lift</button>` },

@@ -60,28 +60,29 @@ fn refuse_outdated(
     })
 }
 
-/// Counts a connection of the client; if it connects too often, bans its identifier and returns the rejection.
+/// Counts a connection of the client; if it connects too often, bans its identifier for its user alone, since others may
+/// own it (abuse C25), and returns the rejection.
 fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<RejectedClient> {
     let (config, now) = (shard.config(), shard.now());
     if !config.address_limits.apply_to(login.peer.ip()) {
         return None;
     }
-    let key = shard.engine.key_of(&login.client_id);
     let mut flapping = shard.flapping.borrow_mut();
-    if !flapping.is_flapping(key, config.flapping, now) {
+    if !flapping.is_flapping(login, config.flapping, now) {
         return None;
     }
-    let target = BanTarget::ClientId(login.client_id.as_ref().into());
     let reason = format!(
         "more than {} connections a minute",
         config.flapping.connects_per_minute
     );
     let bans = &shard.engine.bans;
-    bans.add_automatic(target, reason, config.flapping.ban, now);
+    bans.add_automatic(BanTarget::own(login), reason, config.flapping.ban, now);
     shard.metrics().flapping_bans.add(1);
     shard.log.warn(LogCategory::Flapping, now, || {
         let (id, peer, seconds) = (Escaped(&login.client_id), login.peer, config.flapping.ban.as_secs());
-        format!("client {id} at {peer} connects too often: its client identifier is banned for {seconds} s")
+        let user = login.username.as_deref().map(|name| format!("user {}", Escaped(name)));
+        let whose = user.as_deref().unwrap_or("clients without user name");
+        format!("client {id} at {peer} connects too often: for {whose} the client identifier is banned for {seconds} s")
     });
     Some(RejectedClient::new(login, to, ReasonCode::BANNED).because(DenialCause::Banned))
 }

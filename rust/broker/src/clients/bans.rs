@@ -21,6 +21,14 @@ const COMPARED_MAX: usize = 1_000;
 pub enum BanTarget {
     /// Clients with this identifier.
     ClientId(Box<str>),
+    /// Clients with this identifier and this user name; `None`: without one. The broker bans them for flapping; such a
+    /// ban is not kept with the data.
+    ClientIdOfUser {
+        /// The client identifier.
+        client_id: Box<str>,
+        /// The user name.
+        username: Option<Box<str>>,
+    },
     /// Clients whose whole identifier this regular expression matches.
     ClientIdPattern(ClientIdPattern),
     /// Clients with this user name.
@@ -30,10 +38,24 @@ pub enum BanTarget {
 }
 
 impl BanTarget {
+    /// The client identifier of this login, for its user alone.
+    pub(crate) fn own(login: &Login) -> Self {
+        Self::ClientIdOfUser {
+            client_id: login.client_id.as_ref().into(),
+            username: login.username.as_deref().map(Into::into),
+        }
+    }
+
     /// Whether a ban of this target covers a client.
     pub(crate) fn covers(&self, login: &Login) -> bool {
         match self {
             Self::ClientId(id) => **id == *login.client_id,
+            Self::ClientIdOfUser {
+                client_id,
+                username,
+            } => {
+                **client_id == *login.client_id && username.as_deref() == login.username.as_deref()
+            }
             Self::ClientIdPattern(pattern) => pattern.matches(&login.client_id),
             Self::Username(name) => login.username.as_deref() == Some(name),
             Self::Network(network) => login.peer.ip().is_some_and(|ip| network.contains(ip)),
@@ -114,7 +136,7 @@ impl Bans {
         let (max, kind, count) = match target {
             BanTarget::Network(_) => (COMPARED_MAX, "networks", table.networks.len()),
             BanTarget::ClientIdPattern(_) => (COMPARED_MAX, "expressions", table.patterns.len()),
-            BanTarget::ClientId(_) | BanTarget::Username(_) => {
+            BanTarget::ClientId(_) | BanTarget::ClientIdOfUser { .. } | BanTarget::Username(_) => {
                 let names = table.names.values();
                 let count = names.filter(|entry| !entry.is_automatic).count();
                 (NAMES_MAX, "client identifiers and user names", count)
@@ -161,7 +183,7 @@ impl Bans {
         }
     }
 
-    /// Lifts the ban of `target`; false if there is none.
+    /// Lifts the ban of `target`, and with that of a client identifier those of its users; false if there is none.
     pub(crate) fn remove(&self, target: &BanTarget, now: Instant) -> bool {
         self.write(now).remove(target)
     }
@@ -215,7 +237,7 @@ impl Bans {
         let username = login.username.as_deref();
         let username = username.map(|name| BanTarget::Username(name.into()));
         let address = login.peer.ip();
-        [Some(client_id), username]
+        [Some(client_id), Some(BanTarget::own(login)), username]
             .iter()
             .flatten()
             .any(|target| table.names.get(target).is_some_and(&counts))
@@ -283,23 +305,33 @@ impl Table {
 
     /// Adds a ban, or replaces that of the same target.
     fn insert(&mut self, target: BanTarget, entry: BanEntry) {
-        self.remove(&target);
         match target {
-            BanTarget::Network(network) => self.networks.push((network, entry)),
-            BanTarget::ClientIdPattern(pattern) => self.patterns.push((pattern, entry)),
+            BanTarget::Network(network) => {
+                self.networks.retain(|(other, _)| *other != network);
+                self.networks.push((network, entry));
+            }
+            BanTarget::ClientIdPattern(pattern) => {
+                self.patterns.retain(|(other, _)| *other != pattern);
+                self.patterns.push((pattern, entry));
+            }
             target => drop(self.names.insert(target, entry)),
         }
     }
 
+    /// Lifts a ban; with that of a client identifier, those of its users.
     fn remove(&mut self, target: &BanTarget) -> bool {
-        let count = |table: &Self| table.networks.len() + table.patterns.len();
+        let count = |table: &Self| table.names.len() + table.networks.len() + table.patterns.len();
         let before = count(self);
         match target {
             BanTarget::Network(lifted) => self.networks.retain(|(network, _)| network != lifted),
             BanTarget::ClientIdPattern(lifted) => {
                 self.patterns.retain(|(pattern, _)| pattern != lifted);
             }
-            target => return self.names.remove(target).is_some(),
+            BanTarget::ClientId(lifted) => self.names.retain(|other, _| match other {
+                BanTarget::ClientIdOfUser { client_id, .. } => client_id != lifted,
+                other => other != target,
+            }),
+            target => drop(self.names.remove(target)),
         }
         count(self) < before
     }
@@ -346,6 +378,28 @@ mod tests {
 
         assert!(bans.covers_for_good(&login, now));
         assert_eq!(bans.list(now)[0].reason, "hostile");
+    }
+
+    #[test]
+    fn a_ban_of_an_identifier_of_a_user_covers_no_other_user_and_is_lifted_with_the_identifier() {
+        let (bans, now) = (Bans::default(), Instant::now());
+        let login = |id: &str, username: Option<&str>| {
+            Login::restored(id.into(), ProtocolVersion::V5, username.map(Into::into), 0)
+        };
+        let (eve, nobody) = (login("a", Some("eve")), login("a", None));
+        let others = [login("a", Some("ann")), login("b", Some("eve"))];
+        for (banned, other) in [(&eve, &nobody), (&nobody, &eve)] {
+            let target = BanTarget::own(banned);
+            bans.add_automatic(target.clone(), String::new(), Duration::from_secs(9), now);
+
+            assert!(bans.covers(banned, now) && target.covers(banned));
+            for other in others.iter().chain([other]) {
+                assert!(!bans.covers(other, now) && !target.covers(other));
+            }
+            assert!(!bans.remove(&BanTarget::ClientId("b".into()), now));
+            assert!(bans.remove(&BanTarget::ClientId("a".into()), now));
+            assert!(bans.list(now).is_empty());
+        }
     }
 
     #[test]

@@ -1,32 +1,39 @@
-//! Flapping: clients that reconnect too often with one identifier (abuse C25).
+//! Flapping: clients that reconnect too often with one identifier and one user name (abuse C25).
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::config::FlappingLimits;
+use crate::config::hooks::Login;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Connection counts of the clients of one shard.
+/// Connection counts of the clients of one shard, by hashes of client identifier and user name: nobody spends the
+/// connections of another user.
 #[derive(Default)]
-pub(crate) struct Flapping(BoundedTable<u64, Connects>);
+pub(crate) struct Flapping {
+    seed: RandomState,
+    counts: BoundedTable<u64, Connects>,
+}
 
 #[derive(Default)]
 struct Connects(TokenBucket);
 
 impl Flapping {
-    /// Counts a connection of the client with this key; returns whether it is one too many.
+    /// Counts a connection of the client; returns whether it is one too many.
     pub(crate) fn is_flapping(
         &mut self,
-        client: u64,
+        login: &Login,
         limits: FlappingLimits,
         now: Instant,
     ) -> bool {
         let Some(rate) = Rate::per(limits.connects_per_minute, WINDOW) else {
             return false;
         };
-        let Connects(bucket) = self.0.entry(client, now);
+        let client = self.seed.hash_one((&login.client_id, &login.username));
+        let Connects(bucket) = self.counts.entry(client, now);
         if bucket.take(Some(rate), now) {
             return false;
         }
@@ -48,14 +55,21 @@ impl Remembered for Connects {
 
 #[cfg(test)]
 mod tests {
+    use mqttcore_codec::ProtocolVersion;
+
     use super::*;
+
+    fn login(id: &str, username: Option<&str>) -> Login {
+        Login::restored(id.into(), ProtocolVersion::V5, username.map(Into::into), 0)
+    }
 
     #[test]
     fn c25_the_sixteenth_connection_within_a_minute_is_one_too_many() {
         let (mut flapping, now) = (Flapping::default(), Instant::now());
         let limits = FlappingLimits::default();
+        let eve = login("1", Some("eve"));
 
-        let connects = (0..16).map(|_| flapping.is_flapping(1, limits, now));
+        let connects = (0..16).map(|_| flapping.is_flapping(&eve, limits, now));
 
         let connects: Vec<bool> = connects.collect();
         assert_eq!(
@@ -63,16 +77,19 @@ mod tests {
             1
         );
         assert!(connects[15]);
-        assert!(!flapping.is_flapping(2, limits, now));
+        for other in [("1", Some("ann")), ("1", None), ("2", Some("eve"))] {
+            assert!(!flapping.is_flapping(&login(other.0, other.1), limits, now));
+        }
     }
 
     #[test]
     fn a_client_that_connects_every_five_seconds_is_let_in() {
         let (mut flapping, start) = (Flapping::default(), Instant::now());
+        let slow = login("1", None);
 
         for number in 0..1_000 {
             let now = start + Duration::from_secs(5 * number);
-            assert!(!flapping.is_flapping(1, FlappingLimits::default(), now));
+            assert!(!flapping.is_flapping(&slow, FlappingLimits::default(), now));
         }
     }
 }

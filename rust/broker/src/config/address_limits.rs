@@ -36,12 +36,12 @@ impl Default for FailedLoginLimits {
     }
 }
 
-/// How often clients with one identifier may connect. Exempt addresses are not counted.
+/// How often clients with one identifier and one user name may connect. Exempt addresses are not counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FlappingLimits {
     /// Connections a minute; 0 means no limit.
     pub connects_per_minute: u32,
-    /// How long the client identifier is banned if it connects more often.
+    /// How long the two together are banned if they connect more often.
     pub ban: Duration,
 }
 

@@ -48,7 +48,7 @@ pub struct Config {
     pub wills_per_second: u32,
     /// Limits of failed logins from one address that is not exempt, or with one user name.
     pub failed_logins: FailedLoginLimits,
-    /// Limits of reconnects with one client identifier.
+    /// Limits of reconnects with one client identifier and user name.
     pub flapping: FlappingLimits,
     /// Maximum number of sessions, connected or not.
     pub sessions: usize,

@@ -13,14 +13,15 @@ const BAN: &str = "ban/";
 /// A ban without end.
 const FOR_EVER: u64 = u64::MAX;
 
-/// Which note has a ban: its kind is one letter, so that the longest name fits.
-fn key_of(target: &BanTarget) -> String {
-    match target {
+/// Which note has a ban: its kind is one letter, so that the longest name fits. `None`: the ban is not kept.
+fn key_of(target: &BanTarget) -> Option<String> {
+    Some(match target {
         BanTarget::ClientId(id) => format!("{BAN}c/{id}"),
+        BanTarget::ClientIdOfUser { .. } => return None,
         BanTarget::ClientIdPattern(pattern) => format!("{BAN}r/{pattern}"),
         BanTarget::Username(name) => format!("{BAN}u/{name}"),
         BanTarget::Network(network) => format!("{BAN}n/{network}"),
-    }
+    })
 }
 
 fn target_of(key: &str) -> Option<BanTarget> {
@@ -35,26 +36,27 @@ fn target_of(key: &str) -> Option<BanTarget> {
 }
 
 impl DurableLog {
-    /// Writes a ban, in the place of one of the same target.
+    /// Writes a ban, in the place of one of the same target; those of a client identifier of one user are not kept.
     pub(crate) fn keep_ban(&self, target: &BanTarget, reason: &str, until: Option<Instant>) {
         let until_ms = until.map_or(FOR_EVER, |until| self.clock.unix_ms(until));
         let mut value = until_ms.to_le_bytes().to_vec();
         value.extend_from_slice(reason.as_bytes());
-        self.write_ban_note(&key_of(target), &value);
+        self.write_ban_note(target, &value);
     }
 
     /// Writes that a ban is over.
     pub(crate) fn forget_ban(&self, target: &BanTarget) {
-        self.write_ban_note(&key_of(target), &[]);
+        self.write_ban_note(target, &[]);
     }
 
-    fn write_ban_note(&self, key: &str, value: &[u8]) {
-        if key.len() > usize::from(u16::MAX) {
-            // No client can have so long a name.
+    fn write_ban_note(&self, target: &BanTarget, value: &[u8]) {
+        // No client can have a name for which the key is too long.
+        let fits = |key: &String| u16::try_from(key.len()).is_ok();
+        let Some(key) = key_of(target).filter(fits) else {
             return;
-        }
+        };
         let mut batch = Batch::default();
-        batch.push(&Record::Note { key, value });
+        batch.push(&Record::Note { key: &key, value });
         self.append(&mut batch, Durability::Fsync);
     }
 

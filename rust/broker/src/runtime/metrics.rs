@@ -185,7 +185,7 @@ counters! {
     takeovers,
     /// Connections of clients that ended without DISCONNECT: the client closed the connection, or the network failed.
     connections_lost,
-    /// Client identifiers that the broker banned because their clients connected too often.
+    /// Bans of client identifiers, each for one user, because clients connected too often.
     flapping_bans,
     /// Received bytes.
     bytes_received,

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use mqttcore_broker::{Ban, BanTarget, Broker, Config};
+use mqttcore_broker::{Ban, BanTarget, Broker, Config, FlappingLimits};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
 
-use crate::common::{Home, config, start, v5};
+use crate::common::{Hello, Home, Plugin, config, start, start_with, v5};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -141,6 +141,62 @@ fn a_ban_by_regular_expression_disconnects_replaces_and_is_lifted() {
     assert_eq!(bans(&broker).len(), 1);
     assert!(broker.unban(&bots()) && !broker.unban(&bots()));
     v5("bot-1").connect(&broker).ping();
+}
+
+/// The client `truck-7` of a user; `None`: without user name.
+fn truck(username: Option<&str>) -> Hello {
+    let hello = v5("truck-7");
+    username.map_or(hello.clone(), |name| hello.username(name))
+}
+
+/// Abuse C25: nobody bans the identifier of another, whether its owner is connected or not.
+#[test]
+fn a_user_that_flaps_bans_no_client_identifier_of_others() {
+    let home = Home::new();
+    let limited = || {
+        let mut config = config();
+        config.address_limits.exempt = Vec::new();
+        config.address_limits.connects_per_second = 0;
+        config.data = Some(home.data(0));
+        config
+    };
+    let most = FlappingLimits::default().connects_per_minute;
+    let (eve, ann, nobody) = (truck(Some("eve")), truck(Some("ann")), truck(None));
+    for (hostile, owners) in [(&eve, [&ann, &nobody]), (&nobody, [&ann, &eve])] {
+        let broker = start_with(limited(), Plugin::welcoming());
+        for _ in 0..most {
+            hostile.connect(&broker).disconnect();
+        }
+        assert_eq!(hostile.refused(&broker), 0x8A);
+        assert_eq!(hostile.refused(&broker), 0x8A);
+
+        for owner in owners {
+            owner.connect(&broker).disconnect();
+        }
+        let [ban] = bans(&broker).try_into().expect("one ban");
+        assert!(matches!(ban.target, BanTarget::ClientIdOfUser { .. }));
+        drop(broker);
+        assert_eq!(noted(&home.folder(0)), [""; 0], "it is not kept");
+        let broker = start_with(limited(), Plugin::welcoming());
+        for anyone in [&eve, &ann, &nobody] {
+            anyone.connect(&broker).disconnect();
+        }
+    }
+}
+
+#[test]
+fn a_ban_for_flapping_is_lifted_by_its_client_identifier() {
+    let mut config = config();
+    config.address_limits.exempt = Vec::new();
+    config.flapping.connects_per_minute = 1;
+    let broker = start_with(config, Plugin::welcoming());
+    let eve = truck(Some("eve"));
+    eve.connect(&broker).disconnect();
+    assert_eq!(eve.refused(&broker), 0x8A);
+
+    assert!(broker.unban(&id("truck-7")) && !broker.unban(&id("truck-7")));
+
+    eve.connect(&broker).ping();
 }
 
 /// The broker bans an identifier that connects too often, but the client that has it stays connected.

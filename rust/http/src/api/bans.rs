@@ -27,6 +27,8 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 #[serde(rename_all = "snake_case")]
 enum Kind {
     ClientId,
+    /// A client identifier, for one user or for clients without user name alone: a ban for flapping.
+    ClientIdOfUser,
     /// A regular expression that matches whole client identifiers.
     ClientIdRegex,
     Username,
@@ -41,15 +43,53 @@ struct Banned {
     id: String,
     kind: Kind,
     value: String,
+    /// The user name of a ban of kind `client_id_of_user`; null: clients without user name. Null for other kinds.
+    username: Option<String>,
     /// The reason, for operators.
     why: String,
     /// End of the ban, in Unix milliseconds; null: when it is lifted.
     until_ms: Option<u64>,
 }
 
+/// Separates client identifier and user name in an [`id_of`]; no client identifier has it [MQTT-1.5.4-2].
+const NUL: char = '\0';
+
+/// The identifier of a ban: its kind and its value, with the user name if it has one.
+fn id_of(target: &BanTarget) -> String {
+    let (kind, value) = parts(target);
+    let kind = name(kind);
+    match target {
+        BanTarget::ClientIdOfUser {
+            username: Some(username),
+            ..
+        } => format!("{kind} {value}{NUL}{username}"),
+        _ => format!("{kind} {value}"),
+    }
+}
+
+/// The target of a ban with this identifier.
+fn target_of(id: &str) -> Option<BanTarget> {
+    let (kind, value) = id.split_once(' ')?;
+    let kind = serde_json::from_value(kind.into()).ok()?;
+    if !matches!(kind, Kind::ClientIdOfUser) {
+        return target(kind, value).ok();
+    }
+    let (client_id, username) = match value.split_once(NUL) {
+        None => (value, None),
+        Some((client_id, username)) => (client_id, Some(username.into())),
+    };
+    Some(BanTarget::ClientIdOfUser {
+        client_id: client_id.into(),
+        username,
+    })
+}
+
 fn parts(target: &BanTarget) -> (Kind, String) {
     match target {
         BanTarget::ClientId(id) => (Kind::ClientId, id.to_string()),
+        BanTarget::ClientIdOfUser { client_id, .. } => {
+            (Kind::ClientIdOfUser, client_id.to_string())
+        }
         BanTarget::ClientIdPattern(pattern) => (Kind::ClientIdRegex, pattern.to_string()),
         BanTarget::Username(name) => (Kind::Username, name.to_string()),
         BanTarget::Network(network) => (Kind::Ip, network.to_string()),
@@ -60,6 +100,10 @@ fn target(kind: Kind, value: &str) -> Result<BanTarget, Problem> {
     let invalid = |error: String| Problem::bad(format!("value: {error}: {value:?}"));
     match kind {
         Kind::ClientId => Ok(BanTarget::ClientId(value.into())),
+        Kind::ClientIdOfUser => Err(Problem::bad(
+            "kind: the broker alone bans a client identifier of one user, for flapping",
+        )
+        .hint("ban the client identifier (client_id) or the user (username)")),
         Kind::Username => Ok(BanTarget::Username(value.into())),
         Kind::ClientIdRegex => {
             let pattern = value.parse().map(BanTarget::ClientIdPattern);
@@ -74,12 +118,18 @@ fn target(kind: Kind, value: &str) -> Result<BanTarget, Problem> {
 
 impl From<Ban> for Banned {
     fn from(ban: Ban) -> Self {
+        let id = cursor(&id_of(&ban.target));
         let (kind, value) = parts(&ban.target);
+        let username = match ban.target {
+            BanTarget::ClientIdOfUser { username, .. } => username.map(Into::into),
+            _ => None,
+        };
         let end_ms = |rest| unix_ms().saturating_add(whole_ms(rest));
         Self {
-            id: cursor(&format!("{} {value}", name(kind))),
+            id,
             kind,
             value,
+            username,
             why: ban.reason,
             until_ms: ban.remaining.map(end_ms),
         }
@@ -89,6 +139,7 @@ impl From<Ban> for Banned {
 fn name(kind: Kind) -> &'static str {
     match kind {
         Kind::ClientId => "client_id",
+        Kind::ClientIdOfUser => "client_id_of_user",
         Kind::ClientIdRegex => "client_id_regex",
         Kind::Username => "username",
         Kind::Ip => "ip",
@@ -103,12 +154,13 @@ async fn list(
     ApiQuery(query): ApiQuery<PageQuery>,
 ) -> Result<Json<List<Banned>>, Problem> {
     let after = behind(query.after.as_deref())?;
-    let mut bans: Vec<Banned> = state.broker.bans().into_iter().map(Into::into).collect();
-    let key = |ban: &Banned| format!("{} {}", name(ban.kind), ban.value);
+    let mut bans = state.broker.bans();
+    let key = |ban: &Ban| id_of(&ban.target);
     bans.retain(|ban| after.as_ref().is_none_or(|after| key(ban) > *after));
     bans.sort_by_cached_key(key);
     let has_more = bans.len() > query.limit.0;
     bans.truncate(query.limit.0);
+    let bans: Vec<Banned> = bans.into_iter().map(Into::into).collect();
     let next = bans.last().filter(|_| has_more).map(|ban| ban.id.clone());
     Ok(Json(List::new(bans, next, &[])))
 }
@@ -162,14 +214,13 @@ async fn add(
         ));
     }
     let target = target(new.kind, &new.value)?;
-    let (kind, value) = parts(&target);
+    let id = cursor(&id_of(&target));
     let duration = new.duration_s.map(Duration::from_secs);
     let disconnected = state.broker.ban(target, new.why, duration).await?;
-    let id = cursor(&format!("{} {value}", name(kind)));
     Ok((StatusCode::CREATED, Json(Added { id, disconnected })))
 }
 
-/// Lifts a ban.
+/// Lifts a ban. With that of a client identifier, the bans for flapping of its users are lifted, too.
 #[utoipa::path(delete, path = "/api/v1/bans/{id}", tag = "access", security(("key" = ["operate"])),
     params(("id" = String, Path, description = "The field id of a ban")),
     responses((status = 204, description = "It is lifted")))]
@@ -180,9 +231,7 @@ async fn lift(
 ) -> Result<StatusCode, Problem> {
     let none = || Problem::not_found("there is no such ban").hint("GET /api/v1/bans lists them");
     let text = behind(Some(&id)).ok().flatten().ok_or_else(none)?;
-    let (kind, value) = text.split_once(' ').ok_or_else(none)?;
-    let kind = serde_json::from_value(kind.into()).map_err(|_| none())?;
-    let target = target(kind, value).map_err(|_| none())?;
+    let target = target_of(&text).ok_or_else(none)?;
     if state.broker.unban(&target)? {
         return Ok(StatusCode::NO_CONTENT);
     }

@@ -121,7 +121,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ])),
     family("mqttcore_connects_denied", Counter, "CONNECT packets refused by a plugin, or because nobody admits the client.", OneByListener("connects_refused_login")),
     family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", OneByListener("logins_failed")),
-    family("mqttcore_flapping_bans", Counter, "Client identifiers banned because their clients connected too often.", One("flapping_bans")),
+    family("mqttcore_flapping_bans", Counter, "Bans of client identifiers, each for one user, because clients connected too often.", One("flapping_bans")),
     family("mqttcore_list_part_seconds", Histogram, "Time that a shard spends without interruption on a part of a list of clients.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
     family("mqttcore_deliver_seconds", Histogram, "Time from the read of a PUBLISH until a delivery was written, by the QoS of the delivery; a sample.",
         Durations(&["qos"], |s| s.tallies.deliveries.iter().map(|(qos, times)| (vec![(*qos).into()], times)).collect())),

@@ -246,6 +246,44 @@ fn a_ban_over_the_limit_is_refused_until_another_is_lifted() {
 }
 
 #[test]
+fn bans_of_an_identifier_of_one_user_are_listed_apart_and_lifted_one_by_one() {
+    let home = Home::new();
+    let served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    for username in [None, Some("eve"), Some("ann")] {
+        let target = BanTarget::ClientIdOfUser {
+            client_id: "truck 7".into(),
+            username: username.map(Into::into),
+        };
+        served.ban(target, "flaps".into(), None).expect("banned");
+    }
+    let body = json!({"kind": "client_id_of_user", "value": "truck 7"}).to_string();
+    owner
+        .ask("POST", "/bans", &body)
+        .is_problem(400, "the broker alone");
+
+    for username in [json!(null), json!("ann"), json!("eve")] {
+        let page = owner.read("/bans?limit=1");
+        let ban = &page["items"][0];
+        assert_eq!(ban["kind"], "client_id_of_user");
+        assert_eq!(
+            (&ban["value"], &ban["username"]),
+            (&json!("truck 7"), &username)
+        );
+        let next = page["next"]
+            .as_str()
+            .map(|next| format!("/bans?after={next}"));
+        let left = next.map_or(0, |path| {
+            owner.read(&path)["items"].as_array().map_or(0, Vec::len)
+        });
+        assert_eq!(left, served.bans().len() - 1);
+        let path = format!("/bans/{}", ban["id"].as_str().expect("a string"));
+        assert_eq!(owner.ask("DELETE", &path, "").status, 204);
+    }
+    assert!(served.bans().is_empty());
+}
+
+#[test]
 fn the_overview_has_figures_and_the_guarantees() {
     let home = Home::new();
     let served = setup(&home).start();
