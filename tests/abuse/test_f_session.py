@@ -91,9 +91,12 @@ def test_f12_more_sessions_than_are_kept(
     kept[0].disconnect()
 
     one = wire(port=port)
-    one.connect("f12-one-more", reason=0x97)
+    one.connect("f12-one-more", reason=0x97, props={"session_expiry_interval": 60})
 
     one.expect_close()
+    for version in (4, 5):
+        clean = client(f"f12-clean-{version}", version=version, port=port)
+        clean.ping()
     kept[1].ping()
     assert wire(port=port).connect("f12-0", clean=False).session_present
 

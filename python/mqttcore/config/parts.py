@@ -355,7 +355,8 @@ class ServerLimits(Record):
     """Bytes of retained messages that are sent to one connection for its subscriptions; those of
     four seconds are sent at once, for each new connection; 0: no limit."""
     sessions: Annotated[int, Range(1, 2**32 - 1)] = 1_000_000
-    """Maximum sessions, connected or not."""
+    """Maximum sessions that do not end with their connection; the others are limited by
+    ``connections``."""
     user_sessions: Count = 10_000
     """Sessions of one user that do not end with their connection; clients without user name count
     by address, unless it is exempt. A quarter of ``sessions`` is always left to others; 0: no

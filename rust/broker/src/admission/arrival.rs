@@ -119,6 +119,7 @@ fn bind_session(shard: &Rc<Shard>, arrival: AdmittedConnection, answers: ResumeA
     terms.changes_kept = changes.ended_at.is_some() || changes.keeps_will;
     let client = resumed.unwrap_or_else(|| create(shard, &login, &access));
     client.set_owner(shard, owner);
+    client.set_kept(shard, expiry_s > 0);
     client.durability.set(arrival.durability);
     let listener = arrival.slot.listener();
     let link = attach(shard, &client, listener, &mut request, (login, access));

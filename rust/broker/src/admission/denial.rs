@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{ConnAckFormat, ConnectRequest};
@@ -106,7 +107,9 @@ fn session_denied(
         let why = "CONNACK is too large";
         return Some((DenialCause::Other, ReasonCode::PACKET_TOO_LARGE, why));
     }
-    if let Some(shortage) = lacks_memory(shard, existing.is_none(), request) {
+    let begins_kept =
+        terms.session_expiry_s(request) > 0 && !existing.is_some_and(|old| old.is_kept.get());
+    if let Some(shortage) = lacks_memory(shard, begins_kept, request) {
         let login = &arrival.login;
         memory::log(shard, shortage, &login.client_id, login.peer);
         return Some((
@@ -115,23 +118,21 @@ fn session_denied(
             shortage.text(),
         ));
     }
-    match existing {
-        None => new_session_denied(shard, arrival),
-        Some(old) => takeover_denied(old, arrival),
-    }
+    existing
+        .and_then(|old| takeover_denied(old, arrival))
+        .or_else(|| kept_session_denied(shard, arrival).filter(|_| begins_kept))
 }
 
-/// The reason why a new session is denied: disk or limit of sessions.
-fn new_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
-    let is_to_be_kept =
-        arrival.durability > Durability::Memory && arrival.request.session_expiry_interval_s > 0;
-    if is_to_be_kept && shard.is_short_of_room() {
+/// The reason why one more session is not kept: disk or limit of sessions. Sessions that end with their connection are
+/// limited with connections.
+fn kept_session_denied(shard: &Shard, arrival: &AdmittedConnection) -> Option<SessionDenial> {
+    if arrival.durability > Durability::Memory && shard.is_short_of_room() {
         let why = "the disk is nearly full";
         return Some((DenialCause::Disk, ReasonCode::QUOTA_EXCEEDED, why));
     }
-    let metrics = shard.engine.metrics.iter();
-    let held: u64 = metrics.map(|metrics| metrics.sessions.value()).sum();
-    let sessions = held + shard.engine.loading.remaining().unwrap_or(0);
+    // ORDERING: a figure.
+    let kept = shard.engine.kept_sessions.load(Ordering::Relaxed);
+    let sessions = kept + shard.engine.loading.remaining().unwrap_or(0);
     let full = sessions >= shard.config().sessions as u64;
     // The new session is refused; existing ones are never evicted (abuse F12).
     full.then_some((
@@ -156,10 +157,10 @@ pub(super) fn takeover_denied(old: &Client, arrival: &AdmittedConnection) -> Opt
     ))
 }
 
-/// Whether the memory budget has no room for a new kept session or a large will (abuse F11).
-fn lacks_memory(shard: &Shard, is_new: bool, request: &ConnectRequest) -> Option<Shortage> {
+/// Whether the memory budget has no room for one more kept session or a large will (abuse F11).
+fn lacks_memory(shard: &Shard, begins_kept: bool, request: &ConnectRequest) -> Option<Shortage> {
     let will = request.will.as_ref();
-    let shortage = if is_new && request.session_expiry_interval_s > 0 {
+    let shortage = if begins_kept {
         Shortage::Session
     } else if will.is_some_and(|will| will.message.heap_bytes() > SMALL_WILL_BYTES) {
         Shortage::Will

@@ -55,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) is_unchecked: Cell<bool>,
     /// The client is in the shard's queue of renewals.
     pub(crate) awaits_renewal: Cell<bool>,
+    /// Its session outlives its connection, and counts against the limit of sessions.
+    pub(crate) is_kept: Cell<bool>,
     /// The task that asks the deliver hooks about its next messages.
     pub(crate) deciding: Cell<Option<AbortHandle>>,
     /// How full the queue was at the last check.
@@ -102,6 +104,7 @@ impl Client {
             is_queue_judged: Cell::new(false),
             is_unchecked: Cell::new(is_restored),
             awaits_renewal: Cell::default(),
+            is_kept: Cell::default(),
             deciding: Cell::default(),
             queue_level: Cell::default(),
             kept_will: Cell::default(),

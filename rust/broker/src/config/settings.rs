@@ -50,7 +50,7 @@ pub struct Config {
     pub failed_logins: FailedLoginLimits,
     /// Limits of reconnects with one client identifier and user name.
     pub flapping: FlappingLimits,
-    /// Maximum number of sessions, connected or not.
+    /// Maximum number of sessions that outlive their connection.
     pub sessions: usize,
     /// Limits of one user: sessions and retained messages.
     pub user_limits: ShareLimits,

@@ -285,7 +285,7 @@ counters! {
     /// CONNECT packets rejected because their user has the maximum of sessions, or their address if they have no user
     /// name.
     connects_refused_user_sessions,
-    /// CONNECT packets rejected because the broker has the maximum of sessions.
+    /// CONNECT packets rejected because the broker has the maximum of sessions that outlive their connection.
     connects_refused_sessions,
     /// Sessions refused because memory is short: they would be kept, or their will has more than 1 KiB.
     refused_memory_sessions,

@@ -101,6 +101,7 @@ pub(crate) fn remove_session(shard: &Rc<Shard>, client: &Rc<Client>) {
     fill::forget(shard, client);
     client.count_out(shard);
     client.set_owner(shard, None);
+    client.set_kept(shard, false);
     shard.wheel.borrow_mut().cancel(client.handle.slot());
     shard.metrics().sessions.sub(1);
     if let Some(will) = will {

@@ -248,6 +248,7 @@ fn install_one(shard: &Rc<Shard>, kept: &RestoredSession) {
     let owner = kept.username.as_deref().filter(|_| kept.expiry_s > 0);
     let owner = owner.map(|username| shard.engine.owners.user(username));
     client.set_owner(shard, owner);
+    client.set_kept(shard, kept.expiry_s > 0);
     group::set_online(shard, &client, false);
     fill::watch(shard, &client);
     paging::resume_if_needed(shard, &client);

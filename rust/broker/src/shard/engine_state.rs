@@ -94,6 +94,8 @@ pub(crate) struct EngineState {
     pub(crate) owners: Owners,
     /// Sessions that do not end with their connection.
     pub(crate) session_shares: Shares,
+    /// Sessions that outlive their connection, without those that are still to be loaded.
+    pub(crate) kept_sessions: AtomicU64,
     /// Retained messages.
     pub(crate) retained_shares: Shares,
     /// Reports of degraded plugins.
@@ -174,7 +176,11 @@ impl EngineState {
                 .iter()
                 .map(|listener| listener.name.as_str().into())
                 .collect(),
-            availability: AvailabilityTable::new(shards, config.sessions),
+            // Kept sessions, and those that end with their connection.
+            availability: AvailabilityTable::new(
+                shards,
+                config.sessions.saturating_add(config.connections),
+            ),
             durable: DurableSessions::new(shards),
             loading: Loading::new(log.is_some()),
             log,
@@ -194,6 +200,7 @@ impl EngineState {
             renewals: Semaphore::new(RENEWALS),
             owners: Owners::default(),
             session_shares: Shares::default(),
+            kept_sessions: AtomicU64::default(),
             retained_shares: Shares::default(),
             degraded_plugins: Mutex::default(),
             plugins: Mutex::default(),

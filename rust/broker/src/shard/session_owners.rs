@@ -1,4 +1,7 @@
-//! Owners of the sessions of a shard: the user or address that each session counts for (ADR 0039).
+//! Owners of the sessions of a shard: the user or address that each session counts for (ADR 0039); the number of kept
+//! sessions.
+
+use std::sync::atomic::Ordering;
 
 use crate::clients::client::Client;
 use crate::clients::shares::Owner;
@@ -45,6 +48,20 @@ impl Client {
         }
         if let Some(owner) = owner {
             shares.add(owner, 0);
+        }
+    }
+
+    /// Counts its session as one that outlives its connection, or no longer.
+    pub(crate) fn set_kept(&self, shard: &Shard, is_kept: bool) {
+        if self.is_kept.replace(is_kept) == is_kept {
+            return;
+        }
+        let count = &shard.engine.kept_sessions;
+        // ORDERING: a figure.
+        if is_kept {
+            count.fetch_add(1, Ordering::Relaxed);
+        } else {
+            count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

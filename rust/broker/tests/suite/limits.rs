@@ -7,7 +7,7 @@ use mqttcore_broker::{AddressLimits, Broker, Config, Hooks, Stats};
 use mqttcore_codec::{PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Text};
 
 use crate::common::{
-    Client, DEADLINE, Plugin, Received, allow, config, config_with_limits, eventually, start,
+    Client, DEADLINE, Home, Plugin, Received, allow, config, config_with_limits, eventually, start,
     start_with, v3, v5,
 };
 
@@ -175,7 +175,7 @@ fn refused_clients_give_their_places_back() {
     }
 }
 
-/// Abuse F12: the new session is refused, existing ones are never evicted.
+/// Abuse F12: the new session is refused, existing ones are never evicted; clients that have no session kept need no place.
 #[test]
 fn one_session_too_many_is_refused_with_0x97() {
     let broker = start(Config {
@@ -185,12 +185,66 @@ fn one_session_too_many_is_refused_with_0x97() {
     let kept = v5("kept").keeping_session_s(60);
     kept.connect(&broker).disconnect();
 
-    assert_eq!(v5("new").refused(&broker), 0x97);
-    assert_eq!(v3("new").refused(&broker), 3);
+    assert_eq!(v5("new").keeping_session_s(60).refused(&broker), 0x97);
+    assert_eq!(v5("new").expiring_s(60).refused(&broker), 0x97);
+    assert_eq!(v3("new").keeping_session_s(60).refused(&broker), 3);
 
+    let clean = [v3("clean 3"), v5("clean 5")].map(|hello| hello.connect(&broker));
+    for mut client in clean {
+        client.ping();
+    }
+    assert_eq!(broker.stats().connects_refused_sessions, 3);
     let (client, present) = kept.connect_or_resume(&broker);
     assert!(present);
     client.disconnect();
+}
+
+/// Abuse F12: a client without a place cannot lengthen its session later, nor over a second connection.
+#[test]
+fn a_client_that_needs_no_place_gets_none_later() {
+    let broker = start(Config {
+        sessions: 1,
+        ..config()
+    });
+    let kept = v5("kept").keeping_session_s(60);
+    kept.connect(&broker).disconnect();
+    let mut clean = v5("clean").connect(&broker);
+
+    assert_eq!(v5("clean").expiring_s(60).refused(&broker), 0x97);
+    assert_eq!(v5("clean").keeping_session_s(60).refused(&broker), 0x97);
+    clean.ping();
+    // DISCONNECT with Session Expiry Interval 60 [MQTT-3.1.2-23].
+    clean.send_bytes(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x3c");
+    clean.until_closed();
+    eventually("its session has ended", || broker.stats().sessions == 1);
+
+    v5("kept").connect(&broker).ping();
+    v5("new").keeping_session_s(60).connect(&broker).ping();
+}
+
+#[test]
+fn kept_sessions_are_counted_again_from_the_store() {
+    let home = Home::new();
+    let limited = || Config {
+        sessions: 1,
+        data: Some(home.data(0)),
+        ..config()
+    };
+    let broker = start(limited());
+    v5("kept")
+        .keeping_session_s(60)
+        .connect(&broker)
+        .disconnect();
+    drop(broker);
+
+    let broker = start(limited());
+
+    eventually("all are loaded", || broker.stats().sessions_to_come == 0);
+    let new = v5("new").keeping_session_s(60);
+    assert_eq!(new.refused(&broker), 0x97);
+    v5("clean").connect(&broker).ping();
+    v5("kept").connect(&broker).disconnect();
+    new.connect(&broker).ping();
 }
 
 #[test]
@@ -206,7 +260,7 @@ fn a_session_that_ended_makes_room_for_another() {
 
     v5("kept").connect(&broker).disconnect();
 
-    v5("new").connect(&broker).ping();
+    v5("new").keeping_session_s(60).connect(&broker).ping();
 }
 
 /// 3.x is told return code 1, 5.0 the reason code 0x84 [MQTT-3.1.2-2]; a reload changes what is accepted.

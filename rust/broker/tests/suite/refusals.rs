@@ -67,10 +67,11 @@ fn each_reason_for_a_rejected_connect_is_counted() {
         config.sessions = 1;
         config.listeners[0].anonymous = None;
     }));
-    let _only = v5("only").connect_at(&broker, 1);
+    let _only = v5("only").keeping_session_s(60).connect_at(&broker, 1);
 
     assert_eq!(v5("stranger").refused_at(&broker, 0), 0x87);
-    assert_eq!(v5("second").refused_at(&broker, 1), 0x97);
+    let second = v5("second").keeping_session_s(60);
+    assert_eq!(second.refused_at(&broker, 1), 0x97);
     let mut noise = v5("").open(broker.addresses()[1]);
     noise.send_bytes(b"\x20\x02\0\0");
     assert_eq!(noise.until_closed(), []);
@@ -175,10 +176,10 @@ fn each_reason_has_a_line_of_its_own_with_the_address() {
     limited.retained_messages = 1;
     limited.sessions = 1;
     let (broker, lines) = logged(limited);
-    let mut client = v5("client").connect(&broker);
+    let mut client = v5("client").keeping_session_s(60).connect(&broker);
     client.subscribe("a", QoS::AtMostOnce);
 
-    assert_eq!(v5("other").refused(&broker), 0x97);
+    assert_eq!(v5("other").keeping_session_s(60).refused(&broker), 0x97);
     let answer = client.try_subscribe("b", QoS::AtMostOnce);
     assert_eq!(answer, ReasonCode::QUOTA_EXCEEDED);
     for topic in ["kept", "not/kept"] {
