@@ -252,7 +252,12 @@ mod tests {
 
     /// Both ends of a connection in which the client has sent and received so many bytes.
     fn connection(listener: &TcpListener, sent: usize, received: usize) -> (TcpStream, TcpStream) {
-        connection_to(listener.local_addr().unwrap(), listener, sent, received)
+        connection_to(
+            listener.local_addr().expect("a bound socket"),
+            listener,
+            sent,
+            received,
+        )
     }
 
     fn connection_to(
@@ -261,12 +266,20 @@ mod tests {
         sent: usize,
         received: usize,
     ) -> (TcpStream, TcpStream) {
-        let mut client = TcpStream::connect(address).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        client.write_all(&vec![0; sent]).unwrap();
-        server.read_exact(&mut vec![0; sent]).unwrap();
-        server.write_all(&vec![0; received]).unwrap();
-        client.read_exact(&mut vec![0; received]).unwrap();
+        let mut client = TcpStream::connect(address).expect("the listener listens");
+        let (mut server, _) = listener.accept().expect("a client that waits");
+        client
+            .write_all(&vec![0; sent])
+            .expect("the server is there");
+        server
+            .read_exact(&mut vec![0; sent])
+            .expect("bytes of the client");
+        server
+            .write_all(&vec![0; received])
+            .expect("the client is there");
+        client
+            .read_exact(&mut vec![0; received])
+            .expect("bytes of the server");
         (client, server)
     }
 
