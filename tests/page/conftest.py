@@ -150,7 +150,7 @@ def site(tmp_path: pathlib.Path) -> Iterator[Site]:
             yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import expect, sync_playwright
 
