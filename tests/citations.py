@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -72,12 +72,12 @@ def missing() -> Iterator[str]:
                 yield f"{name}:{number}: {text!r} is not in docs/"
 
 
-def main() -> int:
+def report(missing: Iterable[str]) -> int:
     """Prints what is missing; 1 if anything is."""
-    lines = list(missing())
+    lines = list(missing)
     sys.stderr.writelines(f"{line}\n" for line in lines)
     return int(bool(lines))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(missing()))

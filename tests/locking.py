@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.citations import report
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/locking.md"
 OF_OTHERS = {"RefCell"}
@@ -64,12 +66,5 @@ def missing() -> Iterator[str]:
             yield f"docs/locking.md:{line}: no file has `{full}`"
 
 
-def main() -> int:
-    """Prints what is missing; 1 if anything is."""
-    lines = list(missing())
-    sys.stderr.writelines(f"{line}\n" for line in lines)
-    return int(bool(lines))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(missing()))

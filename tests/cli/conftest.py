@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 from mqttcore import cli
+
+from tests.wire import Wire
 
 
 class Outcome(NamedTuple):
@@ -33,3 +35,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Outcome(status, shown.out, shown.err)
 
     return run_command
+
+
+@pytest.fixture
+def topic(topic: str, client: Callable[..., Wire]) -> Iterator[str]:
+    """Its retained messages are removed after the test: others subscribe to `+` and `+/a`."""
+    yield topic
+    for name in (topic, f"{topic}/a"):
+        client().publish(name, b"", qos=1, retain=True)

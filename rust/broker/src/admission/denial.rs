@@ -118,9 +118,11 @@ fn session_denied(
             shortage.text(),
         ));
     }
-    existing
-        .and_then(|old| takeover_denied(old, arrival))
-        .or_else(|| kept_session_denied(shard, arrival).filter(|_| begins_kept))
+    let denied = existing.and_then(|old| takeover_denied(old, arrival));
+    if denied.is_some() || !begins_kept {
+        return denied;
+    }
+    kept_session_denied(shard, arrival)
 }
 
 /// The reason why one more session is not kept: disk or limit of sessions. Sessions that end with their connection are
