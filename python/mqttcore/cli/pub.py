@@ -1,10 +1,12 @@
 """`mqttcore pub`: publishes messages, with Mosquitto's letters."""
 
 import argparse
+import contextlib
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from mqttcore._core import TopicName
@@ -20,6 +22,10 @@ from mqttcore.cli.failure import OK, REFUSED, USAGE, CommandError, reporting, te
 from mqttcore.cli.message_properties import properties_of
 from mqttcore.errors import MqttError
 from mqttcore.packets import PubAck, PubComp, Publish, PubRec, encode_packet, reason_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mqttcore.cli.recording import Recorded
 
 STDIN: Final = 0
 READ_BYTES: Final = 1 << 16
@@ -49,6 +55,18 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="one message for each line of standard input",
     )
+    source.add_argument(
+        "--replay",
+        metavar="FILE",
+        help="the messages of `sub --record`, with their topics and pauses",
+    )
+    made.add_argument(
+        "--speed",
+        type=speed,
+        default=1.0,
+        metavar="FACTOR",
+        help="with --replay: pauses are so many times shorter; 0: no pauses (default: 1)",
+    )
     made.add_argument("--repeat", type=int, default=1, metavar="COUNT", help="publish COUNT times")
     made.add_argument(
         "--repeat-delay",
@@ -61,6 +79,14 @@ def parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="print counts and refused messages as one JSON object"
     )
     return made
+
+
+def speed(text: str) -> float:
+    """A factor of the speed."""
+    factor = float(text)
+    if not 0 <= factor < math.inf:
+        raise argparse.ArgumentTypeError("the factor is 0 or more")
+    return factor
 
 
 def add_message_options(made: argparse.ArgumentParser, topic: str) -> None:
@@ -132,21 +158,53 @@ def message_of(options: argparse.Namespace, topic: str | None, payload: bytes) -
 def publish(options: argparse.Namespace) -> int:
     """Publishes; returns the exit status."""
     topic = read_url(options)
-    payload = b"" if options.stdin_line else payload_of(options)
-    message = message_of(options, topic, payload)
     properties = properties_of(
         options.property, "disconnect", version=VERSIONS[options.protocol_version]
     )
-    with client_of(options) as client:
+    with contextlib.ExitStack() as opened:
+        send = replaying(options, topic, opened) if options.replay else publishing(options, topic)
+        client = opened.enter_context(client_of(options))
         publisher = Publisher(client, is_quiet=options.quiet)
         client.connect()
-        if options.stdin_line:
-            publisher.publish_lines(message)
-        else:
-            publisher.publish_repeatedly(message, options.repeat, options.repeat_delay)
+        send(publisher)
         publisher.finish()
         client.close(properties=properties)
     return publisher.report(is_json=options.json)
+
+
+def publishing(options: argparse.Namespace, topic: str | None) -> "Callable[[Publisher], None]":
+    """Publishes the message of the options, or one for each line of standard input."""
+    payload = b"" if options.stdin_line else payload_of(options)
+    message = message_of(options, topic, payload)
+    if options.stdin_line:
+        return lambda publisher: publisher.publish_lines(message)
+    return lambda publisher: publisher.publish_repeatedly(
+        message, options.repeat, options.repeat_delay
+    )
+
+
+def replaying(
+    options: argparse.Namespace, topic: str | None, opened: contextlib.ExitStack
+) -> "Callable[[Publisher], None]":
+    """Publishes the messages of a recording; its file is open as long as ``opened``.
+
+    Raises:
+        CommandError: the file cannot be opened, or an option contradicts the recording.
+    """
+    has_properties = any(words[0] == "publish" for words in options.property)
+    given = (topic, options.topic, options.qos, options.retain, has_properties)
+    if any(given) or options.repeat != 1:
+        text = "--replay publishes the messages as they were recorded, once: it takes no"
+        raise CommandError(f"{text} -t, -q, -r, -D publish, --repeat", status=USAGE)
+    from mqttcore.cli.recording import read_lines
+
+    version = VERSIONS[options.protocol_version]
+    try:
+        file = opened.enter_context(open(options.replay, "rb"))  # noqa: SIM115 -- ends with `opened`
+    except OSError as error:
+        raise CommandError(f"{options.replay}: {error.strerror}", status=USAGE) from error
+    recorded = read_lines(file, options.replay, version=version)
+    return lambda publisher: publisher.publish_recording(recorded, options.speed)
 
 
 class Publisher:
@@ -172,6 +230,20 @@ class Publisher:
         """Publishes each line of standard input, else as ``message``."""
         for line in self._lines():
             self._publish(message.replaced(payload=line))
+
+    def publish_recording(self, recorded: "Iterable[Recorded]", speed: float) -> None:
+        """Publishes messages with the pauses between them, divided by ``speed``; 0: at once.
+
+        What was late, as after a lost connection, is sent at once, so that later messages are on
+        time.
+        """
+        begun = first = None
+        for at, message in recorded:
+            if begun is None or first is None:
+                begun, first = time.monotonic(), at
+            if speed:
+                self._idle(begun + (at - first) / speed - time.monotonic())
+            self._publish(message)
 
     def finish(self) -> None:
         """Waits for the acknowledgements of all messages."""

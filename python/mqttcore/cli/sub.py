@@ -4,8 +4,8 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, Final, Self
 
 from mqttcore._core import TopicFilter
 from mqttcore.cli.client import FIRST_ERROR, ConnectionLostError, MqttClient, Pauses
@@ -25,6 +25,8 @@ from mqttcore.packets import Publish, Subscription, reason_text
 SHARED: Final = "$share/"
 TURN_S: Final = 3600.0
 """Maximum seconds of one wait of the event loop."""
+Render = Callable[[Publish, float], bytes]
+"""Returns the output for a message that came at a time, in unix seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +42,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add_client_options(made)
     add_subscription_options(made.add_argument_group("subscriptions"))
-    add_output_options(made)
+    add_output_options(made).add_argument(
+        "--record",
+        metavar="FILE",
+        help="write the messages to a new file for `pub --replay`, and print none",
+    )
     end = made.add_argument_group("end")
     end.add_argument("-C", "--count", type=int, metavar="COUNT", help="end after COUNT messages")
     end.add_argument(
@@ -102,8 +108,8 @@ def add_subscription_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_output_options(made: argparse.ArgumentParser) -> None:
-    """Adds the options of the output."""
+def add_output_options(made: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Adds the options of the output; returns the group of those that exclude each other."""
     group = made.add_argument_group("output")
     form = group.add_mutually_exclusive_group()
     form.add_argument("-v", "--verbose", action="store_true", help="print topic and payload")
@@ -121,6 +127,8 @@ def add_output_options(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-R", "--no-stale", action="store_true", help="do not print retained messages"
     )
+    made.set_defaults(record=None)  # `rr` prints, too, but does not record
+    return form
 
 
 def format_of(options: argparse.Namespace) -> MessageFormat:
@@ -143,8 +151,7 @@ def subscribe(options: argparse.Namespace) -> int:
         raise CommandError("give a topic filter with -t", status=USAGE)
     if options.unsubscribe and not options.disable_clean_session:
         raise CommandError("-U needs -c: a new session has no subscriptions", status=USAGE)
-    printer = Printer(options)
-    with client_of(options) as client:
+    with Printer(options) as printer, client_of(options) as client:
         return Subscriber(options, client, printer).run()
 
 
@@ -163,16 +170,41 @@ def filters_of(texts: Sequence[str], option: str) -> list[Callable[[str], bool]]
     return found
 
 
+def output_of(options: argparse.Namespace) -> tuple[BinaryIO, Render]:
+    """The output, and the function that makes the bytes of a message.
+
+    Raises:
+        CommandError: the file of a recording cannot be created.
+    """
+    if options.record is None:
+        return sys.stdout.buffer, format_of(options).render
+    from mqttcore.cli.recording import line_of
+
+    try:
+        return open(options.record, "xb"), line_of
+    except OSError as error:
+        raise CommandError(f"--record {options.record}: {error.strerror}", status=USAGE) from error
+
+
 class Printer:
-    """Prints the messages that the options want to see."""
+    """Prints or records the messages that the options want to see."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._format = format_of(options)
+        self._out, self._render = output_of(options)
+        self._record = options.record
         self._unwanted = filters_of(options.filter_out, "-T")
         self._has_stale = not options.no_stale
         self._only_retained = options.retained_only
         self.count = 0
         """Messages that were printed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._record is not None:
+            with contextlib.suppress(OSError):  # `flush` has reported it
+                self._out.close()
 
     def wants(self, message: Publish) -> bool:
         """Whether a message is printed."""
@@ -183,16 +215,29 @@ class Printer:
     def show(self, message: Publish) -> None:
         """Prints a message."""
         try:
-            raw = self._format.render(message, time.time())
+            raw = self._render(message, time.time())
         except CommandError as error:
             tell("sub", str(error))
             return
         self.count += 1
-        sys.stdout.buffer.write(raw)
+        with self._recording():
+            self._out.write(raw)
 
     def flush(self) -> None:
         """Flushes the output."""
-        sys.stdout.buffer.flush()
+        with self._recording():
+            self._out.flush()
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Names the file if a recording fails, as on a full disk."""
+        try:
+            yield
+        except OSError as error:
+            if self._record is None:
+                raise
+            text = f"--record {self._record}: {error.strerror}"
+            raise CommandError(text) from error
 
 
 class Subscriber:
