@@ -86,23 +86,28 @@ class Faults:
 
     def __init__(self) -> None:
         self._found: list[tuple[Place, str]] = []
-        self._garbled: set[int] = set()
+        self._garbled: set[tuple[str, int]] = set()
 
     def add_syntax(self, place: Place, what: str) -> None:
         """Records a fault of syntax; other faults of its line are ignored."""
         self.add(place, "", what)
-        self._garbled.add(place.line)
+        self._garbled.add((place.source, place.line))
 
     def add(self, place: Place, key: str, what: str, *notes: str) -> None:
         """Records one fault, and the notes about what is allowed."""
-        if place.line and place.line in self._garbled:
+        if place.line and (place.source, place.line) in self._garbled:
             return
         text = "; ".join([what, *(note for note in notes if note)])
         self._found.append((place, f"{place}: {key}: {text}" if key else f"{place}: {text}"))
 
     def lines(self) -> list[str]:
-        """Each fault once; those of a file from top to bottom."""
-        ordered = sorted(self._found, key=lambda found: (found[0].line, found[0].column))
+        """Each fault once; those of a file from top to bottom, files by name."""
+
+        def position(found: tuple[Place, str]) -> tuple[str, int, int]:
+            place = found[0]
+            return place.source if place.line else "", place.line, place.column
+
+        ordered = sorted(self._found, key=position)
         return list(dict.fromkeys(text for _, text in ordered))
 
     def __len__(self) -> int:

@@ -95,7 +95,9 @@ def parser() -> argparse.ArgumentParser:
         description="Prints the risks of a configuration on this machine. Plugins are started and"
         " stopped; nothing else is started, nothing is changed.",
     )
-    made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
+    made.add_argument(
+        "-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file or folder"
+    )
     made.add_argument("--data", metavar="DIR", help="data folder, instead of that of the file")
     made.add_argument("--json", action="store_true", help="print a list of objects")
     return made

@@ -66,7 +66,13 @@ def parser() -> argparse.ArgumentParser:
         # With a width, adding an argument does not load shutil to ask the terminal for its own.
         formatter_class=functools.partial(argparse.HelpFormatter, width=80),
     )
-    made.add_argument("-c", "--config", type=pathlib.Path, metavar="FILE", help="TOML file")
+    made.add_argument(
+        "-c",
+        "--config",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="TOML file, or a folder whose files *.toml are merged in the order of their names",
+    )
     made.add_argument(
         "--listen",
         action="append",

@@ -1,4 +1,4 @@
-"""Reads the configuration. Precedence: flags, then environment, then TOML file."""
+"""Reads the configuration. Precedence: flags, then environment, then TOML file or folder."""
 
 import logging
 import pathlib
@@ -42,7 +42,7 @@ def load(
     Without a file they are the built-in profile: `BUILT_IN_ADDRESS`, anonymous clients.
 
     Args:
-        path: The TOML file; None: the built-in profile.
+        path: The TOML file, or a folder of such files; None: the built-in profile.
         environment: Where ``MQTTCORE__...`` is looked for, as `os.environ`; None: nowhere.
         listen: Addresses, or URLs as ``ws://127.0.0.1:8083/mqtt``, that take the place of the
             file's listeners; the first one's other keys stay.
@@ -94,8 +94,17 @@ class Origin(Record):
 
     def _file(self, text: str | None, faults: Faults) -> Entry:
         if text is not None:
-            return read_text(text, self.path or pathlib.Path("request"), faults)
-        return read_file(self.path, faults) if self.path else built_in_profile()
+            return read_text(text, self._place_of_text(), faults)
+        if self.path is None:
+            return built_in_profile()
+        is_folder = self.path.is_dir()
+        return read_folder(self.path, faults) if is_folder else read_file(self.path, faults)
+
+    def _place_of_text(self) -> pathlib.Path:
+        """The place of a text without a file: paths in it are relative to the same folder."""
+        if self.path is None:
+            return pathlib.Path("request")
+        return self.path / "request" if self.path.is_dir() else self.path
 
 
 def origin_of(settings: Settings | pathlib.Path | str | None) -> Origin | None:
@@ -174,6 +183,41 @@ def built_in_profile() -> Entry:
     place = Place("built-in profile")
     listener = {"address": BUILT_IN_ADDRESS, "anonymous": True}
     return entry_of({"listeners": [listener]}, place)
+
+
+def read_folder(folder: pathlib.Path, faults: Faults) -> Entry:
+    """The files ``*.toml`` of a folder, merged in the order of their names (ADR 0109)."""
+    root = entry_of({}, Place(str(folder)))
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        faults.add(root.place, "", f"cannot be read: {error.strerror}")
+        return root
+    # editors and package managers leave others: .x.toml.swp, x.toml~, x.toml.dpkg-new
+    files = [name for name in names if name.endswith(".toml") and not name.startswith(".")]
+    if not files:
+        faults.add(root.place, "", "has no file *.toml")
+    for name in files:
+        root = merged(root, read_file(folder / name, faults))
+    return root
+
+
+def merged(old: Entry, new: Entry) -> Entry:
+    """The values of two files: keys of tables together, arrays of tables joined, else the later."""
+    if isinstance(old.value, dict) and isinstance(new.value, dict):
+        table = dict(old.value)
+        for key, entry in new.value.items():
+            table[key] = merged(table[key], entry) if key in table else entry
+        return old.replaced(value=table)
+    if has_tables(old) and has_tables(new):
+        return old.replaced(value=[*cast(list[Entry], old.value), *cast(list[Entry], new.value)])
+    return new
+
+
+def has_tables(entry: Entry) -> bool:
+    """Whether it is an array of tables, as ``[[listeners]]``."""
+    items = entry.value if isinstance(entry.value, list) else ()
+    return bool(items) and all(isinstance(item.value, dict) for item in items)
 
 
 def read_file(path: pathlib.Path, faults: Faults) -> Entry:
