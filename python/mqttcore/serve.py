@@ -128,7 +128,7 @@ def serve(broker: Broker, options: argparse.Namespace) -> int:
     """Starts the broker, prints the banner, and waits for signals."""
     settings = broker.settings
     try:
-        logs.configure(settings.log_level, settings.log.format, settings.log.to)
+        logs.configure(settings.log_level, settings.log)
     except OSError as error:
         raise ConfigError([f"log.to: cannot open {settings.log.to}: {error.strerror}"]) from error
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -14,7 +14,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqttcore import log_formats, logs
+from mqttcore import ConfigError, log_formats, logs
+from mqttcore.config import LogOutput, Settings
 
 from tests.wire import Wire
 
@@ -158,3 +159,39 @@ def test_a_file_that_cannot_be_opened_is_a_fault_of_the_configuration(
 
     assert done.returncode == 2
     assert "log.to: cannot open /nonexistent/log: No such file or directory" in done.stderr
+
+
+def fill(handler: logging.Handler, count: int) -> None:
+    for number in range(count):
+        text = f"{number:09} " + "x" * 990
+        handler.emit(logging.LogRecord("mqttcore", logging.INFO, "", 0, text, (), None))
+
+
+def test_a_full_file_is_renamed_and_the_oldest_one_removed(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "log"
+    handler = logs.log_file(LogOutput(to=str(path), rotate_mb=1, keep=2))
+
+    fill(handler, 3_600)
+    handler.close()
+
+    first = {file.name: int(file.read_text()[:9]) for file in tmp_path.iterdir()}
+    assert first == {"log": 2_997, "log.1": 1_998, "log.2": 999}
+    assert all(file.stat().st_size <= 1_000_000 for file in tmp_path.iterdir())
+
+
+def test_a_file_that_logrotate_renames_is_opened_again(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "log"
+    handler = logs.log_file(LogOutput(to=str(path)))
+
+    fill(handler, 2)
+    path.rename(tmp_path / "log.1")
+    fill(handler, 1)
+    handler.close()
+
+    assert len((tmp_path / "log.1").read_text().splitlines()) == 2
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_a_limit_without_a_file_is_a_fault_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"rotate_mb: needs a file in log\.to"):
+        Settings(log=LogOutput(rotate_mb=1))

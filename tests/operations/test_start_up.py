@@ -81,7 +81,7 @@ def test_a_plain_start_loads_nothing_that_it_does_not_need() -> None:
         "import sys\n"
         "from mqttcore import logs, serve\n"
         "options = serve.parser().parse_args(['--listen', '127.0.0.1:0'])\n"
-        "logs.configure('info', 'pretty', 'stderr')\n"
+        "logs.configure('info', serve.Settings().log)\n"
         "with serve.Broker(serve.origin_of(options)) as broker:\n"
         "    serve.banner(broker, has_file=False)\n"
         "    print(*sys.modules)\n"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mqttcore._core import has_streams
 from mqttcore._schema import Entry, Faults, Made, Place
-from mqttcore.config.parts import HttpListener, Listener, Tls, TopicRule
+from mqttcore.config.parts import HttpListener, Listener, LogOutput, Tls, TopicRule
 from mqttcore.config.values import SOCKET_MODE, WEBSOCKET_PATH, is_loopback, unix_path
 from mqttcore.errors import ConfigError
 from mqttcore.streams.kafka import check_kafka
@@ -18,6 +18,9 @@ def check_together(
     """Checks values against each other; ``values`` are the given ones, by key."""
     check_listeners(values.get("listeners", (Listener(),)), place, faults)
     check_topics(values.get("topics", ()), place, faults)
+    output = values.get("log", LogOutput())
+    if output.rotate_mb and output.to == "stderr":
+        faults.add(place("log.rotate_mb"), "log.rotate_mb", "needs a file in log.to")
     if not values.get("data"):
         check_durability(values, place, faults)
     streams = values.get("streams", ())

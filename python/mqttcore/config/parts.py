@@ -55,6 +55,10 @@ class LogOutput(Record):
     """Lines for people, or for programs."""
     to: str = "stderr"
     """``stderr``, or the path of a file that lines are appended to."""
+    rotate_mb: Annotated[int, Range(0, 1_000_000)] = 0
+    """Size in MB from which on the file is renamed to ``FILE.1``; 0: never, for logrotate."""
+    keep: Annotated[int, Range(1, 1_000)] = 5
+    """Renamed files that stay; the oldest one is removed."""
 
 
 class CertificateFiles(Record):
