@@ -603,6 +603,7 @@ class Broker:
             invalidate=self._invalidate_if_running,
             figures=lambda: engine.stats() if (engine := self._engine) else {},
             audit=lambda entry: engine.audit(entry) if (engine := self._engine) else None,
+            publish=self.publish,
         )
 
     def _tell_health(self, reasons: Sequence[str]) -> None:

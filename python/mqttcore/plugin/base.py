@@ -76,6 +76,8 @@ class Plugin:
     """`mqttcore.Broker.stats`; empty while the broker does not run."""
     _audit: Callable[[Entry], None] | None = None
     """Writes a change of its users into the audit log."""
+    _publish: Callable[..., int] | None = None
+    """`mqttcore.Broker.publish`."""
 
     def invalidate(
         self,

@@ -38,6 +38,7 @@ class PluginHost:
         invalidate: What `Plugin.invalidate` calls.
         figures: The figures of the broker; none while it does not run.
         audit: Writes an entry of a plugin into the audit log.
+        publish: `mqttcore.Broker.publish`, for plugins of this package.
 
     Raises:
         PluginError: a plugin did not start; the plugins before it are stopped.
@@ -52,6 +53,7 @@ class PluginHost:
         invalidate: Invalidate | None = None,
         figures: Callable[[], Mapping[str, int]] | None = None,
         audit: Callable[[Entry], None] | None = None,
+        publish: Callable[..., int] | None = None,
     ) -> None:
         self._plugins, self._invalidate = plugins, invalidate
         self._tell_health: Callable[[Sequence[str]], None] | None = None
@@ -59,7 +61,7 @@ class PluginHost:
         self._degraded: dict[str, str] = {}
         for plugin in plugins:
             plugin._invalidate, plugin._audit = invalidate, audit
-            plugin._read_figures = figures
+            plugin._read_figures, plugin._publish = figures, publish
         self._chain = Chain(plugins)
         owned = zip(plugins, self._chain.of_plugins, strict=True)
         self._plugin_workers: list[PluginWorkers] = []
