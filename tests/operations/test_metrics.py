@@ -376,7 +376,9 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_hook_queue": hooks,
     "mqttcore_hook_paused": failing_hook,
     "mqttcore_audit_entries": operator,
+    "mqttcore_bans": operator,
     "mqttcore_http_requests": traffic,
+    "mqttcore_http_seconds": listing,
     "process_cpu_seconds": work,
     "process_open_fds": traffic,
 }

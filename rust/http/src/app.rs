@@ -18,6 +18,7 @@ use super::answer::{AnswerBody, HttpError, HttpResponse, JSON, broken, json, of_
 use super::api::identity::Identity;
 use super::api::scope::Scope;
 use super::body;
+use super::request_times::RequestTimes;
 use super::target::{RequestTarget, finish, number};
 use super::{files, rows, sink};
 
@@ -40,6 +41,8 @@ pub(crate) struct HttpCounters {
     failed: AtomicU64,
     refused: AtomicU64,
     refused_address: AtomicU64,
+    /// Durations of requests.
+    pub(super) times: RequestTimes,
 }
 
 impl HttpCounters {

@@ -27,6 +27,7 @@ use crate::HttpLimits;
 use super::access::SocketAccess;
 use super::answer::{HttpResponse, close_behind};
 use super::places::{NoPlace, Place, Places};
+use super::request_times::RouteGroup;
 use super::routes::Routes;
 use super::stall_timeout::StallTimeout;
 
@@ -200,7 +201,9 @@ impl HttpConnection {
         access: &SocketAccess,
     ) -> Result<HttpResponse, Infallible> {
         let routes = &self.all.routes;
+        let begun = Instant::now();
         let path = request.uri().path();
+        let group = RouteGroup::of(path);
         let caller = routes.identify(path, request.headers(), access, self.address);
         if caller.identity.is_some() {
             self.all.places.borrow_mut().keep(self.place);
@@ -209,6 +212,7 @@ impl HttpConnection {
         let is_refused = |answer: &HttpResponse| answer.status().is_client_error();
         let is_well = answered.as_ref().is_ok_and(|answer| !is_refused(answer));
         routes.figures().answered(is_well);
+        routes.figures().times.count(group, begun.elapsed());
         let mut answer = answered.unwrap_or_else(HttpResponse::from);
         if caller.identity.is_none() {
             // Otherwise an unauthenticated client could keep its connection by sending further requests.

@@ -20,6 +20,7 @@ mod options;
 mod page;
 mod places;
 mod program;
+mod request_times;
 mod routes;
 mod rows;
 mod sink;

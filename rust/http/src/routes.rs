@@ -49,7 +49,7 @@ impl Routes {
         Self {
             api: Api::new(broker, of_streams, access, program),
             broker: broker.clone(),
-            metrics: Metrics::new(broker, config),
+            metrics: Metrics::new(broker, config, Arc::clone(&figures)),
             streams,
             figures,
             has_page: false,

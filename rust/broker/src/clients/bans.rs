@@ -212,6 +212,19 @@ impl Bans {
             .collect()
     }
 
+    /// The number of bans in force: those of operators, and those that the broker made.
+    pub(crate) fn counts(&self, now: Instant) -> [u64; 2] {
+        let table = self.read();
+        let networks = table.networks.iter().map(|(_, entry)| entry);
+        let patterns = table.patterns.iter().map(|(_, entry)| entry);
+        let entries = table.names.values().chain(networks).chain(patterns);
+        let mut counts = [0; 2];
+        for entry in entries.filter(|entry| entry.is_in_force(now)) {
+            counts[usize::from(entry.is_automatic)] += 1;
+        }
+        counts
+    }
+
     /// Whether connections from `address` are banned.
     pub(crate) fn covers_address(&self, address: Option<IpAddr>, now: Instant) -> bool {
         let table = self.read();
@@ -378,6 +391,11 @@ mod tests {
 
         assert!(bans.covers_for_good(&login, now));
         assert_eq!(bans.list(now)[0].reason, "hostile");
+        let other = BanTarget::ClientId("b".into());
+        bans.add_automatic(other, "flaps".into(), Duration::from_secs(9), now);
+        bans.add(network("10.0.0.0/8"), "scans".into(), None, now);
+        assert_eq!(bans.counts(now), [2, 1]);
+        assert_eq!(bans.counts(now + Duration::from_secs(9)), [2, 0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::clients::bans::{Ban, BanTarget, TooManyBans};
+use crate::config::measures::Tally;
 use crate::service::{BrokerHandle, BrokerStopped};
 use crate::sessions::listing;
 use crate::shard::{EngineState, Shard};
@@ -92,6 +93,14 @@ impl BrokerHandle {
     pub fn unban(&self, target: &BanTarget) -> Result<bool, BrokerStopped> {
         let engine = self.engine().ok_or(BrokerStopped)?;
         Ok(engine.remove_ban(target))
+    }
+
+    /// The number of bans in force, by those who made them.
+    pub fn ban_counts(&self) -> Tally {
+        let engine = self.engine();
+        let counts = engine.map(|engine| engine.bans.counts(Instant::now()));
+        let [operator, broker] = counts.unwrap_or_default();
+        vec![("operator", operator), ("broker", broker)]
     }
 
     /// The bans in force, in no particular order.

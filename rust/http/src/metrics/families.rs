@@ -122,6 +122,7 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_connects_denied", Counter, "CONNECT packets refused by a plugin, or because nobody admits the client.", OneByListener("connects_refused_login")),
     family("mqttcore_logins_failed", Counter, "Failed logins: unknown user name, or wrong password.", OneByListener("logins_failed")),
     family("mqttcore_flapping_bans", Counter, "Bans of client identifiers, each for one user, because clients connected too often.", One("flapping_bans")),
+    family("mqttcore_bans", Gauge, "Bans in force, by those who made them.", Each(&["by"], |s| by_name(&s.bans, &[]))),
     family("mqttcore_list_part_seconds", Histogram, "Time that a shard spends without interruption on a part of a list of clients.", Durations(&[], |s| vec![(Vec::new(), &s.tallies.list_parts)])),
     family("mqttcore_deliver_seconds", Histogram, "Time from the read of a PUBLISH until a delivery was written, by the QoS of the delivery; a sample.",
         Durations(&["qos"], |s| s.tallies.deliveries.iter().map(|(qos, times)| (vec![(*qos).into()], times)).collect())),
@@ -260,6 +261,8 @@ pub(super) const FAMILIES: &[Family] = &[
         part("written", "audit_entries"), part("lost", "audit_lost")])),
     family("mqttcore_http_requests", Counter, "HTTP requests, by outcome.", By("result", &[
         part("answered", "http_answered"), part("refused", "http_refused")])),
+    family("mqttcore_http_seconds", Histogram, "Time from the head of an HTTP request to the head of its answer, by group of routes.",
+        Durations(&["route"], |s| s.requests.iter().map(|(route, times)| (vec![(*route).into()], times)).collect())),
     family("mqttcore_http_connections_refused", Counter, "HTTP connections beyond a limit.", By("reason", &[
         part("connections", "http_connections_refused"), part("address_connections", "http_connections_refused_address")])),
 

@@ -11,12 +11,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mqttcore_broker::{BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies};
+use mqttcore_broker::{
+    BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies, Tally,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+
+use super::app::HttpCounters;
 
 use families::{FAMILIES, Family, Kind, Part, Values};
 use process::Process;
@@ -29,6 +33,7 @@ pub(super) struct Metrics {
     broker: BrokerHandle,
     /// Names of the listeners, as they were at the start.
     listeners: Vec<Arc<str>>,
+    http: Arc<HttpCounters>,
     started_unix_s: f64,
 }
 
@@ -40,6 +45,10 @@ struct Scrape {
     health: Health,
     tallies: Tallies,
     hooks: Vec<HookCalls>,
+    /// Bans in force, by their origin.
+    bans: Tally,
+    /// Durations of HTTP requests, by group of routes.
+    requests: Vec<(&'static str, Histogram)>,
     /// Refusals of each listener, by name of the figure.
     refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
     /// Name and connections of each listener.
@@ -51,7 +60,7 @@ struct Scrape {
 }
 
 impl Metrics {
-    pub(super) fn new(broker: &BrokerHandle, config: &Config) -> Self {
+    pub(super) fn new(broker: &BrokerHandle, config: &Config, http: Arc<HttpCounters>) -> Self {
         let names = config.listeners.iter();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -59,6 +68,7 @@ impl Metrics {
             listeners: names
                 .map(|listener| listener.name.as_str().into())
                 .collect(),
+            http,
             started_unix_s: since.map_or(0.0, |since| since.as_secs_f64()),
         }
     }
@@ -76,6 +86,8 @@ impl Metrics {
             figures: self.broker.figures().into_iter().collect(),
             tallies: self.broker.tallies(),
             hooks: self.broker.hook_calls(),
+            bans: self.broker.ban_counts(),
+            requests: self.http.times.histograms(),
             refusals: self.refusals(),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
