@@ -16,7 +16,7 @@ function data(source, series, seconds) {
   return [shown.map((sample) => sample.t), ...series.map((one) => shown.map((sample) => sample[one.field]))];
 }
 
-function options(series, format, width, seconds) {
+function options(series, format, width, seconds, isFree) {
   const axis = { stroke: colour('--dim'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } };
   return {
     width,
@@ -25,7 +25,7 @@ function options(series, format, width, seconds) {
     cursor: { drag: { x: false, y: false } },
     scales: {
       x: { range: () => [Date.now() / 1000 - seconds, Date.now() / 1000] },
-      y: { range: (_, low, high) => [0, Math.max(high ?? 0, 10) * 1.1] },
+      y: isFree ? {} : { range: (_, low, high) => [0, Math.max(high ?? 0, 10) * 1.1] },
     },
     axes: [
       { ...axis, space: 80, size: 28, values: (_, values) => values.map((second) => tick(second * 1000, seconds)) },
@@ -33,17 +33,17 @@ function options(series, format, width, seconds) {
     ],
     series: [
       {},
-      ...series.map((one, at) => ({ label: one.name, stroke: colour(COLOURS[at]), width: 2, points: { show: false } })),
+      ...series.map((one, at) => ({ label: one.name, stroke: colour(COLOURS[at]), width: 2, points: { show: isFree } })),
     ],
   };
 }
 
-/** A chart of `source`. `series`: `{name, field}`; `format` writes values. */
-export function Chart({ title, series, format, source, seconds, theme }) {
+/** A chart of `source`. `series`: `{name, field}`; `format` writes values; the axis begins at 0 unless it `isFree`. */
+export function Chart({ title, series, format, source, seconds, theme, isFree, last = samples.at(-1) ?? {} }) {
   const box = useRef(null);
   useEffect(() => {
     const element = box.current;
-    const plot = new uPlot(options(series, format, element.clientWidth, seconds), data(source, series, seconds), element);
+    const plot = new uPlot(options(series, format, element.clientWidth, seconds, isFree), data(source, series, seconds), element);
     const end = figures.listen(() => plot.setData(data(source, series, seconds)));
     const watch = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 180 }));
     watch.observe(element);
@@ -53,7 +53,6 @@ export function Chart({ title, series, format, source, seconds, theme }) {
       plot.destroy();
     };
   }, [source, seconds, theme]);
-  const last = samples.at(-1) ?? {};
   return html`<figure class="chart">
     <figcaption>${title}<span class="legend">${series.map(
       (one, at) => html`<span key=${one.field}><i class=${`series-${at + 1}`}></i>${one.name} <b>${format(last[one.field])}</b></span>`,

@@ -1,4 +1,5 @@
 // Numbers, times and texts of strangers, for people.
+import { unpacked } from './binary.js';
 
 const UNITS = ['', 'k', 'M', 'G', 'T'];
 const BYTES = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -80,7 +81,9 @@ export function visibleLines(text) {
 
 const MAX_SHOWN = 64 * 1024;
 
-/** A payload as text: JSON is indented, what is not UTF-8 is hexadecimal. Returns `{kind, text}`. */
+const indented = (value) => visibleLines(JSON.stringify(value, null, 2));
+
+/** A payload as text: JSON, CBOR and MessagePack are indented, what else is not UTF-8 is hexadecimal. Returns `{kind, text, value}`. */
 export function payload(data) {
   if (data.length === 0) return { kind: 'empty', text: '' };
   const shown = data.subarray(0, MAX_SHOWN);
@@ -90,12 +93,15 @@ export function payload(data) {
     if (rest) return { kind: 'text', text: visibleLines(text) + rest };
     try {
       const value = JSON.parse(text);
-      if (typeof value === 'object') return { kind: 'JSON', text: visibleLines(JSON.stringify(value, null, 2)) };
+      if (typeof value === 'object') return { kind: 'JSON', text: indented(value), value };
+      return { kind: 'text', text: visibleLines(text), value };
     } catch {
       // Not JSON.
     }
     return { kind: 'text', text: visibleLines(text) };
   } catch {
+    const found = !rest && unpacked(data);
+    if (found) return { ...found, text: indented(found.value) };
     return { kind: 'hexadecimal', text: hexadecimal(shown.subarray(0, 4096)) + (data.length > 4096 ? '\n…' : '') };
   }
 }

@@ -6,6 +6,7 @@ import { MqttClient } from './mqtt.js';
 import { Dialog, Empty, Facts, Field, Name, Problem, Time } from './parts.js';
 import { useLoad } from './store.js';
 import { Table } from './table.js';
+import { ValueChart } from './values.js';
 
 const KEPT = 1000;
 
@@ -27,7 +28,7 @@ function useMessages() {
   const kept = useRef([]);
   const timer = useRef(0);
   const add = (message) => {
-    const text = payload(message.payload.subarray(0, 200)).text;
+    const text = payload(message.payload.length > 2000 ? message.payload.subarray(0, 200) : message.payload).text.slice(0, 200);
     kept.current = [{ ...message, ms: Date.now(), id: Math.random(), line: text.replace(/\s+/g, ' ') }, ...kept.current.slice(0, KEPT - 1)];
     timer.current ||= setTimeout(() => {
       timer.current = 0;
@@ -42,7 +43,7 @@ function useMessages() {
   return [shown, add, clear];
 }
 
-function Message({ message, close }) {
+function Message({ message, messages, theme, close }) {
   const shown = payload(message.payload);
   const { contentType, responseTopic, expiry, user } = message.properties;
   return html`<${Dialog} title="Message" close=${close}>
@@ -57,6 +58,7 @@ function Message({ message, close }) {
       ...user.map(([name, value]) => [html`<${Name} text=${name} />`, html`<${Name} text=${value} />`]),
     ]} />
     <pre class="payload">${shown.text}</pre>
+    <${ValueChart} message=${message} messages=${messages} theme=${theme} />
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   </${Dialog}>`;
 }
@@ -105,7 +107,7 @@ function Send({ client, fail }) {
   </form></details>`;
 }
 
-export function Live({ query }) {
+export function Live({ query, theme }) {
   const { data, error } = useLoad((signal) => get('/listeners', signal), []);
   const [state, set] = useState({ name: 'out' });
   const [messages, add, clear] = useMessages();
@@ -136,5 +138,5 @@ export function Live({ query }) {
     ${state.name === 'in' && html`<${Send} client=${client.current} fail=${state.fail} />`}
     ${messages.length === 0 ? html`<${Empty}>No message yet.</${Empty}>`
       : html`<${Table} label="Live messages" columns=${COLUMNS} items=${messages} id=${(item) => item.id} open=${show} />`}
-    ${shown && html`<${Message} message=${shown} close=${() => show(null)} />`}`;
+    ${shown && html`<${Message} message=${shown} messages=${messages} theme=${theme} close=${() => show(null)} />`}`;
 }

@@ -103,7 +103,7 @@ function Publish() {
   </form>`;
 }
 
-export function Topics({ query }) {
+export function Topics({ query, theme }) {
   const [topic, show] = useState(null);
   const tabs = [['retained', 'Retained'], ['tree', 'Tree'], ['live', 'Live'], may('operate') && ['publish', 'Publish']].filter(Boolean);
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'retained';
@@ -112,7 +112,7 @@ export function Topics({ query }) {
     <${Tabs} label="Parts of this screen" tabs=${tabs} current=${current} choose=${(id) => refine(id === 'retained' ? {} : { tab: id })} />
     ${current === 'retained' && html`<${Retained} query=${query} />`}
     ${current === 'tree' && html`<${Tree} show=${show} />`}
-    ${current === 'live' && html`<${Live} query=${query} />`}
+    ${current === 'live' && html`<${Live} query=${query} theme=${theme} />`}
     ${current === 'publish' && html`<${Publish} />`}
     ${topic !== null && html`<${Message} topic=${topic} close=${() => show(null)} done=${() => {}} />`}
   </div>`;
