@@ -67,6 +67,7 @@ impl HeldAcks {
             .is_some_and(|(token, _)| gate.is_open(*token))
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, gate: &AckGate) -> Option<Control> {
         let (token, _) = self.0.front()?;
         if !gate.is_open(*token) {

@@ -136,8 +136,8 @@ impl InFlight {
 
     /// Returns an identifier that no unfinished exchange uses [MQTT-2.2.1-4].
     pub(crate) fn take_id(&self, ids: &mut PacketIdAllocator) -> Option<PacketId> {
-        let publishes = self.publishes.iter();
         ids.take(|| {
+            let publishes = self.publishes.iter();
             publishes
                 .map(|entry| entry.packet_id)
                 .chain(self.releases())
@@ -192,6 +192,9 @@ impl InFlight {
 
     /// The next message that waits for a decision of the engine.
     pub(crate) fn next_held(&self) -> Option<&Outgoing> {
+        if !self.has_unsent() {
+            return None;
+        }
         let unsent = self.publishes.iter().skip(self.sent.into());
         let mut unsent = unsent.map(|entry| &entry.outgoing);
         unsent.find(|outgoing| outgoing.hold != Hold::Free)

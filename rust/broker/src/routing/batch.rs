@@ -62,11 +62,13 @@ impl<'p> MessageBatch<'p> {
         if self.messages.is_empty() {
             return;
         }
-        let messages = self.messages.iter();
-        let publications = messages.map(|incoming| incoming.publication(publisher));
-        let mut publications: SmallVec<[_; MESSAGE_BATCH]> = publications.collect();
-        route_together(shard, publisher, &mut publications, answer);
-        drop(publications);
+        {
+            let messages = self.messages.iter();
+            // In place, and not dropped by a call: a copy of it would be large.
+            let mut publications = SmallVec::<[_; MESSAGE_BATCH]>::new();
+            publications.extend(messages.map(|incoming| incoming.publication(publisher)));
+            route_together(shard, publisher, &mut publications, answer);
+        }
         self.messages.clear();
     }
 }

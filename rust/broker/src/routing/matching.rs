@@ -21,6 +21,9 @@ pub(super) enum Purpose {
     Question,
 }
 
+/// Where the targets of each message of a batch start.
+type Starts = SmallVec<[usize; MESSAGE_BATCH]>;
+
 struct Collector<'a> {
     shard: &'a Shard,
     publications: &'a [Publication<'a>],
@@ -30,8 +33,7 @@ struct Collector<'a> {
     targets: &'a mut Vec<Target>,
     /// The group whose members are asked.
     group: Option<SubscriptionFilter>,
-    /// Where the targets of each message start.
-    starts: SmallVec<[usize; MESSAGE_BATCH]>,
+    starts: &'a mut Starts,
     /// Steps of the searches, and offers to members of groups.
     steps: usize,
     /// Messages whose search was given up, a bit each.
@@ -43,7 +45,7 @@ impl<'a> Collector<'a> {
         shard: &'a Shard,
         publications: &'a [Publication<'a>],
         purpose: Purpose,
-        targets: &'a mut Vec<Target>,
+        (targets, starts): (&'a mut Vec<Target>, &'a mut Starts),
     ) -> Self {
         Self {
             shard,
@@ -53,7 +55,7 @@ impl<'a> Collector<'a> {
             retain: false,
             targets,
             group: None,
-            starts: SmallVec::new(),
+            starts,
             steps: 0,
             given_up: 0,
         }
@@ -145,7 +147,8 @@ pub(super) fn search(
             || shard.engine.loading.remaining() == Some(0),
         "whoever may get it is there"
     );
-    let (starts, given_up) = match_all(shard, publications, purpose, targets);
+    let mut starts = Starts::new();
+    let given_up = match_all(shard, publications, purpose, (targets, &mut starts));
     let ends = starts.iter().skip(1).copied().chain([targets.len()]);
     let found = starts.iter().zip(ends).enumerate();
     for (publication, (index, (start, end))) in publications.iter_mut().zip(found) {
@@ -156,14 +159,14 @@ pub(super) fn search(
     }
 }
 
-/// Returns where the targets of each message start, and a bit for each whose search was given up.
+/// Collects the targets of each message, and returns a bit for each whose search was given up.
 fn match_all(
     shard: &Shard,
     publications: &[Publication<'_>],
     purpose: Purpose,
-    targets: &mut Vec<Target>,
-) -> (SmallVec<[usize; MESSAGE_BATCH]>, u32) {
-    let mut collector = Collector::new(shard, publications, purpose, targets);
+    collected: (&mut Vec<Target>, &mut Starts),
+) -> u32 {
+    let mut collector = Collector::new(shard, publications, purpose, collected);
     let cache = &mut shard.results.borrow_mut();
     let (directory, random) = (&shard.engine.directory, shard.random());
     let publisher = |publication: &Publication<'_>| Some(publication.publisher?.subscriber);
@@ -183,12 +186,9 @@ fn match_all(
         }
     };
     let Collector {
-        starts,
-        steps,
-        given_up,
-        ..
+        steps, given_up, ..
     } = collector;
     shard.metrics().matches_cached.add(cached);
     shard.count_steps(steps);
-    (starts, given_up)
+    given_up
 }

@@ -43,7 +43,7 @@ pub(crate) fn route(
     for publication in &*publications {
         let (message, routed) = (publication.message, &publication.routed);
         answer(publication, routed.refused.map_or(Ok(routed.kept), Err));
-        let own = rest.by_ref().take(routed.kept);
+        let own = (0..routed.kept).map_while(|_| rest.next());
         match routed.waits_for {
             Some(durability) => {
                 journal::deliver_when_safe(shard, durability, message, own.collect());

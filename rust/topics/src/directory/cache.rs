@@ -39,8 +39,8 @@ const PROBES: usize = 64;
 pub struct MatchCache {
     /// The directory of the entries.
     identity: Option<Arc<()>>,
-    /// Empty until a window has shown that entries would be useful.
-    entries: Vec<Entry>,
+    /// `None` until a window has shown that entries would be useful.
+    entries: Option<Box<[Entry; ENTRIES]>>,
     probe: Probe,
     seen: u32,
     hits: u32,
@@ -172,10 +172,11 @@ impl MatchCache {
     #[cold]
     fn end_window(&mut self) {
         if self.hits < FEW_HITS {
-            self.entries = Vec::new();
+            self.entries = None;
             self.pause = PAUSE;
-        } else if self.entries.is_empty() {
-            self.entries = vec![Entry::default(); ENTRIES];
+        } else if self.entries.is_none() {
+            let entries = vec![Entry::default(); ENTRIES].into_boxed_slice();
+            self.entries = entries.try_into().ok();
         }
         (self.seen, self.hits) = (1, 0);
     }
@@ -183,8 +184,9 @@ impl MatchCache {
     /// The entry of this result.
     #[inline]
     fn find(&self, key: Key<'_>) -> Option<&Entry> {
-        let entries = places(key.hash).into_iter();
-        let mut entries = entries.filter_map(|place| self.entries.get(place));
+        let entries = self.entries.as_ref()?;
+        let places = places(key.hash).into_iter();
+        let mut entries = places.map(|place| &entries[place]);
         entries.find(|entry| entry.is_of(key))
     }
 
@@ -237,16 +239,25 @@ impl MatchCache {
     /// too.
     fn place_for(&mut self, key: Key<'_>) -> Option<&mut Entry> {
         let [first, second] = places(key.hash);
-        let is_taken = self.entries.get(first)?.changes == key.changes;
-        self.entries.get_mut(if is_taken { second } else { first })
+        let entries = self.entries.as_mut()?;
+        let is_taken = entries[first].changes == key.changes;
+        Some(&mut entries[if is_taken { second } else { first }])
     }
 
     /// Clears the cache if the directory is another one.
+    #[inline]
     fn belong_to(&mut self, directory: &Directory) {
         let is_same = |identity: &Arc<()>| Arc::ptr_eq(identity, &directory.identity);
         if !self.identity.as_ref().is_some_and(is_same) {
-            self.identity = Some(Arc::clone(&directory.identity));
-            self.entries.fill(Entry::default());
+            self.begin(directory);
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, directory: &Directory) {
+        self.identity = Some(Arc::clone(&directory.identity));
+        if let Some(entries) = &mut self.entries {
+            entries.fill(Entry::default());
         }
     }
 }
@@ -292,10 +303,23 @@ impl Directory {
         if key.is_some_and(|key| cache.visit(key, visitor)) {
             return true;
         }
-        let snapshot = self.snapshot();
-        let topic_walk = snapshot.search(topic);
-        cache.deliver_and_keep((&snapshot, &topic_walk), key, message, visitor);
+        self.search_and_keep(cache, key, message, visitor);
         false
+    }
+
+    /// Searches for the receivers of a message, delivers the result, and caches it if possible. Not inlined: a hit
+    /// needs none of its stack.
+    #[inline(never)]
+    fn search_and_keep(
+        &self,
+        cache: &mut MatchCache,
+        key: Option<Key<'_>>,
+        message: MatchRequest<'_>,
+        visitor: &mut impl Visitor,
+    ) {
+        let snapshot = self.snapshot();
+        let topic_walk = snapshot.search(message.topic);
+        cache.deliver_and_keep((&snapshot, &topic_walk), key, message, visitor);
     }
 
     /// The key of a topic whose result may be in the cache; `None` while the cache has no memory or is
@@ -313,7 +337,7 @@ impl Directory {
             changes: self.changes.load(Acquire),
             topic,
         };
-        if cache.entries.is_empty() {
+        if cache.entries.is_none() {
             cache.hits += u32::from(cache.probe.saw(key.hash, key.changes));
             return None;
         }
