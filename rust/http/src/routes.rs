@@ -46,8 +46,9 @@ impl Routes {
             .as_ref()
             .map(|app| (app.rows_of_streams(), app.reports()))
             .unzip();
+        let data = config.data.as_ref().map(|data| data.folder.as_path());
         Self {
-            api: Api::new(broker, of_streams, access, program),
+            api: Api::new(broker, of_streams, access, program, data),
             broker: broker.clone(),
             metrics: Metrics::new(broker, config, Arc::clone(&figures)),
             streams,

@@ -48,6 +48,7 @@ mod topics;
 mod traces;
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
@@ -58,7 +59,7 @@ use axum::{Router, middleware};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::{AddressKey, BrokerHandle, Operator};
+use mqttcore_broker::{AddressKey, BrokerHandle, LogLevel, Operator};
 use mqttcore_streams::{QueryReports, Rows};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -219,6 +220,7 @@ impl Api {
         (rows, reports): (Option<Rows>, Option<Arc<QueryReports>>),
         access: ApiAccess,
         program: Option<Arc<dyn Program>>,
+        data: Option<&Path>,
     ) -> Self {
         let (router, mut document) = routes().split_for_parts();
         add_scheme(&mut document);
@@ -235,7 +237,7 @@ impl Api {
             failures: Arc::default(),
             jobs: Arc::default(),
             samples: Arc::default(),
-            history: Arc::default(),
+            history: Arc::new(FigureHistory::new(data)),
             events: Arc::default(),
             watching: Arc::default(),
             trace_readers: Arc::default(),
@@ -258,11 +260,21 @@ impl Api {
 
     /// Takes samples of the figures for rates and events, until it is dropped.
     pub(crate) async fn sample(&self) {
+        let broker = self.state.broker.clone();
+        let warn = move |what, error| {
+            let text = format!("http: the history cannot be {what}: {error}");
+            broker.log(LogLevel::Warning, text);
+        };
+        if let Err(error) = self.state.history.restore().await {
+            warn("read", error);
+        }
         loop {
             let figures = self.state.broker.figures().into_iter().collect();
             let now = Instant::now();
             self.state.samples.add(now, &figures);
             self.state.history.add(now, &figures);
+            let warn = warn.clone();
+            self.state.history.save(move |error| warn("saved", error));
             let is_in_force = |key: &[u8; 32]| self.state.admits(key, Scope::View);
             let health = self.state.broker.health().unwrap_or_default();
             let warnings = system::warnings_text(&health);
@@ -282,8 +294,9 @@ impl Api {
         self.state.history.memory_bytes()
     }
 
-    /// Ends responses that do not end by themselves.
+    /// Ends responses that do not end by themselves, and saves the history.
     pub(crate) fn close(&self) {
+        self.state.history.save_rest();
         self.state.events.close();
         self.state.trace_readers.close();
     }

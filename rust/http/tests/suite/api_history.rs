@@ -1,5 +1,7 @@
 //! The figures of the last hour, day and week.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::Value;
 
 use crate::api_caller::{Caller, key, setup};
@@ -46,6 +48,35 @@ fn the_history_has_what_happened_before_somebody_asked() {
             .iter()
             .all(|bytes| *bytes > 0.0)
     );
+}
+
+#[test]
+fn the_history_of_an_earlier_broker_is_read() {
+    let home = Home::new();
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now_s.expect("after 1970").as_secs();
+    let mut content = b"mqttcore history 1 sessions gone\n".to_vec();
+    for age_s in [3 * 86_400, 7_200, 100, 90] {
+        content.extend((now_s - age_s).to_le_bytes());
+        content.extend([41.0_f32, 0.0].map(f32::to_le_bytes).concat());
+    }
+    let folder = home.folder(0).join("history");
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("rows"), content).expect("written");
+    let _served = setup(&home).start();
+    let mut owner = Caller::owner(&home);
+    eventually("there is a sample", || owner.get("/history").status == 200);
+    let mut sessions = |query: &str| {
+        let found = owner.read(&format!("/history?metric=sessions&{query}"));
+        let old = numbers(&found["metrics"]["sessions"]);
+        old.iter()
+            .filter(|value| (*value - 41.0).abs() < 0.5)
+            .count()
+    };
+
+    assert_eq!(sessions("from=-604800"), 3, "two of them in a minute");
+    assert_eq!(sessions("from=-86400&step=10"), 3);
+    assert_eq!(sessions("from=-3600"), 20);
 }
 
 #[test]

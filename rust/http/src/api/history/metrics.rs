@@ -104,7 +104,7 @@ impl Reading {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are far below 2^53")]
-fn float(figure: u64) -> f64 {
+pub(super) fn float(figure: u64) -> f64 {
     figure as f64
 }
 

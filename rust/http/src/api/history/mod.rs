@@ -1,11 +1,14 @@
-//! `GET /history`: the figures of the last hour, day and week, in memory.
+//! `GET /history`: the figures of the last hour, day and week, in memory; with a data folder, also over a restart.
 
+mod files;
 mod metrics;
 mod rings;
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use axum::Json;
@@ -20,11 +23,14 @@ use super::ApiState;
 use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiQuery, with_near};
+use files::{HistoryFiles, STEP_S, SavedRow};
 use metrics::{METRICS, Reading, Row};
 use rings::{RESOLUTIONS, Ring};
 
 /// Maximum seconds without a sample that the next sample fills; longer pauses have no values.
 const BRIDGED_S: u64 = 5;
+/// Steps of [`STEP_S`] that are saved together.
+const SAVED_TOGETHER: u64 = 6;
 /// Seconds before now, if a request does not say since when.
 const DEFAULT_FROM: i64 = -3_600;
 
@@ -38,27 +44,85 @@ pub(super) struct FigureHistory {
     recorded: Mutex<Option<Recorded>>,
     /// Bytes of all values; a shard reads it, which must not wait for an answer that is being written.
     bytes: AtomicUsize,
+    /// Where rows are saved; none without a data folder.
+    files: Option<Arc<HistoryFiles>>,
 }
 
 #[derive(Debug)]
 struct Recorded {
-    /// The time of the first sample: second 0 of the rings.
+    /// The time of the first sample of this broker, or of the end of reading older rows.
     start: Instant,
-    last: Reading,
+    /// The second of the rings at `start`: how far older rows reach back.
+    before_s: u64,
+    last: Option<Reading>,
     /// The second after the last one that has a row.
     next: u64,
+    /// The first step of [`STEP_S`] that is not saved.
+    unsaved: u64,
     rings: [Ring; RESOLUTIONS.len()],
 }
 
 impl FigureHistory {
+    /// A history that is kept below the data folder, if there is one.
+    pub(super) fn new(data: Option<&Path>) -> Self {
+        Self {
+            files: data.map(|data| Arc::new(HistoryFiles::new(data))),
+            ..Self::default()
+        }
+    }
+
+    /// Reads what earlier brokers have saved, before the first sample.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read: the history begins now.
+    pub(super) async fn restore(&self) -> io::Result<()> {
+        let Some(files) = self.files.clone() else {
+            return Ok(());
+        };
+        let restore = move || {
+            let now_s = unix_ms() / 1_000;
+            let rows = files.load(now_s)?;
+            Ok::<_, io::Error>(Recorded::restored(Instant::now(), now_s, &rows))
+        };
+        let restored = tokio::task::spawn_blocking(restore).await;
+        *self.recorded() = restored.map_err(io::Error::other)??;
+        Ok(())
+    }
+
+    /// Saves rows if there are many, on a thread for blocking calls. `failed` is told about the first error of several.
+    pub(super) fn save(&self, failed: impl FnOnce(io::Error) + Send + 'static) {
+        if let Some((files, rows)) = self.unsaved(SAVED_TOGETHER) {
+            tokio::task::spawn_blocking(move || files.append(&rows).map(failed));
+        }
+    }
+
+    /// Saves all rows of steps that are over, at the end.
+    pub(super) fn save_rest(&self) {
+        if let Some((files, rows)) = self.unsaved(1) {
+            files.append(&rows);
+        }
+    }
+
+    /// The rows to save if at least so many steps are over; their files have no other writer then.
+    fn unsaved(&self, steps: u64) -> Option<(Arc<HistoryFiles>, Vec<SavedRow>)> {
+        let files = self.files.as_ref()?;
+        let mut recorded = self.recorded();
+        let recorded = recorded.as_mut()?;
+        if recorded.unsaved_steps() < steps || !files.begin() {
+            return None;
+        }
+        let rows = recorded.take_unsaved(Instant::now(), unix_ms() / 1_000);
+        Some((Arc::clone(files), rows))
+    }
+
     /// Adds a sample.
     pub(super) fn add(&self, now: Instant, figures: &HashMap<String, u64>) {
         let reading = Reading::new(now, figures);
         let mut recorded = self.recorded();
-        match &mut *recorded {
-            Some(recorded) => recorded.add(now, reading),
-            None => *recorded = Some(Recorded::new(now, reading)),
-        }
+        recorded
+            .get_or_insert_with(|| Recorded::new(now, 0))
+            .add(now, reading);
         let rings = recorded.iter().flat_map(|recorded| &recorded.rings);
         // ORDERING: a figure.
         self.bytes
@@ -77,24 +141,73 @@ impl FigureHistory {
 }
 
 impl Recorded {
-    fn new(start: Instant, last: Reading) -> Self {
-        let mut rings = RESOLUTIONS.map(Ring::new);
-        let row = last.row(None);
-        for ring in &mut rings {
-            ring.add(0, &row);
-        }
+    fn new(start: Instant, before_s: u64) -> Self {
         Self {
             start,
-            last,
-            next: 1,
-            rings,
+            before_s,
+            last: None,
+            next: before_s,
+            unsaved: 0,
+            rings: RESOLUTIONS.map(Ring::new),
         }
+    }
+
+    /// A history with the rows of earlier brokers, the oldest first; none without rows.
+    fn restored(now: Instant, now_s: u64, rows: &[SavedRow]) -> Option<Self> {
+        let (begin_s, _) = rows.first()?;
+        let before_s = now_s.saturating_sub(*begin_s);
+        let mut recorded = Self::new(now, before_s);
+        for (time_s, row) in rows {
+            let begin = time_s - begin_s;
+            for ring in &mut recorded.rings {
+                if begin + ring.span_s() < before_s {
+                    continue;
+                }
+                if ring.step_s() < STEP_S {
+                    (begin..begin + STEP_S).for_each(|second| ring.add(second, row));
+                } else {
+                    ring.add_mean(begin, STEP_S, row);
+                }
+            }
+            recorded.unsaved = begin / STEP_S + 1;
+        }
+        Some(recorded)
+    }
+
+    /// The second of the rings.
+    fn second(&self, now: Instant) -> u64 {
+        self.before_s + now.saturating_duration_since(self.start).as_secs()
+    }
+
+    fn saved_ring(&self) -> Option<&Ring> {
+        self.ring_of(STEP_S)
+    }
+
+    /// The number of steps that are over and not saved.
+    fn unsaved_steps(&self) -> u64 {
+        let open = self.saved_ring().map_or(0, Ring::open_step);
+        open.saturating_sub(self.unsaved)
+    }
+
+    /// The rows of steps that are over and not saved, without those that have no value.
+    fn take_unsaved(&mut self, now: Instant, now_s: u64) -> Vec<SavedRow> {
+        let begin_s = now_s.saturating_sub(self.second(now));
+        let Some(ring) = self.saved_ring() else {
+            return Vec::new();
+        };
+        let rows = ring.over(self.unsaved);
+        let rows = rows.filter(|(_, row)| row.iter().any(|value| !value.is_nan()));
+        let rows = rows
+            .map(|(step, row)| (begin_s + step * STEP_S, row))
+            .collect();
+        self.unsaved = ring.open_step();
+        rows
     }
 
     /// Adds new values for all seconds since the last ones, unless these are too many.
     fn add(&mut self, now: Instant, reading: Reading) {
-        let second = now.saturating_duration_since(self.start).as_secs();
-        let row = reading.row(Some(&self.last));
+        let second = self.second(now);
+        let row = reading.row(self.last.as_ref());
         let first = match (second + 1).saturating_sub(self.next) {
             0..=BRIDGED_S => self.next,
             _ => second,
@@ -104,7 +217,7 @@ impl Recorded {
                 ring.add(second, &row);
             }
         }
-        self.last = reading;
+        self.last = Some(reading);
         self.next = self.next.max(second + 1);
     }
 
@@ -169,9 +282,9 @@ async fn history(
             Problem::bad("step is not 1, 10 or 60").hint("without it, from decides")
         })?,
     };
+    let (begin_s, rows) = ring.since(recorded.second(now).saturating_sub(back_s));
     let since_start = now.saturating_duration_since(recorded.start);
-    let (begin_s, rows) = ring.since(since_start.as_secs().saturating_sub(back_s));
-    let begun_ms = now_ms.saturating_sub(whole_ms(since_start));
+    let begun_ms = now_ms.saturating_sub(recorded.before_s * 1_000 + whole_ms(since_start));
     Ok(Json(Values {
         step_s: ring.step_s(),
         from_ms: begun_ms + begin_s * 1_000,
@@ -292,6 +405,75 @@ mod tests {
         let recorded = recorded(&[600, 600, 600, 600]);
 
         assert_eq!(of(&recorded, "sessions"), [Some(7.0); 3]);
+    }
+
+    /// Samples with so many sessions, one a second, from second `from` behind `start` on.
+    fn add(history: &FigureHistory, start: Instant, from: u64, sessions: &[u64]) {
+        for (second, count) in (from..).zip(sessions) {
+            let figures = [("sessions".to_owned(), *count)];
+            let now = start + Duration::from_secs(second);
+            history.add(now, &figures.into_iter().collect());
+        }
+    }
+
+    #[test]
+    fn a_later_broker_goes_on_with_what_was_saved() {
+        let folder = std::env::temp_dir().join(format!("mqttcore_kept_{}", std::process::id()));
+        let (first, start) = (FigureHistory::new(Some(&folder)), Instant::now());
+        add(&first, start, 0, &[[4; 10], [6; 10]].concat());
+        first.save_rest();
+        add(&first, start, 20, &[8; 15]);
+        first.save_rest();
+        // Rows have the times of samples, which are in the future of this test.
+        let now_s = unix_ms() / 1_000 + 50;
+        let rows = HistoryFiles::new(&folder).load(now_s).expect("read");
+        std::fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(rows.len(), 3, "the step that was not over is lost");
+
+        let later = FigureHistory::default();
+        *later.recorded() = Recorded::restored(start, now_s, &rows);
+        add(&later, start, 0, &[1, 1]);
+
+        let recorded = later.recorded();
+        let recorded = recorded.as_ref().expect("rows");
+        let before = usize::try_from(recorded.before_s).expect("seconds");
+        assert!((49..=51).contains(&before), "{before}");
+        let [seconds, steps, minutes] = recorded.rings.each_ref().map(|ring| {
+            let (begin, rows) = ring.since(0);
+            let rows: Vec<_> = rows.map(|row| row[14]).collect();
+            assert_eq!(begin, 0);
+            rows
+        });
+        assert_eq!(METRICS[14].name, "sessions");
+        assert_eq!(seconds.len(), before + 2);
+        assert_eq!(seconds[..30], [[4.0; 10], [6.0; 10], [8.0; 10]].concat());
+        assert!(seconds[30..before].iter().all(|value| value.is_nan()));
+        assert_eq!(seconds[before..], [1.0, 1.0]);
+        assert_eq!(steps[..3], [4.0, 6.0, 8.0]);
+        assert_eq!(minutes, [(180.0 + 2.0) / 32.0]);
+        assert_eq!(recorded.unsaved, 3);
+    }
+
+    #[test]
+    fn rows_are_saved_once_and_a_minute_of_them_together() {
+        let folder = std::env::temp_dir().join(format!("mqttcore_saved_{}", std::process::id()));
+        let (history, start) = (FigureHistory::new(Some(&folder)), Instant::now());
+        let saved = |steps| {
+            let (files, rows) = history.unsaved(steps)?;
+            assert!(history.unsaved(1).is_none(), "one writer");
+            assert!(files.append(&rows).is_none());
+            Some(rows.len())
+        };
+
+        add(&history, start, 0, &[7; 60]);
+        assert_eq!(saved(SAVED_TOGETHER), None);
+        add(&history, start, 60, &[7]);
+        assert_eq!(saved(SAVED_TOGETHER), Some(6));
+        assert_eq!(saved(1), None);
+        add(&history, start, 61, &[7; 20]);
+        assert_eq!(saved(SAVED_TOGETHER), None);
+        assert_eq!(saved(1), Some(2));
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

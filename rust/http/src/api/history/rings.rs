@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::metrics::{COUNT, NOTHING, Row, narrow};
+use super::metrics::{COUNT, NOTHING, Row, float, narrow};
 
 /// Length of a step in seconds, and how many are kept: an hour, a day, a week.
 pub(super) const RESOLUTIONS: [(u64, usize); 3] = [(1, 3_600), (10, 8_640), (60, 10_080)];
@@ -24,7 +24,7 @@ struct Step {
     /// Number of the step since the start.
     number: u64,
     sums: [f64; COUNT],
-    counts: [u32; COUNT],
+    counts: [u64; COUNT],
 }
 
 impl Step {
@@ -35,17 +35,18 @@ impl Step {
         }
     }
 
-    fn add(&mut self, row: &Row) {
+    /// Adds values that were the mean of so many seconds.
+    fn add(&mut self, row: &Row, seconds: u64) {
         for (place, value) in row.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-            self.sums[place] += f64::from(*value);
-            self.counts[place] += 1;
+            self.sums[place] += f64::from(*value) * float(seconds);
+            self.counts[place] += seconds;
         }
     }
 
     fn mean(&self) -> Row {
         std::array::from_fn(|place| match self.counts[place] {
             0 => f32::NAN,
-            count => narrow(self.sums[place] / f64::from(count)),
+            count => narrow(self.sums[place] / float(count)),
         })
     }
 }
@@ -75,6 +76,11 @@ impl Ring {
 
     /// Adds the values of a second since the start; seconds do not go back.
     pub(super) fn add(&mut self, second: u64, row: &Row) {
+        self.add_mean(second, 1, row);
+    }
+
+    /// Adds the mean of so many seconds from `second` on; all of it to the step in which they begin.
+    pub(super) fn add_mean(&mut self, second: u64, seconds: u64, row: &Row) {
         let number = second / self.step_s;
         let passed = number.saturating_sub(self.open.number);
         if passed > 0 {
@@ -86,7 +92,7 @@ impl Ring {
                 self.push(NOTHING);
             }
         }
-        self.open.add(row);
+        self.open.add(row, seconds);
     }
 
     fn push(&mut self, row: Row) {
@@ -98,6 +104,18 @@ impl Ring {
             self.rows.pop_front();
         }
         self.rows.push_back(row);
+    }
+
+    /// Rows of the steps that are over, from the step with this number on, with their numbers.
+    pub(super) fn over(&self, number: u64) -> impl Iterator<Item = (u64, Row)> {
+        let first = self.open.number - self.rows.len() as u64;
+        let rows = (first..).zip(self.rows.iter().copied());
+        rows.skip_while(move |(step, _)| *step < number)
+    }
+
+    /// The number of the step that is not over.
+    pub(super) fn open_step(&self) -> u64 {
+        self.open.number
     }
 
     /// The second since the start at which the first row begins that reaches beyond `second`, and the rows from there
@@ -140,6 +158,13 @@ mod tests {
         assert_eq!(since(&ring, 0), (0, vec![4.5, 14.5, 22.0]));
         assert_eq!(since(&ring, 19), (10, vec![14.5, 22.0]));
         assert_eq!(since(&ring, 1_000), (20, vec![22.0]));
+        let over = |number| -> Vec<_> {
+            let rows = ring.over(number);
+            rows.map(|(step, row)| (step, row[0])).collect()
+        };
+        assert_eq!(over(0), vec![(0, 4.5), (1, 14.5)]);
+        assert_eq!(over(1), vec![(1, 14.5)]);
+        assert_eq!(over(2), Vec::new());
     }
 
     #[test]
