@@ -202,30 +202,29 @@ def connect(broker: Counted, stack: ExitStack, name: str) -> Wire:
     return client
 
 
+STEPS: Final = {
+    0: ((True, wire.PUBLISH, None),),
+    1: ((True, wire.PUBLISH, wire.PUBACK), (False, wire.PUBACK, None)),
+    2: (
+        (True, wire.PUBLISH, wire.PUBREC),
+        (True, wire.PUBREL, wire.PUBCOMP),
+        (False, wire.PUBREC, wire.PUBREL),
+        (False, wire.PUBCOMP, None),
+    ),
+}
+"""What follows a PUBLISH, by QoS: whether subscribers or the publisher get it, and the answer."""
+
+
 def exchange(row: Row, publisher: Wire, subscribers: list[Wire]) -> None:
-    """The packets behind the PUBLISHes of a batch: each client sends the acknowledgements of a batch at once, so that
-    the broker does the same in each round."""
+    """The packets that follow the PUBLISHes of a batch.
 
-    def answer(client: Wire, asked: int, with_: int) -> None:
-        packets = [client.expect(asked) for _ in range(row.batch)]
-        client.send(*(wire.ack(with_, each.packet_id or 0) for each in packets))
-
-    if row.qos == 0:
-        for subscriber in subscribers:
-            for _ in range(row.batch):
-                subscriber.expect(wire.PUBLISH)
-    elif row.qos == 1:
-        for subscriber in subscribers:
-            answer(subscriber, wire.PUBLISH, wire.PUBACK)
-        for _ in range(row.batch):
-            publisher.expect(wire.PUBACK)
-    else:
-        for subscriber in subscribers:
-            answer(subscriber, wire.PUBLISH, wire.PUBREC)
-            answer(subscriber, wire.PUBREL, wire.PUBCOMP)
-        answer(publisher, wire.PUBREC, wire.PUBREL)
-        for _ in range(row.batch):
-            publisher.expect(wire.PUBCOMP)
+    A client sends the answers of a batch at once, so that the broker does the same in each round.
+    """
+    for is_subscriber, packet, answer in STEPS[row.qos]:
+        for client in subscribers if is_subscriber else [publisher]:
+            got = [client.expect(packet) for _ in range(row.batch)]
+            if answer is not None:
+                client.send(*(wire.ack(answer, each.packet_id or 0) for each in got))
 
 
 def count(broker: Counted, row: Row, idle: Counts) -> Counts:
