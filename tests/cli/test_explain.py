@@ -11,6 +11,7 @@ from mqttcore import Broker, Settings, _core
 from mqttcore.config import HttpListener, Listener
 
 from tests.cli.conftest import Outcome, Run
+from tests.eventually import eventually
 from tests.wire import Wire
 
 pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
@@ -71,3 +72,33 @@ def test_the_rule_that_decides_is_printed(explain: Ask) -> None:
     assert allowed.status == 0
     assert "allow #" in allowed.out
     assert (denied.status, denied.out.splitlines()[0]) == (1, "denied:publish")
+
+
+@pytest.mark.parametrize("command", ["client", "topic"])
+def test_recent_events_are_listed(
+    run: Run, explain: Ask, broker: Broker, tmp_path: pathlib.Path, command: str
+) -> None:
+    def listed(*more: object) -> Outcome:
+        if command == "topic":
+            return explain("history", "--client", "away", "--topic", "road/1", *more)
+        return run("clients", "events", "away", "--data", tmp_path / "data", *more)
+
+    eventually(lambda: "disconnected" in listed().out)
+    done = listed("--since", 3_600)
+
+    assert (done.status, done.error) == (0, "")
+    title, *rows = (line.split() for line in done.out.splitlines())
+    assert title == ["LAST", "EVENT", "CLIENT", "TOPIC", "TIMES", "REASON"]
+    assert [row[2] for row in rows] == [
+        *("disconnected", "subscribed", "connected", "session_created"),
+    ]
+    assert rows[1][3:] == ["away", "road/+", "1", "-"]
+    assert (rows[0][4:6], rows[0][-1]) == (["-", "1"], "DISCONNECT")  # sent, or missing
+    assert json.loads(listed("--json").out)["items"][1]["topic"] == "road/+"
+    assert "there are older events" in listed("--limit", 1).error
+
+
+def test_events_of_another_topic_are_left_out(explain: Ask) -> None:
+    done = explain("history", "--client", "away", "--topic", "elsewhere", "--json")
+
+    assert "subscribed" not in [item["event"] for item in json.loads(done.out)["items"]]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqttcore.cli.api import Api, Json, add_command, asking, path_of
+from mqttcore.cli.events import event_options, print_events
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
 from mqttcore.cli.table import Column, Table, age, expiry, print_facts
@@ -71,6 +72,11 @@ def parser() -> argparse.ArgumentParser:
     show = add_command(commands, "show", words)
     show.add_argument("client", metavar="ID", help="client identifier")
     show.set_defaults(run=show_client)
+    words = "list recent events of one client, the newest first"
+    events = add_command(commands, "events", words)
+    events.add_argument("client", metavar="ID", help="client identifier")
+    event_options(events)
+    events.set_defaults(run=print_events)
     return made
 
 

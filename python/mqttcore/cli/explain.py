@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqttcore.cli.api import Api, Json, add_command, asking, missing_parts
+from mqttcore.cli.events import event_options, print_events
 from mqttcore.cli.failure import NOT_DONE, OK
 from mqttcore.cli.listing import natural
 from mqttcore.cli.table import Column, Table
@@ -71,6 +72,11 @@ def parser() -> argparse.ArgumentParser:
         help="maximum number of receivers (default: 100)",
     )
     delivery.set_defaults(run=explain_delivery)
+    words = "list recent events that say why clients did not get messages, the newest first"
+    history = add_command(commands, "history", words)
+    history.add_argument("--client", metavar="ID", help="client identifier (default: all clients)")
+    event_options(history)
+    history.set_defaults(run=print_events)
     words = "print the rule that allows or denies an action of a client"
     access = add_command(commands, "access", words)
     access.add_argument("client", metavar="ID", help="client identifier")
