@@ -42,10 +42,16 @@ def parser() -> argparse.ArgumentParser:
     )
     add_client_options(made)
     add_subscription_options(made.add_argument_group("subscriptions"))
-    add_output_options(made).add_argument(
+    output = add_output_options(made)
+    output.add_argument(
         "--record",
         metavar="FILE",
         help="write the messages to a new file for `pub --replay`, and print none",
+    )
+    output.add_argument(
+        "--watch",
+        action="store_true",
+        help="show a table on the terminal: topics, rates and last values, each second",
     )
     end = made.add_argument_group("end")
     end.add_argument("-C", "--count", type=int, metavar="COUNT", help="end after COUNT messages")
@@ -151,7 +157,7 @@ def subscribe(options: argparse.Namespace) -> int:
         raise CommandError("give a topic filter with -t", status=USAGE)
     if options.unsubscribe and not options.disable_clean_session:
         raise CommandError("-U needs -c: a new session has no subscriptions", status=USAGE)
-    with Printer(options) as printer, client_of(options) as client:
+    with printer_of(options) as printer, client_of(options) as client:
         return Subscriber(options, client, printer).run()
 
 
@@ -186,6 +192,15 @@ def output_of(options: argparse.Namespace) -> tuple[BinaryIO, Render]:
         raise CommandError(f"--record {options.record}: {error.strerror}", status=USAGE) from error
 
 
+def printer_of(options: argparse.Namespace) -> "Printer":
+    """The output of messages: line by line, or as a table."""
+    if not options.watch:
+        return Printer(options)
+    from mqttcore.cli.watch import Watch
+
+    return Watch(options)
+
+
 class Printer:
     """Prints or records the messages that the options want to see."""
 
@@ -205,6 +220,11 @@ class Printer:
         if self._record is not None:
             with contextlib.suppress(OSError):  # `flush` has reported it
                 self._out.close()
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds after which `flush` is to be called without a message, too."""
+        return TURN_S
 
     def wants(self, message: Publish) -> bool:
         """Whether a message is printed."""
@@ -311,7 +331,7 @@ class Subscriber:
     def _turn(self) -> bool:
         """Waits for messages and prints them; returns whether more are wanted."""
         rest = TURN_S if self._deadline is None else self._deadline - time.monotonic()
-        self._client.poll(rest)
+        self._client.poll(min(rest, self._printer.pause_s))
         try:
             while (packet := self._client.take()) is not None:
                 if isinstance(packet, Publish) and not self._take(packet):
