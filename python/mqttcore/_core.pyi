@@ -52,6 +52,7 @@ __all__ = [
     "check_mount_point",
     "check_password_hash",
     "decode_packet",
+    "disable_core_files",
     "encode_packet",
     "grant_allows",
     "has_kafka",
@@ -59,6 +60,7 @@ __all__ = [
     "has_object_stores",
     "has_streams",
     "hash_password",
+    "is_stream_name",
     "make_certificates",
     "memory_budget",
     "parse_toml",
@@ -1124,6 +1126,9 @@ def parse_toml(text: str, /) -> tuple[TomlValue, list[tuple[int, int, str]]]:
 def memory_budget(memory_bytes: int, /) -> int:
     """Bytes of the budget for ``limits.memory_bytes``, where 0 is a share of the memory limit."""
 
+def disable_core_files() -> None:
+    """Keeps this process from writing core files; only the soft limit is changed."""
+
 def check_grant_rule(rule: str, /) -> None:
     """Raise `TopicFilterError` unless ``rule`` may stand in a grant: a topic filter, or ``$#``."""
 
@@ -1167,6 +1172,9 @@ def store_backup(directory: StrPath, to: StrPath, /) -> int:
 
 def store_repair(directory: StrPath, /) -> dict[str, Any]:
     """Repairs the store in ``directory`` by discarding unreadable data; returns a report."""
+
+def is_stream_name(name: str, /) -> bool:
+    """Whether ``name`` can be the name of a stream."""
 
 def store_seal(directory: StrPath, /) -> list[dict[str, Any]]:
     """Writes all rows of the store in ``directory`` into files; returns the state of streams."""

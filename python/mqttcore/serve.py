@@ -39,6 +39,7 @@ SWITCH_INTERVAL_S = 0.0005
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the broker until a signal ends it; returns the exit status."""
     options = parser().parse_args(arguments)
+    _core.disable_core_files()  # they would contain the secrets of the configuration
     try:
         broker = Broker(origin_of(options))
         settings = broker.settings

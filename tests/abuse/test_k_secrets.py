@@ -108,6 +108,14 @@ def test_k03_a_secret_is_in_nothing_that_the_broker_says(guarded: ServerProcess)
     assert CANARY.encode() not in kept
 
 
+def test_k03_a_broker_writes_no_core_file(guarded: ServerProcess) -> None:
+    assert guarded.process is not None
+    limits = Path(f"/proc/{guarded.process.pid}/limits").read_text().splitlines()
+
+    [core] = [line.split() for line in limits if line.startswith("Max core file size")]
+    assert core[4] == "0"
+
+
 def test_k03_a_secret_is_in_no_repr() -> None:
     login = Login(client_id="c", username="joe", password=CANARY.encode())
     data = mqtt.connect("c", username="joe", password=CANARY.encode())

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal, get_args
 
-from mqttcore._core import TopicFilter, has_streams
+from mqttcore._core import TopicFilter, has_streams, is_stream_name
 from mqttcore._record import Record
 from mqttcore._schema import Faults, Parsed, Place, Range
 from mqttcore.streams.ages import Age, age_s
@@ -32,7 +32,7 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
 def check_name(text: str) -> None:
     """Refuses text that cannot be a folder name and a part of a URL."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", text):
+    if not is_stream_name(text):
         raise ValueError(f"{text!r} is not a name of a stream")
 
 

@@ -15,6 +15,7 @@ mod message;
 mod operators;
 mod passwords;
 mod plugin;
+mod process;
 #[cfg(feature = "streams")]
 mod publisher;
 mod rows;
@@ -78,6 +79,8 @@ mod _core {
     use super::passwords::{check_password_hash, hash_password, verify_password};
     #[pymodule_export]
     use super::plugin::{PyAsk, PyClient, PyClientCertificate, PyEvent, PyLogin};
+    #[pymodule_export]
+    use super::process::disable_core_files;
     #[cfg(feature = "streams")]
     #[pymodule_export]
     use super::publisher::PyPublisher;
@@ -85,7 +88,8 @@ mod _core {
     use super::settings::memory_budget;
     #[pymodule_export]
     use super::store::{
-        store_backup, store_dump, store_info, store_repair, store_seal, store_verify,
+        is_stream_name, store_backup, store_dump, store_info, store_repair, store_seal,
+        store_verify,
     };
     #[cfg(feature = "streams")]
     #[pymodule_export]

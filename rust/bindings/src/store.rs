@@ -16,6 +16,13 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::error::CoreError;
 
+/// Whether ``name`` can be the name of a stream.
+#[pyfunction]
+#[pyo3(signature = (name, /))]
+pub(crate) fn is_stream_name(name: &str) -> bool {
+    mqttcore_store::is_stream_name(name)
+}
+
 /// Reads the whole store in ``directory``; returns a summary.
 #[pyfunction]
 #[pyo3(signature = (directory, /))]

@@ -66,6 +66,7 @@ pub mod stream;
 #[cfg(not(feature = "columnar"))]
 #[path = "stream/none.rs"]
 mod stream;
+mod stream_name;
 pub mod tools;
 pub mod wal;
 mod wire;
@@ -80,6 +81,7 @@ pub use index::rows::{SessionRow, StoredDelivery, StoredMessage, StoredSubscript
 pub use simulated::SimulatedStore;
 pub use stats::{Durations, LogStats};
 pub use store::{MemoryStore, Store, StoreStats};
+pub use stream_name::is_stream_name;
 pub use wal::batch::Batch;
 pub use wal::{
     Durability, LogObserver, LogPosition, Logged, Pressure, RecordVisitor, Recovery, SpacePolicy,

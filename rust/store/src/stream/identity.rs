@@ -11,6 +11,7 @@ use crate::stream::definition::Definition;
 use crate::stream::manifest::{self, FORMAT, STREAM, StreamIdentity};
 use crate::stream::streams::{StreamOptions, now_us};
 use crate::stream::typed::schema_of;
+use crate::stream_name::is_stream_name;
 use crate::wal::segment::{self, StoreId};
 
 /// A stream that is defined, has a folder, or both.
@@ -27,7 +28,7 @@ pub(super) struct Found {
 pub(super) fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Found>, StoreError> {
     let mut definitions = BTreeMap::new();
     for definition in &options.definitions {
-        let is_valid = is_name(&definition.name) && definition.partitions > 0;
+        let is_valid = is_stream_name(&definition.name) && definition.partitions > 0;
         if !is_valid || definitions.insert(&definition.name, definition).is_some() {
             let problem = "its name is not valid or used twice, or it has no partition";
             return Err(wrong(&definition.name, problem));
@@ -35,7 +36,7 @@ pub(super) fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Foun
     }
     let listed = root.list();
     let mut names = listed.map_err(|error| StoreError::io("list", STREAMS, error))?;
-    names.retain(|name| is_name(name));
+    names.retain(|name| is_stream_name(name));
     names.extend(definitions.keys().map(|name| (*name).clone()));
     names.sort_unstable();
     names.dedup();
@@ -60,15 +61,6 @@ pub(super) fn find(root: &dyn Files, options: &StreamOptions) -> Result<Vec<Foun
         }
     }
     Ok(found)
-}
-
-/// Whether a name is valid as a folder and as part of a URL on every platform.
-fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let mut bytes = name.bytes();
-    name.len() <= 64
-        && bytes.next().is_some_and(is_plain)
-        && bytes.all(|byte| is_plain(byte) || matches!(byte, b'_' | b'-'))
 }
 
 /// The identity of the stream with the configured changes; the caller decides about the epoch.
