@@ -31,7 +31,7 @@ Generated from the code by `python -m tests.reference`; `make check` fails if th
 
 [Configuration](#configuration) · [Counters](#counters) · [$SYS topics](#sys-topics) ·
 [Metrics](#metrics) · [HTTP routes](#http-routes) · [Spark options](#spark-options) ·
-[Pipelines](#pipelines)
+[Pipelines](#pipelines) · [Folders](#folders)
 """
 
 
@@ -173,6 +173,20 @@ def pipelines() -> Iterator[tuple[str, ...]]:
                 yield place, f"`{ast.unparse(field.target)}`", default, meaning
 
 
+def folders() -> Iterator[tuple[str, ...]]:
+    """Each folder of the crates and of the Python packages, with the first sentence about it."""
+    crates = (*ROOT.glob("rust/*/src/lib.rs"), *ROOT.glob("rust/*/src/**/mod.rs"))
+    heads = {path: re.match(r"(?://!.*\n)+", path.read_text()) for path in crates}
+    texts = {path: re.sub("(?m)^//! ?", "", head[0]) for path, head in heads.items() if head}
+    for path in ROOT.glob("python/*/**/__init__.py"):
+        texts[path] = ast.get_docstring(ast.parse(path.read_text())) or ""
+    for path, text in sorted(texts.items(), key=lambda found: found[0].parent):
+        if path.parent.name != "tests":
+            sentence = re.split(r"(?<=\.)\s|\n\n", text)[0].replace("\n", " ").strip()
+            linked = re.sub(r"\[(`[^`]+`)\](?:\([^)]*\))?", r"\1", sentence)
+            yield f"`{path.parent.relative_to(ROOT)}`", linked.replace("``", "`")
+
+
 def toml(value: ast.expr) -> str:
     """A default as a file has it; nothing for None."""
     text = ast.unparse(value.args[0] if isinstance(value, ast.Call) else value)
@@ -196,6 +210,8 @@ def page() -> str:
         + options("python/mqttcore/spark/sink_options.py"),
         "Pipelines": "Keys of the file of `mqttcore pipeline`, as `examples/factory/pipeline.toml`."
         "\n\n" + table(("table", "key", "default", "meaning"), pipelines()),
+        "Folders": "Of the crates and of the Python packages; [architecture.md](architecture.md)"
+        " says which one uses which.\n\n" + table(("folder", "contents"), folders()),
     }
     parts = [f"## {title}\n\n{text}\n" for title, text in sections.items()]
     return "\n".join([INTRODUCTION, *parts])
