@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::HttpLimits;
 
 use super::answer::{AnswerBody, HttpError, HttpResponse, JSON, broken, json, of_type, pieces};
-use super::api::identity::Identity;
+use super::api::identity::CallerIdentity;
 use super::api::scope::Scope;
 use super::body;
 use super::request_times::RequestTimes;
@@ -139,7 +139,7 @@ impl App {
         &self,
         request: Request<Incoming>,
         limits: &HttpLimits,
-        caller: &Identity,
+        caller: &CallerIdentity,
     ) -> Result<HttpResponse, HttpError> {
         let (head, body) = request.into_parts();
         let target = RequestTarget::parse(head.uri.path(), head.uri.query());
@@ -223,7 +223,7 @@ impl App {
     }
 
     /// Lists the streams that `caller` may ask for.
-    fn names(&self, caller: &Identity) -> Result<HttpResponse, HttpError> {
+    fn names(&self, caller: &CallerIdentity) -> Result<HttpResponse, HttpError> {
         let mut listed = Vec::new();
         let names = self.rows.streams.names().into_iter();
         for name in names.filter(|name| caller.reaches(name)) {
@@ -333,7 +333,7 @@ impl App {
         &self,
         name: &str,
         hold: HoldRequest,
-        caller: &Identity,
+        caller: &CallerIdentity,
     ) -> Result<HttpResponse, HttpError> {
         if hold.consumer.is_empty() || hold.consumer.len() > CONSUMER_BYTES {
             let text = format!("the name of a consumer must have 1 to {CONSUMER_BYTES} bytes");

@@ -26,7 +26,7 @@ use crate::HttpLimits;
 
 use super::access::SocketAccess;
 use super::answer::{HttpResponse, close_behind};
-use super::places::{NoPlace, Place, Places};
+use super::places::{ConnectionPlace, NoPlace, Places};
 use super::request_times::RouteGroup;
 use super::routes::Routes;
 use super::stall_timeout::StallTimeout;
@@ -83,7 +83,7 @@ impl HttpConnections {
     fn admit(self: &Rc<Self>, peer: Option<IpAddr>) -> Option<(HttpConnection, Rc<Notify>)> {
         let taken = self.places.borrow_mut().take(peer, Instant::now());
         let figures = self.routes.figures();
-        let Place {
+        let ConnectionPlace {
             number,
             end,
             displaced,

@@ -49,7 +49,7 @@ impl Taken {
 }
 
 /// The place of a new connection.
-pub(super) struct Place {
+pub(super) struct ConnectionPlace {
     pub(super) number: u64,
     /// Notified if the connection is evicted and has to end.
     pub(super) end: Rc<Notify>,
@@ -78,7 +78,11 @@ impl Places {
     /// # Errors
     ///
     /// There is no place for it.
-    pub(super) fn take(&mut self, peer: Option<IpAddr>, now: Instant) -> Result<Place, NoPlace> {
+    pub(super) fn take(
+        &mut self,
+        peer: Option<IpAddr>,
+        now: Instant,
+    ) -> Result<ConnectionPlace, NoPlace> {
         let own = self.of(peer);
         if peer.is_some() && own >= self.most_of_address {
             return Err(NoPlace::Address);
@@ -99,7 +103,7 @@ impl Places {
             end: Rc::clone(&end),
         };
         self.taken.insert(self.last, taken);
-        Ok(Place {
+        Ok(ConnectionPlace {
             number: self.last,
             end,
             displaced,
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn the_oldest_connection_goes_and_hears_of_it() {
         let mut places = Places::new(3, 3);
-        let ends: Vec<Place> = (0..3)
+        let ends: Vec<ConnectionPlace> = (0..3)
             .filter_map(|_| places.take(Some(address(1)), at(0)).ok())
             .collect();
 

@@ -12,20 +12,20 @@ use crate::{HttpLimits, MetricsAccess};
 
 use super::access::SocketAccess;
 use super::answer::{AnswerBody, HttpError, HttpResponse, of_type};
-use super::api::identity::{Caller, Identity};
+use super::api::identity::{Caller, CallerIdentity};
 use super::api::keys::Keys;
 use super::api::scope::Scope;
 use super::api::{self, Api, ApiAccess};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
-use super::metrics::{Metrics, OPEN_METRICS};
+use super::metrics::{FigureReader, OPEN_METRICS};
 use super::page::{self, Asset, PageLogin};
 use super::program::Program;
 
 /// All routes of the endpoint.
 pub(crate) struct Routes {
     broker: BrokerHandle,
-    metrics: Metrics,
+    metrics: FigureReader,
     /// The streams, if there are any.
     streams: Option<App>,
     api: Api,
@@ -50,7 +50,7 @@ impl Routes {
         Self {
             api: Api::new(broker, of_streams, access, program, data),
             broker: broker.clone(),
-            metrics: Metrics::new(broker, config, Arc::clone(&figures)),
+            metrics: FigureReader::new(broker, config, Arc::clone(&figures)),
             streams,
             figures,
             has_page: false,
@@ -98,7 +98,7 @@ impl Routes {
         address: Option<IpAddr>,
     ) -> Caller<'a> {
         let identity = if access.admits(headers) {
-            Some(Identity::of(access))
+            Some(CallerIdentity::of(access))
         } else {
             self.api.identify(headers, path.starts_with(api::PREFIX))
         };

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::HttpLimits;
 
 use super::answer::{HttpError, HttpResponse, broken, json};
-use super::api::identity::Identity;
+use super::api::identity::CallerIdentity;
 use super::body;
 use super::target::{RequestTarget, finish, number};
 
@@ -41,7 +41,7 @@ pub(super) async fn stage(
     mut target: RequestTarget<'_>,
     mut body: Incoming,
     limits: &HttpLimits,
-    caller: &Identity,
+    caller: &CallerIdentity,
 ) -> Result<HttpResponse, HttpError> {
     let missing = |key: &str| HttpError::bad(format!("{key} is missing"));
     let query = target.take("query").ok_or_else(|| missing("query"))?;
@@ -65,7 +65,7 @@ pub(super) async fn commit(
     sink: &Arc<Sink>,
     body: Incoming,
     limits: &HttpLimits,
-    caller: &Identity,
+    caller: &CallerIdentity,
 ) -> Result<HttpResponse, HttpError> {
     let Commit {
         query,
@@ -87,7 +87,7 @@ pub(super) async fn abort(
     sink: &Sink,
     body: Incoming,
     limits: &HttpLimits,
-    caller: &Identity,
+    caller: &CallerIdentity,
 ) -> Result<HttpResponse, HttpError> {
     let StageSelection {
         query,
@@ -100,7 +100,7 @@ pub(super) async fn abort(
 }
 
 /// The name under which the sink knows a query of `caller`.
-fn name(caller: &Identity, query: &str) -> Result<QueryName, HttpError> {
+fn name(caller: &CallerIdentity, query: &str) -> Result<QueryName, HttpError> {
     let owner = caller.queries();
     QueryName::new(owner.as_deref(), query).map_err(|error| sink_error_response(&error))
 }

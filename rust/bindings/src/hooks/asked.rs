@@ -49,7 +49,7 @@ impl PyQuestion {
         }
     }
 
-    /// What the hook is called with: a `Login`, an `Ask`, a `Subscribe` or the `Message` of a request; of an exchange, the `Login` behind it, and of messages that
+    /// The argument of the hook: a `Login`, an `Ask`, a `Subscribe` or the `Message` of a request; of an exchange, the `Login` behind it, and of messages that
     /// of their client.
     #[getter]
     fn subject(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

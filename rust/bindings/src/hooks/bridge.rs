@@ -19,7 +19,7 @@ use mqttcore_topics::TopicFilter;
 use super::bounded_queue::{BoundedQueue, Overflow};
 use super::counters::HookCounters;
 use super::messages::Messages;
-use super::packets::{Connecting, Subscriptions};
+use super::packets::{Connecting, SubscribeFilters};
 use super::question::{Question, Subject, TimedOut};
 use super::question_reply::QuestionReply;
 use super::queue::{EventQueue, QuestionQueue};
@@ -305,7 +305,7 @@ impl Hooks for HookBridge {
 
     fn subscribe(&self, batch: SubscribeBatch, reply: Reply<Vec<SubscribeDecision>>) {
         if let Some(worker) = self.0.wanted.subscribe_worker {
-            let subject = Subject::Subscribe(Subscriptions::new(batch));
+            let subject = Subject::Subscribe(SubscribeFilters::new(batch));
             let question = Question::new(subject, QuestionReply::SubscribeDecisions(reply));
             self.0.ask(question, worker);
         }

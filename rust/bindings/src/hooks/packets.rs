@@ -55,7 +55,7 @@ pub(super) enum EntryError {
 }
 
 /// The filters of one SUBSCRIBE.
-pub(super) struct Subscriptions {
+pub(super) struct SubscribeFilters {
     pub(super) login: Arc<Login>,
     slots: Mutex<Vec<Slot>>,
 }
@@ -66,7 +66,7 @@ struct Slot {
     denied: Option<SubscribeDecision>,
 }
 
-impl Subscriptions {
+impl SubscribeFilters {
     pub(super) fn new(batch: SubscribeBatch) -> Self {
         let slot = |entry| Slot {
             entry,

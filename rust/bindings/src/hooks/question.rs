@@ -11,7 +11,7 @@ use mqttcore_broker::{
 use mqttcore_codec::ReasonCode;
 
 use super::messages::Messages;
-use super::packets::{Connecting, Subscriptions};
+use super::packets::{Connecting, SubscribeFilters};
 use super::question_reply::QuestionReply;
 use crate::answers::MessageAnswer;
 
@@ -38,7 +38,7 @@ pub(super) enum Subject {
     /// Its will, as the only message.
     Will(Messages),
     /// The permitted filters of a SUBSCRIBE.
-    Subscribe(Subscriptions),
+    Subscribe(SubscribeFilters),
     /// A request on a control topic, with the position of its hook.
     Control(ControlRequest, usize),
     /// An enhanced authentication; the question is asked again after each answer of the client.

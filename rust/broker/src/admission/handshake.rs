@@ -337,7 +337,7 @@ fn move_to_shard(
     let transport = if home == shard.index {
         MovingTransport::Here(transport)
     } else {
-        let Ok(detached) = transport.park() else {
+        let Ok(detached) = transport.detach() else {
             return;
         };
         MovingTransport::Elsewhere(detached)

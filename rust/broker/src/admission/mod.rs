@@ -1,4 +1,6 @@
 //! Admission, from an accepted socket to a session: listeners, CONNECT, authentication, takeover, rejection.
+//!
+//! Depends on connections, sessions and routing; only the start of the broker depends on it.
 
 pub(crate) mod admitted;
 pub(crate) mod arrival;

@@ -465,7 +465,7 @@ pub struct DecidingHook {
     pub may_be_tried: bool,
 }
 
-/// What `authorize` hooks would answer, up to the first one that must not be tried.
+/// The answers that `authorize` hooks would give, up to the first one that must not be tried.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Trial {
     /// Number of hooks that have no answer: the next one is asked.
@@ -485,7 +485,7 @@ pub struct PublishBatch {
     pub limits: Arc<ServerLimits>,
 }
 
-/// What becomes of a message. The answer to a [`PublishBatch`] has one for each message, in their order; messages
+/// The decision about a message. The answer to a [`PublishBatch`] has one for each message, in their order; messages
 /// without one are refused as with [`PublishDecision::Fault`].
 #[derive(Clone, Debug)]
 pub enum PublishDecision {

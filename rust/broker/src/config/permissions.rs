@@ -708,7 +708,7 @@ mod tests {
         assert_eq!(grant.compile().unwrap_err().rule, "a/#/b");
     }
 
-    /// What a grant allows, one number for each question; a lower number allows less.
+    /// The rights of a grant: one number for each question; a lower number allows less.
     fn rights(rules: &Permissions) -> Vec<u8> {
         let rank = |answer| match answer {
             RuleAnswer::Denied => 0,

@@ -70,12 +70,12 @@ pub(crate) fn publish<'p>(
     accept(shard, client, publication)
 }
 
-/// What holds for the topic of the last message of a read: most clients send many messages to the same topic. The
+/// Rules of the topic of the last message of a read: most clients send many messages to the same topic. The
 /// grant of the client and the plugins do not change within one read.
 #[derive(Default)]
 pub(crate) struct TopicRules<'p>(Option<(TopicName<'p>, TopicRule)>);
 
-/// What holds for a topic.
+/// Rules of a topic.
 #[derive(Clone, Copy)]
 struct TopicRule {
     permission: RuleAnswer,

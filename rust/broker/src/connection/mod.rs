@@ -1,4 +1,6 @@
 //! A connection: its transport, its packets and the requests in them.
+//!
+//! Depends on sessions, routing and the shard, not on listeners and the event loop.
 
 mod authorize;
 mod control;

@@ -45,7 +45,7 @@ pub(crate) fn may_publish(shard: &Shard, client: &Client, topic: TopicName<'_>) 
     }
 }
 
-/// What the grant of `client` says about publishing to `topic`, or about a request there that a plugin answers.
+/// The answer of the grant of `client` about publishing to `topic`, or about a request there that a plugin answers.
 pub(super) fn publish_rules(shard: &Shard, client: &Client, topic: TopicName<'_>) -> RuleAnswer {
     let access = client.access();
     if shard.has_control_hook(topic) {

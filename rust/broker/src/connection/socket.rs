@@ -161,7 +161,7 @@ impl Socket {
     /// # Errors
     ///
     /// Errors of the runtime; the connection is then closed.
-    pub(crate) fn park(self) -> io::Result<DetachedSocket> {
+    pub(crate) fn detach(self) -> io::Result<DetachedSocket> {
         let (tcp, session) = match self {
             Self::Plain(tcp) => (tcp, None),
             Self::Tls(stream) => {
@@ -180,7 +180,7 @@ impl DetachedSocket {
     /// # Errors
     ///
     /// Errors of the runtime; the connection is then closed.
-    pub(crate) fn unpark(self) -> io::Result<Socket> {
+    pub(crate) fn attach(self) -> io::Result<Socket> {
         let tcp = TcpStream::from_std(self.tcp)?;
         Ok(match self.session {
             None => Socket::Plain(tcp),

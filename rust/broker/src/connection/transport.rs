@@ -34,7 +34,7 @@ impl MovingTransport {
     pub(crate) fn arrive(self) -> io::Result<Transport> {
         match self {
             Self::Here(transport) => Ok(transport),
-            Self::Elsewhere(transport) => transport.unpark(),
+            Self::Elsewhere(transport) => transport.attach(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Transport {
     /// # Errors
     ///
     /// Errors of the runtime; the connection is then closed.
-    pub(crate) fn park(self) -> io::Result<DetachedTransport> {
+    pub(crate) fn detach(self) -> io::Result<DetachedTransport> {
         let (stream, framing) = match self {
             Self::Stream(stream) => (stream, None),
             Self::WebSocket(socket) => {
@@ -136,15 +136,15 @@ impl Transport {
                 (stream, Some(Box::new(framing)))
             }
         };
-        let socket = stream.park()?;
+        let socket = stream.detach()?;
         Ok(DetachedTransport { socket, framing })
     }
 }
 
 impl DetachedTransport {
     /// Attaches the transport to this shard's runtime.
-    fn unpark(self) -> io::Result<Transport> {
-        let stream = self.socket.unpark()?;
+    fn attach(self) -> io::Result<Transport> {
+        let stream = self.socket.attach()?;
         Ok(match self.framing {
             None => Transport::Stream(stream),
             Some(framing) => Transport::WebSocket(Box::new(WebSocket::new(stream, *framing))),

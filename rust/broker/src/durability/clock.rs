@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// What the clock of the system says, the longest pause before: time that is counted, warning.
+    /// Columns: time of the system clock, longest pause before, time that is counted, warning.
     #[test]
     fn a_pause_is_believed_up_to_a_bound() {
         let table = [

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Loading {
     /// Number of sessions in the store that the shards do not have yet; all ones while it is unknown.
     pub(crate) to_come: AtomicU64,
-    /// Whose session is wanted first.
+    /// Clients whose sessions are loaded first.
     pub(crate) wanted: Mutex<Option<Sender<AwaitedSession>>>,
 }
 

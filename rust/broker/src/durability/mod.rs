@@ -1,5 +1,7 @@
 //! Durability: the store of all shards, the audit log, acknowledgement queues, kept time, the limit on queues on
 //! the disk; rows, and the external log.
+//!
+//! Depends on clients and their records, not on shards and routing.
 
 pub(crate) mod ack_queue;
 pub(crate) mod audit;

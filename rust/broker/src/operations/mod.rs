@@ -1,4 +1,6 @@
 //! Operations: queries and changes for operators, from outside of the shards. Each question to a shard is bounded.
+//!
+//! Depends on connections and sessions, not on listeners, nor on how a question reached the broker.
 
 pub(crate) mod asking;
 pub(crate) mod bans;

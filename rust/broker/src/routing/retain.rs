@@ -131,7 +131,7 @@ fn is_lost_for_disk(shard: &Shard, publication: &Publication<'_>) -> bool {
     is_lossy && message_records::lacks_room_to_retain(shard, publication)
 }
 
-/// What [`store`] would do with a message now. Nothing changes.
+/// Foresees the action of [`store`] for a message now. Nothing changes.
 pub(crate) fn foresee(shard: &Shard, publication: &Publication<'_>) -> Retention {
     let (message, topic) = (publication.message, publication.topic);
     if !message.retain() {

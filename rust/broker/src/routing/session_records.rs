@@ -232,7 +232,7 @@ fn pack(options: Options) -> u8 {
     options.qos as u8 | u8::from(options.no_local) << 2 | u8::from(options.retain_as_published) << 3
 }
 
-/// What [`pack`] made of the options of a subscription with this identifier.
+/// Reverses [`pack`], for a subscription with this identifier.
 pub(crate) fn unpack(packed: u8, id: u32) -> Options {
     Options {
         qos: QoS::try_from(packed & 0b11).unwrap_or_default(),

@@ -1,4 +1,6 @@
 //! Sessions: lifecycle, wills, spilled queues, rights, loading after a restart.
+//!
+//! Depends on routing, the store and the shard, not on connections.
 
 pub(crate) mod backlog;
 pub(crate) mod lifecycle;

@@ -1,5 +1,7 @@
 //! A shard and the state that all shards share, composed of the state of the layers below, and messages between
 //! shards.
+//!
+//! Depends on the state of the folders below, not on what is done with it: no routing, sessions or connections.
 
 mod delivery_times;
 mod engine_state;

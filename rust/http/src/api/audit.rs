@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-use super::identity::{Caller, Identity};
+use super::identity::{Caller, CallerIdentity};
 use super::problem::Problem;
 use super::scope::RouteScopes;
 
@@ -194,7 +194,7 @@ pub(crate) async fn record(
 
 /// An entry without result.
 fn entry(head: &Parts, path: &str, body: &Bytes) -> AuditEntry {
-    let identity = head.extensions.get::<Identity>();
+    let identity = head.extensions.get::<CallerIdentity>();
     let source = head.extensions.get::<RequestSource>();
     let address = source.and_then(|source| source.address);
     let target = head

@@ -37,7 +37,7 @@ struct AuditedChange {
     how: String,
     /// The address that the request came from; null: of no HTTP request over TCP.
     ip: Option<String>,
-    /// What was asked for, such as `DELETE /clients/{id}` or `ban`.
+    /// The requested action, such as `DELETE /clients/{id}` or `ban`.
     action: String,
     /// The object of the action.
     target: String,

@@ -22,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(lift))
 }
 
-/// What a ban compares.
+/// The attribute of a client that a ban compares.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Kind {

@@ -37,7 +37,7 @@ pub(super) struct Latency {
     worst_ms: f64,
 }
 
-/// What messages of a client wait for.
+/// The reason why messages of a client wait.
 #[derive(Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum WaitsFor {
@@ -88,7 +88,7 @@ struct SlowSubscriber {
     client_id: String,
     /// Measured deliveries; null if there was none.
     latency: Option<Latency>,
-    /// What its messages wait for; null if none wait.
+    /// The reason why its messages wait; null if none wait.
     waits_for: Option<WaitsFor>,
     /// How long its socket has accepted no byte; null if it does.
     blocked_ms: Option<u64>,

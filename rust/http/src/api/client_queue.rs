@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::page::Limit;
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery};
@@ -82,7 +82,7 @@ struct QueueQuery {
     responses((status = 200, body = ClientQueue)))]
 async fn queue(
     State(state): State<ApiState>,
-    Extension(caller): Extension<Identity>,
+    Extension(caller): Extension<CallerIdentity>,
     ApiPath(id): ApiPath<String>,
     ApiQuery(query): ApiQuery<QueueQuery>,
 ) -> Result<Json<ClientQueue>, Problem> {

@@ -126,7 +126,7 @@ struct Candidate {
     text: Option<String>,
 }
 
-/// What is wrong with a configuration.
+/// Errors and warnings of a configuration.
 #[derive(Deserialize, Serialize, ToSchema)]
 struct Checked {
     /// Each with its place; empty if it can be used.
@@ -146,7 +146,7 @@ async fn check(
     Ok(Json(ask_program(&state, "check", text).await?))
 }
 
-/// What a reload has changed.
+/// The changes of a reload.
 #[derive(Deserialize, Serialize, ToSchema)]
 struct Reloaded {
     /// Keys whose new values are in force.

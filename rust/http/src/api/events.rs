@@ -27,7 +27,7 @@ use crate::event_stream::EventStream;
 
 use super::ApiState;
 use super::explain::Happened;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::kept_events::{EventId, KEPT_FOR, KeptEvents};
 use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
@@ -290,7 +290,7 @@ fn lost_text(count: Option<u64>) -> String {
     format!("event: lost\ndata: {{\"lost\":{count}}}\n\n")
 }
 
-/// What happened, as server-sent events.
+/// The found events, as server-sent events.
 fn texts_of(found: WatchedEvents) -> Vec<(Kind, String)> {
     let lost = (found.left_out > 0).then(|| (Kind::Client, lost_text(Some(found.left_out))));
     let now_ms = unix_ms();
@@ -427,7 +427,7 @@ pub(super) fn last_event_id<T: FromStr>(headers: &HeaderMap) -> Result<Option<T>
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn events(
     State(state): State<ApiState>,
-    Extension(identity): Extension<Identity>,
+    Extension(identity): Extension<CallerIdentity>,
     headers: HeaderMap,
     ApiQuery(query): ApiQuery<EventsQuery>,
 ) -> Result<Response, Problem> {

@@ -57,7 +57,7 @@ struct AskedMessage {
 /// One step of an explanation.
 #[derive(Serialize, ToSchema)]
 struct StepVerdict {
-    /// What is checked, such as `rules` or `retain`.
+    /// The check, such as `rules` or `retain`.
     step: &'static str,
     /// `ok`, or why it ends here or depends on something.
     verdict: &'static str,
@@ -120,7 +120,7 @@ impl From<ExplainedReceiver> for ReceiverVerdict {
     }
 }
 
-/// What would become of a message.
+/// Predicted result of a message.
 #[derive(Serialize, ToSchema)]
 struct DeliveryExplanation {
     /// `ok` if all steps are; else the verdict of the step that refuses it, or that is not certain.
@@ -274,7 +274,7 @@ async fn history(
     }))
 }
 
-/// What a client may do.
+/// An action of a client.
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum AskedAction {

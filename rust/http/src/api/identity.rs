@@ -18,7 +18,7 @@ const OWNER_BYTES: usize = 16;
 
 /// An authenticated caller and its scopes.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct CallerIdentity {
     /// Name in errors and logs.
     pub(crate) name: String,
     pub(crate) scopes: Scopes,
@@ -30,7 +30,7 @@ pub(crate) struct Identity {
     pub(crate) is_by_cookie: bool,
 }
 
-impl Identity {
+impl CallerIdentity {
     pub(crate) fn new(name: impl Into<String>, scopes: Scopes) -> Self {
         Self {
             name: name.into(),
@@ -143,7 +143,7 @@ impl Identity {
 pub(crate) struct Caller<'a> {
     pub(crate) access: &'a SocketAccess,
     /// `None` if the sender is not authenticated.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<CallerIdentity>,
     /// `None` for a Unix socket.
     pub(crate) address: Option<IpAddr>,
 }

@@ -52,7 +52,7 @@ enum JobState {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct Job {
     id: u64,
-    /// What it does: `backup`.
+    /// The kind of job: `backup`.
     kind: &'static str,
     /// The folder that it writes.
     #[schema(value_type = String)]

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use toml::value::Datetime;
 
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::key_file::{Contents, Entry, KEYS_MAX, KeysError, Stamp, failed, read, stamp_of, write};
 use super::key_time::unix_s;
 use super::scope::{Scope, Scopes};
@@ -93,7 +93,7 @@ impl Keys {
     }
 
     /// The identity of the key with this secret. Takes as long for a wrong secret as for a right one.
-    pub(crate) fn identify(&self, secret: &[u8], now: SystemTime) -> Option<Identity> {
+    pub(crate) fn identify(&self, secret: &[u8], now: SystemTime) -> Option<CallerIdentity> {
         let digest: [u8; 32] = Sha256::digest(secret).into();
         let keys = self.in_force.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = None;
@@ -104,7 +104,7 @@ impl Keys {
         }
         let key = found.filter(|key| key.is_valid(now))?;
         let scopes = key.entry.scopes.iter().copied().collect();
-        let identity = Identity::new(format!("key {:?}", key.entry.name), scopes);
+        let identity = CallerIdentity::new(format!("key {:?}", key.entry.name), scopes);
         let identity = identity.with_key(digest);
         Some(identity.limited_to(key.streams.clone()))
     }

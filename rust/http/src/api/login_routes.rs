@@ -19,7 +19,7 @@ use crate::HttpLimits;
 use super::ApiState;
 use super::audit::RequestSource;
 use super::failures::too_many;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::logins::{COOKIE_NAME, LASTS, name_of};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiQuery, NoQuery};
@@ -125,7 +125,7 @@ async fn log_in(
 async fn log_out(
     State(state): State<ApiState>,
     Extension(source): Extension<RequestSource>,
-    Extension(identity): Extension<Identity>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Response, Problem> {
     if let Some(digest) = identity.key.filter(|_| identity.is_by_cookie) {

@@ -10,7 +10,7 @@ use hyper::header::COOKIE;
 use mqttcore_broker::Operator;
 use sha2::{Digest, Sha256};
 
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::keys::secret;
 use super::scope::{Scope, Scopes};
 
@@ -87,7 +87,7 @@ impl<O> Logins<O> {
         headers: &HeaderMap,
         now: Instant,
         may_stay: impl Fn(&O) -> bool,
-    ) -> Option<Identity> {
+    ) -> Option<CallerIdentity> {
         let digest = digest_of(cookie(headers)?);
         let mut logins = self.table(now);
         let login = logins.get(&digest)?;
@@ -95,7 +95,7 @@ impl<O> Logins<O> {
             logins.remove(&digest);
             return None;
         }
-        let identity = Identity::new(name_of(&login.user), login.scopes);
+        let identity = CallerIdentity::new(name_of(&login.user), login.scopes);
         Some(identity.with_cookie(digest))
     }
 

@@ -79,7 +79,7 @@ use configuration::ProgramCalls;
 use events::{Events, StreamedEvents, Watching};
 use failures::Failures;
 use history::FigureHistory;
-use identity::{Caller, Identity};
+use identity::{Caller, CallerIdentity};
 use jobs::Jobs;
 use keys::Keys;
 use logins::Logins;
@@ -312,7 +312,11 @@ impl Api {
     }
 
     /// The identity of the key in the request's headers, or of the login whose cookie is there, if cookies count.
-    pub(crate) fn identify(&self, headers: &HeaderMap, with_cookies: bool) -> Option<Identity> {
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        with_cookies: bool,
+    ) -> Option<CallerIdentity> {
         if let Some(secret) = access::bearer(headers) {
             return self.state.keys.identify(secret, SystemTime::now());
         }
@@ -346,7 +350,7 @@ impl Api {
                 let (limits, source) =
                     (login_routes::limits(limits), RequestSource::of(caller, &id));
                 if is_by_the_page(&request) {
-                    self.route(request, &limits, Identity::nobody(), source)
+                    self.route(request, &limits, CallerIdentity::nobody(), source)
                         .await
                 } else {
                     Err(without_header())
@@ -362,7 +366,7 @@ impl Api {
         &self,
         request: Request<Incoming>,
         limits: &HttpLimits,
-        identity: Identity,
+        identity: CallerIdentity,
         source: RequestSource,
     ) -> Result<axum::response::Response, Problem> {
         let (mut head, body) = request.into_parts();

@@ -46,8 +46,8 @@ impl From<GrantRule> for PermissionRule {
 
 /// Lists the rules of a client's permissions, in the order in which they decide.
 ///
-/// What no rule decides is denied, unless an `authorize` hook of a plugin allows it. `granted_by` of the client names the
-/// plugin.
+/// If no rule decides, a request is denied, unless an `authorize` hook of a plugin allows it. `granted_by` of the client
+/// names the plugin.
 #[utoipa::path(get, path = "/api/v1/clients/{id}/permissions", tag = "clients", security(("key" = ["view"])),
     params(("id" = String, Path, description = "Client identifier"), PageQuery),
     responses((status = 200, body = List<PermissionRule>)))]

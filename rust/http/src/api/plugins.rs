@@ -30,7 +30,7 @@ struct PluginHook {
     plugin: String,
     /// The name of the method.
     hook: String,
-    /// What became of calls, and of questions that were refused without one.
+    /// Numbers of calls by result, and of questions that were refused without a call.
     results: BTreeMap<&'static str, u64>,
     /// Calls that have not come back yet.
     in_flight: u64,

@@ -36,9 +36,9 @@ pub(crate) struct ProblemText {
     title: String,
     /// The HTTP status.
     status: u16,
-    /// What is wrong.
+    /// Description of the problem.
     detail: String,
-    /// What to do about it.
+    /// A remedy.
     hint: Option<String>,
     /// The number of the request, as in the header `X-Request-Id`.
     request_id: String,

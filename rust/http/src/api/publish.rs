@@ -254,7 +254,7 @@ struct BulkError {
     detail: String,
 }
 
-/// What became of a message of several.
+/// The result of one of several messages.
 #[derive(Serialize, ToSchema)]
 struct BulkItem {
     /// Number of matching subscriptions; null: it was not published.
@@ -262,7 +262,7 @@ struct BulkItem {
     error: Option<BulkError>,
 }
 
-/// What became of several messages.
+/// The results of several messages.
 #[derive(Serialize, ToSchema)]
 struct BulkPublished {
     /// Number of messages that were not published.

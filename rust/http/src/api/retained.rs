@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use super::ApiState;
 use super::confirmed::{Removed, SAMPLE, is_dry_run};
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::page::{Limit, List, behind, cursor};
 use super::problem::Problem;
 use super::publish::{Content, Published, publish, refuse_sys};
@@ -122,7 +122,7 @@ fn nothing_retained(topic: &str) -> Problem {
     responses((status = 200, body = Retained)))]
 async fn one(
     State(state): State<ApiState>,
-    Extension(caller): Extension<Identity>,
+    Extension(caller): Extension<CallerIdentity>,
     ApiPath(topic): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Retained>, Problem> {

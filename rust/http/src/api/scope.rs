@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::problem::Problem;
 
 /// The name of the security scheme in the OpenAPI document.
@@ -126,7 +126,7 @@ impl RouteScopes {
     /// # Errors
     ///
     /// A scope is missing, or the route has none.
-    fn check(&self, path: &str, method: &Method, identity: &Identity) -> Result<(), Problem> {
+    fn check(&self, path: &str, method: &Method, identity: &CallerIdentity) -> Result<(), Problem> {
         let method = if method == Method::HEAD {
             &Method::GET
         } else {
@@ -180,7 +180,7 @@ pub(crate) async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let refusal = match request.extensions().get::<Identity>() {
+    let refusal = match request.extensions().get::<CallerIdentity>() {
         Some(identity) => scopes.check(path.as_str(), request.method(), identity),
         None => Err(Problem::new(StatusCode::FORBIDDEN, "scope", "nobody asks")),
     };
@@ -204,7 +204,7 @@ mod tests {
             "patch": {"security": [{}]},
         }}});
         let scopes = RouteScopes::of(&document);
-        let all = Identity::new("test", Scopes::all());
+        let all = CallerIdentity::new("test", Scopes::all());
         let check = |path, method| scopes.check(path, &method, &all).map_err(|why| why.status);
 
         assert!(scopes.may_change("/a", &Method::POST));
@@ -221,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(check(path, method), Err(StatusCode::FORBIDDEN), "{path}");
         }
-        let nobody = Identity::nobody();
+        let nobody = CallerIdentity::nobody();
         let check = |method| scopes.check("/a", &method, &nobody).is_ok();
         assert!(check(Method::PATCH), "the route is for everybody");
         assert!(check(Method::TRACE), "the router answers 405");
@@ -235,7 +235,7 @@ mod tests {
         }}});
         let routes = RouteScopes::of(&document);
         let is_admitted = |scopes: &[Scope]| {
-            let identity = Identity::new("test", scopes.iter().copied().collect());
+            let identity = CallerIdentity::new("test", scopes.iter().copied().collect());
             routes.check("/a", &Method::GET, &identity).is_ok()
         };
 

@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::page::unix_ms;
 use super::problem::Problem;
 use super::query::{ApiQuery, NoQuery};
@@ -82,7 +82,7 @@ struct Warning {
     /// The name of the check, as in the response of `/readyz`.
     code: &'static str,
     text: String,
-    /// What to do.
+    /// A remedy.
     fix: &'static str,
 }
 
@@ -171,7 +171,7 @@ pub(super) struct CallerInfo {
 #[utoipa::path(get, path = "/api/v1/caller", tag = "access", security(("key" = ["view"])),
     responses((status = 200, body = CallerInfo)))]
 async fn caller(
-    Extension(identity): Extension<Identity>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Json<CallerInfo> {
     Json(CallerInfo {

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::page::{Bounded, Limit, List, behind, cursor};
 use super::problem::Problem;
 use super::query::ApiQuery;
@@ -91,7 +91,7 @@ struct ListQuery {
     responses((status = 200, body = List<TopicInfo>)))]
 async fn list(
     State(state): State<ApiState>,
-    Extension(caller): Extension<Identity>,
+    Extension(caller): Extension<CallerIdentity>,
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<List<TopicInfo>>, Problem> {
     // The first level of a topic may be empty.

@@ -29,7 +29,7 @@ use process::Process;
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Reads the figures of a broker.
-pub(super) struct Metrics {
+pub(super) struct FigureReader {
     broker: BrokerHandle,
     /// Names of the listeners, as they were at the start.
     listeners: Vec<Arc<str>>,
@@ -59,7 +59,7 @@ struct Scrape {
     version: Option<&'static str>,
 }
 
-impl Metrics {
+impl FigureReader {
     pub(super) fn new(broker: &BrokerHandle, config: &Config, http: Arc<HttpCounters>) -> Self {
         let names = config.listeners.iter();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -103,7 +103,7 @@ impl Metrics {
     }
 }
 
-impl Metrics {
+impl FigureReader {
     fn refusals(&self) -> Vec<(Arc<str>, HashMap<&'static str, u64>)> {
         let by_name = |refusals: Refusals| {
             let figures = refusals.figures().into_iter();

@@ -116,7 +116,7 @@ pub(super) struct StreamTier {
     pub(super) told: Mutex<(u64, Option<String>)>,
 }
 
-/// What is known of the store's objects.
+/// Known state of the store's objects.
 #[derive(Debug, Default)]
 pub(super) struct TierState {
     /// The index in the store; `None` until it was read.

@@ -114,7 +114,7 @@ impl Trying {
         steps
     }
 
-    /// What the hooks of `tried` would answer; `None`: they failed.
+    /// Asks the hooks of `tried` for their answers; `None`: they failed.
     async fn ask(&self, tried: &[DecidingHook]) -> Option<Trial> {
         if tried.is_empty() {
             return Some(Trial {

@@ -8,14 +8,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::metrics::{METRICS, NOTHING, Row};
+use super::metrics::{HistoryRow, METRICS, NOTHING};
 
 /// Seconds of a row.
 pub(super) const STEP_S: u64 = 10;
 /// Seconds that are read at a start.
 const READ_S: u64 = 7 * 86_400;
 /// A row and the Unix time at which its 10 s began.
-pub(super) type SavedRow = (u64, Row);
+pub(super) type SavedRow = (u64, HistoryRow);
 
 /// First words of a file.
 const MAGIC: &str = "mqttcore history 1";
@@ -23,7 +23,7 @@ const MAGIC: &str = "mqttcore history 1";
 const NAMES: [&str; 2] = ["rows.old", "rows"];
 const TIME_BYTES: usize = size_of::<u64>();
 const VALUE_BYTES: usize = size_of::<f32>();
-const ROW_BYTES: usize = TIME_BYTES + size_of::<Row>();
+const ROW_BYTES: usize = TIME_BYTES + size_of::<HistoryRow>();
 /// Size of a file, a week of rows, from which on another one begins.
 const FILE_BYTES: u64 = READ_S / STEP_S * ROW_BYTES as u64;
 
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    fn row(first: f32) -> Row {
+    fn row(first: f32) -> HistoryRow {
         let mut row = NOTHING;
         row[0] = first;
         row

@@ -31,7 +31,7 @@ const fn metric(name: &'static str, source: MetricSource) -> Metric {
 /// this crate first (E0391).
 pub(super) const COUNT: usize = 22;
 
-/// All metrics, in the order of their values in a [`Row`].
+/// All metrics, in the order of their values in a [`HistoryRow`].
 pub(super) const METRICS: [Metric; COUNT] = [
     metric("messages_received", Rate),
     metric("messages_sent", Rate),
@@ -58,10 +58,10 @@ pub(super) const METRICS: [Metric; COUNT] = [
 ];
 
 /// A value for each metric. NaN: there is none.
-pub(super) type Row = [f32; COUNT];
+pub(super) type HistoryRow = [f32; COUNT];
 
 /// A row without values.
-pub(super) const NOTHING: Row = [f32::NAN; COUNT];
+pub(super) const NOTHING: HistoryRow = [f32::NAN; COUNT];
 
 /// The figures at one time from which the metrics are computed.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Reading {
     }
 
     /// The values now; those of rates are means since the reading `before`.
-    pub(super) fn row(&self, before: Option<&Self>) -> Row {
+    pub(super) fn row(&self, before: Option<&Self>) -> HistoryRow {
         std::array::from_fn(|place| {
             let value = match METRICS[place].source {
                 Value => self.figures[place].map(float),

@@ -24,7 +24,7 @@ use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiQuery, with_near};
 use files::{HistoryFiles, STEP_S, SavedRow};
-use metrics::{METRICS, Reading, Row};
+use metrics::{HistoryRow, METRICS, Reading};
 use rings::{RESOLUTIONS, Ring};
 
 /// Maximum seconds without a sample that the next sample fills; longer pauses have no values.
@@ -326,7 +326,7 @@ fn places(names: Option<&str>) -> Result<Vec<usize>, Problem> {
 
 fn columns(
     places: &[usize],
-    rows: impl Iterator<Item = Row>,
+    rows: impl Iterator<Item = HistoryRow>,
 ) -> BTreeMap<&'static str, Vec<Option<f32>>> {
     let mut columns: BTreeMap<_, _> = places.iter().map(|place| (*place, Vec::new())).collect();
     for row in rows {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::metrics::{COUNT, NOTHING, Row, float, narrow};
+use super::metrics::{COUNT, HistoryRow, NOTHING, float, narrow};
 
 /// Length of a step in seconds, and how many are kept: an hour, a day, a week.
 pub(super) const RESOLUTIONS: [(u64, usize); 3] = [(1, 3_600), (10, 8_640), (60, 10_080)];
@@ -14,7 +14,7 @@ pub(super) struct Ring {
     step_s: u64,
     kept: usize,
     /// Rows of steps that are over, oldest first.
-    rows: VecDeque<Row>,
+    rows: VecDeque<HistoryRow>,
     open: Step,
 }
 
@@ -36,14 +36,14 @@ impl Step {
     }
 
     /// Adds values that were the mean of so many seconds.
-    fn add(&mut self, row: &Row, seconds: u64) {
+    fn add(&mut self, row: &HistoryRow, seconds: u64) {
         for (place, value) in row.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
             self.sums[place] += f64::from(*value) * float(seconds);
             self.counts[place] += seconds;
         }
     }
 
-    fn mean(&self) -> Row {
+    fn mean(&self) -> HistoryRow {
         std::array::from_fn(|place| match self.counts[place] {
             0 => f32::NAN,
             count => narrow(self.sums[place] / float(count)),
@@ -71,16 +71,16 @@ impl Ring {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.rows.len() * size_of::<Row>()
+        self.rows.len() * size_of::<HistoryRow>()
     }
 
     /// Adds the values of a second since the start; seconds do not go back.
-    pub(super) fn add(&mut self, second: u64, row: &Row) {
+    pub(super) fn add(&mut self, second: u64, row: &HistoryRow) {
         self.add_mean(second, 1, row);
     }
 
     /// Adds the mean of so many seconds from `second` on; all of it to the step in which they begin.
-    pub(super) fn add_mean(&mut self, second: u64, seconds: u64, row: &Row) {
+    pub(super) fn add_mean(&mut self, second: u64, seconds: u64, row: &HistoryRow) {
         let number = second / self.step_s;
         let passed = number.saturating_sub(self.open.number);
         if passed > 0 {
@@ -95,7 +95,7 @@ impl Ring {
         self.open.add(row, seconds);
     }
 
-    fn push(&mut self, row: Row) {
+    fn push(&mut self, row: HistoryRow) {
         if self.rows.capacity() == 0 {
             // The system gives memory when it is written, so that a young ring has little.
             self.rows.reserve_exact(self.kept);
@@ -107,7 +107,7 @@ impl Ring {
     }
 
     /// Rows of the steps that are over, from the step with this number on, with their numbers.
-    pub(super) fn over(&self, number: u64) -> impl Iterator<Item = (u64, Row)> {
+    pub(super) fn over(&self, number: u64) -> impl Iterator<Item = (u64, HistoryRow)> {
         let first = self.open.number - self.rows.len() as u64;
         let rows = (first..).zip(self.rows.iter().copied());
         rows.skip_while(move |(step, _)| *step < number)
@@ -120,7 +120,7 @@ impl Ring {
 
     /// The second since the start at which the first row begins that reaches beyond `second`, and the rows from there
     /// on, the open step at last.
-    pub(super) fn since(&self, second: u64) -> (u64, impl Iterator<Item = Row>) {
+    pub(super) fn since(&self, second: u64) -> (u64, impl Iterator<Item = HistoryRow>) {
         let first = self.open.number - self.rows.len() as u64;
         let begin = (second / self.step_s).clamp(first, self.open.number);
         let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     /// A row whose first metric has this value, and no other one.
-    fn row(value: f32) -> Row {
+    fn row(value: f32) -> HistoryRow {
         let mut row = NOTHING;
         row[0] = value;
         row
@@ -175,7 +175,7 @@ mod tests {
         }
 
         assert_eq!(since(&ring, 0), (2, vec![2.0, 3.0, 4.0, 5.0]));
-        assert_eq!(ring.memory_bytes(), 3 * size_of::<Row>());
+        assert_eq!(ring.memory_bytes(), 3 * size_of::<HistoryRow>());
     }
 
     #[test]
@@ -194,6 +194,6 @@ mod tests {
     fn all_resolutions_together_take_less_than_2_mib() {
         let rows: usize = RESOLUTIONS.iter().map(|(_, kept)| kept).sum();
 
-        assert!(rows * size_of::<Row>() < 2 << 20);
+        assert!(rows * size_of::<HistoryRow>() < 2 << 20);
     }
 }

@@ -9,14 +9,14 @@ use mqttcore_codec::{
 };
 use serde_json::{Map, Value, json};
 
-/// Fields by name.
-pub(super) type Fields = Map<String, Value>;
+/// Fields of a packet by name.
+pub(super) type PacketFields = Map<String, Value>;
 
 /// The type of a packet and its fields; `None` for an event.
-pub(super) fn fields_of(traced: &TracedPacket) -> Option<(String, Fields)> {
+pub(super) fn fields_of(traced: &TracedPacket) -> Option<(String, PacketFields)> {
     let decoded = decode(&traced.packet, traced.version, &Limits::MAX);
     let (packet, _) = decoded.ok()??;
-    let mut fields = Fields::new();
+    let mut fields = PacketFields::new();
     let mut put = |name: &str, value: Value| {
         fields.insert(name.into(), value);
     };
@@ -56,7 +56,7 @@ fn of_connect(connect: &Connect<'_>, traced: &TracedPacket, put: &mut impl FnMut
         put("password", "***".into());
     }
     if let Some(will) = connect.will {
-        let mut own = Fields::new();
+        let mut own = PacketFields::new();
         let mut put_will = |name: &str, value: Value| {
             own.insert(name.into(), value);
         };
@@ -153,7 +153,7 @@ fn put_properties(name: &str, properties: Properties<'_>, put: &mut impl FnMut(&
     if properties.is_empty() {
         return;
     }
-    let mut all = Fields::new();
+    let mut all = PacketFields::new();
     for property in properties {
         let (name, value) = (name_of(property), value_of(property));
         let is_list = matches!(

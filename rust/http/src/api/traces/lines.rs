@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::fields::{Fields, fields_of};
+use super::fields::{PacketFields, fields_of};
 
 /// A line in JSON. The order of the fields is that of the text.
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct TraceLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    fields: Option<Fields>,
+    fields: Option<PacketFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     topic: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

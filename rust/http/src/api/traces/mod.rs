@@ -25,7 +25,7 @@ use utoipa_axum::routes;
 
 use super::ApiState;
 use super::events::last_event_id;
-use super::identity::Identity;
+use super::identity::CallerIdentity;
 use super::page::{List, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiJson, ApiPath, ApiQuery, NoQuery};
@@ -370,7 +370,7 @@ struct LiveQuery {
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn live(
     State(state): State<ApiState>,
-    Extension(identity): Extension<Identity>,
+    Extension(identity): Extension<CallerIdentity>,
     ApiPath(id): ApiPath<String>,
     headers: HeaderMap,
     ApiQuery(query): ApiQuery<LiveQuery>,
