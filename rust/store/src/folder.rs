@@ -18,7 +18,8 @@ const FOLDER_MODE: u32 = 0o700;
 const GROUP_MODE: u32 = 0o640;
 const PASSAGE_MODE: u32 = 0o710;
 const GROUP_FOLDER_MODE: u32 = 0o750;
-/// Write permission for users who are neither the owner nor in the group.
+/// Write permission for the group, and for all other users.
+const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const LOCK: &str = "lock";
 
@@ -52,20 +53,27 @@ impl Folder {
         })
     }
 
-    /// Refuses a folder into which any user may write, and so could replace its files (abuse J11).
+    /// Refuses a folder into which any user may write, and so could replace its files; returns a warning if its group may
+    /// (abuse J11). Volumes of containers often belong to a group.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::PermissionDenied`], which says what to do; those of the system.
-    pub fn check_private(&self) -> io::Result<()> {
+    pub fn check_private(&self) -> io::Result<Option<String>> {
         let mode = self.handle.metadata()?.permissions().mode() & 0o7777;
-        if mode & OTHERS_WRITE == 0 {
-            return Ok(());
+        if mode & OTHERS_WRITE != 0 {
+            let text = format!(
+                "others may write into it (mode {mode:04o}): chmod o-w, or use a folder inside it"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        let text = format!(
-            "others may write into it (mode {mode:04o}): chmod o-w, or use a folder inside it"
-        );
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+        let warning = || {
+            let path = self.path.display();
+            format!(
+                "the group of the data folder {path} may replace its files (mode {mode:04o}): chmod g-w it"
+            )
+        };
+        Ok((mode & GROUP_WRITE != 0).then(warning))
     }
 
     /// The path of a folder while [`make`](Self::make) fills it.

@@ -41,7 +41,7 @@ pub(super) fn denied(
             session_share::refuse_above_share(shard, existing, arrival, expiry_s)
         })
         // Rejected clients do not count: they may be strangers that know the client identifier.
-        .or_else(|| ban_if_flapping(shard, login, to))
+        .or_else(|| refuse_flapping(shard, existing, login, to))
 }
 
 /// Rejects a client whose rights were invalidated after its login was decided: it tries again.
@@ -61,15 +61,56 @@ fn refuse_outdated(
     })
 }
 
+/// Rejects a client that connects too often, or users who take over one client identifier from each other too often. A
+/// connection that another user takes over is not counted: nobody has another user banned by takeovers (abuse C25).
+fn refuse_flapping(
+    shard: &Shard,
+    existing: Option<&Rc<Client>>,
+    login: &Arc<Login>,
+    to: ConnAckFormat,
+) -> Option<RejectedClient> {
+    let username = login.username.as_deref();
+    let of_another = existing.filter(|old| old.is_online() && !old.is_user(username));
+    let config = shard.config();
+    if config.address_limits.apply_to(login.peer.ip()) {
+        let takes = of_another.and_then(|_| refuse_takeovers(shard, login, to));
+        let denied = takes.or_else(|| ban_if_flapping(shard, login, to));
+        if denied.is_some() {
+            return denied;
+        }
+    }
+    if let Some(old) = of_another {
+        let (old, now) = (old.login(), shard.now());
+        let client = (&*old.client_id, old.username.as_deref());
+        let mut flapping = shard.flapping.borrow_mut();
+        flapping.uncount(client, config.flapping, now);
+    }
+    None
+}
+
+/// Counts a takeover of the client identifier from another user; rejects it if there are too many.
+fn refuse_takeovers(
+    shard: &Shard,
+    login: &Arc<Login>,
+    to: ConnAckFormat,
+) -> Option<RejectedClient> {
+    let mut flapping = shard.flapping.borrow_mut();
+    let is_refused =
+        flapping.is_taken_too_often(&login.client_id, shard.config().flapping, shard.now());
+    is_refused.then(|| {
+        RejectedClient::new(login, to, ReasonCode::CONNECTION_RATE_EXCEEDED)
+            .because(DenialCause::Takeover)
+            .with_reason_string("users take over this client identifier too often")
+    })
+}
+
 /// Counts a connection of the client; if it connects too often, bans its identifier for its user alone, since others may
 /// own it (abuse C25), and returns the rejection.
 fn ban_if_flapping(shard: &Shard, login: &Arc<Login>, to: ConnAckFormat) -> Option<RejectedClient> {
     let (config, now) = (shard.config(), shard.now());
-    if !config.address_limits.apply_to(login.peer.ip()) {
-        return None;
-    }
+    let client = (&*login.client_id, login.username.as_deref());
     let mut flapping = shard.flapping.borrow_mut();
-    if !flapping.is_flapping(login, config.flapping, now) {
+    if !flapping.is_flapping(client, config.flapping, now) {
         return None;
     }
     let reason = format!(

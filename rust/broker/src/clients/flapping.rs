@@ -1,22 +1,26 @@
-//! Flapping: clients that reconnect too often with one identifier and one user name (abuse C25).
+//! Flapping: clients that reconnect too often with one identifier and one user name, and users who take over one
+//! identifier from each other too often (abuse C25).
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::config::FlappingLimits;
-use crate::config::hooks::Login;
 use crate::runtime::bounded_table::{BoundedTable, Remembered};
 use crate::runtime::token_bucket::{Rate, TokenBucket};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Connection counts of the clients of one shard, by hashes of client identifier and user name: nobody spends the
-/// connections of another user.
+/// connections of another user. Takeovers between users are counted by client identifier.
 #[derive(Default)]
 pub(crate) struct Flapping {
     seed: RandomState,
     counts: BoundedTable<u64, Connects>,
+    takeovers: BoundedTable<u64, Connects>,
 }
+
+/// A client identifier and a user name; `None`: without one.
+pub(crate) type ClientOfUser<'a> = (&'a str, Option<&'a str>);
 
 #[derive(Default)]
 struct Connects(TokenBucket);
@@ -25,15 +29,14 @@ impl Flapping {
     /// Counts a connection of the client; returns whether it is one too many.
     pub(crate) fn is_flapping(
         &mut self,
-        login: &Login,
+        client: ClientOfUser<'_>,
         limits: FlappingLimits,
         now: Instant,
     ) -> bool {
-        let Some(rate) = Rate::per(limits.connects_per_minute, WINDOW) else {
+        let Some(rate) = rate(limits) else {
             return false;
         };
-        let client = self.seed.hash_one((&login.client_id, &login.username));
-        let Connects(bucket) = self.counts.entry(client, now);
+        let Connects(bucket) = self.counts.entry(self.seed.hash_one(client), now);
         if bucket.take(Some(rate), now) {
             return false;
         }
@@ -41,6 +44,34 @@ impl Flapping {
         *bucket = TokenBucket::default();
         true
     }
+
+    /// Counts a takeover of a client identifier from another user; returns whether it is one too many.
+    pub(crate) fn is_taken_too_often(
+        &mut self,
+        client_id: &str,
+        limits: FlappingLimits,
+        now: Instant,
+    ) -> bool {
+        let Connects(bucket) = self.takeovers.entry(self.seed.hash_one(client_id), now);
+        !bucket.take(rate(limits), now)
+    }
+
+    /// Uncounts the last connection of a client that another user takes over: it did not end it itself.
+    pub(crate) fn uncount(
+        &mut self,
+        client: ClientOfUser<'_>,
+        limits: FlappingLimits,
+        now: Instant,
+    ) {
+        let counted = self.counts.get_mut(&self.seed.hash_one(client));
+        if let (Some(Connects(bucket)), Some(rate)) = (counted, rate(limits)) {
+            bucket.give_back(rate, now);
+        }
+    }
+}
+
+fn rate(limits: FlappingLimits) -> Option<Rate> {
+    Rate::per(limits.connects_per_minute, WINDOW)
 }
 
 impl Remembered for Connects {
@@ -55,21 +86,15 @@ impl Remembered for Connects {
 
 #[cfg(test)]
 mod tests {
-    use mqttcore_codec::ProtocolVersion;
-
     use super::*;
-
-    fn login(id: &str, username: Option<&str>) -> Login {
-        Login::restored(id.into(), ProtocolVersion::V5, username.map(Into::into), 0)
-    }
 
     #[test]
     fn c25_the_sixteenth_connection_within_a_minute_is_one_too_many() {
         let (mut flapping, now) = (Flapping::default(), Instant::now());
         let limits = FlappingLimits::default();
-        let eve = login("1", Some("eve"));
+        let eve = ("1", Some("eve"));
 
-        let connects = (0..16).map(|_| flapping.is_flapping(&eve, limits, now));
+        let connects = (0..16).map(|_| flapping.is_flapping(eve, limits, now));
 
         let connects: Vec<bool> = connects.collect();
         assert_eq!(
@@ -78,18 +103,45 @@ mod tests {
         );
         assert!(connects[15]);
         for other in [("1", Some("ann")), ("1", None), ("2", Some("eve"))] {
-            assert!(!flapping.is_flapping(&login(other.0, other.1), limits, now));
+            assert!(!flapping.is_flapping(other, limits, now));
         }
     }
 
     #[test]
     fn a_client_that_connects_every_five_seconds_is_let_in() {
         let (mut flapping, start) = (Flapping::default(), Instant::now());
-        let slow = login("1", None);
 
         for number in 0..1_000 {
             let now = start + Duration::from_secs(5 * number);
-            assert!(!flapping.is_flapping(&slow, FlappingLimits::default(), now));
+            assert!(!flapping.is_flapping(("1", None), FlappingLimits::default(), now));
         }
+    }
+
+    #[test]
+    fn c25_connections_that_other_users_take_over_do_not_count_and_are_limited_by_identifier() {
+        let (mut flapping, now) = (Flapping::default(), Instant::now());
+        let (ann, limits) = (("1", Some("ann")), FlappingLimits::default());
+
+        for number in 0..100 {
+            assert!(!flapping.is_flapping(ann, limits, now));
+            assert_eq!(flapping.is_taken_too_often("1", limits, now), number >= 15);
+            flapping.uncount(ann, limits, now);
+        }
+
+        assert!(!flapping.is_taken_too_often("2", limits, now));
+    }
+
+    #[test]
+    fn c25_uncounted_connections_are_no_credit() {
+        let (mut flapping, now) = (Flapping::default(), Instant::now());
+        let (ann, limits) = (("1", None), FlappingLimits::default());
+        assert!(!flapping.is_flapping(ann, limits, now));
+        for _ in 0..100 {
+            flapping.uncount(ann, limits, now);
+        }
+
+        let connects = (0..16).map(|_| flapping.is_flapping(ann, limits, now));
+
+        assert_eq!(connects.filter(|is_flapping| *is_flapping).count(), 1);
     }
 }

@@ -39,15 +39,13 @@ pub(crate) struct DurableLog {
     last_session: AtomicU64,
     /// Repairs after an unclean end of the last broker, as text.
     mended: Option<String>,
-    /// Damaged parts that were rebuilt; empty if there are none.
-    rebuilt: String,
+    /// Warnings of its start: damage that was rebuilt, permissions of the folder, a clock in doubt.
+    warnings: Vec<(LogCategory, String)>,
     /// How much may be kept for all sessions.
     share: QueueShare,
     /// Kept time.
     pub(crate) clock: KeptClock,
     system_time: fn() -> SystemTime,
-    /// Why the pause that the system's clock shows is not counted in full, if it is not.
-    doubt: Option<String>,
     failure: OnceLock<StoreError>,
     events: OnceLock<Weak<dyn StoreEvents>>,
 }
@@ -64,8 +62,8 @@ impl DurableLog {
         rows: Option<&dyn RowLog>,
     ) -> Result<Arc<Self>, StoreError> {
         let path = data.folder.display().to_string();
-        let folder = Folder::open(&data.folder)
-            .and_then(|folder| folder.check_private().map(|()| folder))
+        let (folder, shared) = Folder::open(&data.folder)
+            .and_then(|folder| folder.check_private().map(|shared| (folder, shared)))
             .map_err(io_error("open the folder", path))?;
         let files: Arc<dyn Files> = Arc::new(folder);
         let options = StoreOptions::within(memory_budget(config.memory_bytes));
@@ -89,7 +87,9 @@ impl DurableLog {
             rows.count_by(Arc::new(kept_us));
         }
         let clocks = (clock, config.system_time);
-        let log = Self::over((store, share), &recovery, clocks, doubt);
+        let doubt = doubt.map(|doubt| (LogCategory::Clock, doubt));
+        let warnings = store_warning(&recovery, shared).into_iter().chain(doubt);
+        let log = Self::over((store, share), &recovery, clocks, warnings.collect());
         log.write_clock_note();
         log.read_pages()
             .map_err(io_error("start the thread of", "pages".into()))?;
@@ -101,7 +101,7 @@ impl DurableLog {
         (store, share): (Arc<dyn Store>, QueueShare),
         recovery: &Recovery,
         (clock, system_time): (KeptClock, fn() -> SystemTime),
-        doubt: Option<String>,
+        warnings: Vec<(LogCategory, String)>,
     ) -> Arc<Self> {
         let log = Arc::new(Self {
             store,
@@ -110,11 +110,10 @@ impl DurableLog {
             kept: [AtomicU64::new(0), AtomicU64::new(0)],
             last_session: AtomicU64::new(0),
             mended: mended(recovery),
-            rebuilt: recovery.rebuilt.join("; "),
+            warnings,
             share,
             clock,
             system_time,
-            doubt,
             failure: OnceLock::new(),
             events: OnceLock::new(),
         });
@@ -196,12 +195,8 @@ impl DurableLog {
         if let Some(mended) = self.mended.clone() {
             events.say(mended);
         }
-        if let Some(doubt) = self.doubt.clone() {
-            events.warn(LogCategory::Clock, doubt);
-        }
-        if !self.rebuilt.is_empty() {
-            let rebuilt = format!("no data is lost, but check the disk: {}", self.rebuilt);
-            events.warn(LogCategory::Store, rebuilt);
+        for (category, text) in self.warnings.clone() {
+            events.warn(category, text);
         }
     }
 
@@ -345,6 +340,16 @@ fn io_error(doing: &'static str, file: String) -> impl FnOnce(io::Error) -> Stor
     }
 }
 
+/// Damaged parts that were rebuilt, and who else may write into the folder: one warning, since a category has one log line
+/// a second.
+fn store_warning(recovery: &Recovery, shared: Option<String>) -> Option<(LogCategory, String)> {
+    let rebuilt = recovery.rebuilt.join("; ");
+    let rebuilt =
+        (!rebuilt.is_empty()).then(|| format!("no data is lost, but check the disk: {rebuilt}"));
+    let texts: Vec<String> = rebuilt.into_iter().chain(shared).collect();
+    (!texts.is_empty()).then(|| (LogCategory::Store, texts.join("; ")))
+}
+
 /// Repairs that were made when the store was opened, as text; data that was cut off had not been acknowledged.
 fn mended(recovery: &Recovery) -> Option<String> {
     let torn = recovery.torn.as_ref().map(|torn| {
@@ -459,7 +464,7 @@ mod tests {
             (store, QueueShare::new(0, 0, u64::MAX)),
             &Recovery::default(),
             (clock, system_time),
-            None,
+            Vec::new(),
         )
     }
 

@@ -54,6 +54,14 @@ impl TokenBucket {
         self.spent_until = Some(spent + rate.per_token * count);
     }
 
+    /// Gives back a token that was taken.
+    pub(crate) fn give_back(&mut self, rate: Rate, now: Instant) {
+        let spent = self
+            .spent_until
+            .and_then(|until| until.checked_sub(rate.per_token));
+        self.spent_until = spent.filter(|until| *until > now);
+    }
+
     /// When a token is available; `None` if none was spent yet.
     pub(crate) fn ready_at(&self, rate: Rate) -> Option<Instant> {
         (self.spent_until? + rate.per_token).checked_sub(rate.burst)

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use mqttcore_broker::{Ban, BanTarget, Broker, Config, FlappingLimits};
+use mqttcore_broker::{
+    Ban, BanTarget, Broker, Config, FlappingLimits, Grant, SessionPolicy, Takeover,
+};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::{DurableStore, Store, StoreOptions};
 
-use crate::common::{Hello, Home, Plugin, config, start, start_with, v5};
+use crate::common::{Hello, Home, Plugin, allow, config, start, start_with, v5};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -154,9 +156,7 @@ fn truck(username: Option<&str>) -> Hello {
 fn a_user_that_flaps_bans_no_client_identifier_of_others() {
     let home = Home::new();
     let limited = || {
-        let mut config = config();
-        config.address_limits.exempt = Vec::new();
-        config.address_limits.connects_per_second = 0;
+        let mut config = without_exemption();
         config.data = Some(home.data(0));
         config
     };
@@ -182,6 +182,72 @@ fn a_user_that_flaps_bans_no_client_identifier_of_others() {
             anyone.connect(&broker).disconnect();
         }
     }
+}
+
+/// Abuse C25: where any user may take over, takeovers between users are limited, and nobody has another banned by them.
+#[test]
+fn users_that_take_over_from_each_other_are_not_banned_and_the_last_one_stays() {
+    let most = FlappingLimits::default().connects_per_minute;
+    let broker = start_with(without_exemption(), where_anyone_takes_over());
+    let (eve, ann) = (truck(Some("eve")), truck(Some("ann")));
+    let mut last = ann.connect(&broker);
+
+    for takeover in 0..most {
+        let next = if takeover % 2 == 0 { &eve } else { &ann };
+        last = next.connect(&broker);
+    }
+    for _ in 0..2 * most {
+        assert_eq!(ann.refused(&broker), 0x9F);
+    }
+
+    last.ping();
+    assert!(bans(&broker).is_empty());
+    // Connections that replace one of the same user still count.
+    for _ in 0..most - 1 {
+        last = eve.connect(&broker);
+    }
+    assert_eq!(eve.refused(&broker), 0x8A);
+    last.ping();
+}
+
+/// Abuse C25: a client that another user takes over is not banned, though that user leaves at once.
+#[test]
+fn a_stranger_that_takes_over_and_leaves_is_refused_and_the_owner_is_not() {
+    let most = FlappingLimits::default().connects_per_minute;
+    let broker = start_with(without_exemption(), where_anyone_takes_over());
+    let (eve, ann) = (truck(Some("eve")), truck(Some("ann")));
+
+    let mut owner = ann.connect(&broker);
+    for _ in 0..most {
+        eve.connect(&broker).disconnect();
+        owner = ann.connect(&broker);
+    }
+
+    assert_eq!(eve.refused(&broker), 0x9F);
+    owner.ping();
+    ann.connect(&broker).ping();
+}
+
+/// The limits of strangers, but for the rate of connections.
+fn without_exemption() -> Config {
+    let mut config = config();
+    config.address_limits.exempt = Vec::new();
+    config.address_limits.connects_per_second = 0;
+    config
+}
+
+/// Everybody may take over the session of everybody.
+fn where_anyone_takes_over() -> Plugin {
+    Plugin::default().authenticate(|_, reply| {
+        let session = SessionPolicy {
+            takeover: Takeover::Anyone,
+            ..SessionPolicy::default()
+        };
+        reply.send(allow(Grant {
+            session,
+            ..Grant::everything()
+        }));
+    })
 }
 
 #[test]
