@@ -10,15 +10,13 @@ import pytest
 from mqttcore.config import ServerLimits
 
 from tests import wire as mqtt
-from tests.conftest import Bystander
 from tests.eventually import eventually
-from tests.wire import Wire, unique
+from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
     from mqttcore import Broker
 
 Open = Callable[..., Wire]
-Beside = Callable[[int], Bystander]
 
 
 @pytest.mark.parametrize("first", [0x30, 0x82, 0xC0])
@@ -184,6 +182,19 @@ def test_a12_a_ping_with_a_body(client: Open, version: int) -> None:
     one.expect_refusal(0x81)
 
 
+@pytest.mark.parametrize("version", [3, 4], ids=["3.1", "3.1.1"])
+def test_a12_a_disconnect_of_3_x_with_a_body_sends_the_will(
+    client: Open, topic: str, version: int
+) -> None:
+    one, watcher = client(version=version, will=Will(topic=topic)), client()
+    watcher.subscribe(topic)
+
+    one.send(b"\xe0\x01\x00")
+
+    one.expect_close()
+    assert watcher.receive_publish().topic == topic
+
+
 @pytest.mark.parametrize("first", [0x10, 0x30, 0x82, 0xA2, 0x40])
 def test_a13_packets_without_a_body(client: Open, version: int, first: int) -> None:
     one = client(version=version)
@@ -259,16 +270,14 @@ def test_a16_a_stream_of_pings_starves_nobody(client: Open, topic: str) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a16_a_flood_of_pings_is_read_slowly_and_ends_with_0x96(
-    start_broker: Callable[..., Broker], client: Open, beside: Beside, version: int
+    start_broker: Callable[..., Broker], client: Open, version: int
 ) -> None:
     running = start_broker(exempt_addresses=(), control_packets_per_second=100)
-    one, other = client(version=version, port=running.port), beside(running.port)
+    one = client(version=version, port=running.port)
 
     one.send(mqtt.pingreq() * 20_000)
-    other.check()
 
     *answers, last = one.receive_until_close()
-    other.check()
     if version == 5:
         assert (last.kind, last.reason) == (mqtt.DISCONNECT, 0x96)
     assert {answer.kind for answer in answers} == {mqtt.PINGRESP}

@@ -182,6 +182,21 @@ def test_c11_an_empty_client_identifier_without_clean_session(wire: Open) -> Non
     one.expect_close()
 
 
+def test_c11_5_0_gets_an_identifier_with_and_without_clean_start(wire: Open) -> None:
+    session = {"session_expiry_interval": 60}
+    given = {}
+    for clean in (True, False):
+        connack = (one := wire()).connect("", clean=clean, props=session)
+        assert not connack.session_present
+        given[clean] = connack.property("assigned_client_identifier")
+        one.disconnect()
+
+    assert given[True] != given[False]
+    for name in given.values():
+        assert isinstance(name, str)
+        assert wire().connect(name, clean=False).session_present
+
+
 @pytest.mark.parametrize(
     "name",
     ["x" * 257, "a+b", "a#b", "a\r\nb", "a\x7fb", "a\u0001b"],

@@ -9,18 +9,19 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
-from mqttcore import Broker, Settings
+from mqttcore import Broker
 from mqttcore._core import hash_password, verify_password
 from mqttcore.auth import hashing
 from mqttcore.auth.password_file import PasswordFile
 from mqttcore.config import Listener
 
 from tests import wire as mqtt
-from tests.conftest import RunningBroker, common
+from tests.abuse.beside import Beside
+from tests.conftest import RunningBroker
 from tests.crash.process import ServerProcess
 from tests.eventually import eventually
 from tests.wire import PATIENCE_S, Wire, unique
@@ -57,25 +58,30 @@ def test_c18_a_password_of_65_535_bytes_ends_at_the_header(wire: Open, version: 
     one.expect_no_entry(0x95)
 
 
-def keep_alive_timers(port: int) -> set[str]:
+def keep_alive_timers(port: int, peers: Collection[int]) -> set[str]:
     """How the kernel calls the timers of the broker's sockets: 2 is that of keep alive."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     fields = [line.split() for line in lines]
-    ours = [each for each in fields if int(each[1].rpartition(":")[2], 16) == port]
+
+    def port_of(end: str) -> int:
+        return int(end.rpartition(":")[2], 16)
+
+    ours = [each for each in fields if port_of(each[1]) == port and port_of(each[2]) in peers]
     return {each[5].partition(":")[0] for each in ours if each[3] == "01"}
 
 
 def test_c28_a_peer_that_vanished_is_found_by_tcp(client: Open, broker: RunningBroker) -> None:
     silent = [client(version=4, keep_alive=0) for _ in range(3)]
+    peers = [each.socket.getsockname()[1] for each in silent]
     for each in silent:
         each.ping()
 
     until = time.monotonic() + PATIENCE_S
     # a timer of an acknowledgement that is on its way stands before it, for milliseconds
-    while keep_alive_timers(broker.port) != {"02"} and time.monotonic() < until:
+    while keep_alive_timers(broker.port, peers) != {"02"} and time.monotonic() < until:
         silent[0].ping()
 
-    assert keep_alive_timers(broker.port) == {"02"}
+    assert keep_alive_timers(broker.port, peers) == {"02"}
 
 
 @pytest.fixture
@@ -85,7 +91,8 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     config.write_text(CONFIGURATION.format(size=1_000))
     one = ServerProcess(data=tmp_path / "data", config=config)
     one.start()
-    yield one
+    with Beside(one.port):
+        yield one
     one.stop()
 
 
@@ -123,15 +130,16 @@ def test_c30_a_reload_without_descriptors_keeps_the_configuration(
 
 
 @pytest.fixture
-def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+def locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_broker: Callable[..., Broker]
+) -> Broker:
     """A broker that hashes passwords, of which 16 may wait."""
     monkeypatch.setattr(hashing, "WAITING_MAX", 16)
     path = tmp_path / "passwords"
     path.write_text(f"joe:{hash_password(b'right', salt=b'0123456789abcdef')}\n")
     plugin = PasswordFile(PasswordFile.Config(path=path, publish=("#",), subscribe=("#",)))
     listener = Listener(address="127.0.0.1:0", name="locked")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
-        yield running
+    return start_broker(plugin, listeners=(listener,))
 
 
 def test_c17_a_flood_of_logins_is_refused_as_busy_and_delays_no_message(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mqttcore import Broker, Settings
+from mqttcore import Broker
 from mqttcore.auth.jwt import TOKEN_BYTES_MAX, Jwt
 from mqttcore.config import Listener
 from mqttcore.plugin import Secret
 
-from tests.conftest import common
 from tests.tokens import SECRET, claims, encoded, hmac_token, rsa_key, token
 from tests.wire import CONNACK, DISCONNECT, Wire, connect, unique
 
@@ -31,23 +30,21 @@ def entered(broker: Broker, wire: Open, password: bytes, version: int) -> int:
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Iterator[Broker]:
+def public(tmp_path: Path, start_broker: Callable[..., Broker]) -> Broker:
     """A broker with the public key of an issuer."""
     path = tmp_path / "key.pem"
     path.write_bytes(PEM)
     plugin = Jwt(Jwt.Config(key_file=path, algorithms=("RS256",), subscribe=("#",)))
     listener = Listener(address="127.0.0.1:0", name="public")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
-        yield running
+    return start_broker(plugin, listeners=(listener,))
 
 
 @pytest.fixture
-def shared() -> Iterator[Broker]:
+def shared(start_broker: Callable[..., Broker]) -> Broker:
     """A broker with a shared secret."""
     config = Jwt.Config(secret=Secret(SECRET), algorithms=("HS256",), leeway_s=0.0, publish=("#",))
     listener = Listener(address="127.0.0.1:0", name="shared")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[Jwt(config)]) as running:
-        yield running
+    return start_broker(Jwt(config), listeners=(listener,))
 
 
 def unsigned(algorithm: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
-from tests.conftest import Bystander
+from tests.abuse.beside import BesideOf
 from tests.soak.run import resident_bytes
 from tests.wire import PATIENCE_S, Wire, unique
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mqttcore import Broker
 
 Open = Callable[..., Wire]
-Beside = Callable[[int], Bystander]
 
 
 @pytest.mark.parametrize("build", [mqtt.subscribe, mqtt.unsubscribe])
@@ -108,10 +107,8 @@ def test_e06_another_case_is_no_group(client: Open, version: int) -> None:
     one = client(version=version)
     topic = unique("$SHARE/g/")
 
-    answer = one.subscribe(topic).reason
-
-    # An ordinary filter below `$`, which the default grant does not cover.
-    assert answer in ((0x00, 0x87) if version == 5 else (0x00, 0x80))
+    # An ordinary filter below `$`, which the grant of anonymous clients does not cover.
+    assert one.subscribe(topic).reason == (0x87 if version == 5 else 0x80)
     one.ping()
 
 
@@ -182,16 +179,14 @@ def test_e12_unsubscribing_what_never_was(client: Open, topic: str, version: int
 def test_e12_a_flood_of_them_is_read_at_its_rate(
     start_broker: Callable[..., Broker],
     client: Open,
-    beside: Beside,
     build: Callable[..., bytes],
     answer: int,
 ) -> None:
     broker = start_broker(exempt_addresses=(), control_packets_per_second=100)
-    one, other = client(port=broker.port), beside(broker.port)
+    one = client(port=broker.port)
     began = time.monotonic()
 
     one.send(*(build("e12/none", packet_id=number) for number in range(1, 251)))
-    other.check()
 
     for number in range(1, 251):
         assert one.expect(answer).packet_id == number
@@ -200,11 +195,8 @@ def test_e12_a_flood_of_them_is_read_at_its_rate(
     one.ping()
 
 
-def test_e13_one_shot_topics_leave_no_nodes(
-    fresh_broker: Broker, client: Open, beside: Beside
-) -> None:
+def test_e13_one_shot_topics_leave_no_nodes(fresh_broker: Broker, client: Open) -> None:
     one = client(port=fresh_broker.port)
-    other = beside(fresh_broker.port)
     before = fresh_broker.stats()["directory_nodes"]
 
     for page in range(20):
@@ -214,7 +206,6 @@ def test_e13_one_shot_topics_leave_no_nodes(
         one.unsubscribe(*names)
         topics = (mqtt.publish(f"e13/{page}/{number}/{page}/x") for number in range(1_000))
         one.send(*topics)
-        other.check()
 
     one.ping()
     assert fresh_broker.stats()["directory_nodes"] <= before
@@ -266,7 +257,7 @@ def test_e14_what_the_broker_says_of_itself_must_be_asked_for(client: Open, vers
 
 
 def test_e15_replays_of_all_that_is_retained_end_with_their_clients(
-    fresh_broker: Broker, client: Open, beside: Beside
+    fresh_broker: Broker, client: Open, beside: BesideOf
 ) -> None:
     port, other = fresh_broker.port, beside(fresh_broker.port)
     one = client(port=port)
@@ -293,7 +284,9 @@ def test_e15_replays_of_all_that_is_retained_end_with_their_clients(
         other.check()
     sent = fresh_broker.stats()["messages_sent"]
     assert sent < 20 * 3_000
-    assert fresh_broker.stats()["messages_sent"] == sent
+    other.check()
+    # the bystander's own go on
+    assert fresh_broker.stats()["messages_sent"] < sent + 100
 
 
 def test_e19_overlapping_filters_bring_all_identifiers(client: Open, topic: str) -> None:

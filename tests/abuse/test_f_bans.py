@@ -13,7 +13,6 @@ from mqttcore import ban
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
 from tests import wire as mqtt
-from tests.conftest import Bystander
 from tests.wire import PATIENCE_S, Wire, unique
 
 if TYPE_CHECKING:
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
 
 Start = Callable[..., "Broker"]
 Open = Callable[..., Wire]
-Beside = Callable[[int], Bystander]
 
 
 @pytest.mark.parametrize("kind", ["client_id", "address"])
 def test_f08_the_will_of_a_banned_client_is_not_published(
-    fresh_broker: Broker, client: Open, topic: str, beside: Beside, kind: str
+    fresh_broker: Broker, client: Open, topic: str, kind: str
 ) -> None:
-    port, other = fresh_broker.port, beside(fresh_broker.port)
+    port = fresh_broker.port
     watcher = client(port=port)
     watcher.subscribe(topic)
     source = socket.create_connection(
@@ -47,13 +45,12 @@ def test_f08_the_will_of_a_banned_client_is_not_published(
     watcher.publish(topic, b"next")
     assert watcher.receive_publish().payload == b"next"
     assert fresh_broker.stats()["dropped_will"] == 1
-    other.check()
 
 
 def test_c25_a_banned_client_is_refused_until_the_ban_is_lifted(
-    fresh_broker: Broker, wire: Open, beside: Beside
+    fresh_broker: Broker, wire: Open
 ) -> None:
-    port, other = fresh_broker.port, beside(fresh_broker.port)
+    port = fresh_broker.port
     fresh_broker.ban(client_id="storm", reason="two of them", seconds=3_600)
 
     one = wire(port=port)
@@ -68,14 +65,12 @@ def test_c25_a_banned_client_is_refused_until_the_ban_is_lifted(
     assert fresh_broker.unban(client_id="storm")
     assert not fresh_broker.unban(client_id="storm")
     assert wire(port=port).connect("storm").reason == 0
-    other.check()
 
 
 def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
-    start_broker: Start, wire: Open, beside: Beside
+    start_broker: Start, wire: Open
 ) -> None:
     broker = start_broker(exempt_addresses=(), address_connects_per_second=0)
-    other = beside(broker.port)
 
     storm = []
     for _ in range(15):
@@ -91,11 +86,10 @@ def test_c25_a_takeover_storm_ends_with_a_ban_and_one_client_stays(
     assert 0 < (ban.remaining_s or 0) <= 300
     assert broker.stats()["flapping_bans"] == 1
     assert broker.stats()["clients_connected"] == 3
-    other.check()
 
 
 def test_c25_nobody_has_the_client_identifier_of_another_user_banned(
-    start_broker: Start, wire: Open, topic: str, beside: Beside
+    start_broker: Start, wire: Open, topic: str
 ) -> None:
     class Users(Plugin):
         @hook.authenticate
@@ -103,7 +97,6 @@ def test_c25_nobody_has_the_client_identifier_of_another_user_banned(
             return Allow(Grant(publish=("#",), subscribe=("#",))) if login.username else None
 
     broker = start_broker(Users(), exempt_addresses=(), address_connects_per_second=0)
-    other = beside(broker.port)
     victim = wire(port=broker.port)
     victim.connect("victim", username="ann", will=mqtt.Will(topic=topic, payload=b"gone"))
 
@@ -120,14 +113,12 @@ def test_c25_nobody_has_the_client_identifier_of_another_user_banned(
     victim.close()
     assert watcher.receive_publish().payload == b"gone"
     assert wire(port=broker.port).connect("victim", username="ann").reason == 0
-    other.check()
 
 
 def test_c25_a_user_that_flaps_is_banned_and_the_owner_of_the_client_identifier_is_not(
     tmp_path: Path,
     start_broker: Start,
     wire: Open,
-    beside: Beside,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Users(Plugin):
@@ -148,7 +139,6 @@ def test_c25_a_user_that_flaps_is_banned_and_the_owner_of_the_client_identifier_
     folder = str(tmp_path / "data")
     limits = {"exempt_addresses": (), "address_connects_per_second": 0}
     broker = start_broker(Users(), data=folder, **limits)
-    other = beside(broker.port)
 
     assert [answer("eve") for _ in range(17)] == [0] * 15 + [0x8A] * 2
 
@@ -160,7 +150,6 @@ def test_c25_a_user_that_flaps_is_banned_and_the_owner_of_the_client_identifier_
     assert answer("eve") == 0x8A
     assert ban.main(["lift", folder, "--client-id", "truck-7"]) == 0
     assert answer("eve") == 0
-    other.check()
     broker.stop()
     broker = start_broker(Users(), data=folder, **limits)
     assert (answer("eve"), answer("ann"), broker.bans()) == (0, 0, [])

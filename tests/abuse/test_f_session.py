@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import wire as mqtt
+from tests.eventually import eventually
 from tests.wire import Will, Wire, unique
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def test_f13_the_will_is_sent_then(client: Open, topic: str) -> None:
 def test_f14_the_queue_of_a_client_that_stays_away_is_bounded_by_bytes(
     start_broker: Callable[..., Broker], client: Open, topic: str
 ) -> None:
-    port = start_broker(queue_bytes=10_000).port
+    running = start_broker(queue_bytes=10_000)
+    port = running.port
     session = {"session_expiry_interval": 60}
     away, sender = client("f14", port=port, props=session), client(port=port)
     away.subscribe((topic, 1))
@@ -139,6 +141,23 @@ def test_f14_the_queue_of_a_client_that_stays_away_is_bounded_by_bytes(
         found.append(int(payload.rstrip(b"x")))
     assert 5 <= len(found) <= 10
     assert found == list(range(1, len(found) + 1))
+    assert running.stats()["dropped_queue_full"] == 30 - len(found)
+
+
+def test_f14_the_queue_of_a_client_that_stays_away_ends_with_its_session(
+    start_broker: Callable[..., Broker], client: Open, topic: str
+) -> None:
+    running = start_broker()
+    away = client("f14", port=running.port, props={"session_expiry_interval": 1})
+    sender = client(port=running.port)
+    away.subscribe((topic, 1))
+    away.disconnect()
+
+    for number in range(1, 11):
+        sender.publish(topic, b"x" * 1_000, qos=1, packet_id=number)
+
+    eventually(lambda: running.stats()["sessions_expired"] == 1, told=running.stats)
+    assert running.stats()["dropped_session_ended"] == 10
 
 
 def test_f15_a_clean_start_gets_nothing_of_the_old_session(
@@ -155,6 +174,27 @@ def test_f15_a_clean_start_gets_nothing_of_the_old_session(
 
     new.ping()
     new.ping()
+
+
+def test_f15_a_clean_start_while_messages_come_gets_none_of_them(
+    client: Open, topic: str, version: int
+) -> None:
+    name = unique("c")
+    props = {"session_expiry_interval": 60} if version == 5 else None
+    sender = client(version=4)
+    for _ in range(20):
+        old = client(name, version=version, clean=False, props=props)
+        old.subscribe((topic, 1))
+
+        # the broker reads some of them before the CONNECT, and some behind it
+        flood = (mqtt.publish(topic, qos=1, packet_id=n, version=4) for n in range(1, 201))
+        sender.send(*flood)
+        new = client(name, version=version, clean=True)
+
+        for _ in range(200):
+            sender.expect(mqtt.PUBACK)
+        new.ping()
+        new.disconnect()
 
 
 def test_f18_client_identifiers_that_look_like_keys(client: Open, topic: str) -> None:

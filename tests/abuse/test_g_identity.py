@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from mqttcore import Broker, Settings
+from mqttcore import Broker
 from mqttcore.auth.password_file import PasswordFile
 from mqttcore.auth.rules import UserRules, grant_of
 from mqttcore.config import Access, Listener
 from mqttcore.plugin import Allow, Event, Grant, Login, Plugin, hook
 from mqttcore.streams.client import StreamClient
 
-from tests.conftest import common
+from tests.abuse.beside import Beside
 from tests.eventually import eventually
 from tests.streams.plant import plant_settings
 from tests.websocket import WebSocketWire
@@ -46,11 +46,10 @@ class Templates(Plugin):
 
 
 @pytest.fixture
-def named() -> Iterator[Broker]:
+def named(start_broker: Callable[..., Broker]) -> Broker:
     """A broker whose rules depend on names."""
     listener = Listener(address="127.0.0.1:0", name="named")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[Templates()]) as running:
-        yield running
+    return start_broker(Templates(), listeners=(listener,))
 
 
 @pytest.mark.parametrize("user", ["#", "+", "a/b", "+/x", "$SYS"])
@@ -95,21 +94,21 @@ def hashed(password: bytes) -> str:
 
 
 @pytest.fixture
-def enter(tmp_path: Path, wire: Open) -> Iterator[Callable[..., int]]:
+def enter(tmp_path: Path, wire: Open, start_broker: Callable[..., Broker]) -> Callable[..., int]:
     """Tries the password of the only user under a name: `enter("joe", version=4)`."""
     path = tmp_path / "passwords"
     path.write_text(f"jos\u00e9:{hashed(b'secret')}\n", encoding="utf-8")
     plugin = PasswordFile(PasswordFile.Config(path=path, subscribe=("user/%u",)))
     listener = Listener(address="127.0.0.1:0", name="locked")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
+    running = start_broker(plugin, listeners=(listener,))
 
-        def entered(username: str | bytes, *, version: int) -> int:
-            one = wire(version=version, port=running.port)
-            login: dict[str, Any] = {"username": username, "password": b"secret"}
-            one.send(connect(unique("c"), **login, version=version))
-            return one.expect(CONNACK).reason
+    def entered(username: str | bytes, *, version: int) -> int:
+        one = wire(version=version, port=running.port)
+        login: dict[str, Any] = {"username": username, "password": b"secret"}
+        one.send(connect(unique("c"), **login, version=version))
+        return one.expect(CONNACK).reason
 
-        yield entered
+    return entered
 
 
 def test_g17_names_that_look_alike_are_others(enter: Callable[..., int], version: int) -> None:
@@ -128,12 +127,11 @@ def test_g17_names_that_look_alike_are_others(enter: Callable[..., int], version
 
 
 @pytest.fixture
-def closed(wire: Open) -> Iterator[Broker]:
+def closed(start_broker: Callable[..., Broker]) -> Broker:
     """Listeners on the loopback that nobody gave anonymous access to."""
     plain = Listener(address="127.0.0.1:0", name="plain")
     web = Listener(address="127.0.0.1:0", name="web", transport="websocket")
-    with Broker(Settings(listeners=(plain, web), **common)) as running:
-        yield running
+    return start_broker(listeners=(plain, web))
 
 
 def test_g15_who_comes_from_this_machine_is_not_trusted_for_it(
@@ -161,13 +159,13 @@ def test_g15_nor_for_what_a_proxy_would_say(
     assert one.expect(CONNACK).reason == 0x87
 
 
-def test_g15_an_open_listener_gives_no_more_than_it_says(wire: Open) -> None:
+def test_g15_an_open_listener_gives_no_more_than_it_says(
+    client: Open, start_broker: Callable[..., Broker]
+) -> None:
     listener = Listener(address="127.0.0.1:0", anonymous=Access(subscribe=("news",)))
-    with Broker(Settings(listeners=(listener,), **common)) as running:
-        one = wire(port=running.port)
-        one.connect(unique("c"))
+    one = client(port=start_broker(listeners=(listener,)).port)
 
-        found = one.subscribe("news", "#", "$SYS/#", "other")
+    found = one.subscribe("news", "#", "$SYS/#", "other")
 
     assert found.reasons == (0, 0x87, 0x87, 0x87)
 
@@ -262,12 +260,11 @@ class Wide(Plugin):
 
 
 @pytest.fixture
-def wide() -> Iterator[tuple[Broker, Wide]]:
+def wide(start_broker: Callable[..., Broker]) -> tuple[Broker, Wide]:
     """A broker with a peer that may publish everywhere."""
     plugin = Wide()
     listener = Listener(address="127.0.0.1:0", name="wide")
-    with Broker(Settings(listeners=(listener,), **common), plugins=[plugin]) as running:
-        yield running, plugin
+    return start_broker(plugin, listeners=(listener,)), plugin
 
 
 @pytest.mark.parametrize("topic", ["$share/g/open", "$queue/open", "$exclusive/open", "$CONTROL/x"])
@@ -326,7 +323,11 @@ def test_g12_rows_name_the_connection_whatever_the_message_claims(
     tmp_path: Path, bridge: Enter
 ) -> None:
     claims = [("client_id", "admin"), ("username", "root"), ("topic", "plant/other")]
-    with Broker(plant_settings(tmp_path)) as running, StreamClient(running.settings.data) as reader:
+    with (
+        Broker(plant_settings(tmp_path)) as running,
+        Beside(running.port),
+        StreamClient(running.settings.data) as reader,
+    ):
         names = {version: unique(f"bridge-{version}") for version in (3, 4, 5)}
         for version, name in names.items():
             peer = bridge(name, version=version, port=running.port)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests import wire as mqtt
-from tests.conftest import Bystander
+from tests.abuse.beside import BesideOf
 from tests.eventually import eventually
 from tests.wire import Will, Wire
 
@@ -18,10 +18,10 @@ Open = Callable[..., Wire]
 
 
 def test_h01_a_subscriber_that_stops_reading_is_disconnected(
-    start_broker: Callable[..., Broker], client: Open, topic: str
+    start_broker: Callable[..., Broker], client: Open, topic: str, beside: BesideOf
 ) -> None:
     running = start_broker(stall_deadline_s=0.5)
-    beside, watcher = Bystander(running.port), client(port=running.port)
+    watcher = client(port=running.port)
     watcher.subscribe(f"{topic}/will")
     stalled = client(version=4, port=running.port, will=Will(topic=f"{topic}/will"))
     sender = client(version=4, port=running.port)
@@ -30,12 +30,10 @@ def test_h01_a_subscriber_that_stops_reading_is_disconnected(
     for _ in range(6):
         sender.send(*(mqtt.publish(topic, b"x" * 100_000, version=4) for _ in range(50)))
         sender.ping()
-        beside.check()
+        beside(running.port).check()
 
     assert watcher.receive_publish().topic == f"{topic}/will"
     assert running.stats()["stalled"] == 1
-    beside.check()
-    beside.close()
 
 
 def test_h01_qos_0_for_a_stalled_subscriber_is_dropped_not_kept(
@@ -64,10 +62,9 @@ def used(broker: Broker) -> int:
 
 
 def test_h03_packets_under_way_are_counted_and_refused_before_memory_ends(
-    start_broker: Callable[..., Broker], client: Open, topic: str
+    start_broker: Callable[..., Broker], client: Open, topic: str, beside: BesideOf
 ) -> None:
     running = start_broker(memory_bytes=BUDGET)
-    beside = Bystander(running.port)
     begun = mqtt.publish(topic, bytes(900_000), version=5)[:-100_000]
     before, clients = used(running), []
 
@@ -76,29 +73,26 @@ def test_h03_packets_under_way_are_counted_and_refused_before_memory_ends(
         # the broker may close it meanwhile
         with contextlib.suppress(OSError):
             clients[-1].send(begun)
-        beside.check()
+        beside(running.port).check()
         assert len(clients) < 100
 
     assert used(running) < BUDGET
     for one in clients:
         one.close()
     eventually(lambda: used(running) < before + BUDGET // 20)
-    beside.check()
-    beside.close()
 
 
 def test_h04_queues_of_many_sessions_are_refused_before_memory_ends(
-    start_broker: Callable[..., Broker], wire: Open, client: Open, topic: str
+    start_broker: Callable[..., Broker], wire: Open, client: Open, topic: str, beside: BesideOf
 ) -> None:
     running = start_broker(memory_bytes=BUDGET)
-    beside = Bystander(running.port)
     before, acknowledged = used(running), []
 
     for number in range(150):
         if not leaves_session(wire(port=running.port), f"away-{number}", f"{topic}/{number}"):
             break
         acknowledged.append(publish_some(client(port=running.port), f"{topic}/{number}"))
-        beside.check()
+        beside(running.port).check()
         if acknowledged[-1] == 0:
             break
 
@@ -112,8 +106,6 @@ def test_h04_queues_of_many_sessions_are_refused_before_memory_ends(
     for number in range(len(acknowledged)):
         client(f"away-{number}", port=running.port).close()
     eventually(lambda: used(running) < before + BUDGET // 20)
-    beside.check()
-    beside.close()
 
 
 def leaves_session(away: Wire, client_id: str, topic: str) -> bool:

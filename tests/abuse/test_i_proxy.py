@@ -13,6 +13,7 @@ import pytest
 from mqttcore.auth.certificate import Certificate
 from mqttcore.config import Listener
 
+from tests.abuse.beside import clients_of_test
 from tests.eventually import eventually
 from tests.tls import Files
 from tests.websocket import WebSocketWire
@@ -83,7 +84,7 @@ def test_i13_a_header_in_front_of_each_transport_says_the_peer(
 
     with open_wire(running.port, header, files) as one:
         one.connect(unique("i13"))
-        [session] = running.clients()
+        [session] = clients_of_test(running)
 
     assert session.peer == ("192.0.2.7", 56324)
 
@@ -114,7 +115,7 @@ def test_i13_what_is_no_valid_header_is_refused_and_logged(
         one.send(header + bytes.fromhex("100d00044d5154540502003c000000"))
         one.expect_close()
 
-    assert running.clients() == []
+    assert clients_of_test(running) == []
     assert running.stats()["connects_refused"] == 1
     eventually(lambda: why in caplog.text, told=lambda: caplog.text)
 
@@ -141,7 +142,7 @@ def test_i13_the_name_that_the_proxy_has_verified_is_the_user_name(
 
     with Wire(0, using=dial(running.port, certified)) as one:
         one.connect(unique("i13"), username="admin")
-        [session] = running.clients()
+        [session] = clients_of_test(running)
         assert session.username == "truck-1"
         assert one.subscribe("device/truck-1/#", "device/truck-2/#").reasons == (0, 0x87)
     with Wire(0, using=dial(running.port, V2)) as nobody:

@@ -17,6 +17,7 @@ from mqttcore.errors import StartError
 from mqttcore.plugin import Login, Plugin, hook
 
 from tests import wire as mqtt
+from tests.abuse.beside import Beside, clients_of_test
 from tests.conftest import both_transports
 from tests.crash.process import ServerProcess
 from tests.streams.plant import TOKEN, plant_settings
@@ -27,7 +28,7 @@ Open = Callable[..., Wire]
 
 
 def test_i12_mqtt_has_no_path_where_only_streams_are_served(tmp_path: Path) -> None:
-    with Broker(plant_settings(tmp_path)) as broker:
+    with Broker(plant_settings(tmp_path)) as broker, Beside(broker.port):
         _, port = broker.http_address or ("", 0)
         bearer = {"Authorization": f"Bearer {TOKEN}", "Sec_WebSocket_Protocol": "mqtt"}
         # At "/" is the page for operators, with or without an upgrade.
@@ -40,7 +41,7 @@ def test_i12_mqtt_has_no_path_where_only_streams_are_served(tmp_path: Path) -> N
         one.send(upgrade("/mqtt", Sec_WebSocket_Protocol="mqtt"))
         assert one.response().status == 401
         one.close()
-        assert broker.clients() == []
+        assert clients_of_test(broker) == []
 
 
 def test_i14_an_address_that_a_header_claims_is_not_believed(
@@ -51,7 +52,7 @@ def test_i14_an_address_that_a_header_claims_is_not_believed(
     one = web(port=running.addresses[1][1], headers=spoof)
     one.connect("i14")
 
-    (session,) = running.clients()
+    (session,) = clients_of_test(running)
 
     assert session.peer == one.socket.getsockname()
 
@@ -147,7 +148,7 @@ def test_i15_the_user_of_the_peer_is_the_user_name_and_its_rules_hold(
     with open_local(path) as one:
         # Whatever user it says that it is.
         one.connect(unique("i15"), username="admin")
-        [session] = running.clients()
+        [session] = clients_of_test(running)
         assert (session.username, session.peer) == (str(uid), (f"uid:{uid}", 0))
         assert one.subscribe(f"user/{uid}/#", "user/other/#").reasons == (0, 0x87)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mqttcore import Broker, Settings
+from mqttcore import Broker
 from mqttcore.config import Listener
 from mqttcore.plugin import Allow, Deny, Grant, Login, Plugin, hook
 
-from tests.conftest import common
 from tests.wire import PUBLISH, Will, Wire, unique
 
 Open = Callable[..., Wire]
@@ -26,6 +25,7 @@ class Doorman(Plugin):
             "reader": Grant(subscribe=["f/+", "g/#"]),
             "writer": Grant(publish=["f/+", "g/#"]),
             "fenced": Grant(publish=["f/#"], subscribe=["f/#"], deny=["f/secret"]),
+            "loud": Grant(publish=["$SHARE/#", "t"], subscribe=["$SHARE/#"]),
         }
 
     @hook.authenticate()
@@ -44,13 +44,10 @@ def doorman() -> Doorman:
 
 
 @pytest.fixture
-def guarded(doorman: Doorman) -> Iterator[Broker]:
+def guarded(doorman: Doorman, start_broker: Callable[..., Broker]) -> Broker:
     """A broker that asks the doorman."""
     listener = Listener(address="127.0.0.1:0", name="guarded")
-    settings = Settings(listeners=(listener,), **common)
-    with Broker(settings, plugins=[doorman]) as running:
-        yield running
-        assert running.stats()["panics"] == 0
+    return start_broker(doorman, listeners=(listener,))
 
 
 @pytest.fixture
@@ -231,6 +228,40 @@ def test_f16_a_new_deny_rule_counts_for_queued_messages(
 
     assert again.receive_publish().topic == "g/open"
     again.ping()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("d//b", "d/b"), ("d/A", "d/a"), ("d/\u00e9", "d/e\u0301"), ("/d", "d"), ("d/", "d")],
+)
+def test_d25_rules_compare_topics_byte_by_byte(
+    doorman: Doorman, enter: Open, version: int, name: str, other: str
+) -> None:
+    doorman.grants["exact"] = Grant(publish=[name], subscribe=[name])
+    doorman.grants["fenced"] = Grant(publish=["#"], subscribe=["#"], deny=[name])
+    exact, fenced = enter("exact", version=version), enter("fenced", version=version)
+    denied, allowed = (0x80, 0) if version < 5 else (0x87, 0)
+
+    assert exact.subscribe(name, other).reasons == (allowed, denied)
+    assert fenced.subscribe(name, other).reasons == (denied, allowed)
+    # each may publish to its own topic, and to that alone
+    for one, payload in ((exact, b"exact"), (fenced, b"fenced")):
+        for topic in (name, other):
+            one.publish(topic, payload, qos=1)
+    assert (exact.receive_publish().topic, fenced.receive_publish().topic) == (name, other)
+    exact.ping()
+    fenced.ping()
+
+
+def test_e06_another_case_is_an_ordinary_filter(enter: Open, version: int) -> None:
+    one = enter("loud", version=version)
+    assert one.subscribe(("$SHARE/g/t", 1)).reason == 1
+
+    one.publish("t", b"of a group", qos=1)
+    one.publish("$SHARE/g/t", b"of the filter", qos=1)
+
+    assert one.receive_publish().payload == b"of the filter"
+    one.ping()
 
 
 @pytest.mark.parametrize("filter_", ["f/#", "f/+", "$share/group/f/#"])

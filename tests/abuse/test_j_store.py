@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from mqttcore.control import Control
 
+from tests.abuse.beside import Beside
 from tests.crash.process import NotUpError, ServerProcess
 from tests.named import ROOT
 from tests.wire import Wire, unique
@@ -60,7 +61,7 @@ def test_j09_a_second_broker_is_refused_by_whatever_path(
 
     for path in (server.data, tmp_path / "link", tmp_path / "link" / ".." / "data"):
         second = ServerProcess(data=path, log_path=tmp_path / "second.log")
-        with pytest.raises(NotUpError, match="exit status 1"):
+        with Beside(server.port), pytest.raises(NotUpError, match="exit status 1"):
             second.start()
 
     assert "Traceback" not in (tmp_path / "second.log").read_text()
@@ -71,12 +72,13 @@ def test_j09_a_copy_of_a_running_store_touches_nothing_of_it(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     ignored = shutil.ignore_patterns("control", "*.sock")
-    shutil.copytree(server.data, tmp_path / "copy", ignore=ignored)
     copy = ServerProcess(data=tmp_path / "copy")
 
-    copy.start()
-    assert queued(copy.port) == [b"retained"]
-    copy.stop()
+    with Beside(server.port):
+        shutil.copytree(server.data, copy.data, ignore=ignored)
+        copy.start()
+        assert queued(copy.port) == [b"retained"]
+        copy.stop()
 
     server.crash()
     assert queued(server.port) == [b"retained"]
@@ -144,7 +146,9 @@ def test_j11_the_control_socket_is_made_with_its_mode(
     control.stop()
 
 
-def test_j11_a_folder_that_others_may_write_is_refused(server: ServerProcess) -> None:
+def test_j11_a_folder_that_others_may_write_is_refused_and_one_of_a_group_is_told(
+    server: ServerProcess,
+) -> None:
     server.stop()
     server.data.chmod(0o777)
 
@@ -152,6 +156,13 @@ def test_j11_a_folder_that_others_may_write_is_refused(server: ServerProcess) ->
         server.start()
 
     assert "others may write" in str(caught.value)
+    server.data.chmod(0o775)
+    server.start()
+    warning = "the group of the data folder"
+    assert warning in server.log.read_text()
+    server.stop()
+    before = server.log.read_text()
     server.data.chmod(0o755)
     server.start()
+    assert warning not in server.log.read_text().removeprefix(before)
     assert queued(server.port) == [b"retained"]
