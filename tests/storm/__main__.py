@@ -4,11 +4,12 @@ Each attack meets a broker of its own with one shard. Beside it a client publish
 0 and 1 and pings, a hundred times a second, first alone and then under attack. Then others connect,
 the attackers leave, and SIGTERM comes in the middle of another attack. Times are in ms; the count
 is that of the publishes, or of the connections, of the attacker. RSS is the memory that the broker
-has for itself, in MB, at the end of the attack and when the attackers and their sessions are gone;
-before, it has seen the same attack once, since tables keep the capacity that they needed. An
-attack that leaves more than 5 % is repeated twice, and the least counts. The exit status is 0 when
-with every attack p99 <= 20 ms, the slowest connect <= 50 ms, SIGTERM <= 2 s and the memory comes
-back but for 5 %.
+has for itself, in MB: at the start, after a first attack, at the end of the second one and when its
+attackers and their sessions are gone. The last is compared with that after the first attack, since
+tables keep the capacity that they needed (ADR 0111). An attack that leaves more than 5 % is
+repeated twice, and the least counts. The exit status is 0 when with every attack p99 <= 20 ms, the
+slowest connect <= 50 ms, the p99 of logins beside guessers <= 1 s, none of both refused, SIGTERM
+<= 2 s and the memory comes back but for 5 %.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.storm.attacks import Attack
 from tests.storm.crowd import Crowd
 from tests.storm.run import Outcome, run
 
-LAYOUT = "{:<30} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>8} {:>17}  {:<8} {}"
+LAYOUT = "{:<30} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>8} {:>23}  {:<8} {}"
 HEAD = (
     *("attack", "calm p50", "p99", "storm p50", "p99", "connect", "SIGTERM", "count", "CPU us"),
     "RSS",
@@ -42,12 +43,16 @@ def parse() -> argparse.Namespace:
 
 def line(outcome: Outcome) -> str:
     """One row of the table."""
-    times = (f"{value:,.1f}" for value in outcome.figures.values())
+    figures = outcome.figures
+    login_ms = figures.pop("login_p99_ms", None)
+    times = (f"{value:,.1f}" for value in figures.values())
     sent, cpu = f"{outcome.count:,}", f"{outcome.cpu_us:,.1f}"
     counted = {**outcome.counters, **outcome.sent, "newcomers refused": outcome.refused}
     told = sorted((name, value) for name, value in counted.items() if value and name != "publishes")
     said = ", ".join(f"{name} {value:,}" for name, value in told if name != "bytes")
-    memory = (outcome.before_bytes, outcome.most_bytes, outcome.after_bytes)
+    if login_ms is not None:
+        said = f"logins p99 {login_ms:,.0f} ms of {len(outcome.login_ms)}, {said}"
+    memory = (outcome.start_bytes, outcome.before_bytes, outcome.most_bytes, outcome.after_bytes)
     resident = " ".join(f"{each / 1e6:.1f}" for each in memory)
     verdict = "held" if outcome.is_held else "NOT HELD"
     return LAYOUT.format(

@@ -2,7 +2,7 @@
 
 It says `ready`, and begins when it reads a line: it opens connections as fast as it can, keeps as
 many open as its name says, and opens another one for each that the broker closes. They come from
-another address than the bystander. When its standard input ends it says as JSON
+other addresses than the bystander. When its standard input ends it says as JSON
 how many it has opened, and how many the broker has closed.
 """
 
@@ -16,7 +16,7 @@ import socket
 import ssl
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests import wire as mqtt
@@ -25,7 +25,9 @@ from tests.storm.attacker import NICENESS
 A_ROUND: Final = 200
 """Connections that are opened, and bytes that trickle, between two looks at what was closed."""
 ROUND_S: Final = 0.01
-ADDRESS: Final = "127.1.0.1"
+NETWORK: Final = "127.1"
+USER, PASSWORD = "honest", b"right"
+"""The login that a crowd guesses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +41,21 @@ class Crowd:
     trickle: bytes = b""
     """What each sends after that, byte for byte."""
     is_encrypted: bool = False
+    is_guessing: bool = False
+    """Each sends a CONNECT with a wrong password, to a listener whose logins are hashed."""
+    addresses: int = 1
+    """They have so many addresses; from several, each connection guesses another user name."""
     limits: str = ""
     """The broker's `[limits]` that are not the default."""
     descriptors: int | None = None
     """The broker's limit of open files, if it is not that of this process."""
+
+    def first_of(self, number: int) -> bytes:
+        """What the connection of a number sends at once."""
+        if not self.is_guessing:
+            return self.first
+        user = USER if self.addresses == 1 else f"user-{number}"
+        return mqtt.connect("", version=4, username=user, password=b"guess %d" % number)
 
 
 def client_hello() -> bytes:
@@ -59,7 +72,9 @@ def client_hello() -> bytes:
 
 
 ROOM: Final = "pending_connections = 16_384"
-"""More than a crowd needs: the loopback has no limit by address."""
+"""More than a crowd needs: the loopback has no limit by address (ADR 0111)."""
+STRANGERS: Final = 'exempt_addresses = ["127.0.0.1"]'
+"""The crowd has the limits of other machines, and the bystander has not."""
 
 
 def strangers(size: int) -> Crowd:
@@ -67,13 +82,31 @@ def strangers(size: int) -> Crowd:
     return Crowd(name=f"{size:,} from one address", size=size, limits="exempt_addresses = []")
 
 
+def handshakes_of_strangers(size: int) -> Crowd:
+    """TLS handshakes that never get to their end, from an address that has its limits."""
+    name = f"{size:,} handshakes from one address"
+    return replace(slow_handshakes(size), name=name, limits="exempt_addresses = []")
+
+
+def guessers(size: int, addresses: int) -> Crowd:
+    """Connections that guess a password, and come back when they are refused."""
+    places = f"{addresses} addresses" if addresses > 1 else "one address"
+    return Crowd(
+        name=f"{size} guessers, {places}",
+        size=size,
+        is_guessing=True,
+        addresses=addresses,
+        limits=STRANGERS,
+    )
+
+
 def half_open(size: int) -> Crowd:
-    """Connections that send nothing."""
+    """Connections that send nothing, all of which have a place."""
     return Crowd(name=f"{size:,} half-open", size=size, limits=ROOM)
 
 
 def slow_handshakes(size: int) -> Crowd:
-    """TLS handshakes that never get to their end."""
+    """TLS handshakes that never get to their end, all of which have a place."""
     hello = client_hello()
     return Crowd(
         name=f"{size:,} slow handshakes",
@@ -94,8 +127,24 @@ def descriptors(limit: int) -> Crowd:
     )
 
 
-FULL: Final = (strangers(10_000), half_open(10_000), slow_handshakes(10_000), descriptors(2_000))
-SMALL: Final = (strangers(20), half_open(20), slow_handshakes(20), descriptors(100))
+FULL: Final = (
+    strangers(10_000),
+    half_open(10_000),
+    handshakes_of_strangers(10_000),
+    slow_handshakes(10_000),
+    guessers(200, 1),
+    guessers(200, 200),
+    descriptors(2_000),
+)
+SMALL: Final = (
+    strangers(20),
+    half_open(20),
+    handshakes_of_strangers(20),
+    slow_handshakes(20),
+    guessers(5, 1),
+    guessers(5, 5),
+    descriptors(100),
+)
 
 
 class Members:
@@ -108,6 +157,7 @@ class Members:
         self.turn: list[socket.socket] = []
         self.poll = select.epoll()
         self.by_number: dict[int, socket.socket] = {}
+        self.first: dict[socket.socket, bytes] = {}
         self.opened = self.closed = 0
 
     def fill(self) -> None:
@@ -115,9 +165,11 @@ class Members:
         for _ in range(min(A_ROUND, self.crowd.size - len(self.sent))):
             one = socket.socket()
             one.setblocking(False)
-            one.bind((ADDRESS, 0))
+            at = self.opened % self.crowd.addresses
+            one.bind((f"{NETWORK}.{at // 250}.{at % 250 + 1}", 0))
             one.connect_ex(("127.0.0.1", self.port))
             self.sent[one] = 0
+            self.first[one] = self.crowd.first_of(self.opened)
             self.by_number[one.fileno()] = one
             self.poll.register(one, select.EPOLLIN | select.EPOLLRDHUP)
             self.opened += 1
@@ -130,7 +182,7 @@ class Members:
                 if one.recv(1 << 12):
                     continue
             self.poll.unregister(one)
-            del self.by_number[number], self.sent[one]
+            del self.by_number[number], self.sent[one], self.first[one]
             one.close()
             self.closed += 1
 
@@ -144,8 +196,8 @@ class Members:
         del self.turn[:A_ROUND]
 
     def _send(self, one: socket.socket) -> None:
-        at, crowd = self.sent[one], self.crowd
-        said = (crowd.first if at == 0 else b"") or (crowd.first + crowd.trickle)[at : at + 1]
+        at, first = self.sent[one], self.first[one]
+        said = (first if at == 0 else b"") or (first + self.crowd.trickle)[at : at + 1]
         with contextlib.suppress(OSError):  # it is not open yet, or no more
             self.sent[one] += one.send(said) if said else 0
 

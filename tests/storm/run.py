@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from mqttcore._core import hash_password
+
 from tests.storm.attacks import VERSION, Attack
-from tests.storm.crowd import Crowd
+from tests.storm.crowd import PASSWORD, USER, Crowd
 from tests.storm.round_trips import RoundTrips, percentile
 from tests.tls import Files
 from tests.wire import Wire, WireError, unique
@@ -25,8 +27,11 @@ from tests.wire import Wire, WireError, unique
 GOAL_P99_MS: Final = 20.0
 GOAL_STOP_S: Final = 2.0
 GOAL_CONNECT_MS: Final = 50.0
+GOAL_LOGIN_MS: Final = 1_000.0
 GOAL_GROWTH: Final = 0.05
 NEWCOMERS: Final = 20
+LOGINS_A_SECOND: Final = 20
+"""For each second of an attack; they take longer."""
 # Bounds, not goals: what takes longer is ended.
 STOP_S: Final = 60.0
 END_S: Final = 10.0
@@ -39,6 +44,16 @@ UNCHANGED_S: Final = 12.0
 # Everything else keeps its default, but for the limits that a crowd sets (`Crowd.limits`).
 SETTINGS: Final = {"MQTTCORE__SHARDS": "1", "MQTTCORE__SYS_INTERVAL_S": "1"}
 LISTENER: Final = '[[listeners]]\naddress = "127.0.0.1:0"\nanonymous = true\n'
+LOGINS: Final = """\
+[[listeners]]
+address = "127.0.0.1:0"
+[[plugins]]
+use = "mqttcore.auth.password_file"
+[plugins.config]
+path = "passwords"
+publish = ["#"]
+subscribe = ["#"]
+"""
 COUNTERS: Final = ("dropped", "refused", "violations", "panics", "denied")
 
 
@@ -55,13 +70,17 @@ class Outcome:
     storm_ms: list[float] = field(default_factory=list)
     connect_ms: list[float] = field(default_factory=list)
     """From the socket of a newcomer to its CONNACK; after the crowd, if that takes all places."""
+    login_ms: list[float] = field(default_factory=list)
+    """The same for logins with the right password, if a crowd guesses."""
     refused: int = 0
-    """Newcomers that were not let in."""
+    """Newcomers and logins that were not let in."""
     stop_s: float = STOP_S
     """From SIGTERM, under a second attack, to the exit."""
     status: int = 0
     cpu_s: float = 0.0
     """CPU time of the broker from the first publish of the attack to its end."""
+    start_bytes: int = 0
+    """Resident memory of the broker, without mapped files, before any attack."""
     before_bytes: int = 0
     """Resident memory of the broker, without mapped files, after an attack that nobody measured:
     tables keep the capacity that they once needed. 0: memory is not judged."""
@@ -81,6 +100,8 @@ class Outcome:
             for when, values in (("calm", self.calm_ms), ("storm", self.storm_ms))
             for name, share in (("p50", 0.5), ("p99", 0.99))
         }
+        if self.login_ms:
+            times["login_p99_ms"] = round(percentile(self.login_ms, 0.99), 3)
         return {**times, "connect_ms": round(max(self.connect_ms, default=0.0), 3)}
 
     @property
@@ -93,8 +114,9 @@ class Outcome:
         """Whether all goals are met."""
         is_quick = self.figures["storm_p99_ms"] <= GOAL_P99_MS
         is_open = self.figures["connect_ms"] <= GOAL_CONNECT_MS and not self.refused
+        is_in = self.figures.get("login_p99_ms", 0.0) <= GOAL_LOGIN_MS
         is_small = self.growth <= GOAL_GROWTH
-        return is_quick and is_open and is_small and self.stop_s <= GOAL_STOP_S
+        return is_quick and is_open and is_in and is_small and self.stop_s <= GOAL_STOP_S
 
     @property
     def count(self) -> int:
@@ -109,7 +131,7 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """Everything but the single round trips."""
         found = asdict(self)
-        del found["calm_ms"], found["storm_ms"]
+        del found["calm_ms"], found["storm_ms"], found["login_ms"]
         figures = {**self.figures, "cpu_us": round(self.cpu_us, 2), "growth": round(self.growth, 3)}
         return {**found, **figures, "held": self.is_held}
 
@@ -139,6 +161,8 @@ def run(
             end_sessions(attack, port)
             return settled_bytes(broker.pid)
 
+        outcome.start_bytes = resident_bytes(broker.pid)
+        logins(crowd, attacked, 1)  # from here on the address is known
         if has_memory:
             outcome.before_bytes = attack_again()
         with Wire(port) as figures, Wire(port, version=4) as beside:
@@ -154,7 +178,10 @@ def run(
                 # before newcomers come, if the crowd takes all places
                 if crowd is not None and crowd.descriptors is not None:
                     outcome.sent = sent_by(attacker)
-                outcome.connect_ms, outcome.refused = newcomers(port)
+                outcome.connect_ms, outcome.refused = newcomers(port, NEWCOMERS)
+                count = round(storm_s * LOGINS_A_SECOND)
+                outcome.login_ms, refused = logins(crowd, attacked, count)
+                outcome.refused += refused
                 outcome.most_bytes = resident_bytes(broker.pid)
                 outcome.sent = outcome.sent or sent_by(attacker)
                 outcome.cpu_s = cpu_s(broker.pid) - began
@@ -198,14 +225,21 @@ def settled_bytes(pid: int) -> int:
     return resident_bytes(pid)
 
 
-def newcomers(port: int) -> tuple[list[float], int]:
+def logins(crowd: Crowd | None, port: int, count: int) -> tuple[list[float], int]:
+    """Connects clients with the right password, if the crowd guesses it."""
+    if crowd is None or not crowd.is_guessing:
+        return [], 0
+    return newcomers(port, count, username=USER, password=PASSWORD)
+
+
+def newcomers(port: int, count: int, **login: Any) -> tuple[list[float], int]:  # noqa: ANN401
     """Connects clients, one after the other; returns their times in ms, and how many failed."""
     times, refused = [], 0
-    for _ in range(NEWCOMERS):
+    for _ in range(count):
         began = time.monotonic()
         try:
             with Wire(port) as one:
-                one.connect()
+                one.connect(**login)
         except (OSError, WireError):
             refused += 1
         times.append((time.monotonic() - began) * 1_000)
@@ -252,7 +286,7 @@ def serving(
 ) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
     """A broker with one shard and default limits, its port, and the port that is attacked.
 
-    An attack on TLS has a listener of its own.
+    An attack on TLS or on logins has a listener of its own.
     """
     command = [sys.executable, "-m", "mqttcore.serve", "--log-level", "error", "-c", "storm.toml"]
 
@@ -292,6 +326,10 @@ def configuration(crowd: Crowd | None, folder: str) -> str:
     if crowd is not None and crowd.is_encrypted:
         Files.make(pathlib.Path(folder))
         text += f'{LISTENER}[listeners.tls]\ncertificate = "server.pem"\nkey = "server.key"\n'
+    if crowd is not None and crowd.is_guessing:
+        hashed = hash_password(PASSWORD, salt=os.urandom(16))
+        (pathlib.Path(folder) / "passwords").write_text(f"{USER}:{hashed}\n")
+        text += LOGINS
     if crowd is not None:
         text += f"[limits]\n{crowd.limits}\n"
     return text

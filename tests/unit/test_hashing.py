@@ -110,6 +110,55 @@ def test_addresses_take_turns() -> None:
     assert order == ["guess 0", "honest"]
 
 
+def test_an_address_of_an_earlier_login_waits_for_one_guess_whatever_the_number_of_addresses() -> (
+    None
+):
+    queue, order = hashing.FairQueue(), list[str]()
+    queue.remember("192.0.2.2")
+    for number in range(200):
+        queue.put(f"198.51.100.{number}", partial(noted, order, f"guess {number}"))
+    honest = [queue.put("192.0.2.2", partial(noted, order, "honest")) for _ in range(2)]
+
+    while not honest[-1].done():
+        queue.run_next()
+
+    assert order in (
+        ["honest", "guess 0", "honest"],
+        ["guess 0", "honest", "guess 1", "honest"],
+    )
+
+
+def test_a_full_queue_has_a_place_for_each_address_of_an_earlier_login(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hashing, "WAITING_MAX", 4)
+    queue = hashing.FairQueue()
+    guesses = [queue.put(f"198.51.100.{number}", bool) for number in range(4)]
+    with pytest.raises(OverloadedError):
+        queue.put("192.0.2.2", bool)
+    queue.remember("192.0.2.2")
+
+    honest = queue.put("192.0.2.2", bool)
+    with pytest.raises(OverloadedError):
+        queue.put("192.0.2.2", bool)
+
+    assert sum(each.done() for each in guesses) == 1
+    for _ in range(5):
+        queue.run_next()
+    assert honest.result() is False
+    assert all(each.done() for each in guesses)
+
+
+def test_so_many_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "KNOWN_MAX", 2)
+    queue = hashing.FairQueue()
+
+    for address in ("a", "b", "a", "c"):
+        queue.remember(address)
+
+    assert list(queue._known) == ["a", "c"]
+
+
 def test_a_full_queue_drops_the_last_password_of_the_address_with_the_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,7 +1,8 @@
 """Password hashing outside of event loops: a bounded pool, at most cores - 1 at once.
 
 Addresses take turns: many connections of one address delay the login of another address by one
-hash.
+hash. Every second turn is for addresses from which somebody has logged in before: guessers at many
+addresses delay these by one hash, too.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from mqttcore.errors import OverloadedError
 from mqttcore.plugin import clock
 
 WAITING_MAX = 256
+KNOWN_MAX = 65_536
 DUMMY_HASH = (
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGtub3dzIGl0$"
     "8qPpaWig0H31wvibKAgpght2Ry2M8rtRQYtZ93ooMus"
@@ -38,22 +40,35 @@ class FairQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        self._waiting: dict[str, deque[Task]] = {}
-        """By address; the first address has its turn."""
+        self._known: dict[str, None] = {}
+        """Addresses from which somebody has logged in, the last one at the end."""
+        self._waiting: tuple[Waiting, Waiting] = ({}, {})
+        """Those of other addresses, and those of known ones; the first address has its turn."""
+        self._turn = False
+        """Whether known addresses had the last turn."""
+
+    def remember(self, address: str) -> None:
+        """Marks an address as one from which somebody has logged in."""
+        with self._lock:
+            self._known.pop(address, None)
+            self._known[address] = None
+            if len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
 
     def put(self, address: str, work: Callable[[], bool]) -> Future[bool]:
         """Adds ``work`` after that of its address, and returns the future of its result.
 
         If the queue is full, the address with the most passwords loses its last one, which gets
-        `OverloadedError`.
+        `OverloadedError`; for the first one of a known address, any other address does.
 
         Raises:
             OverloadedError: it is full, and no other address has more passwords in it.
         """
         task = Task(work)
         with self._lock:
-            dropped = self._make_room(address)
-            self._waiting.setdefault(address, deque()).append(task)
+            waiting = self._waiting[address in self._known]
+            dropped = self._make_room(address, waiting)
+            waiting.setdefault(address, deque()).append(task)
             self._count += 1
         if dropped is not None:
             dropped.refuse()
@@ -67,24 +82,32 @@ class FairQueue:
             task.run()
 
     def _take(self) -> "Task | None":
-        if not self._waiting:
+        if not self._count:
             return None
-        address = next(iter(self._waiting))
-        tasks = self._waiting.pop(address)
+        self._turn = not self._turn
+        waiting = self._waiting[self._turn] or self._waiting[not self._turn]
+        address = next(iter(waiting))
+        tasks = waiting.pop(address)
         task = tasks.popleft()
         if tasks:
-            self._waiting[address] = tasks
+            waiting[address] = tasks
         self._count -= 1
         return task
 
-    def _make_room(self, address: str) -> "Task | None":
+    def _make_room(self, address: str, waiting: "Waiting") -> "Task | None":
         if self._count < WAITING_MAX:
             return None
-        longest = max(self._waiting.values(), key=len)
-        if len(longest) <= len(self._waiting.get(address, ())) + 1:
+        others, known = self._waiting
+        is_first = waiting is known and address not in known and bool(others)
+        every = others if is_first else {**others, **known}
+        longest = max(every, key=lambda each: len(every[each]))
+        if not is_first and len(every[longest]) <= len(waiting.get(address, ())) + 1:
             raise OverloadedError("too many passwords wait to be hashed")
         self._count -= 1
-        return longest.pop()
+        task = every[longest].pop()
+        if not every[longest]:
+            del others[longest]
+        return task
 
 
 class Task:
@@ -110,6 +133,7 @@ class Task:
             self.future.set_exception(error)
 
 
+Waiting = dict[str, deque[Task]]
 queue = FairQueue()
 
 
@@ -148,13 +172,17 @@ async def password_matches(
     def work() -> bool:
         return verify(hook, password or b"", hash or stand_in)
 
-    future = queue.put(address_of(peer), work)
+    address = address_of(peer)
+    future = queue.put(address, work)
     if hook is not None:
         hook.pause()
     pool().submit(queue.run_next)
     with clock.without_place():
         matches = await asyncio.wrap_future(future)
-    return matches and hash is not None and bool(password)
+    is_right = matches and hash is not None and bool(password)
+    if is_right:
+        queue.remember(address)
+    return is_right
 
 
 def verify(hook: clock.HookClock | None, password: bytes | Login, hashed: str) -> bool:
