@@ -24,6 +24,9 @@ PAUSE_S: Final = 0.02
 LEFT_BYTES: Final = 1 << 20
 """Tables keep the capacity that they once needed."""
 
+SESSION_BYTES: Final = 8 << 10
+"""More than a session with ten subscriptions takes."""
+
 
 class Beside:
     """A bystander that makes round trips, in a thread of its own, while its broker is attacked.
@@ -100,9 +103,10 @@ def clients_of_test(broker: Broker) -> list[Session]:
 
 
 def used_bytes(broker: Broker) -> int:
-    """Memory that the broker counts, without messages: those that a test leaves are its subject."""
+    """Memory that the broker counts, but for messages and sessions that a test leaves."""
     stats = broker.stats()
-    return stats["memory_used_bytes"] - stats["memory_messages_bytes"]
+    kept = stats["memory_messages_bytes"] + stats["sessions"] * SESSION_BYTES
+    return stats["memory_used_bytes"] - kept
 
 
 @contextmanager
