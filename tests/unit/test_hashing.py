@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -212,3 +214,26 @@ def test_a_password_whose_client_is_gone_is_not_hashed() -> None:
 )
 def test_an_address_is_an_ipv4_address_or_64_bits(peer: str, address: str) -> None:
     assert hashing.address_of(peer) == address
+
+
+def test_memory_of_hashes_is_used_again() -> None:
+    """A hash takes 19 MiB; twenty-four of them, two at once, leave the memory of two."""
+    code = """
+import pathlib
+from concurrent.futures import ThreadPoolExecutor
+from mqttcore._core import hash_password, verify_password
+
+def resident():
+    pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+hashed = hash_password(b"pw", salt=b"0123456789abcdef")
+before = resident()
+with ThreadPoolExecutor(2) as pool:
+    assert all(pool.map(lambda _: verify_password(hashed, b"pw"), range(24)))
+print(resident() - before)
+"""
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 3 * 19 * 2**20
