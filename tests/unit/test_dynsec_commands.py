@@ -65,6 +65,19 @@ def test_a_request_without_commands_is_refused(payload: bytes) -> None:
 BAD: Mapping[str, dict[str, object]] = {
     "Invalid/missing rolename": {"command": "createRole", "rolename": ""},
     "Invalid/missing username": {"command": "createClient", "username": ""},
+    "Role name not valid UTF-8": {"command": "createRole", "rolename": "\uffffLO"},
+    "Username not valid UTF-8": {"command": "deleteClient", "username": "a\x7f"},
+    "Client ID not valid UTF-8": {
+        "command": "setClientId",
+        "username": "joe",
+        "clientid": "\U0001fffe",
+    },
+    "Invalid/missing client ID": {"command": "setClientId", "username": "nobody", "clientid": 5},
+    "Empty password is not allowed": {
+        "command": "setClientPassword",
+        "username": "nobody",
+        "password": "",
+    },
     "Invalid/missing acls": {"command": "createRole", "rolename": "r", "acls": "x"},
     "Unknown acltype": {
         "command": "createRole",

@@ -26,7 +26,8 @@ from mqttcore.errors import AclFileError
 from mqttcore.plugin.answers import AccessWord
 from mqttcore.plugin.limited_log import LimitedLog
 
-log = LimitedLog(logging.getLogger(__name__))
+logger = logging.getLogger(__name__)
+log = LimitedLog(logger)
 SHOWN_CHARS = 120
 """Maximum number of characters of a name in a log line."""
 
@@ -84,7 +85,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     """Reads a file.
 
     Raises:
-        AclFileError: it cannot be read, it has no rules, or a line is wrong; with all such lines.
+        AclFileError: it cannot be read, or a line is wrong; with all such lines.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -100,7 +101,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     if faults:
         raise AclFileError("\n".join(faults))
     if not reading.users and not reading.patterns:
-        raise AclFileError(f"{path}: it has no rules; a rule is: topic readwrite a/#")
+        logger.warning("%s has no rules: nothing is allowed; a rule is: topic readwrite a/#", path)
     return AclFile(
         users={user: denials_first(rules) for user, rules in reading.users.items()},
         patterns=denials_first(reading.patterns),

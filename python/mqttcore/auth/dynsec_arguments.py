@@ -24,6 +24,14 @@ from mqttcore.auth.dynsec_state import (
 
 T = TypeVar("T")
 
+LABELS = {
+    "username": "Username",
+    "clientid": "Client ID",
+    "groupname": "Group name",
+    "rolename": "Role name",
+    "topic": "Topic",
+}
+"""Members that are names or topics, as errors call them."""
 PASSWORDS_MAX = 100
 """Maximum number of passwords in one request: each one costs as much as a login."""
 PASSWORD_BYTES_MAX = 1_024
@@ -102,8 +110,10 @@ class Arguments:
         return cast(T | None, found)
 
     def text(self, key: str, default: T) -> str | T:
-        """A text."""
+        """A text; names and topics have only characters that Mosquitto allows in them."""
         found = self.take(key, str, "Invalid/missing client id" if key == "clientid" else None)
+        if found is not None and key in LABELS and not all(map(is_allowed, found)):
+            raise CommandError(f"{LABELS[key]} not valid UTF-8")
         return default if found is None else found
 
     def name(self, key: str) -> str:
@@ -173,9 +183,10 @@ class Arguments:
 
     def acl(self) -> Acl:
         """One ACL."""
-        kind, topic = self.name("acltype"), self.name("topic")
+        kind = self.name("acltype")
         if kind not in get_args(AclType):
             raise CommandError("Unknown acltype")
+        topic = self.name("topic")
         if topic_fault(topic) is not None:
             raise CommandError("Invalid ACL topic")
         return Acl(
@@ -199,3 +210,10 @@ class Arguments:
         begin = max(0, offset or 0)
         end = None if count is None or count < 0 else begin + count
         return sorted(names)[begin:end]
+
+
+def is_allowed(character: str) -> bool:
+    """Whether a character is no control character and no noncharacter of Unicode."""
+    code = ord(character)
+    is_control = code < 0x20 or 0x7F <= code < 0xA0
+    return not is_control and not 0xFDD0 <= code < 0xFDF0 and code & 0xFFFE != 0xFFFE

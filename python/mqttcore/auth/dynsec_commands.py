@@ -183,17 +183,19 @@ def set_client_password(state: State, args: Arguments) -> State:
     args.name("username")
     if args.take("password", str) is None:
         raise CommandError("Invalid/missing password")
+    if not args.text("password", ""):
+        raise CommandError("Empty password is not allowed")
     name = args.known(CLIENTS, state)
     password = args.password()
-    if password is None:
-        raise CommandError("Empty password is not allowed")
     return CLIENTS.put(state, name, replace(state.clients[name], password=password))
 
 
 def set_client_id(state: State, args: Arguments) -> State:
     """Sets the client identifier that a client must have."""
-    name = args.known(CLIENTS, state)
+    args.name("username")
+    args.take("clientid", str, "Invalid/missing client ID")
     client_id = args.text("clientid", "") or None
+    name = args.known(CLIENTS, state)
     return CLIENTS.put(state, name, replace(state.clients[name], client_id=client_id))
 
 
