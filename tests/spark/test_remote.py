@@ -173,6 +173,8 @@ def broker(tmp_path: pathlib.Path) -> Iterator[Broker]:
                 running.publish(f"plant/{number % 7}", payload, qos=1)
             if tier == 0:
                 client.seal("plant")
+        # a row can be read once it is safe
+        eventually(lambda: sum(each.end for each in client.stream("plant").partitions) == 2 * ROWS)
         yield running
 
 

@@ -20,7 +20,7 @@ from mqttcore.testing.plugin_harness import Harness
 
 from tests.dynsec import ADMIN, PASSWORD, PBKDF2, TOPIC, Admin, acl, initial
 from tests.eventually import eventually
-from tests.wire import CONNACK, DISCONNECT, PUBACK, Wire, connect, publish
+from tests.wire import CONNACK, DISCONNECT, PUBACK, Wire, connect, publish, unique
 
 CLOSED = Listener(address="127.0.0.1:0", name="closed")
 SECRET = f"very-secret-{PASSWORD}"
@@ -77,11 +77,13 @@ def joe(broker: Broker) -> Iterator[Wire]:
         yield wire
 
 
-def reason(broker: Broker, user: str | None, password: str = PASSWORD, client: str = "c") -> int:
-    """The reason code of a CONNACK."""
+def reason(
+    broker: Broker, user: str | None, password: str = PASSWORD, client: str | None = None
+) -> int:
+    """The reason code of a CONNACK; each login has a client identifier of its own, or `client`."""
     with Wire(broker.port) as wire:
         secret = None if user is None else password.encode()
-        wire.send(connect(client, username=user, password=secret))
+        wire.send(connect(client or unique("c"), username=user, password=secret))
         return wire.expect(CONNACK).reason
 
 
