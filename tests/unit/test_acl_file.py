@@ -216,15 +216,9 @@ def test_each_wrong_line_is_named(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\n\n", "user joe\n"])
-def test_a_file_without_rules_allows_nothing_and_a_warning_says_so(
-    write: Write, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = write(text)
-
-    found = read_acl_file(path)
-
-    assert found.rules_of(user="joe", client_id="c") == ()
-    assert f"{path} has no rules" in caplog.text
+def test_a_file_without_rules_is_refused(write: Write, text: str) -> None:
+    with pytest.raises(AclFileError, match="it has no rules"):
+        read_acl_file(write(text))
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

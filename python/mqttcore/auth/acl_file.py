@@ -26,8 +26,7 @@ from mqttcore.errors import AclFileError
 from mqttcore.plugin.answers import AccessWord
 from mqttcore.plugin.limited_log import LimitedLog
 
-logger = logging.getLogger(__name__)
-log = LimitedLog(logger)
+log = LimitedLog(logging.getLogger(__name__))
 SHOWN_CHARS = 120
 """Maximum number of characters of a name in a log line."""
 
@@ -85,7 +84,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     """Reads a file.
 
     Raises:
-        AclFileError: it cannot be read, or a line is wrong; with all such lines.
+        AclFileError: it cannot be read, it has no rules, or a line is wrong; with all such lines.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -101,7 +100,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     if faults:
         raise AclFileError("\n".join(faults))
     if not reading.users and not reading.patterns:
-        logger.warning("%s has no rules: nothing is allowed; a rule is: topic readwrite a/#", path)
+        raise AclFileError(f"{path}: it has no rules; a rule is: topic readwrite a/#")
     return AclFile(
         users={user: denials_first(rules) for user, rules in reading.users.items()},
         patterns=denials_first(reading.patterns),
