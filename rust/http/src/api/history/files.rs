@@ -3,8 +3,9 @@
 //! A file has a line with the names of its metrics, then rows: the Unix time in seconds, and a value for each metric.
 //! Nothing waits for the disk: a machine that loses its power loses the rows of some seconds.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -87,13 +88,18 @@ impl HistoryFiles {
     }
 
     fn write(&self, rows: &[SavedRow]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
         let [old, path] = NAMES.map(|name| self.folder.join(name));
         let head = head();
         if !is_continued(&path, head.as_bytes())? {
             fs::rename(&path, old)?;
         }
-        let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true).mode(0o600);
+        let mut file = options.open(&path)?;
         let mut content = Vec::with_capacity(head.len() + rows.len() * ROW_BYTES);
         match file.metadata()?.len() {
             0 => content.extend_from_slice(head.as_bytes()),
@@ -164,6 +170,7 @@ fn parse(content: &[u8]) -> impl Iterator<Item = SavedRow> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
@@ -227,6 +234,18 @@ mod tests {
         append(&files, &[40, 30]);
 
         assert_eq!(loaded(&files), [(60, 60.0), (40, 40.0), (30, 30.0)]);
+    }
+
+    #[test]
+    fn only_the_user_of_the_process_reads_the_files() {
+        let data = Folder::new();
+        append(&HistoryFiles::new(&data.0), &[50]);
+
+        let mode = |name| {
+            let found = fs::metadata(data.0.join(name)).expect("there");
+            found.permissions().mode() & 0o777
+        };
+        assert_eq!([mode("history"), mode("history/rows")], [0o700, 0o600]);
     }
 
     #[test]
