@@ -28,7 +28,8 @@ from mqttcore.plugin.options import PluginConfig
 log = LimitedLog(logging.getLogger(__name__))
 
 ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F"})
-"""Client identifiers have no ``+`` and no ``#``."""
+"""Characters that no level of a topic may have; of a client with ``+`` or ``#`` in its identifier,
+which needs ``client_id_strict = false``, nothing is published, and a log line says so."""
 
 
 class Presence(Plugin):

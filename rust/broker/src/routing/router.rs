@@ -43,6 +43,7 @@ pub(crate) fn route(
     for publication in &*publications {
         let (message, routed) = (publication.message, &publication.routed);
         answer(publication, routed.refused.map_or(Ok(routed.kept), Err));
+        // Not `rest.by_ref().take()`: its loop is not inlined.
         let own = (0..routed.kept).map_while(|_| rest.next());
         match routed.waits_for {
             Some(durability) => {
