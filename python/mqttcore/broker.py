@@ -71,6 +71,8 @@ class Broker:
         self._begun = self._settings
         self._bound: list[Listener | None] = []
         self._lock = threading.Lock()
+        # held during a whole reload; `stop` does not wait for it
+        self._reloading = threading.Lock()
         self._engine: Engine | None = None
         self._plugin_host: PluginHost | NoPlugins | None = None
         self._control: Control | None = None
@@ -220,30 +222,42 @@ class Broker:
         return self._change(Change(action="reload", details=details), reload)
 
     def _reload(self, new: Settings) -> Changes:
+        with self._reloading:
+            return self._replace(new)
+
+    def _replace(self, new: Settings) -> Changes:
         plugin_host = self._make_plugin_host(new)
-        with self._lock:
-            try:
-                places = self._started().reload(new, plugin_host.queues)
-            except BaseException:
-                plugin_host.stop()
-                raise
-            old, self._plugin_host = self._plugin_host, plugin_host
-            bound = [None if place is None else new.listeners[place] for place in places]
-            both = Bound(before=self._bound, after=bound)
-            found = changes(self._settings, new, begun=self._begun, bound=both)
-            self._settings, self._bound = new, bound
-            if old is not None:
-                old.close()
-            plugin_host.tell_health_to(self._tell_health)
+        try:
+            users = plugin_host.changed_users(self._plugin_host)
+            with self._lock:
+                found, old = self._put_in_force(new, plugin_host)
+        except BaseException:
+            plugin_host.stop()
+            raise
         log.info("reloaded; changed: %s", ", ".join(found.applied) or "nothing")
         if found.restart:
             log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
+        plugin_host.invalidate(users)
         if old is not None:
-            plugin_host.recheck(old)
             leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
             self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
             leaving.start()
         return found
+
+    def _put_in_force(
+        self, new: Settings, plugin_host: PluginHost | NoPlugins
+    ) -> tuple[Changes, PluginHost | NoPlugins | None]:
+        """Replaces settings and plugins; returns what changed, and the plugins from before."""
+        places = self._started().reload(new, plugin_host.queues)
+        old, self._plugin_host = self._plugin_host, plugin_host
+        bound = [None if place is None else new.listeners[place] for place in places]
+        both = Bound(before=self._bound, after=bound)
+        found = changes(self._settings, new, begun=self._begun, bound=both)
+        self._settings, self._bound = new, bound
+        if old is not None:
+            old.close()
+        plugin_host.tell_health_to(self._tell_health)
+        return found, old
 
     def publish(
         self,

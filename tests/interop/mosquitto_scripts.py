@@ -25,7 +25,6 @@ CODE: Final = "a wrong password is 0x86 or 4, not 0x87 or 5"
 DIFFERENT: Final[dict[str, str]] = {
     "04-retain-check-source.py": "a publisher without user name is not known (ADR 0029)",
     "09-acl-change.py": "a dropped message uses no packet identifier",
-    "09-acl-empty-file.py": "a file without rules is refused (ADR 0050, abuse G04)",
     "14-dynsec-acl.py": STAYS,
     "14-dynsec-anon-group.py": STAYS,
     "14-dynsec-auth.py": CODE,

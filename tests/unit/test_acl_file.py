@@ -216,9 +216,41 @@ def test_each_wrong_line_is_named(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\n\n", "user joe\n"])
-def test_a_file_without_rules_is_refused(write: Write, text: str) -> None:
-    with pytest.raises(AclFileError, match="it has no rules"):
-        read_acl_file(write(text))
+def test_a_file_without_rules_allows_nothing(
+    write: Write, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    path = write(text)
+    settings = Settings(listeners=(LISTENER,), plugins=(using(path),))
+
+    with Broker(settings) as broker, Wire(broker.port) as wire:
+        wire.connect("c")
+        assert wire.publish("a", qos=1).reason == 0x87
+        broker.reload(settings)  # as empty as before
+
+    assert f"{path} has no rules: it allows nothing" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    "reload",
+    [
+        lambda broker: broker.reload(broker.settings),
+        lambda broker: broker._reload_plugin(broker.settings.plugins[0].use),
+    ],
+    ids=["configuration", "plugin"],
+)
+def test_a_reload_does_not_replace_rules_with_none(
+    write: Write, reload: Callable[[Broker], object]
+) -> None:
+    path = write("topic write a\n")
+    settings = Settings(listeners=(LISTENER,), plugins=(using(path),))
+
+    with Broker(settings) as broker:
+        write("# all rules are gone\n")
+        with pytest.raises(PluginError, match=f"is as before: {path}: it has no rules"):
+            reload(broker)
+        with Wire(broker.port) as wire:
+            wire.connect("c")
+            assert wire.publish("a", qos=1).reason == 0x10
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

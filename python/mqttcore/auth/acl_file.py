@@ -9,14 +9,15 @@
 Each plugin of this package with rules takes such a file as `acl_file`, in place of `publish` and
 `subscribe`. A client may subscribe to everything; a message that it may not read is dropped at
 delivery. Of the rules for its user, and then of the patterns, those that deny come first; the first
-rule that names topic and action decides, and without one it is denied. If a name has ``+`` or
+rule that names topic and action decides, and without one it is denied; so a file without rules
+denies everything, with a warning at the start, and a reload refuses it. If a name has ``+`` or
 ``#``, or makes a pattern longer than a topic filter may be, no pattern applies to its client.
 """
 
 import logging
 import pathlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast, get_args
 
 from mqttcore._core import TopicFilter, TopicFilterError
@@ -37,10 +38,28 @@ Rule = tuple[AccessWord, str]
 class AclFile:
     """The rules of a file."""
 
+    path: pathlib.Path = field(compare=False)
     users: Mapping[str | None, tuple[Rule, ...]]
     """Rules by user name, those that deny first; None: clients without user name."""
     patterns: tuple[Rule, ...]
     """Rules for all clients, with ``%u`` and ``%c`` in them; those that deny first."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rules, and so allows nothing."""
+        return not self.users and not self.patterns
+
+    def refuse_if_emptied(self, before: "AclFile | None") -> None:
+        """Refuses to replace other rules with none, which is more often a mistake (abuse G04).
+
+        Raises:
+            AclFileError: it has no rules, and ``before`` is not a file without rules.
+        """
+        if self.is_empty and (before is None or not before.is_empty):
+            raise AclFileError(
+                f"{self.path}: it has no rules; to deny everything, restart the broker with it; a"
+                " rule is: topic readwrite a/#"
+            )
 
     def changed_users(self, before: "AclFile") -> set[str] | None:
         """Users with other rules than before; None: everybody, or clients without user name."""
@@ -84,7 +103,7 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
     """Reads a file.
 
     Raises:
-        AclFileError: it cannot be read, it has no rules, or a line is wrong; with all such lines.
+        AclFileError: it cannot be read, or a line is wrong; with all such lines.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -99,9 +118,8 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
             faults.append(f"{path}:{number}: {error}")
     if faults:
         raise AclFileError("\n".join(faults))
-    if not reading.users and not reading.patterns:
-        raise AclFileError(f"{path}: it has no rules; a rule is: topic readwrite a/#")
     return AclFile(
+        path=path,
         users={user: denials_first(rules) for user, rules in reading.users.items()},
         patterns=denials_first(reading.patterns),
     )

@@ -14,7 +14,8 @@ from mqttcore.plugin.base import Plugin
 from mqttcore.plugin.limited_log import LimitedLog
 from mqttcore.plugin.options import PluginConfig
 
-log = LimitedLog(logging.getLogger(__name__))
+logger = logging.getLogger(__name__)
+log = LimitedLog(logger)
 
 
 class Rules(PluginConfig):
@@ -63,12 +64,23 @@ class RulesPlugin(Plugin):
         await self.reload()
 
     async def reload(self) -> None:
-        """Reads the ACL file again."""
+        """Reads the ACL file; one without rules is used at the start only, with a warning."""
         path = self.config.acl_file
-        self._acl = None if path is None else read_acl_file(path)
+        acl = None if path is None else read_acl_file(path)
+        if acl is not None and self._acl is not None:
+            acl.refuse_if_emptied(self._acl)
+        elif acl is not None and acl.is_empty:
+            logger.warning("%s has no rules: it allows nothing", path)
+        self._acl = acl
 
     def changed_users(self, before: Plugin, /) -> Collection[str] | None:
-        """After a reload: everybody, or those for whom the ACL file says something else."""
+        """After a reload: everybody, or those for whom the ACL file says something else.
+
+        Raises:
+            AclFileError: the ACL file has no rules any more.
+        """
+        if self._acl is not None:
+            self._acl.refuse_if_emptied(before._acl if isinstance(before, RulesPlugin) else None)
         if not isinstance(before, RulesPlugin) or shared(self.config) != shared(before.config):
             return None
         if self._acl is None or before._acl is None:

@@ -175,6 +175,8 @@ def try_file(api: Api, options: argparse.Namespace) -> int:
     """Prints each change; returns the exit status."""
     new = read(options.new)
     old = read(options.old or file_in_use(api))
+    if new.is_empty and not old.is_empty:
+        print(f"{new.path} has no rules: a reload refuses it", file=sys.stderr)
     users = users_of(api)
     changes = list(changes_of(api, users, old, new))
     if options.json:

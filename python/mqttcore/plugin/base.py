@@ -98,9 +98,10 @@ class Plugin:
     def changed_users(self, before: "Plugin", /) -> Collection[str] | None:
         """Users whose clients may have other rights than ``before`` gave them; None: everybody.
 
-        It is called after a reload, with the plugin of the same class that this one replaces. The
-        broker invalidates the rights of these users. If a plugin does not override it, connected
-        clients keep their rights until `invalidate`.
+        It is called in a reload, after `start`, with the plugin of the same class that this one
+        replaces. Then the broker invalidates the rights of these users. If it raises, the reload
+        is refused, and ``before`` goes on. If a plugin does not override it, connected clients
+        keep their rights until `invalidate`.
         """
         return ()
 

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mqttcore._core import HookQueues
@@ -86,20 +86,31 @@ class PluginHost:
         """Drops the cached answers to logins."""
         self._chain.forget()
 
-    def recheck(self, before: "PluginHost | NoPlugins") -> None:
-        """Invalidates the rights of users that may have other ones than with ``before``."""
-        if not isinstance(before, PluginHost) or self._invalidate is None:
-            return None
-        changed: set[str] = set()
+    def changed_users(self, before: "PluginHost | NoPlugins | None") -> Collection[str] | None:
+        """Users that may have other rights than with ``before``; None: everybody.
+
+        Raises:
+            PluginError: a plugin refuses to replace the one of ``before``.
+        """
+        if not isinstance(before, PluginHost):
+            return ()
+        changed: set[str] | None = set()
         earlier = numbered(before._plugins)
         for key, plugin in numbered(self._plugins).items():
             if key not in earlier or earlier[key] is plugin:
                 continue
-            users = plugin.changed_users(earlier[key])
-            if users is None:
-                return invalidate_users(self._invalidate, None)
-            changed.update(users)
-        return invalidate_users(self._invalidate, changed)
+            try:
+                users = plugin.changed_users(earlier[key])
+            except Exception as error:
+                what = str(error) or type(error).__name__
+                raise PluginError(f"plugin {plugin.name} is as before: {what}") from error
+            changed = None if changed is None or users is None else changed.union(users)
+        return changed
+
+    def invalidate(self, users: Collection[str] | None) -> None:
+        """Invalidates the rights of these users; None: everybody's."""
+        if self._invalidate is not None:
+            invalidate_users(self._invalidate, users)
 
     def authorizes(self, name: str) -> bool:
         """Whether the plugin with this name, or of this module, answers about single topics.

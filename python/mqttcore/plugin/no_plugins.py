@@ -1,6 +1,6 @@
 """The plugin host of a broker without plugins, which starts without the modules of plugins."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mqttcore._core import HookQueues
@@ -49,8 +49,12 @@ class NoPlugins:
         """Reports that no plugin is degraded."""
         tell([])
 
-    def recheck(self, _before: object) -> None:
-        """Does nothing: rights that plugins have given stay."""
+    def changed_users(self, _before: object) -> Collection[str] | None:
+        """Nobody: rights that plugins have given stay."""
+        return ()
+
+    def invalidate(self, _users: Collection[str] | None) -> None:
+        """Does nothing."""
 
     def authorizes(self, name: str) -> bool:
         """Refuses: there is no such plugin."""
