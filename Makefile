@@ -187,7 +187,7 @@ deny: .make/tools
 		cargo deny --locked --log-level error check --disable-fetch --hide-inclusion-graph advisories; \
 	else echo "deny: advisories are skipped: their database is not on this machine (cargo deny fetch db)"; fi
 
-fuzz: .make/tools ## fuzz the codec, SECONDS=60 for each target (nightly Rust and cargo-fuzz, otherwise proptest)
+fuzz: .make/tools ## fuzz packets, headers and store files, SECONDS=60 for each target (nightly Rust and cargo-fuzz, otherwise proptest)
 	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
 		$(PYTHON) fuzz/corpus.py write; \
 		for target in $$(cargo +nightly fuzz list); do \

@@ -83,6 +83,9 @@ pub use config::{
     InvalidPeer, InvalidProxySource, ListenAddress, Listener, ListenerCaps, Network, Peer,
     PeerIdentity, ProxySource, ShareLimits, UnixAddress, WebSocketRules,
 };
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use connection::fuzzing;
 pub use durability::audit::{
     AuditEntry, AuditLines, AuditPosition, InvalidAuditPosition, timestamp,
 };

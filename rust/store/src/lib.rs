@@ -75,6 +75,9 @@ pub use backup::NOTED;
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
 pub use index::QueueSummary;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub use index::fuzzing;
 pub use index::restore::KeptSession;
 pub use index::rows::{SessionRow, StoredDelivery, StoredMessage, StoredSubscriptions, StoredWill};
 #[cfg(feature = "faults")]

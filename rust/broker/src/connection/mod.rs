@@ -6,6 +6,8 @@ mod authorize;
 mod control;
 pub(crate) mod disconnect_cause;
 pub(crate) mod full_queue;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod held_publishes;
 mod input;
 mod large_frame;

@@ -254,6 +254,9 @@ fn name(value: &[u8]) -> Parsed<Box<str>> {
     ))
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/proxy.rs"]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 #[path = "proxy_header/tests.rs"]
 mod tests;

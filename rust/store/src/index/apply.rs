@@ -13,8 +13,10 @@ use crate::record::{Away, MessageRecord, Recipients, Record, SessionOpened};
 use crate::wal::batch::Batch;
 use crate::wal::frame;
 use crate::wal::open::read_record;
+use crate::wal::segment::REACHED_MAX;
 use crate::wal::writer::WrittenGroup;
 use crate::wal::{LogPosition, Logged};
+use crate::wire::BodyError;
 
 impl Index {
     /// Applies a record; records of sessions that have ended have no effect.
@@ -163,14 +165,14 @@ impl Index {
                 row.exactly_once.insert(packet_id);
             })?;
         }
-        let row = MessageRow::new(message.size(), place);
+        let row = MessageRow::new(message.size(), place).map_err(wrong)?;
         if let Some(streamed) = &message.streamed {
             self.streams.add(streamed, place.segment);
         }
         self.count_live(&row, true);
         self.changes.messages.set(message.message, Some(row), false);
         self.unwanted.push(message.message);
-        self.use_up(message.message, 1);
+        self.use_up(message.message, 1)?;
         self.route(message.message, message.message, message.recipients)?;
         if message.kept {
             self.retain(message.topic, Some(message.message))?;
@@ -184,7 +186,7 @@ impl Index {
         first: u64,
         recipients: Recipients<'_>,
     ) -> Result<(), StoreError> {
-        self.use_up(first, recipients.len());
+        self.use_up(first, recipients.len())?;
         let Some(row) = self.message_row(message)? else {
             return Ok(());
         };
@@ -245,7 +247,7 @@ impl Index {
     }
 
     fn open_session(&mut self, opened: &SessionOpened<'_>) -> Result<(), StoreError> {
-        self.use_up(opened.session, 1);
+        self.use_up(opened.session, 1)?;
         let cached = self.cached_session(opened.session)?;
         cached.is_changed = true;
         let row = cached.row.get_or_insert_default();
@@ -332,7 +334,9 @@ impl Index {
     }
 
     fn refer(&mut self, message: u64, count: u32) -> Result<(), StoreError> {
-        self.change_message(message, |row| row.references += count)
+        self.change_message(message, |row| {
+            row.references = row.references.saturating_add(count);
+        })
     }
 
     /// Removes one reference; a message without references is dropped.
@@ -416,22 +420,13 @@ impl Index {
         Ok(())
     }
 
-    pub(crate) fn count_live(&mut self, row: &MessageRow, is_live: bool) {
-        let place = row.place();
-        let live = if place.segment <= self.moved {
-            &mut self.moved_bytes
-        } else {
-            self.live.entry(place.segment).or_default()
-        };
-        *live = if is_live {
-            live.saturating_add(place.bytes)
-        } else {
-            live.saturating_sub(place.bytes)
-        };
-    }
-
-    fn use_up(&mut self, first: u64, count: u64) {
-        self.next_number = self.next_number.max(first.saturating_add(count));
+    fn use_up(&mut self, first: u64, count: u64) -> Result<(), StoreError> {
+        let next = first.saturating_add(count);
+        if next > REACHED_MAX {
+            return Err(wrong(BodyError::Number));
+        }
+        self.next_number = self.next_number.max(next);
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::Index;
-use crate::index::messages::{self, page_of};
+use crate::index::messages::{self, MessageRow, page_of};
 use crate::index::tables;
 use crate::index::tables::{
     BODY, FILE, MESSAGE, SEGMENT, Tables, begin_change, checkpoint, put_moved, wrong,
@@ -27,6 +27,21 @@ impl Index {
         let emptied = std::mem::replace(&mut self.live, rest);
         self.moved_bytes += emptied.values().sum::<u64>();
         self.reading = None;
+    }
+
+    /// Counts the bytes of a message that has become live, or is no longer.
+    pub(crate) fn count_live(&mut self, row: &MessageRow, is_live: bool) {
+        let place = row.place();
+        let live = if place.segment <= self.moved {
+            &mut self.moved_bytes
+        } else {
+            self.live.entry(place.segment).or_default()
+        };
+        *live = if is_live {
+            live.saturating_add(place.bytes)
+        } else {
+            live.saturating_sub(place.bytes)
+        };
     }
 
     /// The last segment that the checkpoint refers to.
@@ -173,6 +188,17 @@ pub(crate) fn check(
     Ok(checked)
 }
 
+/// Removes the messages whose checksums are wrong. Nothing may refer to them.
+pub(crate) fn drop_unreadable(database: &Database) -> Result<(), StoreError> {
+    let transaction = begin_change(database)?;
+    {
+        let mut table = transaction.open_table(BODY).map_err(checkpoint)?;
+        let is_whole = |message: u64, row: &[u8]| decode(message, row).is_ok();
+        table.retain(is_whole).map_err(checkpoint)?;
+    }
+    transaction.commit().map_err(checkpoint)
+}
+
 /// Bytes of messages of segments up to `moved`, as they were in the log. The sum is not stored: opening reads every
 /// page anyway.
 pub(crate) fn count(tables: &Tables, moved: u64) -> Result<u64, StoreError> {
@@ -208,7 +234,7 @@ pub(crate) fn upgrade(transaction: &redb::WriteTransaction) -> Result<(), StoreE
             // Format 2 did not store the LSN.
             encode(*message, 0, *flags, body, &mut row);
             table.insert(*message, &row[..]).map_err(checkpoint)?;
-            from = message + 1;
+            from = message.saturating_add(1);
         }
         left = left.saturating_sub(old.len() as u64);
         if old.is_empty() {

@@ -252,8 +252,11 @@ impl QueueChange {
         let place = self.place(delivery.number).unwrap_or(0);
         let mut all: Vec<StoredDelivery> =
             self.added[place].deliveries().collect::<Result<_, _>>()?;
-        let at = all.partition_point(|other| other.number < delivery.number);
-        all.insert(at, delivery.clone());
+        match all.binary_search_by_key(&delivery.number, |other| other.number) {
+            // Only a record that nobody of ours wrote repeats a number.
+            Ok(at) => all[at] = delivery.clone(),
+            Err(at) => all.insert(at, delivery.clone()),
+        }
         self.added.splice(place..=place, DeliveryChunk::all(&all));
         Ok(())
     }

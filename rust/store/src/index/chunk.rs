@@ -60,17 +60,23 @@ impl DeliveryChunk {
         has_room
     }
 
-    /// Appends all deliveries of a later chunk; returns false if they do not fit.
+    /// Appends all deliveries of a later chunk; returns false if they do not fit, or if one of the two is damaged.
     pub(crate) fn append(&mut self, behind: &Self) -> bool {
-        if self.count + behind.count > DELIVERIES {
-            return false;
-        }
-        put_varint(behind.first - self.last, &mut self.refs);
+        let count = self.count.checked_add(behind.count);
+        let bytes = self.bytes.checked_add(behind.bytes);
         // The first delivery of a chunk has the difference 0, in one byte.
-        self.refs.extend_from_slice(&behind.refs[1..]);
-        self.last = behind.last;
-        self.count += behind.count;
-        self.bytes += behind.bytes;
+        let (Some(step), Some(refs)) = (
+            behind.first.checked_sub(self.last),
+            behind.refs.strip_prefix(&[0]),
+        ) else {
+            return false;
+        };
+        let (Some(count @ ..=DELIVERIES), Some(bytes)) = (count, bytes) else {
+            return false;
+        };
+        put_varint(step, &mut self.refs);
+        self.refs.extend_from_slice(refs);
+        (self.last, self.count, self.bytes) = (behind.last, count, bytes);
         true
     }
 
@@ -130,10 +136,14 @@ impl DeliveryChunk {
         let mut reader = deliveries.reader;
         let step = reader.varint()?;
         let cut = self.refs.len() - reader.0.len();
-        self.first += step;
+        let next = self.first.checked_add(step);
+        let bytes = self.bytes.checked_sub(u64::from(first.bytes));
+        let (Some(next), Some(bytes)) = (next.filter(|next| *next <= self.last), bytes) else {
+            return Err(BodyError::Number);
+        };
+        (self.first, self.bytes) = (next, bytes);
         self.refs.splice(..cut, [0]);
         self.count -= 1;
-        self.bytes -= u64::from(first.bytes);
         Ok(())
     }
 

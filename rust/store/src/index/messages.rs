@@ -27,16 +27,20 @@ pub(crate) struct MessageRow {
 }
 
 impl MessageRow {
-    pub(crate) fn new(size: u32, place: LogPosition) -> Self {
-        // INVARIANT: a segment has a few MiB, or one group, in which one message is larger.
-        let narrow = |figure: u64| u32::try_from(figure).expect("segments are below 4 GiB");
-        Self {
+    /// A message without references.
+    ///
+    /// # Errors
+    ///
+    /// [`BodyError::Number`]: our segments have a few MiB, or one group, but a file of somebody else may be larger.
+    pub(crate) fn new(size: u32, place: LogPosition) -> Result<Self, BodyError> {
+        let narrow = |figure: u64| u32::try_from(figure).map_err(|_| BodyError::Number);
+        Ok(Self {
             references: 0,
             size,
-            segment: narrow(place.segment),
-            offset: narrow(place.offset),
-            bytes: narrow(place.bytes),
-        }
+            segment: narrow(place.segment)?,
+            offset: narrow(place.offset)?,
+            bytes: narrow(place.bytes)?,
+        })
     }
 
     /// The position of its record.
@@ -315,7 +319,7 @@ mod tests {
             offset: 1 << 20,
             bytes: 300,
         };
-        MessageRow::new(200, place)
+        MessageRow::new(200, place).unwrap()
     }
 
     fn page(messages: &ChangedMessages, stored: &[u8]) -> Vec<u8> {

@@ -15,6 +15,9 @@ mod chunk;
 pub(crate) mod copying;
 mod database;
 pub(crate) mod flush;
+#[cfg(feature = "faults")]
+#[path = "../../../../fuzz/store.rs"]
+pub mod fuzzing;
 mod gaps;
 mod messages;
 pub(crate) mod naming;
@@ -114,9 +117,11 @@ impl BodyLocation {
             Self::Log { place, store, file } => (place, store, file),
         };
         let name = segment::name(place.segment);
-        let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(usize::MAX)];
-        let read = read_full(&*file, &mut bytes, place.offset);
-        let read = read.map_err(|error| StoreError::io("read", &name, error))?;
+        let failed = |error| StoreError::io("read", &name, error);
+        // A checkpoint that is damaged may name more bytes than there are.
+        let length = place.bytes.min(file.bytes().map_err(failed)?);
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let read = read_full(&*file, &mut bytes, place.offset).map_err(failed)?;
         let seed = segment::seed(&store, place.segment);
         let frame = frame::parse(&bytes[..read], seed);
         let frame = frame.ok_or_else(|| Damage {
@@ -196,6 +201,11 @@ impl Index {
         if space.free_bytes < BEGIN_BYTES {
             return Ok(());
         }
+        self.write_identity()
+    }
+
+    /// Writes the identifier of the store into a new checkpoint.
+    pub(crate) fn write_identity(&mut self) -> Result<(), StoreError> {
         self.tables.identify(self.store)
     }
 

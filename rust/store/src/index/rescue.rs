@@ -239,7 +239,7 @@ impl Copier<'_, '_> {
                 && let Some(size) = size_of(message, bytes)
             {
                 let mut rows = decode_page(page_of(message), &page).map_err(wrong)?;
-                let mut row = moved_row(size, bytes.len(), moved);
+                let mut row = moved_row(size, bytes.len(), moved)?;
                 row.references = references;
                 rows.push((message, row));
                 rows.sort_unstable_by_key(|(message, _)| *message);
@@ -266,13 +266,13 @@ fn size_of(message: u64, bytes: &[u8]) -> Option<u32> {
 }
 
 /// A row for a message whose content, `bytes` long, is in the checkpoint: its old position in the log is unknown.
-fn moved_row(size: u32, bytes: usize, moved: u64) -> MessageRow {
+fn moved_row(size: u32, bytes: usize, moved: u64) -> Result<MessageRow, StoreError> {
     let place = LogPosition {
         segment: moved,
         offset: 0,
         bytes: bytes as u64,
     };
-    MessageRow::new(size, place)
+    MessageRow::new(size, place).map_err(wrong)
 }
 
 impl SalvagedCheckpoint {
@@ -286,7 +286,8 @@ impl SalvagedCheckpoint {
             };
             let found = found.message();
             *to.topics.entry(found.topic.to_owned()).or_default() += u64::from(count);
-            for (number, recipient) in (message..).zip(found.recipients.iter()) {
+            for (place, recipient) in (0..).zip(found.recipients.iter()) {
+                let number = message.wrapping_add(place);
                 if let Some(client_id) = self.kept.get(&recipient.session)
                     && self.gaps.contain(&(recipient.session, number))
                 {

@@ -181,7 +181,7 @@ impl<'f, P: BorrowMut<Pages<'f>>> RowSource<P> {
 
     /// Whether records between the checkpoint and the log are missing, or segments whose messages or rows it needs.
     fn has_gap(&mut self, figures: IndexFigures, begin: Begin) -> Result<bool, StoreError> {
-        let mut has_gap = figures.applied_lsn + 1 < begin.lsn;
+        let mut has_gap = figures.applied_lsn.saturating_add(1) < begin.lsn;
         has_gap |= figures
             .pinned
             .is_some_and(|segment| segment < begin.segment);

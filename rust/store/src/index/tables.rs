@@ -23,7 +23,7 @@ use crate::index::rows::{SessionRow, StoredDelivery, StoredSubscriptions, decode
 use crate::index::source;
 use crate::index::streams::StreamTable;
 use crate::wal::identity::Meta;
-use crate::wal::segment::StoreId;
+use crate::wal::segment::{NUMBER_MAX, REACHED_MAX, StoreId};
 use crate::wire::BodyError;
 use mqttcore_panics::contained;
 
@@ -177,13 +177,18 @@ impl Tables {
                 known: FORMAT,
             });
         }
+        let reached = |key: &str| {
+            let found = number(key)?;
+            let is_reached = found <= REACHED_MAX;
+            is_reached.then_some(found).ok_or_else(|| broken("meta"))
+        };
         let store = table.get("store").map_err(checkpoint)?;
         let store = store.and_then(|store| store.value().try_into().ok());
         Ok(Some(Meta {
             store: store.ok_or_else(|| broken("meta"))?,
-            applied_lsn: number("applied_lsn")?,
-            next_number: number("next_number")?,
-            moved: number("moved")?,
+            applied_lsn: reached("applied_lsn")?,
+            next_number: reached("next_number")?,
+            moved: reached("moved")?.min(NUMBER_MAX),
         }))
     }
 

@@ -14,7 +14,7 @@ use crate::error::{Damage, StoreError};
 use crate::files::Files;
 use crate::index::rescue::{self, GivenUp, SalvagedCheckpoint};
 use crate::index::source::Begin;
-use crate::index::{Index, naming};
+use crate::index::{Index, bodies, naming};
 use crate::tools::{must_be_there, read_all};
 use crate::wal::segment::StoreId;
 use crate::wal::writer::SegmentWriter;
@@ -144,6 +144,10 @@ fn save(
     let known = identity::store_of(&**files, numbers)?.or(meta.map(|meta| meta.store));
     let store = known.unwrap_or_else(segment::new_store);
     index.identify(store);
+    if meta.is_none() {
+        // Without a record to save, nothing else would write it.
+        index.write_identity()?;
+    }
     save_records(&**files, numbers, rescued, &mut index, repair)?;
     index.flush()?;
     for number in numbers {
@@ -157,6 +161,7 @@ fn save(
     index.reread()?;
     rescue_rows(files, &mut index)?;
     let (sessions, topics) = index.drop_unreadable()?;
+    bodies::drop_unreadable(&index.database())?;
     add_all(&mut repair.sessions, sessions);
     add_all(&mut repair.topics, topics);
     Ok(End {

@@ -3,6 +3,7 @@
 use crc32c::crc32c_append;
 
 use crate::record::COMMIT;
+use crate::wal::segment::REACHED_MAX;
 
 /// Bytes of a frame before its body.
 pub(crate) const HEADER: usize = 18;
@@ -95,20 +96,22 @@ impl LogFrame<'_> {
         HEADER + self.body.len()
     }
 
-    /// The commit marker, if the frame is one.
+    /// The commit marker, if the frame is one: its durable LSN is not above its own.
     pub(crate) fn commit(&self) -> Option<CommitMarker> {
         let body: &[u8; MARKER - HEADER] = self.body.try_into().ok()?;
-        (self.kind == COMMIT && self.flags == 0).then(|| CommitMarker {
+        let marker = CommitMarker {
             records: u32_at(body, 0),
             chain: u32_at(body, 4),
             durable_lsn: u64_at(body, 8),
-        })
+        };
+        let is_marker = self.kind == COMMIT && self.flags == 0;
+        (is_marker && marker.durable_lsn <= self.lsn).then_some(marker)
     }
 }
 
 /// The frame at the front of `bytes`; `None` if it is incomplete or its checksum is wrong.
 pub(crate) fn parse(bytes: &[u8], seed: u32) -> Option<LogFrame<'_>> {
-    let frame = split(bytes)?;
+    let frame = split(bytes).filter(|frame| frame.lsn <= 2 * REACHED_MAX)?;
     let bytes = &bytes[..frame.bytes()];
     (checksum(bytes, seed) == frame.crc).then_some(frame)
 }

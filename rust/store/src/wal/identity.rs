@@ -217,7 +217,9 @@ fn rebuild(
         let frame = frame::parse(behind, segment::seed(&store, number))?;
         // A marker has the LSN of the record before it.
         let first_lsn = frame.lsn + u64::from(frame.commit().is_some());
-        Some((store, first_lsn))
+        (1..=segment::REACHED_MAX)
+            .contains(&first_lsn)
+            .then_some((store, first_lsn))
     });
     let Some((store, first_lsn)) = first else {
         let damage = Damage::whole(&name, BROKEN_HEADER);

@@ -32,7 +32,7 @@ impl Numbering {
     pub(crate) fn observe_rows(&mut self, streamed: &Streamed<'_>) {
         self.pass(streamed.at_us);
         for row in streamed.rows.iter() {
-            self.reach((row.stream, row.partition), row.offset + 1);
+            self.reach((row.stream, row.partition), row.offset.saturating_add(1));
         }
     }
 

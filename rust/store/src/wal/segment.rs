@@ -18,6 +18,11 @@ const MAGIC: &[u8; 8] = b"mqttlog\0";
 pub(crate) const FORMAT: u32 = 1;
 const FOLLOWED: u32 = 1;
 
+/// The last number of a segment that is read: the index has 32 bits for it.
+pub(crate) const NUMBER_MAX: u64 = u32::MAX as u64 - 1;
+/// LSNs and numbers of messages and sessions above this one are never reached: who writes them has damaged the file.
+pub(crate) const REACHED_MAX: u64 = 1 << 62;
+
 /// Identifier of a store: files of different stores cannot be mixed up.
 pub(crate) type StoreId = [u8; 16];
 
@@ -89,12 +94,16 @@ impl SegmentHeader {
                 known: FORMAT,
             });
         }
+        let first_lsn = u64_at(bytes, 40);
+        if !(1..=REACHED_MAX).contains(&first_lsn) {
+            return Ok(None);
+        }
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[16..32]);
         Ok(Some(Self {
             store,
             number: u64_at(bytes, 32),
-            first_lsn: u64_at(bytes, 40),
+            first_lsn,
             bytes: u64_at(bytes, 48),
             is_followed: u32_at(bytes, 12) & FOLLOWED != 0,
         }))
@@ -111,10 +120,9 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     let digits = name
         .strip_suffix(".log")
         .filter(|digits| digits.len() == 20)?;
-    digits
-        .bytes()
-        .all(|digit| digit.is_ascii_digit())
-        .then(|| digits.parse().ok())?
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_number)?;
+    (number <= NUMBER_MAX).then_some(number)
 }
 
 /// The numbers of all segments in the folder, ascending.

@@ -90,6 +90,13 @@ impl Inbound {
         self.ping.take()
     }
 
+    /// Bytes of control frames that it keeps.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn held_bytes(&self) -> usize {
+        let control = self.control.as_ref().map(|(_, payload)| payload.len());
+        control.unwrap_or(0) + self.ping.as_ref().map_or(0, Vec::len)
+    }
+
     /// Number of control frames that have begun since the last call.
     pub(super) fn take_control_frames(&mut self) -> u32 {
         std::mem::take(&mut self.control_frames)

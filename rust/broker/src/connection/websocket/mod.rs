@@ -4,6 +4,9 @@
 //! memory than a plain one and the state of one frame in each direction. The frames of a client need not match
 //! packets [MQTT-6.0.0-2]; the broker sends one packet in each frame, because some clients rely on it.
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/websocket.rs"]
+pub(crate) mod fuzzing;
 mod inbound;
 mod outbound;
 mod upgrade;

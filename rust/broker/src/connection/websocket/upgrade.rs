@@ -68,29 +68,37 @@ async fn receive_request(
             // An incomplete TLS record.
             continue;
         }
-        if head.starts_with(&[0x16, 0x03]) {
-            return Err(refused(
-                400,
-                "TLS on a listener without TLS: connect to ws:// instead of wss://, or give the listener a certificate",
-            ));
+        if let Some((request, len)) = request_in(&head, seen)? {
+            return Ok((request, head.split_off(len)));
         }
-        if !head.first().is_some_and(u8::is_ascii_uppercase) {
-            return Err(refused(400, "not an HTTP request"));
-        }
-        let end = end_of_head(&head, seen);
-        if end.unwrap_or(head.len()) > HEAD_BYTES {
-            return Err(refused(
-                431,
-                "the head of the request is longer than the limit of 8 KiB",
-            ));
-        }
-        if end.is_some() {
-            return match Request::try_parse(&head) {
-                Ok(Some((len, request))) => Ok((request, head.split_off(len))),
-                Ok(None) => Err(refused(400, "not an HTTP request")),
-                Err(error) => Err(unfit(&error)),
-            };
-        }
+    }
+}
+
+/// The request at the front of `head` and its length; `None` if it is incomplete, as its first `seen` bytes are.
+pub(super) fn request_in(head: &[u8], seen: usize) -> Result<Option<(Request, usize)>, Refused> {
+    if head.starts_with(&[0x16, 0x03]) {
+        return Err(refused(
+            400,
+            "TLS on a listener without TLS: connect to ws:// instead of wss://, or give the listener a certificate",
+        ));
+    }
+    if !head.first().is_some_and(u8::is_ascii_uppercase) {
+        return Err(refused(400, "not an HTTP request"));
+    }
+    let end = end_of_head(head, seen);
+    if end.unwrap_or(head.len()) > HEAD_BYTES {
+        return Err(refused(
+            431,
+            "the head of the request is longer than the limit of 8 KiB",
+        ));
+    }
+    if end.is_none() {
+        return Ok(None);
+    }
+    match Request::try_parse(head) {
+        Ok(Some((len, request))) => Ok(Some((request, len))),
+        Ok(None) => Err(refused(400, "not an HTTP request")),
+        Err(error) => Err(unfit(&error)),
     }
 }
 
@@ -104,7 +112,7 @@ fn end_of_head(head: &[u8], seen: usize) -> Option<usize> {
 }
 
 /// The response to a valid request, or the rejection.
-fn respond(request: &Request, rules: &WebSocketRules) -> Result<Vec<u8>, Refused> {
+pub(super) fn respond(request: &Request, rules: &WebSocketRules) -> Result<Vec<u8>, Refused> {
     if request.uri().path() != rules.path {
         return Err(refused(404, "no such path"));
     }
