@@ -74,6 +74,7 @@ GAUGES: Final = frozenset(
         "kafka_waiting_bytes",
         "memory_budget_bytes",
         "memory_messages_bytes",
+        "memory_passwords_bytes",
         "memory_pending_bytes",
         "memory_sessions_bytes",
         "memory_tables_bytes",

@@ -10,6 +10,7 @@ mod config;
 mod directory;
 mod error;
 mod grants;
+mod hash_memory;
 mod hooks;
 mod message;
 mod operators;

@@ -1,8 +1,6 @@
 //! Password hashes: Argon2id, which we write, and `$7$` and `$6$`, which `mosquitto_passwd` writes.
 
-use std::sync::{Mutex, PoisonError};
-
-use argon2::{Algorithm, Argon2, Block, Params, Version};
+use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use pyo3::prelude::*;
@@ -10,6 +8,7 @@ use sha2::{Digest as _, Sha512};
 use subtle::ConstantTimeEq as _;
 
 use crate::error::CoreError;
+use crate::hash_memory::HASH_MEMORY;
 use crate::plugin::PyLogin;
 
 /// Cost of new hashes (docs/decisions.md, 29): 19 MiB, two passes, one lane.
@@ -26,13 +25,6 @@ const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 16;
 const ITERATIONS_MAX: u32 = 10_000_000;
 const PASSWORD_BYTES_MAX: usize = 1_024;
-
-/// Blocks of 1 KiB that hashes have used, for the next ones: as many as there were hashes at once. Allocated for each
-/// hash, the allocator would keep seven freed ones of 19 MiB for each thread.
-static BLOCKS: Mutex<Vec<Vec<Block>>> = Mutex::new(Vec::new());
-
-/// More blocks than these are freed: few hashes are that large.
-const KEPT_BLOCKS_MAX: usize = 64 * 1024;
 
 /// Why a string is not a password hash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -159,14 +151,9 @@ fn argon2id(version: &str, costs: &str, salt: &str, hash: &str) -> Result<Passwo
 
 fn argon2_hash(params: Params, password: &[u8], salt: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut output = vec![0; length];
-    let kept = || BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut blocks = kept().pop().unwrap_or_default();
-    blocks.resize(params.block_count(), Block::default());
+    let mut blocks = HASH_MEMORY.take(params.block_count());
     let hashed = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-        .hash_password_into_with_memory(password, salt, &mut output, &mut blocks);
-    if blocks.capacity() <= KEPT_BLOCKS_MAX {
-        kept().push(blocks);
-    }
+        .hash_password_into_with_memory(password, salt, &mut output, blocks.as_mut());
     hashed.ok()?;
     Some(output)
 }

@@ -179,8 +179,7 @@ async fn run_timers(shard: Rc<Shard>) {
                 clean_directory(&shard);
                 shard.engine.traces.sweep(now);
                 sweep.step(&shard);
-                let tables = figures::table_bytes(&shard.engine);
-                shard.engine.memory.set_tables(tables);
+                figures::measure_memory(&shard.engine);
             });
         }
         shard.flush_mailboxes();

@@ -38,6 +38,7 @@ pub(crate) fn stats(engine: &Arc<EngineState>) -> Stats {
     stats.memory_sessions_bytes = used.sessions as u64;
     stats.memory_pending_bytes = used.pending as u64;
     stats.memory_tables_bytes = used.tables as u64;
+    stats.memory_passwords_bytes = used.passwords as u64;
     stats
 }
 
@@ -103,8 +104,16 @@ pub(crate) fn guarantees_in_force(shard: &Shard) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Bytes of memory that belong to no shard: subscriptions, retained topics, traces, the store, and extensions.
-pub(crate) fn table_bytes(engine: &EngineState) -> usize {
+/// Counts the memory that belongs to no shard against the budget.
+pub(crate) fn measure_memory(engine: &EngineState) {
+    let plugins = engine.plugins().clone();
+    let budget = engine.memory.budget();
+    let passwords = plugins.map_or(0, |plugins| plugins.password_bytes(budget));
+    engine.memory.set_measured(table_bytes(engine), passwords);
+}
+
+/// Bytes of subscriptions, retained topics, traces, the store, and extensions.
+fn table_bytes(engine: &EngineState) -> usize {
     let extensions = engine.figures.iter().map(|figures| figures.memory_bytes());
     let store = engine.log.as_ref().map_or(0, |log| log.memory_bytes());
     let directory = engine.directory.stats();

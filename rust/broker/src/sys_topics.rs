@@ -134,7 +134,7 @@ fn dropped(stats: &Stats) -> u64 {
 }
 
 /// The names that other brokers use too, so that existing dashboards find them. Longer than other functions: a table.
-fn topics(stats: &Stats) -> [(&'static str, u64); 62] {
+fn topics(stats: &Stats) -> [(&'static str, u64); 63] {
     let dropped = dropped(stats);
     let inactive = stats.sessions.saturating_sub(stats.clients_connected);
     let stored = stats.retained_messages + stats.session_messages;
@@ -168,6 +168,7 @@ fn topics(stats: &Stats) -> [(&'static str, u64); 62] {
         ("memory/bytes/sessions", stats.memory_sessions_bytes),
         ("memory/bytes/pending", stats.memory_pending_bytes),
         ("memory/bytes/tables", stats.memory_tables_bytes),
+        ("memory/bytes/passwords", stats.memory_passwords_bytes),
         ("memory/refused/publishes", stats.refused_memory),
         ("memory/refused/sessions", stats.refused_memory_sessions),
         ("memory/refused/retained", stats.refused_memory_retained),

@@ -25,6 +25,7 @@ use super::question_reply::QuestionReply;
 use super::queue::{EventQueue, QuestionQueue};
 use super::watch::DeadlineWatch;
 use crate::grants::SessionTerms;
+use crate::hash_memory::HASH_MEMORY;
 
 /// Capacity of the queue of notifications, and the most that are taken together.
 pub(super) const NOTIFICATIONS: usize = 4_096;
@@ -319,6 +320,10 @@ impl Hooks for HookBridge {
             let question = Question::new(subject, QuestionReply::Control(reply));
             self.0.ask(question, worker);
         }
+    }
+
+    fn password_bytes(&self, budget: usize) -> usize {
+        HASH_MEMORY.measure(budget)
     }
 
     fn calls(&self) -> Vec<HookCalls> {

@@ -103,6 +103,12 @@ pub trait Hooks: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Bytes of memory that password hashes hold; it stays below a part of the memory budget of `budget` bytes. Called
+    /// ten times a second; any thread may call this, and it never waits.
+    fn password_bytes(&self, _budget: usize) -> usize {
+        0
+    }
+
     /// Reports an event; called only for the kinds in [`HookInterests::events`].
     fn event(&self, event: PluginEvent);
 

@@ -62,6 +62,8 @@ pub(crate) struct Memory {
     level: AtomicU8,
     /// Bytes of tables that belong to no shard, as of the last tick.
     tables: AtomicUsize,
+    /// Bytes of password hashes, as of the last tick.
+    passwords: AtomicUsize,
     shards: Vec<ShardMemory>,
 }
 
@@ -101,11 +103,12 @@ pub(crate) struct MemoryUse {
     pub(crate) sessions: usize,
     pub(crate) pending: usize,
     pub(crate) tables: usize,
+    pub(crate) passwords: usize,
 }
 
 impl MemoryUse {
     pub(crate) fn sum(self) -> usize {
-        self.messages + self.sessions + self.pending + self.tables
+        self.messages + self.sessions + self.pending + self.tables + self.passwords
     }
 }
 
@@ -115,6 +118,7 @@ impl Memory {
             budget: AtomicUsize::new(budget),
             level: AtomicU8::default(),
             tables: AtomicUsize::default(),
+            passwords: AtomicUsize::default(),
             shards: (0..shards).map(|_| ShardMemory::new()).collect(),
         }
     }
@@ -134,9 +138,10 @@ impl Memory {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Stores the bytes of tables that belong to no shard.
-    pub(crate) fn set_tables(&self, bytes: usize) {
-        self.tables.store(bytes, Ordering::Relaxed);
+    /// Stores the bytes of tables that belong to no shard, and those of password hashes.
+    pub(crate) fn set_measured(&self, tables: usize, passwords: usize) {
+        self.tables.store(tables, Ordering::Relaxed);
+        self.passwords.store(passwords, Ordering::Relaxed);
         self.judge();
     }
 
@@ -160,6 +165,7 @@ impl Memory {
     pub(crate) fn used(&self) -> MemoryUse {
         let mut used = MemoryUse {
             tables: self.tables.load(Ordering::Relaxed),
+            passwords: self.passwords.load(Ordering::Relaxed),
             ..MemoryUse::default()
         };
         let bytes = |counter: &Counter| usize::try_from(counter.value()).unwrap_or(usize::MAX);
@@ -198,13 +204,13 @@ mod tests {
         let own = Chunk::new(&[0; 500], Some(&memory.shard(1).own_account));
         memory.shard(1).sessions.add(1_000);
         memory.shard(0).pending.add(100);
-        memory.set_tables(2_000);
+        memory.set_measured(1_500, 500);
 
         let used = memory.used();
         assert_eq!(used.messages, chunk.heap_bytes() + own.heap_bytes());
         assert_eq!(
-            (used.sessions, used.pending, used.tables),
-            (1_000, 100, 2_000)
+            (used.sessions, used.pending, used.tables, used.passwords),
+            (1_000, 100, 1_500, 500)
         );
         assert_eq!(memory.level(), MemoryLevel::High);
         drop(chunk);
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn a_new_budget_is_judged_at_once() {
         let memory = Memory::new(1, 1_000);
-        memory.set_tables(500);
+        memory.set_measured(500, 0);
         memory.set_budget(500);
 
         assert_eq!((memory.budget(), memory.level()), (500, MemoryLevel::Full));

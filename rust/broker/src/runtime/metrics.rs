@@ -373,4 +373,6 @@ counters! {
     memory_pending_bytes,
     /// Used bytes of the memory budget for subscriptions, streams and the store.
     memory_tables_bytes,
+    /// Used bytes of the memory budget for password hashes: of running ones, and kept for the next ones.
+    memory_passwords_bytes,
 }

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use mqttcore_broker::{
-    Broker, BrokerHandle, ClientInfo, Config, EventKind, Extensions, Figure, Figures, Hooks,
-    Service, ServiceError, Stats,
+    AuthorizeDecision, AuthorizeRequest, Broker, BrokerHandle, ClientInfo, Config, EventKind,
+    Extensions, Figure, Figures, HookInterests, Hooks, LogLine, Login, LoginDecision, NoHooks,
+    PluginEvent, Reply, Service, ServiceError, Stats,
 };
 use mqttcore_codec::{Properties, ProtocolVersion, QoS, ReasonCode};
 
@@ -438,4 +439,41 @@ fn the_budget_asks_a_service_for_its_memory_and_not_for_its_figures() {
     assert_eq!(probe.asked.load(Ordering::SeqCst), 0);
     assert_eq!(figure(&broker, "probe_items"), 7);
     assert_eq!(probe.asked.load(Ordering::SeqCst), 1);
+}
+
+/// A plugin whose password hashes hold a quarter of the memory budget.
+struct Hashing;
+
+impl Hooks for Hashing {
+    fn interests(&self) -> HookInterests {
+        NoHooks.interests()
+    }
+
+    fn authenticate(&self, login: Arc<Login>, reply: Reply<LoginDecision>) {
+        NoHooks.authenticate(login, reply);
+    }
+
+    fn authorize(&self, ask: AuthorizeRequest, reply: Reply<AuthorizeDecision>) {
+        NoHooks.authorize(ask, reply);
+    }
+
+    fn password_bytes(&self, budget: usize) -> usize {
+        budget / 4
+    }
+
+    fn event(&self, _: PluginEvent) {}
+
+    fn log(&self, _: LogLine) {}
+}
+
+#[test]
+fn the_budget_counts_the_memory_of_password_hashes() {
+    let hooks: Arc<dyn Hooks> = Arc::new(Hashing);
+    let broker = Broker::start(config(), &hooks).expect("the broker starts");
+
+    eventually("hashes are counted", || {
+        let stats = broker.stats();
+        let wanted = stats.memory_budget_bytes / 4;
+        stats.memory_passwords_bytes == wanted && stats.memory_used_bytes >= wanted
+    });
 }

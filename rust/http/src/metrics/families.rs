@@ -204,6 +204,7 @@ pub(super) const FAMILIES: &[Family] = &[
         part("sessions", "memory_sessions_bytes"),
         part("pending", "memory_pending_bytes"),
         part("tables", "memory_tables_bytes"),
+        part("passwords", "memory_passwords_bytes"),
     ])),
     family("mqttcore_memory_limited", Counter, "Actions other than messages that were refused or slowed because memory was short.", ByListener("action", &[
         part("session_refused", "refused_memory_sessions"),
