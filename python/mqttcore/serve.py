@@ -32,6 +32,9 @@ EXIT_STORE_FAILED = 74
 EXIT_BROKER_FAILED = 70
 """Exit status of an internal software error (sysexits.h)."""
 
+DEFAULTS = pathlib.Path(__file__).with_name("data") / "mqttcore.toml"
+"""A configuration file with every key, its default and its meaning."""
+
 SWITCH_INTERVAL_S = 0.0005
 """Seconds that a busy Python thread may delay others: a tenth of Python's default."""
 
@@ -39,6 +42,9 @@ SWITCH_INTERVAL_S = 0.0005
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the broker until a signal ends it; returns the exit status."""
     options = parser().parse_args(arguments)
+    if options.print_defaults:
+        print(DEFAULTS.read_text(encoding="utf-8"), end="")
+        return 0
     _core.disable_core_files()  # they would contain the secrets of the configuration
     try:
         broker = Broker(origin_of(options))
@@ -108,6 +114,11 @@ def parser() -> argparse.ArgumentParser:
         "--check-config",
         action="store_true",
         help="check the configuration, print all errors, and exit; plugins are started and stopped",
+    )
+    made.add_argument(
+        "--print-defaults",
+        action="store_true",
+        help="print a configuration file with every key, its default and its meaning, and exit",
     )
     made.add_argument("--version", action="version", version=f"mqttcore {_core.__version__}")
     made.formatter_class = argparse.HelpFormatter

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 from mqttcore import Broker, Settings, _core
-from mqttcore.cli import screen
+from mqttcore.cli import screen, top
 from mqttcore.cli.api import Json
 from mqttcore.cli.samples import Sample, rates
 from mqttcore.config import HttpListener, Listener
@@ -216,6 +216,33 @@ def test_the_full_screen_shows_clients_and_q_ends_it(terminal: Terminal) -> None
     terminal.press("q")
 
     assert terminal.process.wait(timeout=30) == 0
+
+
+def test_enter_opens_the_chosen_client_and_closes_it(
+    terminal: Terminal, folder: pathlib.Path
+) -> None:
+    terminal.wait_for("truck1")
+    terminal.press("\x1bOB")
+    terminal.press("\r")
+    terminal.wait_for("session expiry")
+    terminal.wait_for("session_created")
+    terminal.wait_for("Enter: all clients")
+    terminal.shown = ""
+    terminal.press("\r")
+    terminal.wait_for("clients by")
+    terminal.press("k\r")
+    terminal.wait_for("truck1 was disconnected")
+    terminal.press("q")
+
+    assert terminal.process.wait(timeout=30) == 0
+
+
+def test_arrows_choose_among_the_listed_clients() -> None:
+    listed = ["a", "b", "c"]
+
+    assert [top.beside(chosen, listed, 1) for chosen in ("", "a", "c", "gone")] == [*"abca"]
+    assert [top.beside(chosen, listed, -1) for chosen in ("c", "a")] == [*"ba"]
+    assert top.beside("a", [], 1) == ""
 
 
 def test_keys_find_sort_trace_and_kick(terminal: Terminal) -> None:

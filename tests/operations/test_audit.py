@@ -219,3 +219,29 @@ def test_a_folder_without_log_is_reported(
 ) -> None:
     assert audit.main(["verify", str(tmp_path)]) == 1
     assert "there is no audit log" in capsys.readouterr().err
+
+
+def test_tail_begins_with_the_latest_lines_and_prints_new_ones(
+    broker: Broker, folder: pathlib.Path
+) -> None:
+    three_bans(broker)
+    later = iter(("x", "d", "e"))
+
+    def wait() -> None:
+        name = next(later)
+        broker.ban(client_id=name)
+        if name == "e":
+            # what the broker does after a crash at midnight
+            file = file_of(folder)
+            *old, new = file.read_bytes().splitlines(keepends=True)
+            file.write_bytes(b"".join(old) + b'{"ts": "a line that was cut')
+            file.with_name("2099-01-01T00-00-00Z.jsonl").write_bytes(new)
+
+    def is_wanted(line: audit.Line) -> bool:
+        return str(line.fields["target"]) != "client_id x"
+
+    found = audit.follow(folder, last=2, is_wanted=is_wanted, wait=wait)
+
+    assert [next(found).fields["target"] for _ in range(4)] == [
+        *("client_id b", "client_id c", "client_id d", "client_id e")
+    ]

@@ -19,7 +19,7 @@ GROUPS: "Final" = {
         "serve": "run the broker",
         "doctor": "print the risks of a configuration on this machine",
         "healthcheck": "ask a running broker whether it works",
-        "conf": "check a configuration; show that of a running broker",
+        "conf": "check a configuration; show that of a running broker; print the JSON Schema",
         "reload": "make a running broker read its configuration again",
     },
     "Send and receive messages": {
@@ -49,7 +49,7 @@ GROUPS: "Final" = {
         "plugins": "list, create and check plugins",
         "pipeline": "build tables and alerts from a stream",
         "store": "check, repair and copy a data folder",
-        "audit": "check and print the audit log",
+        "audit": "check, print and follow the audit log",
     },
     "Shell": {
         "completion": "print the completion script of bash, zsh or fish",

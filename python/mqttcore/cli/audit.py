@@ -1,4 +1,4 @@
-"""`mqttcore audit verify|show DIR`: the audit log of a data folder.
+"""`mqttcore audit verify|show|tail DIR`: the audit log of a data folder.
 
 Each line of the log has the hash of the line before it, so a line that was changed, inserted or
 removed is found. Lines that were removed at the end are found with ``--head``, the hash that an
@@ -9,16 +9,20 @@ Exit status: 0 all is well, 1 the log cannot be read or was changed, 2 the comma
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mqttcore.cli.listing import natural
 from mqttcore.cli.terminal import printable
 from mqttcore.errors import MqttError
 
@@ -26,6 +30,8 @@ NAME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(_\d{6})?\.jsonl", re.
 """Files with other names are not of the log."""
 FIRST: Final = "0" * 64
 """The hash of the predecessor in the first line."""
+PAUSE_S: Final = 0.25
+"""Time between two looks for new lines."""
 
 
 class AuditError(MqttError):
@@ -40,6 +46,8 @@ class Line:
     """File and number."""
     hash: str
     fields: dict[str, Any]  # values of JSON
+    size: int
+    """Bytes, with the end of the line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,9 +78,22 @@ def parser() -> argparse.ArgumentParser:
     shown.add_argument(
         "--since", default="", metavar="TIME", help="first time, as 2026-11-23 or 2026-11-23T08"
     )
-    shown.add_argument("--who", default="", metavar="TEXT", help="part of the name of the operator")
-    shown.add_argument("--json", action="store_true", help="print the stored JSON lines")
     shown.set_defaults(run=show)
+    tailed = commands.add_parser("tail", help="print the latest changes, then each new one")
+    tailed.add_argument("directory", type=pathlib.Path, metavar="DIR", help="the data folder")
+    tailed.add_argument(
+        "--lines",
+        type=natural,
+        default=10,
+        metavar="COUNT",
+        help="number of changes to begin with, from the two latest files (default: 10)",
+    )
+    tailed.set_defaults(run=tail)
+    for each in (shown, tailed):
+        each.add_argument(
+            "--who", default="", metavar="TEXT", help="part of the name of the operator"
+        )
+        each.add_argument("--json", action="store_true", help="print the stored JSON lines")
     return made
 
 
@@ -111,11 +132,27 @@ def verify(options: argparse.Namespace) -> int:
 def show(options: argparse.Namespace) -> int:
     """Prints the changes."""
     for line in lines(options.directory):
-        fields = line.fields
-        if str(fields.get("ts", "")) < options.since or options.who not in str(fields.get("who")):
-            continue
-        print(json.dumps(fields) if options.json else printable(text_of(fields)))
+        if str(line.fields.get("ts", "")) >= options.since and is_of(options.who, line):
+            print(line_of(line, options))
     return 0
+
+
+def tail(options: argparse.Namespace) -> int:
+    """Prints the latest changes and each new one, until Ctrl-C."""
+    wanted = functools.partial(is_of, options.who)
+    for line in follow(options.directory, last=options.lines, is_wanted=wanted):
+        print(line_of(line, options), flush=True)
+    return 0
+
+
+def is_of(who: str, line: Line) -> bool:
+    """Whether the name of the operator contains ``who``."""
+    return who in str(line.fields.get("who"))
+
+
+def line_of(line: Line, options: argparse.Namespace) -> str:
+    """A change as JSON, or for people."""
+    return json.dumps(line.fields) if options.json else printable(text_of(line.fields))
 
 
 def text_of(fields: dict[str, Any]) -> str:
@@ -136,14 +173,65 @@ def lines(directory: pathlib.Path) -> Iterator[Line]:
     Raises:
         AuditError: there is no audit log, or a line is not one of it.
     """
-    folder = directory / "audit"
-    if not folder.is_dir():
-        raise AuditError(f"{folder}: there is no audit log")
-    for file in files_of(folder):
+    for file in files_of(folder_of(directory)):
         # The broker may remove the oldest file meanwhile; a file that is missing between others
         # breaks the chain.
         with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
             yield from lines_of(opened, file)
+
+
+def follow(
+    directory: pathlib.Path,
+    *,
+    last: int,
+    is_wanted: Callable[[Line], bool],
+    wait: Callable[[], None] = lambda: time.sleep(PAUSE_S),
+) -> Iterator[Line]:
+    """The ``last`` lines of the two latest files, then each new line, for ever.
+
+    Raises:
+        AuditError: there is no audit log, or a line is not one of it.
+    """
+    added = Added(folder_of(directory))
+    yield from deque(filter(is_wanted, added.lines()), maxlen=last)
+    while True:
+        wait()
+        yield from filter(is_wanted, added.lines())
+
+
+class Added:
+    """The lines that were added to a log since they were read last."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._name = next((file.name for file in files_of(folder)[-2:]), "")
+        self._read_bytes = self._read_lines = 0
+
+    def lines(self) -> Iterator[Line]:
+        """Reads them."""
+        for file in files_of(self._folder):
+            if file.name < self._name:
+                continue
+            if file.name > self._name:
+                self._name, self._read_bytes, self._read_lines = file.name, 0, 0
+            with contextlib.suppress(FileNotFoundError), file.open("rb") as opened:
+                opened.seek(self._read_bytes)
+                for line in lines_of(opened, file, after=self._read_lines):
+                    self._read_bytes += line.size
+                    self._read_lines += 1
+                    yield line
+
+
+def folder_of(directory: pathlib.Path) -> pathlib.Path:
+    """The folder of the log.
+
+    Raises:
+        AuditError: there is none.
+    """
+    folder = directory / "audit"
+    if not folder.is_dir():
+        raise AuditError(f"{folder}: there is no audit log")
+    return folder
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -161,15 +249,18 @@ def incomplete(directory: pathlib.Path) -> Iterator[pathlib.Path]:
                     yield file
 
 
-def lines_of(opened: Iterable[bytes], file: pathlib.Path) -> Iterator[Line]:
-    """The complete lines of a file."""
-    for number, whole in enumerate(opened, start=1):
+def lines_of(opened: Iterable[bytes], file: pathlib.Path, *, after: int = 0) -> Iterator[Line]:
+    """The complete lines of a file; ``after`` lines of it were read before."""
+    for number, whole in enumerate(opened, start=after + 1):
         line = whole.removesuffix(b"\n")
         if line == whole:
             return
         place = f"{file}:{number}"
         yield Line(
-            place=place, hash=hashlib.sha256(line).hexdigest(), fields=fields_of(line, place)
+            place=place,
+            hash=hashlib.sha256(line).hexdigest(),
+            fields=fields_of(line, place),
+            size=len(whole),
         )
 
 

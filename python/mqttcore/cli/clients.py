@@ -2,14 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from mqttcore.cli.api import Api, Json, add_command, asking, path_of
 from mqttcore.cli.events import event_options, print_events
 from mqttcore.cli.failure import OK
 from mqttcore.cli.listing import natural, paging_options, print_list, with_default
-from mqttcore.cli.table import Column, Table, age, expiry, print_facts
+from mqttcore.cli.table import Column, Table, age, expiry, fact_lines
 from mqttcore.cli.terminal import json_text
 
 SORTS: Final = (
@@ -126,20 +126,43 @@ def list_clients(api: Api, options: argparse.Namespace) -> int:
 
 def show_client(api: Api, options: argparse.Namespace) -> int:
     """Prints all about one client."""
-    path = path_of("clients", options.client)
+    found = details(api, options.client)
+    if options.json:
+        lists = {"subscriptions": found.subscriptions, "inflight_messages": found.in_flight}
+        print(json_text({**found.client, **lists}))
+        return OK
+    print(*detail_lines(found), sep="\n")
+    return OK
+
+
+class Details(NamedTuple):
+    """All about one client."""
+
+    client: Json
+    subscriptions: list[Json]
+    in_flight: list[Json]
+
+
+def details(api: Api, client_id: str) -> Details:
+    """A client with its subscriptions and its messages in flight.
+
+    Raises:
+        CommandError: there is no such client, or the broker does not answer.
+    """
+    path = path_of("clients", client_id)
     client = api.get(path)
     subscriptions = api.get(f"{path}/subscriptions", {"limit": 1_000})["items"]
     in_flight = api.get(f"{path}/inflight", {"limit": 1_000})["items"]
-    if options.json:
-        found = {**client, "subscriptions": subscriptions, "inflight_messages": in_flight}
-        print(json_text(found))
-        return OK
-    print_facts(facts(client))
-    for columns, items in ((SUBSCRIPTIONS, subscriptions), (IN_FLIGHT, in_flight)):
+    return Details(client, subscriptions, in_flight)
+
+
+def detail_lines(found: Details, *, width: int | None = None) -> Iterator[str]:
+    """All about one client, for people; ``width`` as in `Table`."""
+    yield from fact_lines(facts(found.client))
+    for columns, items in ((SUBSCRIPTIONS, found.subscriptions), (IN_FLIGHT, found.in_flight)):
         if items:
-            print()
-            print(*Table(columns).lines(items), sep="\n")
-    return OK
+            yield ""
+            yield from Table(columns, width=width).lines(items)
 
 
 def traffic(client: Json) -> list[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""`mqttcore conf`: checks a configuration, and shows the one of a running broker."""
+"""`mqttcore conf`: checks a configuration, shows the one of a running broker, prints its schema."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
-        prog="mqttcore conf", description="Checks and shows configurations."
+        prog="mqttcore conf", description="Checks, shows and describes configurations."
     )
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     words = "print all errors and warnings of a configuration; plugins are started and stopped"
@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
         "--changed", action="store_true", help="only keys whose value is not the default"
     )
     show.set_defaults(run=show_configuration)
+    words = "print the JSON Schema of configuration files, for editors"
+    schema = commands.add_parser("schema", help=words, description=words)
+    schema.set_defaults(run=print_schema)
     return made
 
 
@@ -96,6 +99,14 @@ def show_configuration(options: argparse.Namespace) -> int:
         print(json_text({"items": keys}))
         return OK
     print(*Table(COLUMNS).lines(keys), sep="\n")
+    return OK
+
+
+def print_schema(_: argparse.Namespace) -> int:
+    """Prints the JSON Schema of configuration files."""
+    from mqttcore.config.json_schema import json_schema  # the other commands need none
+
+    print(json_text(json_schema(), indent=2))
     return OK
 
 

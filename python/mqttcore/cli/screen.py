@@ -36,7 +36,17 @@ BYTES: Final = (
     Column("B/S IN", lambda client: byte_rate(client, "in"), is_number=True),
     Column("B/S OUT", lambda client: byte_rate(client, "out"), is_number=True),
 )
-HELP: Final = "q quit  s sort  / find  k kick  t trace"
+HELP: Final = "q quit  s sort  / find  k kick  t trace  arrows, Enter: one client"
+BACK: Final = "q quit  k kick  t trace  Enter: all clients"
+NAMES: Final = {
+    curses.KEY_UP: "up",
+    curses.KEY_DOWN: "down",
+    curses.KEY_ENTER: "enter",
+    ENTER: "enter",
+    NEW_LINE: "enter",
+    ESCAPE: "escape",
+}
+"""Keys that are no characters."""
 
 
 class Shown(NamedTuple):
@@ -84,15 +94,28 @@ def worst(client: Json) -> str | None:
 def lines(shown: Shown, width: int, height: int) -> list[str]:
     """The lines of a screen of this size; the last one is the note."""
     above = [line[: max(width, 1)] for line in summary(shown)]
-    room = max(height - len(above) - 3, 0)
     title = f"clients by {shown.sort}"
     if shown.find:
         title += f", with {printable(shown.find)!r}"
     columns = (*COLUMNS, *BYTES) if width >= WIDE else COLUMNS
-    clients = list(Table(columns, width=width).lines(shown.rates.clients[:room]))
-    body = [*above, "", title, *clients][: max(height - 1, 0)]
-    body += [""] * (height - 1 - len(body))
-    return [line[:width] for line in (*body, shown.note or HELP)]
+    clients = Table(columns, width=width).lines(visible(shown, height))
+    return page([*above, "", title, *clients], shown.note or HELP, width, height)
+
+
+def page(body: Sequence[str], note: str, width: int, height: int) -> list[str]:
+    """The lines of a screen of this size: the first ones of ``body``, and the note."""
+    above = body[: max(height - 1, 0)]
+    return [line[:width] for line in (*above, *[""] * (height - 1 - len(above)), note)]
+
+
+def first_row(shown: Shown) -> int:
+    """The row of the first client: below the summary, an empty line and two titles."""
+    return len(summary(shown)) + 3
+
+
+def visible(shown: Shown, height: int) -> list[Json]:
+    """The clients that a screen of this height has room for."""
+    return shown.rates.clients[: max(height - 1 - first_row(shown), 0)]
 
 
 def summary(shown: Shown) -> list[str]:
@@ -149,28 +172,27 @@ class Terminal:
         height, width = self._window.getmaxyx()
         return width, height
 
-    def draw(self, text: Sequence[str]) -> None:
-        """Shows the lines; the title of the table is in reverse."""
+    def draw(self, text: Sequence[str], reversed_rows: Sequence[int] = ()) -> None:
+        """Shows the lines; some rows are in reverse."""
         self._window.erase()
         for row, line in enumerate(text):
-            style = curses.A_REVERSE if line.startswith("CLIENT ") else curses.A_NORMAL
+            style = curses.A_REVERSE if row in reversed_rows else curses.A_NORMAL
             with contextlib.suppress(curses.error):  # the cursor cannot go behind the last cell
                 self._window.addstr(row, 0, line, style)
         self._window.refresh()
 
     def key(self, timeout_s: float) -> str:
-        """A key that was pressed in time; empty if none was."""
+        """A key that was pressed in time, or its name; empty if none was."""
         self._window.timeout(max(int(timeout_s * 1_000), 0))
         number = self._window.getch()
-        if number in (-1, curses.KEY_RESIZE):
-            return ""
+        if number in NAMES:
+            return NAMES[number]
         return chr(number) if 0 < number < curses.KEY_MIN else ""
 
-    def ask(self, question: str, draw: Callable[[str], None]) -> str:
-        """Reads a text in the last line; empty after Escape."""
-        given = ""
+    def ask(self, question: str, draw: Callable[[str], None], given: str = "") -> str:
+        """Reads a text in the last line, which begins as ``given``; empty after Escape."""
         while True:
-            draw(f"{question}{given}_")
+            draw(f"{question}{printable(given)}_")
             self._window.timeout(-1)
             number = self._window.getch()
             if number in (ENTER, NEW_LINE, curses.KEY_ENTER):

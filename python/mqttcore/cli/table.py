@@ -103,9 +103,8 @@ def age(since_ms: int | None) -> str | None:
     return None if since_ms is None else duration(time.time() - since_ms / 1_000)
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Prints names and values, one a line."""
+def fact_lines(facts: Iterable[tuple[str, object]]) -> list[str]:
+    """Names and values, one a line."""
     shown = [(name, text(value)) for name, value in facts]
     width = max(len(name) for name, _ in shown)
-    for name, value in shown:
-        print(f"{name:{width}}  {value}")
+    return [f"{name:{width}}  {value}" for name, value in shown]

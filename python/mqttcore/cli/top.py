@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mqttcore.cli.api import Api, asking, endpoint_options, path_of
+from mqttcore.cli.clients import detail_lines, details
+from mqttcore.cli.events import COLUMNS as EVENTS
 from mqttcore.cli.failure import OK, USAGE, CommandError
 from mqttcore.cli.samples import Sample, as_json, rates, take
+from mqttcore.cli.table import Table
 from mqttcore.cli.terminal import json_text
 
 if TYPE_CHECKING:
-    from mqttcore.cli.screen import Terminal
+    from mqttcore.cli.screen import Shown, Terminal
 
 SORTS: Final = (
     *("queue", "inflight", "backlog", "connected_at"),
@@ -22,6 +25,7 @@ SORTS: Final = (
 CLIENTS: Final = 20
 """Number of clients with `--once`."""
 WIDTH, HEIGHT = 100, 24
+EVENTS_SHOWN: Final = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         prog="mqttcore top",
         description="Shows rates, clients and shards of a running broker, refreshed each second."
         " Keys: q quits, s changes the order, / finds clients by a part of their identifier,"
-        " k disconnects one, t starts a trace of one.",
+        " k disconnects one, t starts a trace of one; the arrow keys choose one, Enter opens it.",
         parents=[endpoint_options()],
     )
     made.add_argument(
@@ -112,6 +116,11 @@ class View:
         self._find: str = options.find
         self._interval_s: float = options.interval
         self._note = ""
+        self._chosen = ""
+        """The client in reverse."""
+        self._is_open = False
+        """Whether all about it is shown."""
+        self._details: list[str] = []
         self._base = self._sample = self._take()
         self._rates = rates(self._base, self._sample)
 
@@ -139,9 +148,24 @@ class View:
         elif key == "/":
             self._find = self._terminal.ask("find: ", self._draw)
         elif key == "k":
-            self._do(kick, self._terminal.ask("kick client: ", self._draw))
+            self._do(kick, self._terminal.ask("kick client: ", self._draw, self._chosen))
         elif key == "t":
-            self._do(trace, self._terminal.ask("trace client: ", self._draw))
+            self._do(trace, self._terminal.ask("trace client: ", self._draw, self._chosen))
+        else:
+            self._move(key)
+
+    def _move(self, key: str) -> None:
+        """Chooses a client, opens it, or closes it."""
+        if key in ("enter", "escape"):
+            self._is_open = key == "enter" and not self._is_open and bool(self._chosen)
+        elif key in ("up", "down") and not self._is_open:
+            self._chosen = beside(self._chosen, self._listed(), 1 if key == "down" else -1)
+
+    def _listed(self) -> list[str]:
+        """The clients on the screen."""
+        from mqttcore.cli.screen import visible
+
+        return [one["client_id"] for one in visible(self._shown(""), self._terminal.size[1])]
 
     def _do(self, action: Callable[[Api, str], str], client: str) -> None:
         """Does something with a client; the last line says what became of it."""
@@ -155,9 +179,12 @@ class View:
     def _refresh(self, *, with_rates: bool) -> None:
         """Queries the broker again; if it does not answer, the last line says so."""
         try:
+            if self._is_open:
+                self._details = all_about(self._api, self._chosen, self._terminal.size[0])
             self._sample = self._take()
         except CommandError as error:
             self._note = str(error)
+            self._is_open = False
             return
         if with_rates:
             self._rates = rates(self._base, self._sample)
@@ -170,11 +197,38 @@ class View:
     def _take(self) -> Sample:
         return take(self._api, sort=self._sort, find=self._find, limit=self._terminal.size[1])
 
-    def _draw(self, note: str) -> None:
-        from mqttcore.cli.screen import Shown, lines
+    def _shown(self, note: str) -> "Shown":
+        from mqttcore.cli.screen import Shown
 
-        shown = Shown(self._sample, self._rates, self._sort, self._find, note)
-        self._terminal.draw(lines(shown, *self._terminal.size))
+        return Shown(self._sample, self._rates, self._sort, self._find, note)
+
+    def _draw(self, note: str) -> None:
+        from mqttcore.cli.screen import BACK, first_row, lines, page
+
+        size = self._terminal.size
+        if self._is_open:
+            self._terminal.draw(page(self._details, note or BACK, *size))
+            return
+        shown, listed = self._shown(note), self._listed()
+        title = first_row(shown) - 1
+        chosen = listed.index(self._chosen) + 1 if self._chosen in listed else 0
+        self._terminal.draw(lines(shown, *size), (title, title + chosen))
+
+
+def beside(chosen: str, listed: Sequence[str], step: int) -> str:
+    """The client above or below the chosen one; the first one if it is not listed."""
+    if not listed:
+        return ""
+    if chosen not in listed:
+        return listed[0]
+    return listed[min(max(listed.index(chosen) + step, 0), len(listed) - 1)]
+
+
+def all_about(api: Api, client: str, width: int) -> list[str]:
+    """All about a client, and its recent events, as lines."""
+    lines = list(detail_lines(details(api, client), width=width))
+    events = api.get("/explain/delivery", {"client": client, "limit": EVENTS_SHOWN})["items"]
+    return [*lines, "", *Table(EVENTS, width=width).lines(events)]
 
 
 def kick(api: Api, client: str) -> str:
