@@ -127,6 +127,19 @@ def test_a_backup_is_a_job(api: Api, tmp_path: pathlib.Path) -> None:
         assert copy.clients() == []
 
 
+def test_a_checkpoint_is_a_job(api: Api) -> None:
+    def checkpoints() -> int:
+        return int(api.ask("GET", "/store")[1]["figures"]["checkpoints"])
+
+    before = checkpoints()
+    status, job = api.ask("POST", "/store/checkpoint")
+    assert (status, job["kind"], job["target"]) == (202, "checkpoint", None)
+
+    eventually(lambda: api.ask("GET", f"/jobs/{job['id']}")[1]["state"] == "done")
+
+    assert checkpoints() == before + 1
+
+
 def test_a_backup_that_fails_says_why(api: Api, tmp_path: pathlib.Path) -> None:
     to = tmp_path / "taken"
     to.mkdir()

@@ -157,6 +157,16 @@ def test_a_file_of_dynamic_security_that_was_edited_is_taken_over(
     connected(broker, "other", PASSWORD.encode()).close()
 
 
+def test_a_plugin_has_metrics_of_its_own(api: Api) -> None:
+    names = {item["plugin"] for item in api.ask("GET", "/plugins")[1]["items"]}
+    own = next(name for name in names if name.endswith("Counting"))
+
+    for name in (own, own.rpartition(".")[0]):
+        found = api.ask("GET", f"/plugins/{name}/metrics")[1]["items"]
+        assert {item["plugin"] for item in found} == {own}
+    assert api.ask("GET", "/plugins/nobody/metrics")[0] == 404
+
+
 def test_what_cannot_be_reloaded_is_refused(api: Api) -> None:
     status, problem = reload(api, "nobody")
     assert (status, problem["hint"]) == (404, "GET /api/v1/plugins lists them")

@@ -13,6 +13,7 @@ from mqttcore.config.values import (
     WEBSOCKET_PATH,
     Filter,
     GrantRule,
+    HostName,
     HttpAddress,
     ListenAddress,
     MountPoint,
@@ -194,6 +195,9 @@ class HttpListener(Record):
     login: bool = True
     """Users log in to the API and the page by the plugins that authenticate MQTT clients, if those
     grant them ``operate``."""
+    hosts: tuple[HostName, ...] = ()
+    """Names of this endpoint that the ``Host`` of a request may have without a token: for open
+    metrics, and over a forwarded Unix socket. IP addresses and ``localhost`` are always allowed."""
     drain_s: Annotated[float, Range(0, 3_600)] = 0.0
     """Seconds that a broker continues after SIGTERM, while ``/readyz`` fails and load balancers
     notice; a second signal ends it."""

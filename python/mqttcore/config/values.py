@@ -155,5 +155,12 @@ def check_origin(text: str) -> None:
         raise ValueError(f"{text!r} is not an origin")
 
 
+def check_host(text: str) -> None:
+    """Refuses text that is not a host name."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", text):
+        raise ValueError(f"{text!r} is not a host name")
+
+
+HostName = Annotated[str, Parsed(check_host, "a name as broker.example.org, without port")]
 UrlPath = Annotated[str, Parsed(check_path, "a path as /mqtt, without query")]
 Origin = Annotated[str, Parsed(check_origin, 'an origin as https://example.org, or "*"')]

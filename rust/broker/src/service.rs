@@ -159,6 +159,16 @@ impl BrokerHandle {
         log.ok_or(StoreError::Missing)?.backup(to)
     }
 
+    /// Writes a checkpoint of the store, so that the next start reads less of the log; blocks until it is safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`backup`](Self::backup).
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let log = self.engine().and_then(|engine| engine.log.clone());
+        log.ok_or(StoreError::Missing)?.checkpoint()
+    }
+
     /// Runs `remove`, which removes files that notes tell of, unless a backup needs them now.
     pub fn unless_copied(&self, remove: impl FnOnce()) {
         let engine = self.0.upgrade();

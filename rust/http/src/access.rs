@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
+use hyper::http::uri::Authority;
 use mqttcore_broker::names_an_address;
 use subtle::ConstantTimeEq;
 
@@ -56,14 +57,44 @@ impl SocketAccess {
     }
 }
 
+/// Names of the endpoint in the configuration. The owner of any other name can make it resolve to this machine, so that a
+/// browser treats a page of that owner as one of the broker (DNS rebinding).
+#[derive(Clone, Debug, Default)]
+pub(super) struct HostNames(Arc<[String]>);
+
+impl HostNames {
+    pub(super) fn new(names: &[String]) -> Self {
+        Self(names.into())
+    }
+
+    /// Whether the host of `authority` (`HOST` or `HOST:PORT`) is an IP address, `localhost` or one of the names.
+    fn have(&self, authority: &str) -> bool {
+        let host = || authority.parse::<Authority>().ok();
+        let is_listed = |host: &Authority| {
+            let mut names = self.0.iter();
+            names.any(|name| name.eq_ignore_ascii_case(host.host()))
+        };
+        names_an_address(authority) || host().as_ref().is_some_and(is_listed)
+    }
+
+    /// Whether the only `Host` is one of them. With another name, a web page could read the response.
+    pub(super) fn have_that_of(&self, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return false;
+        };
+        host.to_str().is_ok_and(|host| self.have(host))
+    }
+}
+
 /// Whether a browser may have sent the request for a page that is not the broker's own. Such pages reach a socket that
 /// is forwarded to a port: `Origin` names another one (CSRF), or their name resolves to this machine (DNS rebinding).
-pub(super) fn is_of_another_page(headers: &HeaderMap) -> bool {
+pub(super) fn is_of_another_page(headers: &HeaderMap, names: &HostNames) -> bool {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut hosts = headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (None, _) => return headers.contains_key(ORIGIN),
-        (Some(host), None) => text(host).filter(|host| names_an_address(host)),
+        (Some(host), None) => text(host).filter(|host| names.have(host)),
         _ => None,
     };
     let Some(host) = host else {

@@ -44,6 +44,7 @@ use mqttcore_tls::TlsServer;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 
+use access::HostNames;
 use api::ApiAccess;
 use api::keys::Keys;
 use app::{App, HttpCounters};
@@ -198,6 +199,7 @@ impl Service for Endpoint {
         let access = ApiAccess {
             keys,
             has_logins: self.options.login,
+            hosts: HostNames::new(&self.options.hosts),
         };
         let mut routes = Routes::new(broker, config, streams, access, program, figures);
         if self.options.page {

@@ -15,6 +15,8 @@ pub struct HttpOptions {
     pub page: bool,
     /// Users may log in to the API through the plugins that authenticate MQTT clients.
     pub login: bool,
+    /// Names that `Host` may have where an address or `localhost` is needed.
+    pub hosts: Vec<String>,
     /// The TCP address, if there is one.
     pub tcp: Option<HttpListener>,
     /// File with the API keys; it need not exist yet.

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::HOST;
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use mqttcore_broker::{BrokerHandle, Config, names_an_address};
+use mqttcore_broker::{BrokerHandle, Config};
 
 use crate::{HttpLimits, MetricsAccess};
 
-use super::access::SocketAccess;
+use super::access::{HostNames, SocketAccess};
 use super::answer::{AnswerBody, HttpError, HttpResponse, of_type};
 use super::api::identity::{Caller, CallerIdentity};
 use super::api::keys::Keys;
@@ -31,6 +30,7 @@ pub(crate) struct Routes {
     api: Api,
     figures: Arc<HttpCounters>,
     has_page: bool,
+    hosts: HostNames,
 }
 
 impl Routes {
@@ -48,6 +48,7 @@ impl Routes {
             .unzip();
         let data = config.data.as_ref().map(|data| data.folder.as_path());
         Self {
+            hosts: access.hosts.clone(),
             api: Api::new(broker, of_streams, access, program, data),
             broker: broker.clone(),
             metrics: FigureReader::new(broker, config, Arc::clone(&figures)),
@@ -175,9 +176,8 @@ impl Routes {
         if access.metrics() == MetricsAccess::Off {
             return Err(HttpError::not_found("metrics are off: set http.metrics"));
         }
-        if !is_admitted && !is_for_an_address(request.headers()) {
-            let text =
-                "the Host header is a name: ask for an IP address or localhost, or send the token";
+        if !is_admitted && !self.hosts.have_that_of(request.headers()) {
+            let text = "the Host header is a name: ask for an IP address, localhost or one of http.hosts, or send the token";
             return Err(HttpError::forbidden(text));
         }
         reads(request)?;
@@ -187,15 +187,6 @@ impl Routes {
         })?;
         Ok(of_type(OPEN_METRICS, AnswerBody::Whole(page.into())))
     }
-}
-
-/// Whether `Host` is an IP address or localhost. With a name, a web page could read the response by DNS rebinding.
-fn is_for_an_address(headers: &HeaderMap) -> bool {
-    let mut hosts = headers.get_all(HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return false;
-    };
-    host.to_str().is_ok_and(names_an_address)
 }
 
 /// Refuses methods other than GET and HEAD, and any query parameter.

@@ -83,6 +83,7 @@ struct HttpFields {
     keys_file: Option<PathBuf>,
     page: bool,
     login: bool,
+    hosts: Vec<String>,
     tls: Option<TlsFields>,
 }
 
@@ -101,6 +102,10 @@ impl Rows {
             keys_file: fields.http.as_ref().and_then(|http| http.keys_file.clone()),
             page: fields.http.as_ref().is_some_and(|http| http.page),
             login: fields.http.as_ref().is_some_and(|http| http.login),
+            hosts: fields
+                .http
+                .as_ref()
+                .map_or_else(Vec::new, |http| http.hosts.clone()),
             tcp: fields.http.map(http_listener).transpose()?.flatten(),
             limits: HttpLimits::default(),
         };

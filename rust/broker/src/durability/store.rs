@@ -132,6 +132,11 @@ impl DurableLog {
         Folder::make(to, |to| self.store.backup(to))
     }
 
+    /// Writes a checkpoint; blocks until it is safe.
+    pub(crate) fn checkpoint(&self) -> Result<(), StoreError> {
+        self.store.checkpoint()
+    }
+
     /// A lock to hold while files are removed that notes refer to; `None` while a copy is made, which may need them.
     pub(crate) fn may_remove(&self) -> Option<MutexGuard<'_, ()>> {
         match self.copying.try_lock() {

@@ -31,7 +31,7 @@ pub struct QueuedMessage {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientQueue {
-    /// The oldest messages that are in memory.
+    /// Messages that are in memory, the oldest first.
     pub items: Vec<QueuedMessage>,
     /// Number of all queued messages.
     pub messages: usize,
@@ -40,7 +40,7 @@ pub struct ClientQueue {
 }
 
 impl BrokerHandle {
-    /// The queue of a client with its first messages; `None` if it has no session.
+    /// The queue of a client with its messages from position `from` on; `None` if it has no session.
     ///
     /// # Errors
     ///
@@ -48,11 +48,12 @@ impl BrokerHandle {
     pub async fn client_queue(
         &self,
         client_id: &str,
+        from: usize,
         limit: usize,
     ) -> Result<Option<ClientQueue>, AskError> {
         self.read_client(client_id, move |client, _| {
             let session = client.session.borrow();
-            let waiting = session.queued_messages().take(limit);
+            let waiting = session.queued_messages().skip(from).take(limit);
             ClientQueue {
                 items: waiting
                     .map(|(message, qos)| QueuedMessage {

@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 /// The queue of a client.
 #[derive(Serialize, ToSchema)]
 struct ClientQueue {
-    /// The oldest messages that are in memory.
+    /// Messages that are in memory, the oldest first.
     items: Vec<Queued>,
     /// Number of all queued messages.
     messages: usize,
@@ -70,13 +70,17 @@ impl Queued {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct QueueQuery {
+    /// Messages to leave out, the oldest first. The queue moves on when the client gets messages.
+    #[serde(default)]
+    #[param(default = 0, required = false)]
+    from: u32,
     /// Most items.
     #[serde(default)]
     #[param(value_type = u16, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
 }
 
-/// Lists the oldest messages that wait for a client and are in memory; payloads to callers with the scope `payload`.
+/// Lists messages that wait for a client and are in memory, the oldest first; payloads to callers with the scope `payload`.
 #[utoipa::path(get, path = "/api/v1/clients/{id}/queue", tag = "clients", security(("key" = ["view"])),
     params(("id" = String, Path, description = "Client identifier"), QueueQuery),
     responses((status = 200, body = ClientQueue)))]
@@ -86,7 +90,8 @@ async fn queue(
     ApiPath(id): ApiPath<String>,
     ApiQuery(query): ApiQuery<QueueQuery>,
 ) -> Result<Json<ClientQueue>, Problem> {
-    let found = state.broker.client_queue(&id, query.limit.0).await?;
+    let from = usize::try_from(query.from).unwrap_or(usize::MAX);
+    let found = state.broker.client_queue(&id, from, query.limit.0).await?;
     let found = found.ok_or_else(|| Problem::no_client(&id))?;
     let mut room = caller.has(Scope::Payload).then_some(PAYLOAD_BYTES);
     let items = found.items.iter();

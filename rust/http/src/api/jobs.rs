@@ -1,4 +1,4 @@
-//! Jobs: work that takes longer than a request. A backup is one.
+//! Jobs: work that takes longer than a request, such as a backup or a checkpoint of the store.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::BrokerHandle;
+use mqttcore_store::StoreError;
 use mqttcore_store::files::Folder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,6 +27,7 @@ const REMEMBERED: usize = 16;
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(backup))
+        .routes(routes!(checkpoint))
         .routes(routes!(list))
         .routes(routes!(one))
 }
@@ -52,13 +54,13 @@ enum JobState {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct Job {
     id: u64,
-    /// The kind of job: `backup`.
+    /// The kind of job: `backup` or `checkpoint`.
     kind: &'static str,
-    /// The folder that it writes.
-    #[schema(value_type = String)]
-    target: PathBuf,
+    /// The folder that a backup writes; null for a checkpoint.
+    #[schema(value_type = Option<String>)]
+    target: Option<PathBuf>,
     state: JobState,
-    /// Bytes that it has written so far.
+    /// Bytes that a backup has written so far.
     bytes: u64,
     started_ms: u64,
     ended_ms: Option<u64>,
@@ -76,7 +78,7 @@ impl Jobs {
     /// # Errors
     ///
     /// Another one runs.
-    fn begin(&self, kind: &'static str, target: PathBuf) -> Result<Job, Problem> {
+    fn begin(&self, kind: &'static str, target: Option<PathBuf>) -> Result<Job, Problem> {
         let mut known = self.known();
         let is_running = |job: &&Job| job.state == JobState::Running;
         if let Some(other) = known.jobs.iter().find(is_running) {
@@ -119,10 +121,10 @@ impl Jobs {
     }
 }
 
-/// Adds the bytes that a running job has written so far.
+/// Adds the bytes that a running backup has written so far.
 async fn measured(mut job: Job) -> Result<Job, Problem> {
-    if job.state == JobState::Running {
-        let folder = Folder::unfinished(&job.target);
+    if let (JobState::Running, Some(target)) = (job.state, &job.target) {
+        let folder = Folder::unfinished(target);
         let bytes = tokio::task::spawn_blocking(move || bytes_below(&folder)).await;
         job.bytes = bytes.map_err(|error| Problem::internal(&error))?;
     }
@@ -161,11 +163,34 @@ async fn backup(
         let text = format!("to is not an absolute path: {:?}", to.display().to_string());
         return Err(Problem::bad(text));
     }
+    let target = Some(to.clone());
+    start(&state, "backup", target, move |broker| broker.backup(&to))
+}
+
+/// Starts a checkpoint of the store, so that the next start reads less of the log. The store writes checkpoints by itself, too.
+#[utoipa::path(post, path = "/api/v1/store/checkpoint", tag = "broker", security(("key" = ["admin"])),
+    responses((status = 202, body = Job, description = "`GET /api/v1/jobs/{id}` says when it is done")))]
+async fn checkpoint(
+    State(state): State<ApiState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<(StatusCode, Json<Job>), Problem> {
+    start(&state, "checkpoint", None, |broker| {
+        broker.checkpoint().map(|()| 0)
+    })
+}
+
+/// Starts a job of the store; `work` returns the bytes that it has written.
+fn start(
+    state: &ApiState,
+    kind: &'static str,
+    target: Option<PathBuf>,
+    work: impl FnOnce(&BrokerHandle) -> Result<u64, StoreError> + Send + 'static,
+) -> Result<(StatusCode, Json<Job>), Problem> {
     if state.broker.store_figures().is_empty() {
         return Err(Problem::conflict("the broker has no data folder"));
     }
-    let job = state.jobs.begin("backup", to)?;
-    if let Err(error) = copy(&state.broker, &state.jobs, &job) {
+    let job = state.jobs.begin(kind, target)?;
+    if let Err(error) = spawn(state, job.id, work) {
         let text = format!("cannot start a thread: {error}");
         state.jobs.end(job.id, Err(text.clone()));
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -174,18 +199,19 @@ async fn backup(
     Ok((StatusCode::ACCEPTED, Json(job)))
 }
 
-/// Makes the copy on a thread of its own, which a stop of the endpoint does not wait for.
-fn copy(broker: &BrokerHandle, jobs: &Arc<Jobs>, job: &Job) -> std::io::Result<()> {
-    let (broker, jobs, on_panic) = (broker.clone(), Arc::clone(jobs), Arc::clone(jobs));
-    let (id, to) = (job.id, job.target.clone());
-    let run = move || {
-        let copied = broker.backup(&to).map_err(|error| error.to_string());
-        jobs.end(id, copied);
-    };
+/// Does the work on a thread of its own, which a stop of the endpoint does not wait for.
+fn spawn(
+    state: &ApiState,
+    id: u64,
+    work: impl FnOnce(&BrokerHandle) -> Result<u64, StoreError> + Send + 'static,
+) -> std::io::Result<()> {
+    let (broker, jobs) = (state.broker.clone(), Arc::clone(&state.jobs));
+    let on_panic = Arc::clone(&jobs);
+    let run = move || jobs.end(id, work(&broker).map_err(|error| error.to_string()));
     let failed = move |panicked: mqttcore_panics::Panicked| {
         on_panic.end(id, Err(panicked.text.to_string()));
     };
-    mqttcore_panics::spawn("mqttcore-backup", failed, run).map(drop)
+    mqttcore_panics::spawn("mqttcore-job", failed, run).map(drop)
 }
 
 /// Lists the latest jobs, oldest first.
@@ -232,7 +258,7 @@ mod tests {
         fs::create_dir_all(&written).unwrap();
         fs::write(written.join("rows"), "four").unwrap();
         fs::write(Folder::unfinished(&target).join("log"), "three").unwrap();
-        let job = Jobs::default().begin("backup", target).unwrap();
+        let job = Jobs::default().begin("backup", Some(target)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

@@ -69,7 +69,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::HttpLimits;
-use crate::access;
+use crate::access::{self, HostNames};
 use crate::answer::{AnswerBody, HttpResponse};
 use crate::body;
 use crate::program::Program;
@@ -95,6 +95,7 @@ pub(crate) const PREFIX: &str = "/api/";
 pub(crate) struct Api {
     router: Router,
     state: ApiState,
+    hosts: HostNames,
     /// Seed of the request ids.
     seed: RandomState,
     requests: AtomicU64,
@@ -105,6 +106,7 @@ pub(crate) struct ApiAccess {
     pub(crate) keys: Arc<Keys>,
     /// Users may log in.
     pub(crate) has_logins: bool,
+    pub(crate) hosts: HostNames,
 }
 
 /// State that all handlers share.
@@ -253,6 +255,7 @@ impl Api {
         Self {
             router,
             state,
+            hosts: access.hosts,
             seed: RandomState::new(),
             requests: AtomicU64::new(0),
         }
@@ -336,8 +339,10 @@ impl Api {
         let id = self.request_id();
         let headers = request.headers();
         let response = match &caller.identity {
-            Some(_) if caller.access.is_open() && access::is_of_another_page(headers) => {
-                Err(another_page())
+            Some(_)
+                if caller.access.is_open() && access::is_of_another_page(headers, &self.hosts) =>
+            {
+                Err(Problem::another_page())
             }
             Some(identity) if identity.is_by_cookie && !is_by_the_page(&request) => {
                 Err(without_header())
@@ -420,13 +425,6 @@ const OF_THE_PAGE: &str = "x-mqttcore";
 fn without_header() -> Problem {
     let text = "a request with a cookie, and a login, need a header that forms and other pages cannot send";
     Problem::new(StatusCode::FORBIDDEN, "header", text).hint("send the header: X-Mqttcore: 1")
-}
-
-/// The response to a web page that is not the broker's own.
-fn another_page() -> Problem {
-    let text = "the request comes from a web page of another origin, or Host is a name";
-    Problem::new(StatusCode::FORBIDDEN, "origin", text)
-        .hint("over a Unix socket, ask for an IP address or localhost")
 }
 
 /// Converts a response of the router to one of the endpoint; writes the body of a problem.

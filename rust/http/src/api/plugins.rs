@@ -19,6 +19,7 @@ use super::query::{ApiPath, ApiQuery, NoQuery};
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(list))
+        .routes(routes!(metrics))
         .routes(routes!(reload))
 }
 
@@ -103,6 +104,25 @@ async fn list(
 ) -> Json<List<PluginHook>> {
     let calls = state.broker.hook_calls().into_iter();
     Json(List::new(calls.map(PluginHook::from).collect(), None, &[]))
+}
+
+/// Lists the hooks of one plugin.
+#[utoipa::path(get, path = "/api/v1/plugins/{name}/metrics", tag = "broker", security(("key" = ["view"])),
+    params(("name" = String, Path, description = "Name of the plugin as in the list, or its module")),
+    responses((status = 200, body = List<PluginHook>)))]
+async fn metrics(
+    State(state): State<ApiState>,
+    ApiPath(name): ApiPath<String>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+) -> Result<Json<List<PluginHook>>, Problem> {
+    check_name(&state.broker, &name)?;
+    let calls = state.broker.hook_calls().into_iter();
+    let own = calls.filter(|calls| is_plugin_named(&calls.plugin, &name));
+    Ok(Json(List::new(
+        own.map(PluginHook::from).collect(),
+        None,
+        &[],
+    )))
 }
 
 /// A plugin that has read its files again.

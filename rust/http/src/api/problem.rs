@@ -45,6 +45,13 @@ pub(crate) struct ProblemText {
 }
 
 impl Problem {
+    /// A request of a web page that is not the broker's own.
+    pub(super) fn another_page() -> Self {
+        let text = "the request comes from a web page of another origin, or Host is a name";
+        Self::new(StatusCode::FORBIDDEN, "origin", text)
+            .hint("over a Unix socket, ask for an IP address, localhost or one of http.hosts")
+    }
+
     pub(crate) fn new(status: StatusCode, slug: &'static str, detail: impl Into<String>) -> Self {
         Self {
             status,

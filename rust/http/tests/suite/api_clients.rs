@@ -234,6 +234,14 @@ fn queued_messages_of_a_client_are_listed_with_payloads_for_keys_with_that_scope
         queue,
         json!({"items": [item("q/0"), item("q/1")], "messages": 3, "on_disk": 0})
     );
+    assert_eq!(
+        owner.read("/clients/away/queue?from=1&limit=1")["items"],
+        json!([item("q/1")])
+    );
+    assert_eq!(
+        owner.read("/clients/away/queue?from=4294967295")["items"],
+        json!([])
+    );
     let secret = key(&mut owner, "viewer", &["view"]);
     let seen = Caller::with(&served, Some(&secret)).read("/clients/away/queue");
     assert_eq!(seen["items"][2]["topic"], "q/2");

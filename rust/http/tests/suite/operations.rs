@@ -14,6 +14,7 @@ fn start(home: &Home, token: Option<&str>, metrics: MetricsAccess) -> Served {
     let setup = Setup::new(home, Vec::new());
     let http = HttpOptions {
         is_enabled: true,
+        hosts: vec!["broker.example".to_owned()],
         tcp: Some(HttpListener {
             address: ([127, 0, 0, 1], 0).into(),
             token: token.map(str::to_owned),
@@ -162,6 +163,9 @@ fn open_metrics_are_not_for_a_page_of_another_name() {
         ("Host: 127.0.0.1:8090\r\n", 200),
         ("Host: [::1]:8090\r\n", 200),
         ("Host: LocalHost\r\n", 200),
+        ("Host: Broker.example:8090\r\n", 200),
+        ("Host: x.broker.example\r\n", 403),
+        ("Host: broker.example\r\nHost: evil.example\r\n", 403),
         ("Host: evil.example:8090\r\n", 403),
         ("Host: localhost.evil.example\r\n", 403),
         ("Host: localhost\r\nHost: evil.example\r\n", 403),

@@ -9,7 +9,11 @@ use crate::served::{Served, Setup};
 
 fn start(home: &Home, page: bool) -> Served {
     let setup = setup(home);
-    let http = HttpOptions { page, ..setup.http };
+    let http = HttpOptions {
+        page,
+        hosts: vec!["broker.example".to_owned()],
+        ..setup.http
+    };
     Setup { http, ..setup }.start()
 }
 
@@ -177,6 +181,15 @@ fn pages_of_others_are_refused_over_a_forwarded_socket() {
             200,
         ),
         ("Host: [::1]:8090\r\nOrigin: http://[::1]:8090\r\n", 200),
+        ("Host: broker.example\r\n", 200),
+        (
+            "Host: broker.example\r\nOrigin: https://broker.example\r\n",
+            200,
+        ),
+        (
+            "Host: broker.example\r\nOrigin: https://evil.example\r\n",
+            403,
+        ),
         ("Host: evil.example\r\n", 403),
         ("Host: evil.example\r\nOrigin: http://evil.example\r\n", 403),
         (
