@@ -162,3 +162,7 @@ def test_c17_a_flood_of_logins_is_refused_as_busy_and_delays_no_message(
     assert set(reasons) == {0x86, 0x89}
     assert reasons[0x86] >= 16
     client(**honest).ping()
+    # the memory of one hash, 19 MiB, is kept for the next one, and the budget has an eighth for all
+    eventually(lambda: locked.stats()["memory_passwords_bytes"] >= 19 << 20)
+    stats = locked.stats()
+    assert stats["memory_passwords_bytes"] <= stats["memory_budget_bytes"] // 8
