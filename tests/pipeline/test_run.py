@@ -260,7 +260,7 @@ def test_a_pipeline_that_is_ended_leaves_no_batch_half_done(
 ) -> None:
     folder = make_stream()
     folder.seal(rows([message(second) for second in range(50)]))
-    source = Source(path=tmp_path, stream="plant", rows_per_batch=7)
+    source = Source(path=tmp_path, stream="plant", rows_per_batch=10)
     chosen = pipeline(tmp_path, gold=(), source=source, trigger="1 millisecond")
     runner = Runner(spark, chosen)
     runner.start()
