@@ -116,7 +116,10 @@ class Broker:
             plugin_host.tell_health_to(self._tell_health)
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
-            self._tables = delta_tables(self._settings)
+            if any(stream.delta for stream in self._settings.streams):
+                from mqttcore.streams.delta import DeltaTables
+
+                self._tables = DeltaTables.of(self._settings)
             self._failure, self._process = None, os.getpid()
             running.add(self)
         return self
@@ -223,25 +226,20 @@ class Broker:
 
     def _reload(self, new: Settings) -> Changes:
         with self._reloading:
-            return self._replace(new)
-
-    def _replace(self, new: Settings) -> Changes:
-        plugin_host = self._make_plugin_host(new)
-        try:
-            users = plugin_host.changed_users(self._plugin_host)
-            with self._lock:
-                found, old = self._put_in_force(new, plugin_host)
-        except BaseException:
-            plugin_host.stop()
-            raise
-        log.info("reloaded; changed: %s", ", ".join(found.applied) or "nothing")
-        if found.restart:
-            log.warning("reload: a restart is needed for %s", ", ".join(found.restart))
-        plugin_host.invalidate(users)
-        if old is not None:
-            leaving = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
-            self._leaving = [*(thread for thread in self._leaving if thread.is_alive()), leaving]
-            leaving.start()
+            plugin_host = self._make_plugin_host(new)
+            try:
+                users = plugin_host.changed_users(self._plugin_host)
+                with self._lock:
+                    found, old = self._put_in_force(new, plugin_host)
+            except BaseException:
+                plugin_host.stop()
+                raise
+            plugin_host.invalidate(users)
+            if old is not None:
+                drain = threading.Thread(target=old.drain, name="mqttcore-old-plugins", daemon=True)
+                self._leaving = [*(each for each in self._leaving if each.is_alive()), drain]
+                drain.start()
+        found.write_to(log)
         return found
 
     def _put_in_force(
@@ -562,10 +560,9 @@ class Broker:
         try:
             loaded = self._known_origin().load(text or None)
             warnings = Broker(loaded.settings).check()
-        except ConfigError as error:
-            return {"errors": list(error.faults), "warnings": []}
         except MqttError as error:
-            return {"errors": [str(error)], "warnings": []}
+            faults = error.faults if isinstance(error, ConfigError) else [str(error)]
+            return {"errors": list(faults), "warnings": []}
         return {"errors": [], "warnings": warnings}
 
     def _reload_all(self, _: str) -> object:
@@ -578,8 +575,7 @@ class Broker:
         return {"connected": self.invalidate(**json.loads(text))}
 
     def _reload_plugin(self, name: str) -> object:
-        plugin_host = self._plugin_host
-        return {"changed_users": plugin_host and plugin_host.reload_plugin(name)}
+        return {"changed_users": self._plugin_host and self._plugin_host.reload_plugin(name)}
 
     def _change(self, change: Change, make: Callable[[], T]) -> T:
         """Makes a change of an operator, which the audit log records."""
@@ -647,16 +643,6 @@ def failure_of(engine: Engine, within: float = 0.0) -> StoppedError | None:
 
 running: set[Broker] = set()
 """Running brokers; their threads end before the interpreter does."""
-
-
-def delta_tables(settings: Settings) -> DeltaTables | None:
-    """The process that updates Delta tables of streams, if there are any."""
-    streams = [stream.name for stream in settings.streams if stream.delta]
-    if not streams:
-        return None
-    from mqttcore.streams.delta import DeltaTables
-
-    return DeltaTables(pathlib.Path(settings.data), streams)
 
 
 def stop_all() -> None:

@@ -1,5 +1,6 @@
 """Compares settings at a reload: what has changed, and which changes need a restart."""
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from mqttcore._record import Record
@@ -49,6 +50,12 @@ class Changes(Record):
     """Changes that are applied now."""
     restart: tuple[str, ...]
     """Changes that need a restart."""
+
+    def write_to(self, log: logging.Logger) -> None:
+        """Writes them into the log, with a warning if a restart is needed."""
+        log.info("reloaded; changed: %s", ", ".join(self.applied) or "nothing")
+        if self.restart:
+            log.warning("reload: a restart is needed for %s", ", ".join(self.restart))
 
 
 def changes(old: Settings, new: Settings, *, begun: Settings, bound: "Bound") -> Changes:

@@ -13,7 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from mqttcore.config import Settings
 
 __all__ = ["DeltaTables"]
 
@@ -41,6 +44,12 @@ class DeltaTables:
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._watch, name="mqttcore-delta", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The process for the streams with ``delta``."""
+        streams = [stream.name for stream in settings.streams if stream.delta]
+        return cls(pathlib.Path(settings.data), streams)
 
     def stop(self) -> None:
         """Adds the files that are sealed by now to the tables, and ends the process."""
