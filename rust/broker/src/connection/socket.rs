@@ -29,6 +29,12 @@ impl ReadBytes {
             control_frames: 0,
         }
     }
+
+    /// What it takes of the budget of a turn: bytes of records and frames around the payload count four times, since
+    /// TLS records without payload cost most.
+    pub(crate) fn cost(self) -> usize {
+        self.raw + 3 * self.raw.saturating_sub(self.payload)
+    }
 }
 
 /// Result of one write: bytes to the socket, and bytes of the outbox among them.

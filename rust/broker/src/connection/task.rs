@@ -254,7 +254,7 @@ impl Connection {
             }
             Poll::Ready(Ok(read)) => read,
         };
-        *budget = budget.saturating_sub(read.raw);
+        *budget = budget.saturating_sub(read.cost());
         self.shard.metrics().bytes_received.add(read.raw as u64);
         if let Some(throttle) = &mut self.throttle {
             throttle.spend_bytes(self.shard.now(), read.raw);

@@ -15,6 +15,10 @@ use crate::connection::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_r
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;
 
+/// Maximum bytes of a read, about those of the longest record: a record for new keys has 27 bytes, and costs as much
+/// time as 4 KiB of payload (abuse I01).
+const READ_BYTES: usize = 16 * 1024 + 512;
+
 /// Bytes of heap of a TLS session, during its handshake and idle: measured, since rustls does not report them.
 pub(crate) const TLS_BYTES: usize = 7_500;
 
@@ -76,7 +80,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Reads once into `bytes`, which then begins with the decrypted payload.
+    /// Reads at most [`READ_BYTES`] into `bytes`, which then begins with the decrypted payload.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,7 +91,8 @@ impl TlsStream {
         if payload > 0 {
             return Poll::Ready(Ok(ReadBytes::new(0, payload)));
         }
-        let raw = ready!(poll_receive_raw(&mut self.tcp, cx, bytes))?;
+        let room = bytes.len().min(READ_BYTES);
+        let raw = ready!(poll_receive_raw(&mut self.tcp, cx, &mut bytes[..room]))?;
         Poll::Ready(match self.open(bytes, raw) {
             Ok(payload) => Ok(ReadBytes::new(raw, payload)),
             Err(_) => Err(ReadEnd::Lost),
@@ -205,5 +210,92 @@ impl Write for Sender<'_, '_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+    use std::sync::Arc;
+    use std::{env, fs, process, thread};
+
+    use mqttcore_tls::rustls::crypto::ring;
+    use mqttcore_tls::rustls::pki_types::CertificateDer;
+    use mqttcore_tls::rustls::pki_types::pem::PemObject as _;
+    use mqttcore_tls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use mqttcore_tls::{TlsServer, TlsSettings, make_files};
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const UPDATES: usize = 1_000;
+
+    /// The end of a client that asks for new keys 1,000 times, with a byte of payload after each 16 requests.
+    fn ask_for_keys(stream: std::net::TcpStream, ca: CertificateDer<'static>) {
+        let mut roots = RootCertStore::empty();
+        roots.add(ca).expect("a CA");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let host = "localhost".try_into().expect("a name");
+        let mut session = ClientConnection::new(Arc::new(config), host).expect("a session");
+        let mut stream = stream;
+        session.complete_io(&mut stream).expect("a handshake");
+        session.set_buffer_limit(None);
+        let mut records = Vec::new();
+        for number in 0..UPDATES {
+            session.refresh_traffic_keys().expect("TLS 1.3");
+            if number % 16 == 15 {
+                session.writer().write_all(b"!").expect("room");
+            }
+            session.write_tls(&mut records).expect("a vector");
+        }
+        stream.write_all(&records).expect("the socket takes it");
+    }
+
+    /// The first read from a client that has asked for new keys.
+    async fn first_read() -> ReadBytes {
+        let folder = env::temp_dir().join(format!("mqttcore-keys-{}", process::id()));
+        let made = make_files(&folder, &["localhost".to_owned()], "client").expect("files");
+        let settings = TlsSettings::new(&made.server, &made.server_key);
+        let loaded = TlsServer::load(settings, &["mqtt"]).expect("a configuration");
+        let ca = CertificateDer::from_pem_file(&made.ca).expect("a certificate");
+        fs::remove_dir_all(&folder).expect("the folder goes");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
+        let address = listener.local_addr().expect("an address");
+        let client = thread::spawn(move || {
+            let stream = std::net::TcpStream::connect(address).expect("it listens");
+            ask_for_keys(stream, ca);
+        });
+        let (tcp, _) = listener.accept().await.expect("a client");
+        let mut stream = TlsStream::new(tcp, loaded.server.config()).expect("a session");
+        let mut buffer = vec![0; 64 * 1024];
+        while stream.is_handshaking() {
+            let len = stream.tcp.read(&mut buffer).await.expect("records");
+            stream.handshake(&buffer[..len]).expect("valid records");
+            poll_fn(|cx| stream.poll_flush(cx)).await.expect("sent");
+        }
+        client.join().expect("all is sent");
+        let read = poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await;
+        read.expect("valid records")
+    }
+
+    /// (abuse I01)
+    #[test]
+    fn i01_a_read_of_records_without_payload_is_short_and_ends_the_turn() {
+        let runtime = Builder::new_current_thread().enable_all().build();
+
+        let read = runtime.expect("a runtime").block_on(first_read());
+
+        assert!(
+            read.raw > 16 * 1024 && read.raw <= READ_BYTES && read.payload > 0,
+            "{read:?}"
+        );
+        assert!(read.cost() > 60 * 1024, "{read:?}");
     }
 }
