@@ -116,10 +116,10 @@ class Broker:
             plugin_host.tell_health_to(self._tell_health)
             self._begun, self._bound = self._settings, list(self._settings.listeners)
             self._control = self._open_control()
-            if any(stream.delta for stream in self._settings.streams):
+            if streams := [stream.name for stream in self._settings.streams if stream.delta]:
                 from mqttcore.streams.delta import DeltaTables
 
-                self._tables = DeltaTables.of(self._settings)
+                self._tables = DeltaTables(pathlib.Path(self._settings.data), streams)
             self._failure, self._process = None, os.getpid()
             running.add(self)
         return self

@@ -13,10 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from mqttcore.config import Settings
+from typing import Final
 
 __all__ = ["DeltaTables"]
 
@@ -44,12 +41,6 @@ class DeltaTables:
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._watch, name="mqttcore-delta", daemon=True)
         self._thread.start()
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """The process for the streams with ``delta``."""
-        streams = [stream.name for stream in settings.streams if stream.delta]
-        return cls(pathlib.Path(settings.data), streams)
 
     def stop(self) -> None:
         """Adds the files that are sealed by now to the tables, and ends the process."""
