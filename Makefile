@@ -117,7 +117,7 @@ test: pytest test-rust models ## all tests (-j2: in Rust and in Python side by s
 
 http-test: build .make/tools .make/dev ## test the HTTP API: routes and scopes, bad input, generated requests, pages of lists, changes after a crash
 	@cargo test --quiet -p mqttcore-http --test suite api_ $(CARGO_ARGS)
-	@$(BIN)/python -m pytest --quiet tests/operations/test_generated.py tests/operations/test_configuration.py \
+	@MQTTCORE_REQUESTS=2000 $(BIN)/python -m pytest --quiet tests/operations/test_generated.py tests/operations/test_configuration.py \
 		tests/operations/test_audit.py tests/operations/test_keys.py $(ARGS)
 
 page-test: build .make/dev ## test the page for operators in Chromium (ARGS="-k login")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ LEFT_OUT = {
     # each one syncs the disk: tests/operations/test_configuration.py
     "/api/v1/store/checkpoint",
 }
-TRIES = 2_000
+# `make http-test` sends more.
+TRIES = int(os.environ.get("MQTTCORE_REQUESTS", "500"))
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ import base64
 import hashlib
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -122,13 +123,12 @@ PASSWORD = "red"  # noqa: S105 - of a test
 """Of the user `ann`."""
 
 
-def free_addresses() -> tuple[str, str]:
-    """Two addresses that nobody uses."""
-    with (
-        closing(socket.create_server(("127.0.0.1", 0))) as one,
-        closing(socket.create_server(("127.0.0.1", 0))) as other,
-    ):
-        return f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{other.getsockname()[1]}"
+def free_address() -> str:
+    """An address that nobody uses, with a port that the kernel does not choose for others."""
+    while True:
+        address = ("127.0.0.1", random.randrange(20_000, 32_000))  # noqa: S311 - no secret
+        with suppress(OSError), socket.create_server(address):
+            return f"{address[0]}:{address[1]}"
 
 
 def password_hash() -> str:
@@ -140,7 +140,7 @@ def password_hash() -> str:
 @pytest.fixture
 def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     # The WebSocket listener has to know the port of the page, and the page that of the listener.
-    place, live = free_addresses()
+    place, live = free_address(), free_address()
     key_file(tmp_path / "keys.toml")
     file = tmp_path / "mqttcore.toml"
     file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
