@@ -139,7 +139,8 @@ trace-test: build .make/tools .make/dev ## compare traces with the packets of cl
 test-rust: .make/tools
 	@cargo test --workspace --quiet $(CARGO_ARGS)
 
-# The bounded forms of what `make nightly` runs longer.
+# The bounded forms of what `make nightly` runs longer. They run for seconds, so less is optimised.
+models: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 1
 models:
 	@$(MAKE) loom PREEMPTIONS=3
 	@$(MAKE) shuttle SCHEDULES=2000
