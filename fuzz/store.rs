@@ -3,6 +3,7 @@
 //! Part of `rust/store`, with its feature `faults`: what it calls is not public. The checksums of a store protect
 //! against accidents, and whoever writes a backup writes them, too: so `log` and `folder` make them right.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::StoreError;
@@ -270,6 +271,18 @@ fn change(disk: &Disk, from: &mut RecordReader<'_>) -> Read<()> {
     Ok(())
 }
 
+/// Inserts a row; one that redb does not take is left out.
+fn insert<'k, 'v, K: redb::Key, V: redb::Value>(
+    change: &redb::WriteTransaction,
+    table: redb::TableDefinition<'_, K, V>,
+    key: impl Borrow<K::SelfType<'k>>,
+    value: impl Borrow<V::SelfType<'v>>,
+) -> Result<(), StoreError> {
+    let mut table = change.open_table(table).map_err(checkpoint)?;
+    let _ = table.insert(key, value);
+    Ok(())
+}
+
 /// Writes a row with redb, so that its checksums are right: table, key, value.
 fn put_row(disk: &Disk, what: u8, from: &mut RecordReader<'_>) -> Read<()> {
     let (key, value) = (from.varint()?, from.bytes()?);
@@ -293,61 +306,22 @@ fn put_row(disk: &Disk, what: u8, from: &mut RecordReader<'_>) -> Read<()> {
             .map_err(checkpoint)?;
         let change = begin_change(&database)?;
         match what % 9 {
-            0 => drop(
-                change
-                    .open_table(tables::SESSION)
-                    .map_err(checkpoint)?
-                    .insert(key, value),
-            ),
-            1 => drop(
-                change
-                    .open_table(tables::SUBSCRIPTION)
-                    .map_err(checkpoint)?
-                    .insert(key, value),
-            ),
-            2 => drop(
-                change
-                    .open_table(tables::QUEUE)
-                    .map_err(checkpoint)?
-                    .insert((key, number), value.get(8..).unwrap_or_default()),
-            ),
-            3 => drop(
-                change
-                    .open_table(tables::MESSAGE)
-                    .map_err(checkpoint)?
-                    .insert(key, value),
-            ),
-            4 => drop(
-                change
-                    .open_table(tables::BODY)
-                    .map_err(checkpoint)?
-                    .insert(key, value),
-            ),
-            5 => drop(
-                change
-                    .open_table(tables::RETAINED)
-                    .map_err(checkpoint)?
-                    .insert(text, number),
-            ),
-            6 => drop(
-                change
-                    .open_table(tables::SEGMENT)
-                    .map_err(checkpoint)?
-                    // A larger number: repair leaves a folder that is refused (docs/status.md).
-                    .insert(key.min(u64::from(u32::MAX) - 2), number),
-            ),
-            7 => drop(
-                change
-                    .open_table(tables::NOTE)
-                    .map_err(checkpoint)?
-                    .insert(text, value),
-            ),
-            _ => drop(
-                change
-                    .open_table(tables::META)
-                    .map_err(checkpoint)?
-                    .insert(text, value),
-            ),
+            0 => insert(&change, tables::SESSION, key, value)?,
+            1 => insert(&change, tables::SUBSCRIPTION, key, value)?,
+            2 => {
+                let value = value.get(8..).unwrap_or_default();
+                insert(&change, tables::QUEUE, (key, number), value)?;
+            }
+            3 => insert(&change, tables::MESSAGE, key, value)?,
+            4 => insert(&change, tables::BODY, key, value)?,
+            5 => insert(&change, tables::RETAINED, text, number)?,
+            6 => {
+                // A larger number: repair leaves a folder that is refused (docs/status.md).
+                let segment = key.min(u64::from(u32::MAX) - 2);
+                insert(&change, tables::SEGMENT, segment, number)?;
+            }
+            7 => insert(&change, tables::NOTE, text, value)?,
+            _ => insert(&change, tables::META, text, value)?,
         }
         change.commit().map_err(checkpoint)
     };
