@@ -19,7 +19,7 @@ use crate::record::{MessageRecord, RecipientsBuf, Record, SessionOpened, WillSet
 use crate::wal::frame::{self, CommitMarker};
 use crate::wal::segment::{self, SegmentHeader, StoreId};
 use crate::wire::RecordReader;
-use crate::{Batch, Durability, DurableStore, SpacePolicy, Store, StoreOptions, WalOptions, tools};
+use crate::{Batch, Durability, DurableStore, SpacePolicy, Store, StoreOptions, tools};
 
 /// Decodes what follows the first byte, which chooses the kind of row or record; encodes and decodes it again.
 pub fn row(input: &[u8]) {
@@ -187,19 +187,7 @@ fn put(disk: &Disk, name: &str, content: &[u8]) {
 }
 
 const STORE: StoreId = [7; 16];
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 4 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 100,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(4 * 1_024, 100);
 
 type Read<T> = Result<T, crate::BodyError>;
 

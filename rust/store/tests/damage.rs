@@ -6,25 +6,13 @@ mod common;
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
-use mqttcore_store::{DurableStore, Recovery, Store, StoreError, StoreOptions, WalOptions, tools};
+use mqttcore_store::{DurableStore, Recovery, Store, StoreError, StoreOptions, tools};
 
 use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
 const FIRST: &str = "00000000000000000001.log";
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 4 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 0,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(4 * 1_024, 0);
 /// Messages that were acknowledged, four a segment.
 const COUNT: u8 = 40;
 

@@ -8,23 +8,11 @@ use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files;
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{
-    Batch, Durability, QueueSummary, SimulatedStore, SpacePolicy, Store, StoreOptions, WalOptions,
+    Batch, Durability, QueueSummary, SimulatedStore, SpacePolicy, Store, StoreOptions,
 };
 use proptest::prelude::*;
 
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 40_000,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 1,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(40_000, 1);
 const SESSIONS: u64 = 2;
 
 #[derive(Clone, Debug)]

@@ -8,25 +8,13 @@ use std::collections::BTreeMap;
 use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
-use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, WalOptions, tools};
+use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, tools};
 
 use common::{append, files};
 
 const CHECKPOINT: &str = "checkpoint.redb";
 const FIRST: &str = "00000000000000000001.log";
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 16 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 1,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(16 * 1_024, 1);
 const PAGE: usize = 4_096;
 const RECIPIENTS: u64 = 4;
 /// Messages behind the checkpoint.

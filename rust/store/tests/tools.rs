@@ -6,23 +6,11 @@ mod common;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
-use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, WalOptions, tools};
+use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, tools};
 
 use common::{append, files};
 
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 4 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 100,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(4 * 1_024, 100);
 
 fn publish(store: &dyn Store, session: u64, topic: &str, payload: &[u8], kept: bool) -> u64 {
     let message = store.numbers(1);

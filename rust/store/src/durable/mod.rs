@@ -54,6 +54,26 @@ pub struct StoreOptions {
     pub segments_kept: usize,
 }
 
+#[cfg(feature = "faults")]
+impl StoreOptions {
+    /// Options of a store of a test: small segments, no space kept free, and checkpoints only when it is told to.
+    pub const fn small(segment_bytes: u64, segments_kept: usize) -> Self {
+        Self {
+            wal: WalOptions {
+                segment_bytes,
+                ballast_bytes: 0,
+                soft_bytes: 0,
+                queue_bytes: 1 << 20,
+            },
+            cache_bytes: 1 << 20,
+            checkpoint_bytes: u64::MAX,
+            checkpoint_rows: usize::MAX,
+            checkpoint_row_bytes: usize::MAX,
+            segments_kept,
+        }
+    }
+}
+
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {

@@ -8,25 +8,12 @@ use mqttcore_store::faults::{Disk, Faults, Random};
 use mqttcore_store::files::Files;
 use mqttcore_store::{
     Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, StoreOptions, Ticket,
-    WalOptions,
 };
 
 use crate::model::{Model, Session, Step, Waiting};
 
 /// Small, so that everything happens often.
-const OPTIONS: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 4_096,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 1,
-};
+const OPTIONS: StoreOptions = StoreOptions::small(4_096, 1);
 
 /// The filter whose Subscription Identifier counts the batches; of a session that never ends.
 const COUNTER: &str = "counter";

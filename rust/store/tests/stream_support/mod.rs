@@ -19,19 +19,7 @@ use mqttcore_store::{
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-pub const STORE: StoreOptions = StoreOptions {
-    wal: WalOptions {
-        segment_bytes: 2 * 1_024,
-        ballast_bytes: 0,
-        soft_bytes: 0,
-        queue_bytes: 1 << 20,
-    },
-    cache_bytes: 1 << 20,
-    checkpoint_bytes: u64::MAX,
-    checkpoint_rows: usize::MAX,
-    checkpoint_row_bytes: usize::MAX,
-    segments_kept: 2,
-};
+pub const STORE: StoreOptions = StoreOptions::small(2 * 1_024, 2);
 
 pub fn definition(name: &str, partitions: u16) -> Definition {
     Definition {
