@@ -15,7 +15,6 @@ use mqttcore_store::record::{MessageRecord, Record, RowRefsBuf, Streamed};
 use mqttcore_store::stream::{Bounds, Definition, KeptTime, StreamError, StreamOptions, Streams};
 use mqttcore_store::{
     Batch, Durability, SimulatedStore, SpacePolicy, Store, StoreError, StoreOptions, Ticket,
-    WalOptions,
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
