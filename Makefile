@@ -5,7 +5,8 @@
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/sh
 
-# The extension that `serve`, `test` and `check` use: `release` (what users get) or `dev` (quick).
+# The extension that `serve`, `test` and `check` use: `release` (what users get), `ci` (optimised only in what a message
+# passes) or `dev` (quick).
 PROFILE ?= release
 # What the extension has beside that: `kafka`, which takes a C++ compiler, and minutes the first time.
 FEATURES ?=
@@ -87,7 +88,7 @@ wheel: export CFLAGS := $(strip $(CFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: export CXXFLAGS := $(strip $(CXXFLAGS) $(REMAPPED:%=-ffile-prefix-map=%))
 wheel: .make/venv ## build a wheel and its provenance into .make/wheel (FEATURES=kafka; takes minutes the first time)
 	@rm -rf .make/wheel
-	@$(BIN)/maturin build --locked $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) --features tier \
+	@$(BIN)/maturin build --locked --profile $(PROFILE) $(FEATURES:%=--features %) --features tier \
 		--target-dir $(TARGET)/wheel --out .make/wheel >.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@$(PYTHON) -m tests.wheel_paths .make/wheel/*.whl $(CURDIR)
 	@MATURIN=$(BIN)/maturin $(PYTHON) -m tests.provenance .make/wheel/*.whl --write "make wheel PROFILE=$(PROFILE) FEATURES=$(FEATURES)"
@@ -478,8 +479,8 @@ help:
 
 # One extension at a time: building one retires the stamps of the others.
 $(EXTENSION): .make/venv $(RUST_SOURCES) pyproject.toml
-	@echo "building the extension: $(PROFILE)$(FEATURES:%=, with %)$(if $(filter release,$(PROFILE)),; minutes the first time)"
-	@$(BIN)/maturin develop $(if $(filter release,$(PROFILE)),--release) $(FEATURES:%=--features %) \
+	@echo "building the extension: $(PROFILE)$(FEATURES:%=, with %)$(if $(filter-out dev,$(PROFILE)),; minutes the first time)"
+	@$(BIN)/maturin develop --profile $(PROFILE) $(FEATURES:%=--features %) \
 		>.make/maturin.log 2>&1 || { cat .make/maturin.log; exit 1; }
 	@rm -f .make/extension-* && touch $@
 
