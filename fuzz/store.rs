@@ -303,11 +303,7 @@ fn put_row(disk: &Disk, what: u8, from: &mut RecordReader<'_>) -> Read<()> {
             3 => insert(&change, tables::MESSAGE, key, value)?,
             4 => insert(&change, tables::BODY, key, value)?,
             5 => insert(&change, tables::RETAINED, text, number)?,
-            6 => {
-                // A larger number: repair leaves a folder that is refused (docs/status.md).
-                let segment = key.min(u64::from(u32::MAX) - 2);
-                insert(&change, tables::SEGMENT, segment, number)?;
-            }
+            6 => insert(&change, tables::SEGMENT, key, number)?,
             7 => insert(&change, tables::NOTE, text, value)?,
             _ => insert(&change, tables::META, text, value)?,
         }

@@ -46,7 +46,7 @@ use crate::index::messages::MessageRow;
 use crate::index::notes::Notes;
 use crate::index::rows::{StoredDelivery, StoredMessage};
 use crate::index::streams::StreamTable;
-use crate::index::tables::{RETAINED, SEGMENT, Tables, checkpoint, wrong};
+use crate::index::tables::{RETAINED, Tables, checkpoint, wrong};
 use crate::index::weight::Weight;
 use crate::wal::LogPosition;
 use crate::wal::frame;
@@ -156,13 +156,7 @@ impl Index {
 
     fn of(files: &Arc<dyn Files>, tables: Tables) -> Result<(Self, Option<Meta>), StoreError> {
         let meta = tables.meta()?;
-        let mut live = BTreeMap::new();
-        if let Some(table) = tables.table(SEGMENT)? {
-            for row in redb::ReadableTable::iter(&table).map_err(checkpoint)? {
-                let (segment, bytes) = row.map_err(checkpoint)?;
-                live.insert(segment.value(), bytes.value());
-            }
-        }
+        let live = tables.segments()?;
         let known = meta.unwrap_or_default();
         let streams = tables.streams()?;
         let notes = Notes::read(&tables)?;

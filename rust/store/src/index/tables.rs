@@ -1,6 +1,7 @@
 //! The checkpoint: tables in redb, over the same files as the log.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
@@ -214,6 +215,22 @@ impl Tables {
         found.map_or(Ok(StreamTable::default()), |found| {
             StreamTable::decode(found.value()).map_err(wrong)
         })
+    }
+
+    /// The segments with live messages, and the bytes of those.
+    pub(crate) fn segments(&self) -> Result<BTreeMap<u64, u64>, StoreError> {
+        let mut segments = BTreeMap::new();
+        let Some(table) = self.table(SEGMENT)? else {
+            return Ok(segments);
+        };
+        for row in table.iter().map_err(checkpoint)? {
+            let (segment, bytes) = row.map_err(checkpoint)?;
+            if segment.value() > NUMBER_MAX {
+                return Err(broken("segment"));
+            }
+            segments.insert(segment.value(), bytes.value());
+        }
+        Ok(segments)
     }
 
     /// The encoded row of a session.
@@ -475,5 +492,5 @@ pub(crate) fn wrong(error: BodyError) -> StoreError {
 }
 
 fn broken(table: &str) -> StoreError {
-    StoreError::Checkpoint(format!("{table} is incomplete").into())
+    StoreError::Checkpoint(format!("its table `{table}` is damaged").into())
 }
