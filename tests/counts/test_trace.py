@@ -40,8 +40,8 @@ MOST: Final = 1.01
 class Pair:
     """A publisher and its subscriber."""
 
-    def __init__(self, broker: Counted, stack: ExitStack, name: str) -> None:
-        self._broker, self._name = broker, name
+    def __init__(self, broker: Counted, stack: ExitStack, name: str, *, batch: int = BATCH) -> None:
+        self._broker, self._name, self._batch = broker, name, batch
         self._publisher = connect(broker, stack, f"{name}-publisher")
         self._subscriber: Wire = connect(broker, stack, f"{name}-subscriber")
         self._subscriber.send(wire.subscribe(name, version=4))
@@ -49,19 +49,19 @@ class Pair:
 
     def publish(self, rounds: int) -> None:
         """Sends batches; each is received before the next one."""
-        batch = [wire.publish(self._name, bytes(64), version=4)] * BATCH
+        batch = [wire.publish(self._name, bytes(64), version=4)] * self._batch
         for _ in range(rounds):
             self._publisher.send(*batch)
             for _ in batch:
                 self._subscriber.receive()
 
-    def instructions(self) -> float:
+    def instructions(self, rounds: int = ROUNDS) -> float:
         """Instructions of the shard for a message, without those of its timers."""
         counts = []
         for _ in range(ATTEMPTS):
             idle, idle_s = of_shard(self._broker, lambda: time.sleep(1))
-            busy, busy_s = of_shard(self._broker, lambda: self.publish(ROUNDS))
-            counts.append((busy - idle / idle_s * busy_s) / (ROUNDS * BATCH))
+            busy, busy_s = of_shard(self._broker, lambda: self.publish(rounds))
+            counts.append((busy - idle / idle_s * busy_s) / (rounds * self._batch))
         return sorted(counts)[ATTEMPTS // 2]
 
 
