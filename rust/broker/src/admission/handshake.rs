@@ -31,7 +31,7 @@ use crate::config::hooks::Login;
 use crate::config::listener_policy::ListenerPolicy;
 use crate::config::permissions::CompiledGrant;
 use crate::connection::proxy_header::ProxiedCertificate;
-use crate::connection::socket::ReadEnd;
+use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, ReadEnd};
 use crate::connection::tls::TLS_BYTES;
 use crate::connection::transport::{MovingTransport, Transport};
 use crate::sessions::loading;
@@ -162,6 +162,7 @@ impl Connected {
             proxied: self.proxied.take(),
             pending,
             traced_connect: None,
+            control_frames: 0,
             buffer: bytes,
         };
         let admitted = timeout_at(deadline, handshake.admit()).await;
@@ -196,6 +197,8 @@ pub(crate) struct Handshake<'a> {
     pending: &'a HandshakeBytes,
     /// CONNECT for traces, if there are any.
     traced_connect: Option<Secret>,
+    /// Number of control frames so far.
+    control_frames: u32,
     /// Unhandled input.
     pub(crate) buffer: Vec<u8>,
 }
@@ -308,8 +311,13 @@ impl Handshake<'_> {
                 RejectReason::Silent("the client closed the connection before CONNACK")
             }
             ReadEnd::Fault(fault) => RejectReason::Unframed(fault),
+            ReadEnd::Flood => flood(),
         })?;
         self.shard.metrics().bytes_received.add(input.raw as u64);
+        self.control_frames = self.control_frames.saturating_add(input.control_frames);
+        if self.control_frames > CONTROL_FRAMES_BEFORE_CONNACK {
+            return Err(flood());
+        }
         let bytes = self.transport.heap_bytes() + self.buffer.capacity();
         self.pending.count_bytes(bytes);
         Ok(())
@@ -323,6 +331,10 @@ impl Handshake<'_> {
             self.shard.metrics().bytes_sent.add(written.raw as u64);
         }
     }
+}
+
+fn flood() -> RejectReason {
+    RejectReason::Silent("too many WebSocket control frames or TLS records without payload")
 }
 
 /// Moves the connection to the shard of its session.

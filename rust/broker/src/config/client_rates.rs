@@ -9,8 +9,8 @@ use crate::config::Config;
 /// [`AddressLimits::exempt`]: crate::AddressLimits::exempt
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ClientRates {
-    /// SUBSCRIBE, UNSUBSCRIBE, PINGREQ and WebSocket control frames a second. A client that sends more for
-    /// five seconds is disconnected with 0x96.
+    /// SUBSCRIBE, UNSUBSCRIBE, PINGREQ, WebSocket control frames and TLS records without payload a second. A client
+    /// that sends more for five seconds is disconnected with 0x96.
     pub control_packets: u32,
     /// PUBLISH packets a second of a client with a user name, unless its grant has a limit.
     pub messages: u32,

@@ -25,6 +25,7 @@ pub(crate) mod subscribe;
 mod subscribe_hooks;
 mod task;
 pub(crate) mod tls;
+mod tls_records;
 pub(crate) mod transport;
 pub(crate) mod websocket;
 

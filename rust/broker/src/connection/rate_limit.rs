@@ -21,7 +21,7 @@ const BURST: Duration = Duration::from_secs(1);
 const RETAINED_BURST: Duration = Duration::from_secs(4);
 /// Number of consecutive seconds with too many control packets after which a client is disconnected.
 const FLOOD_SECONDS: u32 = 5;
-const FLOOD: Violation = Violation::limit(
+pub(crate) const FLOOD: Violation = Violation::limit(
     ReasonCode::MESSAGE_RATE_TOO_HIGH,
     "limit control_packets_per_second",
     "too many control packets a second",

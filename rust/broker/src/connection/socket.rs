@@ -5,14 +5,17 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use mqttcore_tls::rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::connection::tls::{TLS_BYTES, TlsStream};
+use crate::connection::tls::{TLS_BYTES, TlsSession, TlsStream};
 
-/// Result of one read: bytes from the socket, bytes of packets, which are at the front, and WebSocket control frames.
+/// Maximum number of control frames of a client before CONNACK.
+pub(crate) const CONTROL_FRAMES_BEFORE_CONNACK: u32 = 100;
+
+/// Result of one read: bytes from the socket, bytes of packets, which are at the front, and frames without payload:
+/// control frames of WebSocket, and TLS records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadBytes {
     pub(crate) raw: usize,
@@ -21,7 +24,7 @@ pub(crate) struct ReadBytes {
 }
 
 impl ReadBytes {
-    /// A read without WebSocket frames.
+    /// A read without frames.
     pub(crate) fn new(raw: usize, payload: usize) -> Self {
         Self {
             raw,
@@ -51,6 +54,8 @@ pub(crate) enum ReadEnd {
     Lost,
     /// The peer sent invalid frames.
     Fault(FramingError),
+    /// The peer sent too many TLS records without payload one after the other.
+    Flood,
 }
 
 /// A WebSocket frame that breaks a rule.
@@ -77,7 +82,7 @@ pub(crate) enum Socket {
 /// A socket that moves to another shard's runtime.
 pub(crate) struct DetachedSocket {
     tcp: std::net::TcpStream,
-    session: Option<Box<ServerConnection>>,
+    session: Option<Box<TlsSession>>,
 }
 
 impl Socket {
@@ -229,19 +234,22 @@ pub(crate) async fn receive_raw(
     .await
 }
 
-/// Reads once and appends the payload to `buffer`; returns the number of bytes from the wire.
+/// Reads once and appends the payload to `buffer`.
 ///
 /// The read buffer is on the stack, so an idle connection has none.
 ///
 /// # Errors
 ///
-/// [`ReadEnd::Lost`].
-pub(crate) async fn receive(stream: &mut Socket, buffer: &mut Vec<u8>) -> Result<usize, ReadEnd> {
+/// [`ReadEnd::Lost`] or [`ReadEnd::Flood`].
+pub(crate) async fn receive(
+    stream: &mut Socket,
+    buffer: &mut Vec<u8>,
+) -> Result<ReadBytes, ReadEnd> {
     poll_fn(|cx| {
         let mut bytes = [0; 2048];
         let input = ready!(stream.poll_read(cx, &mut bytes))?;
         buffer.extend_from_slice(bytes.get(..input.payload).unwrap_or_default());
-        Poll::Ready(Ok(input.raw))
+        Poll::Ready(Ok(input))
     })
     .await
 }

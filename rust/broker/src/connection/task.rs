@@ -20,7 +20,7 @@ use crate::config::ClientRates;
 use crate::connection::authorize::PendingRequest;
 use crate::connection::disconnect_cause::DisconnectCause;
 use crate::connection::input::{Arrived, Input, PARTIAL_BYTES, ReadBatch, Unread};
-use crate::connection::rate_limit::{ControlPackets, RateLimit};
+use crate::connection::rate_limit::{ControlPackets, FLOOD, RateLimit};
 use crate::connection::reauthentication::Reauthentication;
 use crate::connection::socket::ReadEnd;
 use crate::connection::task::future::ConnectionTask;
@@ -252,6 +252,7 @@ impl Connection {
             Poll::Ready(Err(ReadEnd::Fault(fault))) => {
                 return Err(DisconnectCause::Unframed(fault));
             }
+            Poll::Ready(Err(ReadEnd::Flood)) => return Err(DisconnectCause::Violation(FLOOD)),
             Poll::Ready(Ok(read)) => read,
         };
         *budget = budget.saturating_sub(read.cost());
@@ -300,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// Counts control packets of MQTT, or control frames of WebSocket.
+    /// Counts control packets of MQTT, control frames of WebSocket, or TLS records without payload.
     fn count_control_packets(&mut self, more: u32) -> Result<(), DisconnectCause> {
         let (now, connected_at) = (self.shard.now(), self.link.connected_at);
         self.control_packets

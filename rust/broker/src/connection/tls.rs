@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mqttcore_tls::rustls::pki_types::CertificateDer;
-use mqttcore_tls::rustls::{Error, ServerConfig, ServerConnection};
+use mqttcore_tls::rustls::{Error, IoState, PeerMisbehaved, ServerConfig, ServerConnection};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
 use crate::connection::socket::{ReadBytes, ReadEnd, WrittenBytes, poll_receive_raw};
+use crate::connection::tls_records::RecordPosition;
 
 /// Maximum bytes of encrypted records that wait for the socket; later bytes stay in the outbox.
 const ENCRYPTED_BYTES: usize = 32 * 1024;
@@ -25,7 +26,32 @@ pub(crate) const TLS_BYTES: usize = 7_500;
 /// The server side of a TLS session, and its TCP stream.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
-    session: Box<ServerConnection>,
+    session: Box<TlsSession>,
+}
+
+/// The server side of a TLS session, without its socket.
+pub(crate) struct TlsSession {
+    rustls: ServerConnection,
+    position: RecordPosition,
+}
+
+impl TlsSession {
+    /// Processes the bytes up to the end of the current record, or all of `bytes`. Returns their number, whether the
+    /// record ends with them, and the state after it.
+    fn process(&mut self, bytes: &[u8]) -> Result<(usize, bool, IoState), Error> {
+        let (len, is_end) = self.position.pass(bytes);
+        let mut records = &bytes[..len];
+        loop {
+            // rustls takes 4 KiB at once.
+            if !matches!(self.rustls.read_tls(&mut records), Ok(1..)) {
+                return Err(Error::General("the records are too long".to_owned()));
+            }
+            let state = self.rustls.process_new_packets()?;
+            if records.is_empty() {
+                return Ok((len, is_end, state));
+            }
+        }
+    }
 }
 
 impl TlsStream {
@@ -39,19 +65,21 @@ impl TlsStream {
         config: Arc<ServerConfig>,
     ) -> Result<Self, (TcpStream, Error)> {
         match ServerConnection::new(config) {
-            Ok(mut session) => {
-                session.set_buffer_limit(Some(ENCRYPTED_BYTES));
+            Ok(mut rustls) => {
+                rustls.set_buffer_limit(Some(ENCRYPTED_BYTES));
+                let position = RecordPosition::default();
+                let session = TlsSession { rustls, position };
                 Ok(Self::from_parts(tcp, Box::new(session)))
             }
             Err(error) => Err((tcp, error)),
         }
     }
 
-    pub(crate) fn from_parts(tcp: TcpStream, session: Box<ServerConnection>) -> Self {
+    pub(crate) fn from_parts(tcp: TcpStream, session: Box<TlsSession>) -> Self {
         Self { tcp, session }
     }
 
-    pub(crate) fn into_parts(self) -> (TcpStream, Box<ServerConnection>) {
+    pub(crate) fn into_parts(self) -> (TcpStream, Box<TlsSession>) {
         (self.tcp, self.session)
     }
 
@@ -60,22 +88,19 @@ impl TlsStream {
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.session.is_handshaking()
+        self.session.rustls.is_handshaking()
     }
 
     /// The client's certificate, if it presented one.
     pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
-        self.session.peer_certificates()?.first()
+        self.session.rustls.peer_certificates()?.first()
     }
 
     /// Processes records of the handshake; the reply waits to be written.
     pub(crate) fn handshake(&mut self, mut records: &[u8]) -> Result<(), Error> {
         while !records.is_empty() {
-            let taken = self.session.read_tls(&mut records);
-            if !matches!(taken, Ok(1..)) {
-                return Err(Error::General("the records are too long".to_owned()));
-            }
-            self.session.process_new_packets()?;
+            let (len, ..) = self.session.process(records)?;
+            records = &records[len..];
         }
         Ok(())
     }
@@ -93,33 +118,49 @@ impl TlsStream {
         }
         let room = bytes.len().min(READ_BYTES);
         let raw = ready!(poll_receive_raw(&mut self.tcp, cx, &mut bytes[..room]))?;
-        Poll::Ready(match self.open(bytes, raw) {
-            Ok(payload) => Ok(ReadBytes::new(raw, payload)),
-            Err(_) => Err(ReadEnd::Lost),
-        })
+        Poll::Ready(self.open(bytes, raw).map_err(|error| match error {
+            Error::PeerMisbehaved(
+                PeerMisbehaved::TooManyKeyUpdateRequests | PeerMisbehaved::TooManyEmptyFragments,
+            ) => ReadEnd::Flood,
+            _ => ReadEnd::Lost,
+        }))
     }
 
-    /// Decrypts the records in the first `raw` bytes; their payload replaces them.
-    fn open(&mut self, bytes: &mut [u8], raw: usize) -> Result<usize, Error> {
-        let (mut taken, mut payload) = (0, 0);
+    /// Decrypts the records in the first `raw` bytes; their payload replaces them. Records without payload count as
+    /// control frames: requests for new keys cost most, and rustls allows 32 of them before each record of payload,
+    /// which may be empty (abuse I01).
+    fn open(&mut self, bytes: &mut [u8], raw: usize) -> Result<ReadBytes, Error> {
+        let (mut taken, mut payload, mut control_frames) = (0, 0, 0);
+        // Decrypted, without room in `bytes`.
+        let mut left = 0;
         while taken < raw {
-            let mut records = &bytes[taken..raw];
-            match self.session.read_tls(&mut records) {
-                Ok(len @ 1..) => taken += len,
-                _ => return Err(Error::General("the records are too long".to_owned())),
+            let (len, is_end, state) = self.session.process(&bytes[taken..raw])?;
+            taken += len;
+            let decrypted = state.plaintext_bytes_to_read();
+            control_frames += u32::from(is_end && decrypted == left);
+            left = decrypted;
+            if decrypted > 0 {
+                let mut reader = self.session.rustls.reader();
+                let read = reader.read(&mut bytes[payload..taken]);
+                let read = read.unwrap_or_default();
+                payload += read;
+                left -= read;
             }
-            let state = self.session.process_new_packets()?;
-            if state.plaintext_bytes_to_read() > 0 {
-                let read = self.session.reader().read(&mut bytes[payload..taken]);
-                payload += read.unwrap_or_default();
+            if state.peer_has_closed() {
+                // The rest is ignored, and the next read ends.
+                break;
             }
         }
-        Ok(payload)
+        Ok(ReadBytes {
+            raw,
+            payload,
+            control_frames,
+        })
     }
 
     /// Returns payload that rustls has decrypted and that did not fit the last read.
     fn take_payload(&mut self, bytes: &mut [u8]) -> Result<usize, ReadEnd> {
-        match self.session.reader().read(bytes) {
+        match self.session.rustls.reader().read(bytes) {
             // The peer has closed its half.
             Ok(0) => Err(ReadEnd::Lost),
             Ok(len) => Ok(len),
@@ -142,7 +183,7 @@ impl TlsStream {
                 raw => Poll::Ready(Ok(WrittenBytes { raw, payload: 0 })),
             };
         }
-        let payload = self.session.writer().write_vectored(slices)?;
+        let payload = self.session.rustls.writer().write_vectored(slices)?;
         // The next write retries what the socket does not take now.
         let _ = self.poll_send(cx, &mut raw)?;
         Poll::Ready(Ok(WrittenBytes { raw, payload }))
@@ -150,17 +191,17 @@ impl TlsStream {
 
     /// Whether encrypted records wait for the socket.
     pub(crate) fn has_output(&self) -> bool {
-        self.session.wants_write()
+        self.session.rustls.wants_write()
     }
 
     /// Writes all encrypted records; adds the bytes written to `sent`.
     fn poll_send(&mut self, cx: &mut Context<'_>, sent: &mut usize) -> Poll<io::Result<()>> {
-        while self.session.wants_write() {
+        while self.session.rustls.wants_write() {
             let mut sender = Sender {
                 tcp: &mut self.tcp,
                 cx,
             };
-            match self.session.write_tls(&mut sender) {
+            match self.session.rustls.write_tls(&mut sender) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(len) => *sent += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
@@ -178,7 +219,7 @@ impl TlsStream {
 
     /// Sends the `close_notify` alert, and closes the sending half.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.send_close_notify();
+        self.session.rustls.send_close_notify();
         ready!(self.poll_flush(cx))?;
         Pin::new(&mut self.tcp).poll_shutdown(cx)
     }
@@ -297,5 +338,11 @@ mod tests {
             "{read:?}"
         );
         assert!(read.cost() > 60 * 1024, "{read:?}");
+        // 16 between two bytes of payload; the first and the last may be cut.
+        let requests = 16 * (read.payload - 1)..=16 * (read.payload + 1);
+        assert!(
+            requests.contains(&(read.control_frames as usize)),
+            "{read:?}"
+        );
     }
 }

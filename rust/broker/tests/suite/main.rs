@@ -52,6 +52,7 @@ mod start;
 mod stop;
 mod takeover;
 mod tls;
+mod tls_records;
 mod unix;
 mod user_shares;
 mod websocket;

@@ -67,9 +67,10 @@ impl WebSocket {
         }
         let input = ready!(self.stream.poll_read(cx, bytes))?;
         let payload = self.framing.decode(&mut bytes[..input.payload]);
+        let control_frames = self.framing.inbound.take_control_frames();
         Poll::Ready(Ok(ReadBytes {
             payload,
-            control_frames: self.framing.inbound.take_control_frames(),
+            control_frames: input.control_frames.saturating_add(control_frames),
             ..input
         }))
     }

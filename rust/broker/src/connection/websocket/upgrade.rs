@@ -11,7 +11,7 @@ use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSO
 
 use crate::clients::address::names_an_address;
 use crate::config::WebSocketRules;
-use crate::connection::socket::{Socket, receive};
+use crate::connection::socket::{CONTROL_FRAMES_BEFORE_CONNACK, Socket, receive};
 use crate::runtime::metrics::Metrics;
 
 /// Deadline from the accepted socket to the end of the request's head (abuse I09).
@@ -59,13 +59,17 @@ async fn receive_request(
     stream: &mut Socket,
     metrics: &Metrics,
 ) -> Result<(Request, Vec<u8>), Refused> {
-    let mut head = Vec::new();
+    let (mut head, mut control_frames) = (Vec::new(), 0_u32);
     loop {
         let seen = head.len();
         let received = receive(stream, &mut head).await.map_err(|_| gone())?;
-        metrics.bytes_received.add(received as u64);
+        metrics.bytes_received.add(received.raw as u64);
+        control_frames = control_frames.saturating_add(received.control_frames);
+        if control_frames > CONTROL_FRAMES_BEFORE_CONNACK {
+            return Err(refused(400, "too many TLS records without payload"));
+        }
         if head.is_empty() {
-            // An incomplete TLS record.
+            // An incomplete TLS record, or one without payload.
             continue;
         }
         if let Some((request, len)) = request_in(&head, seen)? {
