@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqttcore_broker::{UnixAddress, bind as bind_tcp, bind_unix, is_one_sockets_fault};
-use mqttcore_tls::TlsServer;
+use mqttcore_tls::{TlsConfig, TlsServer};
 use rustix::process::geteuid;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::access::SocketAccess;
 use crate::connection::HttpConnections;
@@ -152,14 +153,21 @@ impl HttpAcceptor {
                 match tls {
                     None => connections.serve(ready(Ok(stream)), peer, access),
                     Some(server) => {
-                        let opening = TlsAcceptor::from(server.config()).accept(stream);
-                        connections.serve(opening, peer, access);
+                        connections.serve(open_tls(server.config(), stream), peer, access);
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Does the TLS handshake; the certificate of a resumed session is verified again.
+async fn open_tls(config: TlsConfig, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TlsAcceptor::from(config.server()).accept(stream).await?;
+    let (_, session) = stream.get_ref();
+    config.verify_resumed(session).map_err(io::Error::other)?;
+    Ok(stream)
 }
 
 /// Whether the peer's process belongs to root or to the broker's user, and so can read the data folder anyway. If the

@@ -109,9 +109,6 @@ pub enum IdentityError {
     /// The subject has more than one common name.
     #[error("client certificate: the subject has several common names")]
     SeveralCommonNames,
-    /// It has expired; a TLS session that was resumed can outlive its certificate.
-    #[error("client certificate: expired")]
-    Expired,
     /// It lacks the name that the listener uses as user name.
     #[error("client certificate: lacks the name that the listener's `identity` asks for")]
     Missing,

@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod certificate;
+mod config;
 mod error;
 mod load;
 #[cfg(feature = "make")]
@@ -23,6 +24,7 @@ mod server;
 mod settings;
 
 pub use certificate::{AlternativeName, ClientCertificate, IdentityError};
+pub use config::TlsConfig;
 pub use error::TlsError;
 #[cfg(feature = "make")]
 pub use make::{MadeFiles, make_files};

@@ -20,6 +20,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use crate::certificate::dns_names;
+use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::settings::{CertificateFiles, ClientCertificates, MinVersion, TlsSettings};
 
@@ -36,7 +37,7 @@ const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A configuration, and warnings about its files.
 pub(crate) struct Made {
-    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) config: TlsConfig,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -48,9 +49,10 @@ pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsErr
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(settings.min_version))
         .map_err(library)?;
-    let builder = match verifier(settings, provider)? {
+    let verifier = verifier(settings, provider)?;
+    let builder = match &verifier {
         None => builder.with_no_client_auth(),
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -59,8 +61,9 @@ pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsErr
     config.ticketer = provider::Ticketer::new().map_err(library)?;
     config.send_tls13_tickets = 1;
     debug_assert_eq!(config.max_early_data_size, 0, "no 0-RTT (abuse I02)");
+    let server = Arc::new(config);
     Ok(Made {
-        config: Arc::new(config),
+        config: TlsConfig { server, verifier },
         warnings,
     })
 }
@@ -318,10 +321,11 @@ mod tests {
         let made = make(&settings, &["mqtt"]).expect("a configuration");
         std::fs::remove_dir_all(&folder).expect("removed");
 
-        assert_eq!(made.config.max_early_data_size, 0);
-        assert!(!made.config.session_storage.can_cache());
-        assert!(made.config.ticketer.enabled());
-        assert_eq!(made.config.alpn_protocols, [b"mqtt".to_vec()]);
+        let config = made.config.server();
+        assert_eq!(config.max_early_data_size, 0);
+        assert!(!config.session_storage.can_cache());
+        assert!(config.ticketer.enabled());
+        assert_eq!(config.alpn_protocols, [b"mqtt".to_vec()]);
         // The umask decides the mode of the test's files.
         assert!(made.warnings.iter().all(|line| line.contains("chmod 600")));
     }

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustls::ServerConfig;
-
+use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::load::make;
 use crate::settings::TlsSettings;
@@ -23,7 +22,7 @@ pub struct TlsServer {
 }
 
 struct State {
-    config: Arc<ServerConfig>,
+    config: TlsConfig,
     /// State of the files at the last read, successful or not.
     read: Stamps,
     /// State of the files at the last check.
@@ -74,8 +73,8 @@ impl TlsServer {
     }
 
     /// The current configuration.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.state().config)
+    pub fn config(&self) -> TlsConfig {
+        self.state().config.clone()
     }
 
     /// Reloads the files if they have changed and are the same as at the previous call: a certificate and its key are

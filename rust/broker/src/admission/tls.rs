@@ -3,9 +3,8 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use mqttcore_tls::{ClientCertificate, IdentityError, TlsError, TlsServer, WATCH_EVERY};
+use mqttcore_tls::{ClientCertificate, IdentityError, TlsConfig, TlsError, TlsServer, WATCH_EVERY};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -35,14 +34,15 @@ pub(crate) async fn accept(
         Ok(first) => first,
         Err(refusal) => return (Socket::Plain(tcp), Err(refusal)),
     };
-    let mut stream = match TlsStream::new(tcp, server.config()) {
+    let config = server.config();
+    let mut stream = match TlsStream::new(tcp, config.server()) {
         Ok(stream) => stream,
         Err((tcp, error)) => {
             let refusal = RejectReason::Tls(error.to_string());
             return (Socket::Plain(tcp), Err(refusal));
         }
     };
-    let done = timeout_at(deadline, shake_hands(shard, &mut stream, first)).await;
+    let done = timeout_at(deadline, shake_hands(shard, &mut stream, &config, first)).await;
     let outcome = done.unwrap_or_else(|_| Err(late())).and_then(|()| {
         let certificate = stream.peer_certificate().map(|der| identity(der));
         let certificate = certificate.transpose();
@@ -81,6 +81,7 @@ async fn receive(shard: &Shard, tcp: &mut TcpStream) -> Result<Vec<u8>, RejectRe
 async fn shake_hands(
     shard: &Shard,
     stream: &mut TlsStream,
+    config: &TlsConfig,
     first: Vec<u8>,
 ) -> Result<(), RejectReason> {
     let (mut records, mut received) = (first, 0);
@@ -91,7 +92,7 @@ async fn shake_hands(
                 "the TLS handshake is longer than 32 KiB",
             ));
         }
-        step(shard, stream, &records).await?;
+        step(shard, stream, config, &records).await?;
         flush(shard, stream).await?;
         if !stream.is_handshaking() {
             return Ok(());
@@ -101,9 +102,14 @@ async fn shake_hands(
 }
 
 /// Processes records of the handshake once no other handshake of the shard is processing.
-async fn step(shard: &Shard, stream: &mut TlsStream, records: &[u8]) -> Result<(), RejectReason> {
+async fn step(
+    shard: &Shard,
+    stream: &mut TlsStream,
+    config: &TlsConfig,
+    records: &[u8],
+) -> Result<(), RejectReason> {
     let step = || {
-        let done = stream.handshake(records);
+        let done = stream.handshake(records, config);
         // A step that produced a reply or ended the handshake has signed or verified something.
         (done, stream.has_output() || !stream.is_handshaking())
     };
@@ -118,13 +124,9 @@ async fn flush(shard: &Shard, stream: &mut TlsStream) -> Result<(), RejectReason
     Ok(())
 }
 
-/// The identity in a verified certificate. Expiry is checked again, since a resumed session skips verification.
+/// The identity in a verified certificate.
 fn identity(der: &[u8]) -> Result<Arc<ClientCertificate>, IdentityError> {
-    let certificate = ClientCertificate::parse(der)?;
-    if certificate.not_after < SystemTime::now() {
-        return Err(IdentityError::Expired);
-    }
-    Ok(Arc::new(certificate))
+    ClientCertificate::parse(der).map(Arc::new)
 }
 
 /// Checks the certificate files of all listeners until the broker stops, and reloads changed ones.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use mqttcore_tls::TlsConfig;
 use mqttcore_tls::rustls::pki_types::CertificateDer;
 use mqttcore_tls::rustls::{Error, IoState, PeerMisbehaved, ServerConfig, ServerConnection};
 use tokio::io::AsyncWrite;
@@ -96,13 +97,21 @@ impl TlsStream {
         self.session.rustls.peer_certificates()?.first()
     }
 
-    /// Processes records of the handshake; the reply waits to be written.
-    pub(crate) fn handshake(&mut self, mut records: &[u8]) -> Result<(), Error> {
+    /// Processes records of the handshake; the reply waits to be written. At the end the certificate of a resumed
+    /// session is verified again.
+    pub(crate) fn handshake(
+        &mut self,
+        mut records: &[u8],
+        config: &TlsConfig,
+    ) -> Result<(), Error> {
         while !records.is_empty() {
             let (len, ..) = self.session.process(records)?;
             records = &records[len..];
         }
-        Ok(())
+        if self.is_handshaking() {
+            return Ok(());
+        }
+        config.verify_resumed(&self.session.rustls)
     }
 
     /// Reads at most [`READ_BYTES`] into `bytes`, which then begins with the decrypted payload.
@@ -314,11 +323,13 @@ mod tests {
             ask_for_keys(stream, ca);
         });
         let (tcp, _) = listener.accept().await.expect("a client");
-        let mut stream = TlsStream::new(tcp, loaded.server.config()).expect("a session");
+        let config = loaded.server.config();
+        let mut stream = TlsStream::new(tcp, config.server()).expect("a session");
         let mut buffer = vec![0; 64 * 1024];
         while stream.is_handshaking() {
             let len = stream.tcp.read(&mut buffer).await.expect("records");
-            stream.handshake(&buffer[..len]).expect("valid records");
+            let done = stream.handshake(&buffer[..len], &config);
+            done.expect("valid records");
             poll_fn(|cx| stream.poll_flush(cx)).await.expect("sent");
         }
         client.join().expect("all is sent");

@@ -21,7 +21,7 @@ impl RecordPosition {
             let Some(&byte) = bytes.get(passed) else {
                 return (passed, false);
             };
-            self.missing = self.missing << 8 | u16::from(byte);
+            self.missing = (self.missing << 8) | u16::from(byte);
             self.header += 1;
             passed += 1;
         }

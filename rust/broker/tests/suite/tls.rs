@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mqttcore_broker::tls::rustls::version::{TLS12, TLS13};
 use mqttcore_broker::tls::rustls::{HandshakeKind, ProtocolVersion};
@@ -282,8 +282,13 @@ impl Revocation {
         Self { files, issuer }
     }
 
-    /// Writes a list that revokes `serials` and ends with `year`.
-    fn write(&self, serials: &[u64], year: i32) {
+    /// Writes a list that revokes `serials` and ends with the beginning of `year`.
+    fn write(&self, serials: &[u64], year: u64) {
+        self.write_until(serials, Duration::from_secs((year - 1970) * 31_557_600));
+    }
+
+    /// Writes a list that revokes `serials` and ends so long after 1970.
+    fn write_until(&self, serials: &[u64], end: Duration) {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: date_time_ymd(2025, 1, 1),
@@ -292,7 +297,7 @@ impl Revocation {
         };
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2025, 1, 1),
-            next_update: date_time_ymd(year, 1, 1),
+            next_update: date_time_ymd(1970, 1, 1) + end,
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),
@@ -364,6 +369,38 @@ fn a_changed_list_is_taken_over_and_ends_resumption() {
     });
     assert!(revoked.is_err());
     ping(&mut connected);
+}
+
+#[test]
+fn i03_a_session_is_not_resumed_once_the_list_has_expired() {
+    let ca = Revocation::new();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    ca.write_until(&[], now.expect("after 1970") + Duration::from_secs(2));
+    let (broker, lines) = logged(tls_config(ca.settings()));
+    let (own, key) = (ca.files.path("c.pem"), ca.files.path("c.key"));
+    let dial = Dial {
+        own: Some((&own, &key)),
+        ..Dial::new(&ca.files.made.ca)
+    };
+    let (config, address) = (dial.config(), broker.addresses()[0]);
+    let resume = || {
+        let mut socket = open(Arc::clone(&config), "localhost", address).expect("a handshake");
+        let kind = socket.conn.handshake_kind();
+        let sent = socket.write_all(&connect_packet("c"));
+        (
+            kind,
+            sent.and_then(|()| socket.read_exact(&mut [0; 4])).is_ok(),
+        )
+    };
+    assert_eq!(resume(), (Some(HandshakeKind::Full), true));
+
+    eventually("a session is not resumed", || {
+        let (kind, is_let_in) = resume();
+        assert_eq!(kind, Some(HandshakeKind::Resumed));
+        !is_let_in
+    });
+
+    line_about(&lines, "TLS: invalid peer certificate");
 }
 
 #[test]
