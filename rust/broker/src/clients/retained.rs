@@ -52,6 +52,10 @@ impl RetainedMessage {
 pub(crate) struct Replays(Option<Box<VecDeque<Replay>>>);
 
 impl Replays {
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |replays| replays.len())
+    }
+
     pub(crate) fn front(&self) -> Option<&Replay> {
         self.0.as_ref()?.front()
     }

@@ -1,5 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE: permission, one commit for the packet, acknowledgement.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use mqttcore_codec::ReasonCode;
@@ -208,6 +209,7 @@ fn complete_subscribe(
 /// One commit for the packet, then UNSUBACK.
 pub(crate) fn unsubscribe(shard: &Rc<Shard>, client: &Rc<Client>, mut request: UnsubscribeRequest) {
     let why = refuse_unsubscribes(shard, client, &mut request);
+    ignore_repeated(&mut request);
     let changes: Vec<Change<'_>> = request
         .entries
         .iter()
@@ -261,6 +263,17 @@ fn refuse_unsubscribes(
         why = denial.details();
     }
     why
+}
+
+/// Lets only the first of equal filters end a subscription: a packet may have one of them 10,000 times (abuse E12).
+fn ignore_repeated(request: &mut UnsubscribeRequest) {
+    let mut seen = HashSet::new();
+    let entries = &mut request.entries;
+    if entries.len() > 1 {
+        for entry in entries.iter_mut().filter(|entry| entry.exists) {
+            entry.exists = seen.insert(entry.filter.clone());
+        }
+    }
 }
 
 /// Tells plugins that a subscription began or ended.

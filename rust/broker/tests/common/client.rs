@@ -425,23 +425,31 @@ impl Client {
 
     /// Sends UNSUBSCRIBE and waits for nothing.
     pub fn send_unsubscribe(&mut self, filter: &str) -> u16 {
+        self.send_unsubscribe_all(&[filter])
+    }
+
+    fn send_unsubscribe_all(&mut self, filters: &[&str]) -> u16 {
         let packet_id = self.next_id();
         self.send(&Packet::Unsubscribe(Unsubscribe {
             packet_id,
             properties: Properties::EMPTY,
-            filters: vec![text(filter)],
+            filters: filters.iter().map(|filter| text(filter)).collect(),
         }));
         packet_id.get()
     }
 
-    pub fn unsubscribe(&mut self, filter: &str) -> ReasonCode {
-        let packet_id = self.send_unsubscribe(filter);
+    /// One UNSUBSCRIBE with these filters; the codes of its UNSUBACK.
+    pub fn unsubscribe_all(&mut self, filters: &[&str]) -> Vec<ReasonCode> {
+        let packet_id = self.send_unsubscribe_all(filters);
         match self.receive() {
-            Received::UnsubAck(id, reasons) if id == packet_id => {
-                reasons.first().copied().unwrap_or(ReasonCode::SUCCESS)
-            }
+            Received::UnsubAck(id, reasons) if id == packet_id => reasons,
             other => panic!("no UNSUBACK: {other:?}"),
         }
+    }
+
+    pub fn unsubscribe(&mut self, filter: &str) -> ReasonCode {
+        let reasons = self.unsubscribe_all(&[filter]);
+        reasons.first().copied().unwrap_or(ReasonCode::SUCCESS)
     }
 
     /// PINGREQ, and PINGRESP before anything else: there is nothing that the client did not read.

@@ -1,10 +1,15 @@
-//! Publishes whose receivers take long to find: the publisher pays, and the others do not wait (abuse H15).
+//! Publishes whose receivers take long to find, and floods of filters: the sender pays, and the others do not wait
+//! (abuse H15).
 
-use mqttcore_broker::{Broker, Config};
+use std::sync::mpsc::{channel, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use mqttcore_broker::{Broker, Config, EventKind};
 use mqttcore_codec::{QoS, ReasonCode};
 
 use crate::common::{
-    Client, HOUR_S, Received, config, config_with_limits, eventually, start, v3, v5,
+    Client, HOUR_S, Plugin, Received, config, config_with_limits, eventually, start, start_with,
+    v3, v5,
 };
 
 /// Filters of a literal or `+` on so many levels: a topic of literals leads to twice as many nodes.
@@ -174,4 +179,65 @@ fn members_that_are_away_are_not_asked() {
     assert!(taken.eq(numbers()));
     let queued: usize = broker.clients().iter().map(|client| client.queued).sum();
     assert_eq!(queued, 0, "nothing waits for those that are away");
+}
+
+/// The shard stands still while 100 SUBSCRIBE packets and then one of a bystander arrive. Events of plugins say how many
+/// filters it handles before it comes to the bystander.
+#[test]
+fn h15_a_turn_ends_after_some_hundred_filters() {
+    let (reached, at_gate) = channel();
+    let (release, gate) = sync_channel::<()>(0);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (seen, gate) = (Arc::clone(&order), Mutex::new((reached, gate)));
+    let plugin = Plugin::default().events(&[EventKind::Subscribed], move |event| {
+        if &*event.client_id == "gate" {
+            let (reached, gate) = &*gate.lock().expect("no panic");
+            reached.send(()).expect("the test waits");
+            gate.recv().expect("the test goes on");
+        }
+        seen.lock().expect("no panic").push(event.client_id);
+    });
+    let one_shard = Config {
+        shards: 1,
+        ..config()
+    };
+    let broker = start_with(one_shard, plugin);
+    let [mut first, mut attacker, mut bystander] =
+        ["gate", "attacker", "bystander"].map(|id| v5(id).connect(&broker));
+    let filters: Vec<String> = (0..100).map(|number| format!("f/{number}")).collect();
+    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+
+    first.send_subscribe(&["gate"], QoS::AtMostOnce);
+    at_gate.recv().expect("the shard is there");
+    for _ in 0..100 {
+        attacker.send_subscribe(&filters, QoS::AtMostOnce);
+    }
+    bystander.send_subscribe(&["b"], QoS::AtMostOnce);
+    release.send(()).expect("the shard waits");
+    assert!(matches!(bystander.receive(), Received::SubAck(..)));
+
+    let order = order.lock().expect("no panic");
+    let before = order.iter().position(|id| &**id == "bystander");
+    let before = before.expect("it has subscribed");
+    assert!(before <= 1 + 700, "{before} filters came first");
+}
+
+/// A packet may have a filter often, but it ends one subscription.
+#[test]
+fn e12_equal_filters_of_an_unsubscribe_end_one_subscription() {
+    let (sender, ended) = channel();
+    let sender = Mutex::new(sender);
+    let plugin = Plugin::default().events(&[EventKind::Unsubscribed], move |event| {
+        let _ = sender.lock().expect("no panic").send(event.topic);
+    });
+    let broker = start_with(config(), plugin);
+    let mut client = v5("client").connect(&broker);
+    client.subscribe("a", QoS::AtMostOnce);
+
+    let reasons = client.unsubscribe_all(&["a", "b", "a", "a"]);
+
+    let none = ReasonCode::NO_SUBSCRIPTION_EXISTED;
+    assert_eq!(reasons, [ReasonCode::SUCCESS, none, none, none]);
+    client.ping();
+    assert_eq!(ended.try_iter().count(), 1);
 }
