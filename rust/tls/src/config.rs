@@ -35,7 +35,7 @@ impl TlsConfig {
         else {
             return Ok(());
         };
-        let verified = verifier.verify_client_cert(first, chain, UnixTime::now());
-        verified.map(|_| ())
+        let outcome = verifier.verify_client_cert(first, chain, UnixTime::now());
+        outcome.map(|_| ())
     }
 }
