@@ -10,6 +10,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::task::JoinError;
 
 use super::event_stream::EventStream;
 use super::files::FileRange;
@@ -147,6 +148,12 @@ impl HttpError {
             closes: true,
             ..self
         }
+    }
+}
+
+impl From<JoinError> for HttpError {
+    fn from(error: JoinError) -> Self {
+        broken(&error)
     }
 }
 

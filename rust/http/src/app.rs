@@ -20,6 +20,7 @@ use super::api::scope::Scope;
 use super::body;
 use super::request_times::RequestTimes;
 use super::target::{RequestTarget, finish, number};
+use super::tasks::blocking;
 use super::{files, rows, sink};
 
 /// Media type of an Arrow IPC stream.
@@ -392,9 +393,8 @@ impl App {
         work: impl FnOnce(&Rows, &str) -> Result<T, StreamError> + Send + 'static,
     ) -> Result<T, HttpError> {
         let (rows, name) = (self.rows.clone(), name.to_owned());
-        let done = tokio::task::spawn_blocking(move || work(&rows, &name)).await;
-        done.map_err(|error| broken(&error))?
-            .map_err(|error| stream_error_response(&error))
+        let done = blocking(move || work(&rows, &name)).await?;
+        done.map_err(|error| stream_error_response(&error))
     }
 }
 

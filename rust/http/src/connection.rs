@@ -30,6 +30,7 @@ use super::places::{ConnectionPlace, NoPlace, Places};
 use super::request_times::RouteGroup;
 use super::routes::Routes;
 use super::stall_timeout::StallTimeout;
+use super::tasks;
 
 /// Maximum size of a connection's read buffer in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -145,7 +146,7 @@ impl HttpConnections {
             "a connection of the endpoint",
             unless(end, connection.serve(opening, access)),
         );
-        tokio::task::spawn_local(async move {
+        tasks::spawn(async move {
             if let Err(panicked) = served.await {
                 broker.report(panicked);
             }

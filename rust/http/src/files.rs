@@ -18,9 +18,9 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, R
 use hyper::{HeaderMap, StatusCode};
 use mqttcore_store::files::File;
 use mqttcore_store::stream::Object;
-use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::answer::{AnswerBody, HttpError, HttpResponse, ResponseAborted, broken, of_type};
+use super::tasks::{Running, blocking};
 
 /// Media type of a Parquet file.
 const PARQUET: &str = "application/vnd.apache.parquet";
@@ -77,12 +77,12 @@ type Opened = (Arc<dyn File>, Metadata);
 
 /// Opens a file; `None` if it does not exist.
 async fn open(path: PathBuf) -> Result<Option<Opened>, HttpError> {
-    let opened = spawn_blocking(move || {
+    let opened = blocking(move || {
         let file = fs::File::open(path)?;
         let metadata = file.metadata()?;
         io::Result::Ok((Arc::new(file) as Arc<dyn File>, metadata))
     });
-    match opened.await.map_err(|error| broken(&error))? {
+    match opened.await? {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(|error| broken(&error)),
     }
@@ -123,7 +123,7 @@ fn requested_range(
 pub(super) struct FileRange {
     file: Arc<dyn File>,
     left: Range<u64>,
-    reading: Option<JoinHandle<io::Result<Bytes>>>,
+    reading: Option<Running<io::Result<Bytes>>>,
 }
 
 impl FileRange {
@@ -150,7 +150,7 @@ impl FileRange {
         let (from, bytes) = (self.left.start, self.left().min(PIECE_BYTES));
         let reading = self.reading.get_or_insert_with(|| {
             let file = Arc::clone(&self.file);
-            spawn_blocking(move || read(&*file, from, bytes))
+            blocking(move || read(&*file, from, bytes))
         });
         let read = ready!(Pin::new(reading).poll(cx));
         self.reading = None;

@@ -27,6 +27,7 @@ mod sink;
 mod socket;
 mod stall_timeout;
 mod target;
+mod tasks;
 
 use std::io;
 use std::net::SocketAddr;
@@ -289,7 +290,7 @@ async fn watch_files(broker: BrokerHandle, server: Arc<TlsServer>) {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
         let own = Arc::clone(&server);
         // Reading files blocks.
-        let read = tokio::task::spawn_blocking(move || own.refresh()).await;
+        let read = tasks::blocking(move || own.refresh()).await;
         match read.ok().flatten() {
             None => {}
             Some(Ok(warnings)) => {
@@ -312,7 +313,7 @@ async fn watch_keys(broker: BrokerHandle, keys: Arc<Keys>) {
     loop {
         tokio::time::sleep(mqttcore_tls::WATCH_EVERY).await;
         let own = Arc::clone(&keys);
-        match tokio::task::spawn_blocking(move || own.refresh()).await {
+        match tasks::blocking(move || own.refresh()).await {
             Ok(Ok(true)) => broker.log(LogLevel::Info, "http: keys reloaded".to_owned()),
             Ok(Err(error)) => {
                 let text = format!("{error}; the previous keys stay in use");
@@ -366,18 +367,18 @@ fn spawn_upkeep(routes: &Arc<Routes>) {
     let broker = routes.broker();
     let watch = watch_keys(broker.clone(), routes.keys());
     let watch = broker.critical("the watch over the endpoint's keys", watch);
-    tokio::task::spawn_local(watch);
+    tasks::spawn(watch);
     let sampling = Arc::clone(routes);
     let sample = async move { sampling.api().sample().await };
     let sample = broker.critical("the samples of the endpoint", sample);
-    tokio::task::spawn_local(sample);
+    tasks::spawn(sample);
     let watching = Arc::clone(routes);
     let watch = async move { watching.api().watch().await };
     let watch = broker.critical("the events of the endpoint", watch);
-    tokio::task::spawn_local(watch);
+    tasks::spawn(watch);
     if let Some(streams) = routes.streams() {
         let upkeep = broker.critical("the endpoint's upkeep", streams.work());
-        tokio::task::spawn_local(upkeep);
+        tasks::spawn(upkeep);
     }
 }
 
@@ -396,12 +397,12 @@ fn spawn_acceptors(
     for socket in sockets? {
         let accept = socket.accept(Rc::new(connections()));
         let accept = broker.critical("the endpoint's acceptor", accept);
-        tokio::task::spawn_local(accept);
+        tasks::spawn(accept);
     }
     for server in servers {
         let watch = watch_files(broker.clone(), server);
         let watch = broker.critical("the watch over the endpoint's certificates", watch);
-        tokio::task::spawn_local(watch);
+        tasks::spawn(watch);
     }
     Ok(())
 }

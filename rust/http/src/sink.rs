@@ -10,10 +10,11 @@ use serde_json::json;
 
 use crate::HttpLimits;
 
-use super::answer::{HttpError, HttpResponse, broken, json};
+use super::answer::{HttpError, HttpResponse, json};
 use super::api::identity::CallerIdentity;
 use super::body;
 use super::target::{RequestTarget, finish, number};
+use super::tasks::{self, blocking};
 
 /// The query, batch and stages of a request.
 #[derive(Deserialize)]
@@ -54,9 +55,11 @@ pub(super) async fn stage(
         .stage(id)
         .map_err(|error| sink_error_response(&error))?;
     while let Some(piece) = body::next(&mut body, limits).await? {
-        staging = blocking(move || staging.take(&piece).map(|()| staging)).await?;
+        let taken = blocking(move || staging.take(&piece).map(|()| staging)).await?;
+        staging = taken.map_err(|error| unread(&error))?;
     }
     let rows = blocking(move || staging.end()).await?;
+    let rows = rows.map_err(|error| unread(&error))?;
     Ok(json(&json!({"rows": rows})))
 }
 
@@ -75,10 +78,8 @@ pub(super) async fn commit(
     } = body::json(body, limits).await?;
     let (sink, query) = (Arc::clone(sink), name(caller, &query)?);
     let work = async move { sink.commit(query, batch, stages, replacing).await };
-    let done = tokio::task::spawn_local(work).await;
-    let committed = done
-        .map_err(|error| broken(&error))?
-        .map_err(|error| sink_error_response(&error))?;
+    let committed = tasks::spawn(work).await?;
+    let committed = committed.map_err(|error| sink_error_response(&error))?;
     Ok(json(&json!({"committed": committed})))
 }
 
@@ -105,14 +106,9 @@ fn name(caller: &CallerIdentity, query: &str) -> Result<QueryName, HttpError> {
     QueryName::new(owner.as_deref(), query).map_err(|error| sink_error_response(&error))
 }
 
-/// Runs work that may wait for the disk on a thread for blocking calls.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
-) -> Result<T, HttpError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    let done = done.map_err(|error| broken(&error))?;
-    // The rest of the body is not read.
-    done.map_err(|error| sink_error_response(&error).closing())
+/// The response for a fault of a stage. It closes the connection, since the rest of the body is not read.
+fn unread(error: &SinkError) -> HttpError {
+    sink_error_response(error).closing()
 }
 
 fn sink_error_response(error: &SinkError) -> HttpError {

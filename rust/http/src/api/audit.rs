@@ -16,6 +16,8 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
+use crate::tasks::{self, blocking};
+
 use super::identity::{Caller, CallerIdentity};
 use super::problem::Problem;
 use super::scope::RouteScopes;
@@ -87,7 +89,7 @@ impl Recorder {
             };
             without_its_texts(&mut entry, left_out);
         }
-        let written = tokio::task::spawn_blocking(move || self.broker.audit(&entry)).await;
+        let written = blocking(move || self.broker.audit(&entry)).await;
         written.map(|()| response)
     }
 }
@@ -176,7 +178,7 @@ pub(crate) async fn record(
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", text);
         return problem.retry_after(1).into_response();
     };
-    let change = tokio::task::spawn_local(async move {
+    let change = tasks::spawn(async move {
         let _permit = permit;
         let (head, body) = request.into_parts();
         // INVARIANT: the body is in memory, so that reading it does not fail.

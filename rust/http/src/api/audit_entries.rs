@@ -13,6 +13,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::tasks::blocking;
+
 use super::ApiState;
 use super::key_time::end_s;
 use super::page::{Limit, List, behind, cursor};
@@ -103,9 +105,7 @@ async fn list(
         who: query.who.unwrap_or_default(),
         limit: query.limit.0,
     };
-    let read = move || wanted.read(&state.broker, after);
-    let read = tokio::task::spawn_blocking(read).await;
-    let read = read.map_err(|error| Problem::internal(&error))?;
+    let read = blocking(move || wanted.read(&state.broker, after)).await?;
     let read = read.map_err(|error| Problem::internal(&error))?;
     let (items, next) = read.ok_or_else(|| {
         Problem::conflict("the broker has no audit log")

@@ -16,6 +16,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::tasks::blocking;
+
 use super::ApiState;
 use super::page::{List, unix_ms};
 use super::problem::Problem;
@@ -125,8 +127,7 @@ impl Jobs {
 async fn measured(mut job: Job) -> Result<Job, Problem> {
     if let (JobState::Running, Some(target)) = (job.state, &job.target) {
         let folder = Folder::unfinished(target);
-        let bytes = tokio::task::spawn_blocking(move || bytes_below(&folder)).await;
-        job.bytes = bytes.map_err(|error| Problem::internal(&error))?;
+        job.bytes = blocking(move || bytes_below(&folder)).await?;
     }
     Ok(job)
 }

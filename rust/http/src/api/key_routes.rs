@@ -8,6 +8,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::tasks::blocking;
+
 use super::ApiState;
 use super::key_file::{Entry, KeysError};
 use super::page::List;
@@ -112,7 +114,7 @@ async fn add(
         let keys = &state.keys;
         keys.add(&new.name, &new.scopes, new.streams, expires)
     };
-    let secret = on_disk(add).await?;
+    let secret = blocking(add).await??;
     Ok((StatusCode::CREATED, Json(AddedKey { name, secret })))
 }
 
@@ -126,16 +128,8 @@ async fn revoke(
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<StatusCode, Problem> {
     let text = format!("there is no key named {name:?}");
-    if on_disk(move || state.keys.revoke(&name)).await? {
+    if blocking(move || state.keys.revoke(&name)).await?? {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(Problem::not_found(text))
-}
-
-/// Runs work that may wait for the disk on a thread for blocking calls.
-async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, KeysError> + Send + 'static,
-) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
-    Ok(done.map_err(|error| Problem::internal(&error))??)
 }

@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::HttpLimits;
+use crate::tasks::blocking;
 
 use super::ApiState;
 use super::audit::RequestSource;
@@ -177,7 +178,7 @@ async fn record(
     };
     let broker = state.broker.clone();
     // If the thread panicked, it has reported that.
-    let _ = tokio::task::spawn_blocking(move || broker.audit(&entry)).await;
+    let _ = blocking(move || broker.audit(&entry)).await;
 }
 
 fn forbidden(slug: &'static str, text: impl Into<String>) -> Problem {

@@ -7,6 +7,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use hyper::http::response::Parts;
 use mqttcore_broker::{AskError, BrokerStopped};
 use serde::Serialize;
+use tokio::task::JoinError;
 use utoipa::ToSchema;
 
 use crate::answer::HttpError;
@@ -157,6 +158,12 @@ impl From<AskError> for Problem {
 impl From<BrokerStopped> for Problem {
     fn from(error: BrokerStopped) -> Self {
         AskError::from(error).into()
+    }
+}
+
+impl From<JoinError> for Problem {
+    fn from(error: JoinError) -> Self {
+        Self::internal(&error)
     }
 }
 

@@ -19,6 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::tasks::blocking;
+
 use super::ApiState;
 use super::page::{unix_ms, whole_ms};
 use super::problem::Problem;
@@ -85,7 +87,7 @@ impl FigureHistory {
             let rows = files.load(now_s)?;
             Ok::<_, io::Error>(Recorded::restored(Instant::now(), now_s, &rows))
         };
-        let restored = tokio::task::spawn_blocking(restore).await;
+        let restored = blocking(restore).await;
         *self.recorded() = restored.map_err(io::Error::other)??;
         Ok(())
     }
@@ -93,7 +95,7 @@ impl FigureHistory {
     /// Saves rows if there are many, on a thread for blocking calls. `failed` is told about the first error of several.
     pub(super) fn save(&self, failed: impl FnOnce(io::Error) + Send + 'static) {
         if let Some((files, rows)) = self.unsaved(SAVED_TOGETHER) {
-            tokio::task::spawn_blocking(move || files.append(&rows).map(failed));
+            blocking(move || files.append(&rows).map(failed));
         }
     }
 

@@ -23,6 +23,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::tasks;
+
 use super::ApiState;
 use super::events::last_event_id;
 use super::identity::CallerIdentity;
@@ -344,7 +346,7 @@ async fn file(
 ) -> Result<Response, Problem> {
     let trace = find(&state, &id)?;
     let (sender, response) = state.trace_readers.admit(query.format.media_type())?;
-    tokio::task::spawn_local(sender.run(move |out| send_file(trace, query.format, out)));
+    tasks::spawn(sender.run(move |out| send_file(trace, query.format, out)));
     Ok(response)
 }
 
@@ -386,7 +388,7 @@ async fn live(
         key: identity.key,
         state,
     };
-    tokio::task::spawn_local(sender.run(|out| reader.send(out)));
+    tasks::spawn(sender.run(|out| reader.send(out)));
     Ok(response)
 }
 
