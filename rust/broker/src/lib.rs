@@ -69,7 +69,7 @@ pub use config::hooks::{
     ExchangeReply, ExchangeStart, HookInterests, Hooks, LogLevel, LogLine, LogSubject, Login,
     LoginDecision, NoHooks, PublishBatch, PublishDecision, Reply, Trial,
 };
-pub use config::measures::{Histogram, HookCalls, Tally, is_plugin_named};
+pub use config::measures::{AtomicHistogram, Histogram, HookCalls, Tally, is_plugin_named};
 pub use config::packet_hooks::{
     ConnectChanges, ConnectDecision, SubscribeBatch, SubscribeDecision,
 };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use mqttcore_broker::{Histogram, HookCalls};
+use mqttcore_broker::{AtomicHistogram, HookCalls};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -26,20 +27,6 @@ pub(super) enum CallResult {
     ShutOut = 5,
 }
 
-/// Upper limits of the buckets of durations in microseconds; the last one has no limit.
-const LIMITS_US: [u64; 10] = [
-    10,
-    100,
-    1_000,
-    5_000,
-    25_000,
-    100_000,
-    500_000,
-    2_500_000,
-    10_000_000,
-    u64::MAX,
-];
-
 /// A counter that any thread may change.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
@@ -56,27 +43,6 @@ impl Count {
     }
 }
 
-/// Durations by size.
-#[derive(Debug, Default)]
-struct Durations {
-    buckets: [Count; LIMITS_US.len()],
-    sum_ns: Count,
-}
-
-impl Durations {
-    /// Counts `calls` durations of which each is `each_ns`.
-    fn count(&self, each_ns: u64, calls: u64) {
-        let bucket = LIMITS_US.partition_point(|limit| limit.saturating_mul(1_000) < each_ns);
-        self.buckets[bucket.min(LIMITS_US.len() - 1)].add(calls);
-    }
-
-    fn histogram(&self) -> Histogram {
-        let buckets = LIMITS_US.iter().zip(&self.buckets);
-        let buckets = buckets.map(|(limit, count)| (*limit, count.value()));
-        Histogram::new(self.sum_ns.value() / 1_000, buckets.collect())
-    }
-}
-
 /// The counters of one hook.
 #[derive(Debug, Default)]
 pub(super) struct HookCounters {
@@ -88,8 +54,8 @@ pub(super) struct HookCounters {
     in_flight: AtomicU64,
     results: [Count; RESULTS.len()],
     cache_hits: Count,
-    run: Durations,
-    wait: Durations,
+    run: AtomicHistogram,
+    wait: AtomicHistogram,
     /// Time in which calls waited for their client, which is not in the sum of `run`: subtracted when they end.
     rested_ns: AtomicU64,
     /// The breaker of the hook is not closed.
@@ -97,7 +63,6 @@ pub(super) struct HookCounters {
 }
 
 impl HookCounters {
-    /// Ends the calls of a question, which took so long together.
     /// Counts a call that begins.
     pub(super) fn begin(&self) {
         self.begun.add(1);
@@ -108,6 +73,7 @@ impl HookCounters {
         self.results[result as usize].add(1);
     }
 
+    /// Ends the calls of a question, which took so long together.
     fn leave(&self, spent_ns: u64, calls: u64) {
         let mut rested = 0;
         let subtract = |debt: u64| {
@@ -117,10 +83,9 @@ impl HookCounters {
         // ORDERING: figures. No thread waits for them.
         let order = Ordering::Relaxed;
         let _ = self.rested_ns.fetch_update(order, order, subtract);
-        self.run.sum_ns.add(spent_ns - rested);
-        if let Some(each) = spent_ns.checked_div(calls) {
-            self.run.count(each, calls);
-        }
+        let each = Duration::from_nanos(spent_ns.checked_div(calls).unwrap_or(0));
+        let spent = Duration::from_nanos(spent_ns - rested);
+        self.run.add_several(each, calls, spent);
         // ORDERING: a thread that sees the end sees the time of the call.
         self.in_flight.fetch_sub(1, Ordering::Release);
     }
@@ -136,8 +101,8 @@ impl HookCounters {
                 .collect(),
             in_flight: self.in_flight.load(Ordering::Acquire),
             cache_hits: self.cache_hits.value(),
-            run: self.run.histogram(),
-            wait: self.wait.histogram(),
+            run: self.run.read(),
+            wait: self.wait.read(),
             waiting,
             // ORDERING: a figure.
             is_paused: self.is_paused.load(Ordering::Relaxed),
@@ -174,8 +139,7 @@ impl PyHookCounters {
         // ORDERING: as in `leave`.
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         if let Some(waited) = waited.map(nanoseconds) {
-            self.0.wait.sum_ns.add(waited);
-            self.0.wait.count(waited, 1);
+            self.0.wait.add(Duration::from_nanos(waited));
         }
     }
 
@@ -243,35 +207,30 @@ impl PyHookCounters {
     /// Upper limits in seconds, the last one infinite, and the calls up to each.
     #[getter]
     fn run_times(&self) -> Vec<(f64, u64)> {
-        let buckets = LIMITS_US.iter().zip(&self.0.run.buckets);
+        let buckets = self.0.run.read().buckets.into_iter();
         buckets
-            .map(|(limit, count)| (limit_s(*limit), count.value()))
+            .map(|(limit, count)| (limit_s(limit), count))
             .collect()
     }
 
     /// Seconds of all calls that came back, without waits for clients.
     #[getter]
     fn run_s(&self) -> f64 {
-        seconds(self.0.run.sum_ns.value())
+        self.0.run.sum().as_secs_f64()
     }
 
     /// Seconds between questions and their calls.
     #[getter]
     fn wait_s(&self) -> f64 {
-        seconds(self.0.wait.sum_ns.value())
+        self.0.wait.sum().as_secs_f64()
     }
 }
 
 fn limit_s(limit_us: u64) -> f64 {
     match limit_us {
         u64::MAX => f64::INFINITY,
-        _ => seconds(limit_us * 1_000),
+        _ => Duration::from_micros(limit_us).as_secs_f64(),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e9
 }
 
 /// 0 if the clock went back.

@@ -1,6 +1,8 @@
 //! Counts and durations as reports have them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Names and counts.
 pub type Tally = Vec<(&'static str, u64)>;
@@ -19,6 +21,60 @@ impl Histogram {
     /// A histogram; `buckets` as in the field.
     pub fn new(sum_us: u64, buckets: Vec<(u64, u64)>) -> Self {
         Self { sum_us, buckets }
+    }
+}
+
+/// Upper limits of the buckets of an [`AtomicHistogram`] in microseconds; the last bucket has no limit.
+const LIMITS_US: [u64; 10] = [
+    10,
+    100,
+    1_000,
+    5_000,
+    25_000,
+    100_000,
+    500_000,
+    2_500_000,
+    10_000_000,
+    u64::MAX,
+];
+
+/// Durations by size, which any thread may add: those of plugin hooks and of HTTP requests.
+#[derive(Debug, Default)]
+pub struct AtomicHistogram {
+    counts: [AtomicU64; LIMITS_US.len()],
+    sum_ns: AtomicU64,
+}
+
+impl AtomicHistogram {
+    /// Adds a duration.
+    pub fn add(&self, duration: Duration) {
+        self.add_several(duration, 1, duration);
+    }
+
+    /// Adds `count` durations of `each`, and `sum` to the sum of all.
+    pub fn add_several(&self, each: Duration, count: u64, sum: Duration) {
+        let bucket = LIMITS_US.partition_point(|us| Duration::from_micros(*us) < each);
+        // ORDERING: readers want some recent value.
+        self.counts[bucket.min(LIMITS_US.len() - 1)].fetch_add(count, Ordering::Relaxed);
+        let sum_ns = u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_ns.fetch_add(sum_ns, Ordering::Relaxed);
+    }
+
+    /// The sum of all durations.
+    pub fn sum(&self) -> Duration {
+        // ORDERING: as above.
+        Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
+    }
+
+    /// The durations of now.
+    pub fn read(&self) -> Histogram {
+        // ORDERING: as above.
+        let counts = self
+            .counts
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
+        let sum_us = u64::try_from(self.sum().as_micros()).unwrap_or(u64::MAX);
+        Histogram::new(sum_us, LIMITS_US.into_iter().zip(counts).collect())
     }
 }
 
@@ -60,6 +116,33 @@ pub struct HookCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_is_in_the_first_bucket_whose_limit_it_does_not_exceed() {
+        let histogram = AtomicHistogram::default();
+        histogram.add(Duration::from_micros(10));
+        histogram.add(Duration::from_nanos(10_001));
+        histogram.add(Duration::MAX);
+        histogram.add_several(Duration::from_millis(1), 3, Duration::from_millis(2));
+
+        let counts: Vec<_> = histogram
+            .read()
+            .buckets
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(counts, [(10, 1), (100, 1), (1_000, 3), (u64::MAX, 1)]);
+    }
+
+    #[test]
+    fn the_sum_of_durations_is_in_microseconds() {
+        let histogram = AtomicHistogram::default();
+        histogram.add(Duration::from_nanos(1_600));
+        histogram.add_several(Duration::from_micros(1), 2, Duration::from_nanos(1_500));
+
+        assert_eq!(histogram.sum(), Duration::from_nanos(3_100));
+        assert_eq!(histogram.read().sum_us, 3);
+    }
 
     #[test]
     fn a_plugin_has_its_own_name_and_that_of_its_module() {
