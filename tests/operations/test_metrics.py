@@ -21,6 +21,7 @@ from mqttcore import Broker, Settings, _core
 from mqttcore.config import Access, HttpListener, Listener, ServerLimits
 from mqttcore.plugin import Allow, Deny, Grant, Login, Message, Plugin, hook
 from mqttcore.plugin.breaker import FAILURES
+from mqttcore.streams.client import StreamClient
 from mqttcore.streams.settings import Stream
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -301,6 +302,15 @@ def listing(scene: Scene) -> None:
     assert Api(pathlib.Path(scene.broker.settings.data)).ask("GET", "/clients")[0] == 200
 
 
+def consumer(scene: Scene) -> None:
+    """A consumer of a stream has still to read its rows, and a query reports how far it is."""
+    traffic(scene)
+    assert scene.broker.settings.data is not None
+    with StreamClient(str(scene.broker.settings.data)) as client:
+        client.hold("rows", "etl", [0])
+        client.report("query", {"lag_s": 1.5})
+
+
 def failing_hook(scene: Scene) -> None:
     """A hook that raises so often that it is not called any more."""
     for number in range(FAILURES):
@@ -368,6 +378,8 @@ MOVERS: dict[str, Mover] = {
     "mqttcore_stream_rows": traffic,
     "mqttcore_stream_unsealed_rows": traffic,
     "mqttcore_stream_tail_bytes": traffic,
+    "mqttcore_stream_hold_lag_rows": consumer,
+    "mqttcore_query_lag_seconds": consumer,
     "mqttcore_hook_calls": hooks,
     "mqttcore_hook_calls_in_flight": hooks,
     "mqttcore_hook_cache_hits": hooks,
@@ -397,6 +409,7 @@ UNMOVED: dict[str, str] = {
     "mqttcore_clients_too_fast": "five seconds of a flood: rust/broker/tests/suite/rates.rs",
     "mqttcore_subscriptions_refused": "1,000 of one client: rust/broker/tests/suite/refusals.rs",
     "mqttcore_wills_delayed": "1,000 lost clients: rust/broker/tests/suite/wills.rs",
+    "mqttcore_mailbox_messages": "a busy shard: rust/http/tests/suite/operations.rs",
     "mqttcore_panics": "a fault: rust/broker/tests/suite/aftermath.rs",
     "mqttcore_stream_rows_refused": "64 MiB: tests/streams/test_broker.py",
     "mqttcore_http_connections_refused": "129 connections: rust/http/tests/suite/endpoint.rs",
@@ -456,7 +469,8 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
 
     assert text.endswith("# EOF\n")
     kafka = {"mqttcore_kafka_waiting_bytes", "mqttcore_kafka_records"}
-    assert set(declared()) - set(first) <= kafka | {"mqttcore_build"}
+    readers = {"mqttcore_stream_hold_lag_rows", "mqttcore_query_lag_seconds"}
+    assert set(declared()) - set(first) <= kafka | readers | {"mqttcore_build"}
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()

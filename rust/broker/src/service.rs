@@ -106,6 +106,12 @@ impl BrokerHandle {
         engine.map_or_else(Vec::new, |engine| figures::hook_calls(&engine))
     }
 
+    /// Number of messages from other shards that wait for each shard. Never waits; empty once the broker has ended.
+    pub fn mailboxes(&self) -> Vec<usize> {
+        let engine = self.0.upgrade();
+        engine.map_or_else(Vec::new, |engine| engine.mailbox_messages())
+    }
+
     /// Connections of each listener that had one so far, in the order of the configuration.
     pub fn connections(&self) -> Vec<usize> {
         let engine = self.0.upgrade();

@@ -17,7 +17,7 @@ use super::api::scope::Scope;
 use super::api::{self, Api, ApiAccess};
 use super::app::{App, HttpCounters};
 use super::health::Probe;
-use super::metrics::{FigureReader, OPEN_METRICS};
+use super::metrics::{FigureReader, OPEN_METRICS, mosquitto};
 use super::page::{self, Asset, PageLogin};
 use super::program::Program;
 
@@ -46,12 +46,13 @@ impl Routes {
             .as_ref()
             .map(|app| (app.rows_of_streams(), app.reports()))
             .unzip();
+        let metrics = FigureReader::new(broker, config, Arc::clone(&figures), of_streams.clone());
         let data = config.data.as_ref().map(|data| data.folder.as_path());
         Self {
             hosts: access.hosts.clone(),
             api: Api::new(broker, of_streams, access, program, data),
             broker: broker.clone(),
-            metrics: FigureReader::new(broker, config, Arc::clone(&figures)),
+            metrics,
             streams,
             figures,
             has_page: false,
@@ -128,7 +129,7 @@ impl Routes {
             return Ok(probe.answer(self.broker.health().as_ref()));
         }
         if path == "/metrics" && (is_admitted || access.metrics() != MetricsAccess::Token) {
-            return self.metrics(&request, access, is_admitted);
+            return self.metrics(&request, access, is_admitted).await;
         }
         if path.starts_with(api::PREFIX) {
             return Ok(self.api.answer(request, limits, caller).await);
@@ -167,7 +168,7 @@ impl Routes {
         file.first(headers, listeners.unwrap_or_default(), login)
     }
 
-    fn metrics(
+    async fn metrics(
         &self,
         request: &Request<Incoming>,
         access: &SocketAccess,
@@ -180,20 +181,33 @@ impl Routes {
             let text = "the Host header is a name: ask for an IP address, localhost or one of http.hosts, or send the token";
             return Err(HttpError::forbidden(text));
         }
-        reads(request)?;
-        let page = self.metrics.page(is_admitted).ok_or_else(|| {
+        let (kind, page) = if request.uri().query() == Some("names=mosquitto") {
+            may_read(request)?;
+            let page = mosquitto::page(&self.broker).await;
+            (mosquitto::PROMETHEUS_TEXT, page.ok())
+        } else {
+            reads(request)?;
+            (OPEN_METRICS, self.metrics.page(is_admitted).await)
+        };
+        let page = page.ok_or_else(|| {
             let text = "the broker has ended";
             HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", text)
         })?;
-        Ok(of_type(OPEN_METRICS, AnswerBody::Whole(page.into())))
+        Ok(of_type(kind, AnswerBody::Whole(page.into())))
+    }
+}
+
+/// Refuses methods other than GET and HEAD.
+fn may_read(request: &Request<Incoming>) -> Result<(), HttpError> {
+    match *request.method() {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(HttpError::method("GET, HEAD")),
     }
 }
 
 /// Refuses methods other than GET and HEAD, and any query parameter.
 fn reads(request: &Request<Incoming>) -> Result<(), HttpError> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(HttpError::method("GET, HEAD"));
-    }
+    may_read(request)?;
     match request.uri().query() {
         None | Some("") => Ok(()),
         Some(query) => Err(HttpError::bad(format!(

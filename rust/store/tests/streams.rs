@@ -254,6 +254,29 @@ fn rule_6_a_hold_keeps_rows_until_it_expires() {
     assert!(!log.streams().release("plant", "spark").unwrap());
 }
 
+#[test]
+fn a_consumer_is_as_far_behind_as_its_hold_until_it_expires() {
+    let disk = Disk::new(1, Faults::default());
+    let streams = [definition("plant", 2), definition("empty", 1)];
+    let log = Log::open(&disk, &options(&streams)).unwrap();
+    log.publish(&[("plant", 0), ("plant", 0), ("plant", 1)]);
+    let streams = log.streams();
+    streams.hold("plant", "spark", &[1, 0]).unwrap();
+    streams
+        .hold_of_owner("plant", "key", "etl", &[2, 1])
+        .unwrap();
+
+    let lags = streams.hold_lags();
+
+    let lags: Vec<_> = lags
+        .iter()
+        .map(|lag| (&*lag.stream, &*lag.consumer, lag.rows))
+        .collect();
+    assert_eq!(lags, [("plant", "key: etl", 0), ("plant", "spark", 2)]);
+    log.clock.set(log.now_us() + 8 * 86_400 * SECOND_US);
+    assert_eq!(log.streams().hold_lags(), []);
+}
+
 /// Rule 6: the stream says for how long it waits; the last word of the consumer counts.
 #[test]
 fn rule_6_a_hold_lasts_as_long_as_the_stream_says() {

@@ -65,6 +65,12 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// Number of queued messages.
+    pub(crate) fn len(&self) -> usize {
+        // ORDERING: a figure.
+        self.len.load(Ordering::Relaxed)
+    }
+
     /// Whether the mailbox has room, so that a publisher may be read.
     pub(crate) fn has_room(&self) -> bool {
         // ORDERING: the limit may be exceeded by the messages of one read.
@@ -108,9 +114,11 @@ mod tests {
         mailbox.send(&mut vec![0; CAPACITY], &waker);
 
         assert!(!mailbox.has_room());
+        assert_eq!(mailbox.len(), CAPACITY);
         assert!(mailbox.wait_for_room(Waker::noop()));
         mailbox.drain(&mut Vec::new());
         assert!(mailbox.has_room());
+        assert_eq!(mailbox.len(), 0);
         assert!(!mailbox.wait_for_room(Waker::noop()));
     }
 }

@@ -300,6 +300,14 @@ impl EngineState {
         self.wakers[index].notify_one();
     }
 
+    /// Number of messages from other shards that wait for each shard.
+    pub(crate) fn mailbox_messages(&self) -> Vec<usize> {
+        let mailboxes = self.mailboxes.iter();
+        mailboxes
+            .map(|from| from.iter().map(Mailbox::len).sum())
+            .collect()
+    }
+
     /// Wakes shard `index`, so that it handles safe tickets.
     pub(crate) fn wake(&self, index: usize) {
         self.wakers[index].notify_one();

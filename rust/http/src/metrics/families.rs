@@ -214,6 +214,8 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard last ran its timers; below 0.2 unless it is stuck.",
         Each(&["shard"], |s| s.health.turns.iter().enumerate().map(|(shard, age)| (vec![shard.to_string().into()], age.as_secs_f64())).collect())),
+    family("mqttcore_mailbox_messages", Gauge, "Messages and requests of other shards that wait for each shard; 8,192 of one shard slow its publishers down.",
+        Each(&["shard"], |s| s.mailboxes.iter().enumerate().map(|(shard, count)| (vec![shard.to_string().into()], float(*count as u64))).collect())),
     family("mqttcore_panics", Counter, "Panics of tasks; each ended only one connection.", One("panics")),
 
     family("mqttcore_store_log_bytes", Gauge, "Bytes of the log.", One("store_log_bytes")),
@@ -239,6 +241,10 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_stream_unsealed_rows", Gauge, "Rows of all streams that are in no file yet.", One("stream_rows_unsealed")),
     family("mqttcore_stream_tail_bytes", Gauge, "Bytes of rows in memory.", One("stream_tail_bytes")),
     family("mqttcore_stream_rows_refused", Counter, "Messages that did not become rows because they were too large.", One("stream_rows_refused")),
+    family("mqttcore_stream_hold_lag_rows", Gauge, "Rows that consumers of streams have still to read; at most 100 consumers, those with the most.",
+        Each(&["stream", "consumer"], |s| s.consumer_lags.clone())),
+    family("mqttcore_query_lag_seconds", Gauge, "Age of the newest message that each Spark query had read, in its last report.",
+        Each(&["query"], |s| s.query_lags.clone())),
     family("mqttcore_kafka_waiting_bytes", Gauge, "Bytes that wait for Kafka.", One("kafka_waiting_bytes")),
     family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[
         part("taken", "kafka_records"), part("lost", "kafka_lost")])),

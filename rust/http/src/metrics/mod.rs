@@ -1,9 +1,11 @@
 //! `GET /metrics`: the broker's metrics as OpenMetrics text.
 //!
-//! A scrape only reads counters. It sends nothing to shards, does not iterate over clients or topics, and runs no
-//! Python.
+//! A scrape only reads counters and holds of streams. It sends nothing to shards, does not iterate over clients or topics,
+//! and runs no Python.
 
 mod families;
+mod lags;
+pub(super) mod mosquitto;
 mod process;
 
 use std::collections::HashMap;
@@ -14,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mqttcore_broker::{
     BrokerHandle, Config, Health, Histogram, HookCalls, Refusals, Tallies, Tally,
 };
+use mqttcore_streams::{QueryReports, Rows};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -22,7 +25,7 @@ use prometheus_client::registry::Registry;
 
 use super::app::HttpCounters;
 
-use families::{FAMILIES, Family, Kind, Part, Values};
+use families::{FAMILIES, Family, Kind, Labelled, Part, Values};
 use process::Process;
 
 /// Media type of the response.
@@ -34,6 +37,10 @@ pub(super) struct FigureReader {
     /// Names of the listeners, as they were at the start.
     listeners: Vec<Arc<str>>,
     http: Arc<HttpCounters>,
+    /// The streams, if there are any.
+    rows: Option<Rows>,
+    /// The reports of queries that read them.
+    reports: Option<Arc<QueryReports>>,
     started_unix_s: f64,
 }
 
@@ -51,6 +58,12 @@ struct Scrape {
     requests: Vec<(&'static str, Histogram)>,
     /// Refusals of each listener, by name of the figure.
     refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
+    /// Messages that wait for each shard.
+    mailboxes: Vec<usize>,
+    /// Lags of consumers, by stream and consumer.
+    consumer_lags: Labelled,
+    /// Lags of Spark queries, by query.
+    query_lags: Labelled,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
     process: Process,
@@ -60,7 +73,13 @@ struct Scrape {
 }
 
 impl FigureReader {
-    pub(super) fn new(broker: &BrokerHandle, config: &Config, http: Arc<HttpCounters>) -> Self {
+    /// `of_streams` are the streams and the reports of queries.
+    pub(super) fn new(
+        broker: &BrokerHandle,
+        config: &Config,
+        http: Arc<HttpCounters>,
+        of_streams: (Option<Rows>, Option<Arc<QueryReports>>),
+    ) -> Self {
         let names = config.listeners.iter();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -69,18 +88,25 @@ impl FigureReader {
                 .map(|listener| listener.name.as_str().into())
                 .collect(),
             http,
+            rows: of_streams.0,
+            reports: of_streams.1,
             started_unix_s: since.map_or(0.0, |since| since.as_secs_f64()),
         }
     }
 
     /// The metrics as text; `None` once the broker has stopped. Only an admitted caller gets the version.
-    pub(super) fn page(&self, is_admitted: bool) -> Option<String> {
+    pub(super) async fn page(&self, is_admitted: bool) -> Option<String> {
         let counts = self
             .broker
             .connections()
             .into_iter()
             .map(|count| count as u64);
         let counts = counts.chain(std::iter::repeat(0));
+        let consumer_lags = match &self.rows {
+            Some(rows) => lags::of_consumers(rows).await,
+            None => Labelled::new(),
+        };
+        let reports = self.reports.as_deref();
         let scrape = Scrape {
             health: self.broker.health()?,
             figures: self.broker.figures().into_iter().collect(),
@@ -89,6 +115,9 @@ impl FigureReader {
             bans: self.broker.ban_counts(),
             requests: self.http.times.histograms(),
             refusals: self.refusals(),
+            mailboxes: self.broker.mailboxes(),
+            consumer_lags,
+            query_lags: reports.map_or_else(Labelled::new, lags::of_queries),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),
             started_unix_s: self.started_unix_s,

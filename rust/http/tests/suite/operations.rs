@@ -1,8 +1,11 @@
 //! Health and metrics: who may ask, and what they get.
 
+use std::time::Duration;
+
 use mqttcore_codec::QoS;
 use mqttcore_http::{HttpListener, HttpOptions, MetricsAccess};
 
+use crate::api_caller::start_with_block;
 use crate::client::{Http, Response};
 use crate::common::{Home, eventually, v5};
 use crate::served::{Served, Setup, stream};
@@ -228,4 +231,55 @@ fn figures_move_with_the_broker() {
         Some(1.0)
     );
     assert!(value("mqttcore_shard_turn_age_seconds{shard=\"0\"}") < Some(10.0));
+}
+
+#[test]
+fn messages_that_wait_for_a_busy_shard_are_counted() {
+    let home = Home::new();
+    let (served, _, block) = start_with_block(&home, 2);
+    // Of so many clients, each shard has some.
+    let connect = |number| {
+        let mut client = v5(&format!("client {number}")).connect(&served);
+        client.subscribe("a", QoS::AtMostOnce);
+        client
+    };
+    let mut clients: Vec<_> = (0..24).map(connect).collect();
+    let _blocking = block.begin(&served);
+
+    for client in &mut clients {
+        client.publish("a", "x", QoS::AtMostOnce);
+    }
+
+    let mut http = Http::unix(&home.folder(0).join("http"));
+    eventually("they wait", || {
+        let page = http.get("/metrics");
+        let counts = page.text().lines();
+        let counts = counts.filter(|line| line.starts_with("mqttcore_mailbox_messages{shard="));
+        let counts: Vec<_> = counts.map(|line| line.ends_with("\"} 0.0")).collect();
+        assert_eq!(counts.len(), 2);
+        counts.contains(&true) && counts.contains(&false)
+    });
+    drop(block);
+}
+
+#[test]
+fn sys_figures_have_the_names_of_mosquittos_exporter() {
+    let home = Home::new();
+    let mut setup = Setup::new(&home, Vec::new());
+    setup.config.sys_interval = Some(Duration::from_millis(50));
+    setup.http.is_enabled = true;
+    let served = setup.start();
+    let mut http = Http::unix(&home.folder(0).join("http"));
+    let path = "/metrics?names=mosquitto";
+    let _client = v5("c").connect(&served);
+
+    eventually("the client is counted", || {
+        let page = http.get(path).text().to_owned();
+        page.contains("\n# TYPE broker_clients_connected gauge\nbroker_clients_connected 1\n")
+    });
+
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(http.get(path).header("content-type"), Some(kind));
+    assert_eq!(http.request("POST", path, "{}").status, 405);
+    assert_eq!(http.get("/metrics?names=others").status, 400);
 }

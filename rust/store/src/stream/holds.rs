@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::stream::error::StreamError;
 use crate::stream::manifest::{self, HOLDS, Hold, Holds};
+use crate::stream::reads::Bounds;
 use crate::stream::streams::{Stream, Streams, lock};
 
 /// Holds of a stream and the time at which they were last written.
@@ -23,7 +24,29 @@ const HOLDS_WRITTEN_MS: u64 = 10_000;
 /// Maximum number of consumers of one owner in a stream.
 const CONSUMERS_MAX: usize = 256;
 
+/// How far a consumer is behind.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct HoldLag {
+    /// Name of the stream.
+    pub stream: String,
+    /// Name of the consumer.
+    pub consumer: String,
+    /// Rows from its hold to the end of the stream, in all partitions.
+    pub rows: u64,
+}
+
 impl Streams {
+    /// How far each consumer with a hold is behind, by stream and consumer. It may wait for the disk.
+    pub fn hold_lags(&self) -> Vec<HoldLag> {
+        let now_ms = self.kept_us().unwrap_or_default() / 1_000;
+        self.names()
+            .into_iter()
+            .filter_map(|name| Some((self.stream(name).ok()?, self.bounds(name).ok()?)))
+            .flat_map(|(stream, bounds)| stream.hold_lags(&bounds, now_ms))
+            .collect()
+    }
+
     /// Sets the hold of `consumer`: rows from `offsets` on, one offset for each partition, are retained. It replaces
     /// the consumer's earlier hold and expires if it is not renewed within the time in the stream's definition.
     ///
@@ -110,6 +133,23 @@ impl Streams {
 }
 
 impl Stream {
+    fn hold_lags(&self, bounds: &[Bounds], now_ms: u64) -> Vec<HoldLag> {
+        let kept = lock(&self.holds);
+        let holds = kept.holds.iter();
+        let valid = holds.filter(|(_, hold)| hold.until_ms > now_ms);
+        valid
+            .map(|(consumer, hold)| {
+                let partitions = bounds.iter().zip(&hold.offsets);
+                let lags = partitions.map(|(bounds, offset)| bounds.end.saturating_sub(*offset));
+                HoldLag {
+                    stream: self.identity.name.clone(),
+                    consumer: consumer.clone(),
+                    rows: lags.sum(),
+                }
+            })
+            .collect()
+    }
+
     /// Expiry of a hold that is renewed at `now_ms`.
     fn hold_ends_ms(&self, now_ms: u64) -> u64 {
         let hold_ms = u64::try_from(self.hold_max.as_millis()).unwrap_or(u64::MAX);

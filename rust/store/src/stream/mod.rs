@@ -41,6 +41,7 @@ mod upload;
 
 pub use definition::{Definition, PartitionKey, ProtobufMessage};
 pub use error::StreamError;
+pub use holds::HoldLag;
 pub use reads::{Bounds, Description, Object};
 pub use streams::{KeptTime, StreamFigures, StreamLimits, StreamOptions, Streams};
 pub use tier::{Objects, TierOptions, TierReport};
