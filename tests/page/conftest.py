@@ -22,6 +22,7 @@ import pytest
 from mqttcore import Broker, _core
 from mqttcore.config import Origin
 
+from tests.tls import Files
 from tests.wire import Wire
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ address = "{live}"
 anonymous = true
 transport = "websocket"
 origins = ["http://{page}"]
+[[listeners]]
+name = "secure"
+address = "127.0.0.1:0"
+[listeners.tls]
+certificate = "certs/server.pem"
+key = "certs/server.key"
 [[streams]]
 name = "readings"
 filter = ["plant/+/temp"]
@@ -142,6 +149,7 @@ def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     # The WebSocket listener has to know the port of the page, and the page that of the listener.
     place, live = free_address(), free_address()
     key_file(tmp_path / "keys.toml")
+    Files.make(tmp_path / "certs")
     file = tmp_path / "mqttcore.toml"
     file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
     with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -160,6 +161,15 @@ def test_a_listener_is_paused_and_resumed(site: Site, page: Page) -> None:
 
     expect(row.get_by_role("cell", name="open")).to_be_visible()
     site.client("truck7")
+
+
+def test_a_listener_shows_how_long_its_certificate_is_valid(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/#/system")
+
+    row = page.get_by_role("row").filter(has_text="secure")
+    expect(
+        row.get_by_role("cell", name=re.compile(r"^localhost: [45],\d{3} days left$"))
+    ).to_be_visible()
 
 
 def test_a_key_is_made_and_revoked(site: Site, page: Page, visit: Visit) -> None:

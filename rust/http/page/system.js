@@ -9,6 +9,15 @@ import { Plugins } from './plugins.js';
 import { refine } from './route.js';
 import { useLoad, useStore } from './store.js';
 
+/** A certificate of the broker is to be renewed when it has so many days left. */
+const SOON_DAYS = 14;
+
+function Certificate({ held }) {
+  const days = Math.floor((held.expires_at_ms - Date.now()) / 86_400_000);
+  const left = days < 0 ? 'expired' : days === 1 ? '1 day left' : `${count(days)} days left`;
+  return html`<div title=${held.file}><${Name} text=${held.names.join(', ') || held.file} />: <span class=${days < SOON_DAYS ? 'danger' : ''}>${left}</span></div>`;
+}
+
 function Listeners() {
   const { data, error, reload } = useLoad((signal) => get('/listeners', signal), []);
   const pause = async (one) => {
@@ -21,6 +30,7 @@ function Listeners() {
     { title: 'Name', cell: (one) => html`<${Name} text=${one.name} />` },
     { title: 'Address', cell: (one) => html`<${Name} text=${one.address} />` },
     { title: 'Protocol', cell: (one) => `${one.protocol}${one.tls ? ', TLS' : ''}${one.mtls ? ' with client certificates' : ''}` },
+    { title: 'Certificates', class: 'wide', cell: (one) => one.certificates.map((held) => html`<${Certificate} key=${held.file} held=${held} />`) },
     { title: 'Anonymous', class: 'wide', cell: (one) => (one.allow_anonymous ? 'allowed' : 'no') },
     { title: 'Connections', class: 'number', cell: (one) => `${count(one.connections)}${one.max_connections ? ` of ${count(one.max_connections)}` : ''}` },
     { title: 'State', cell: (one) => (one.paused ? html`<span class="danger">paused</span>` : 'open') },

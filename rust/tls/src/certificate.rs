@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use x509_cert::TbsCertificate;
@@ -159,6 +160,18 @@ impl ClientCertificate {
         name.filter(|name| !name.is_empty())
             .ok_or(IdentityError::Missing)
     }
+}
+
+/// A certificate that the broker shows to clients.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ServerCertificate {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its DNS names.
+    pub names: Vec<Box<str>>,
+    /// When it expires.
+    pub not_after: SystemTime,
 }
 
 /// The DNS names and the expiry of a certificate of the broker.

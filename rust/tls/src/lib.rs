@@ -23,7 +23,7 @@ mod make;
 mod server;
 mod settings;
 
-pub use certificate::{AlternativeName, ClientCertificate, IdentityError};
+pub use certificate::{AlternativeName, ClientCertificate, IdentityError, ServerCertificate};
 pub use config::TlsConfig;
 pub use error::TlsError;
 #[cfg(feature = "make")]

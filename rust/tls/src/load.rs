@@ -19,7 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::certificate::dns_names;
+use crate::certificate::{ServerCertificate, dns_names};
 use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::settings::{CertificateFiles, ClientCertificates, MinVersion, TlsSettings};
@@ -38,6 +38,7 @@ const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// A configuration, and warnings about its files.
 pub(crate) struct Made {
     pub(crate) config: TlsConfig,
+    pub(crate) certificates: Vec<ServerCertificate>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -54,6 +55,8 @@ pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsErr
         None => builder.with_no_client_auth(),
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
+    let certificates = resolver.0.iter().map(|named| named.shown.clone());
+    let certificates = certificates.collect();
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     // Sessions are resumed by tickets only: the ticket keys are dropped with this configuration (abuse I03).
@@ -64,6 +67,7 @@ pub(crate) fn make(settings: &TlsSettings, alpn: &[&str]) -> Result<Made, TlsErr
     let server = Arc::new(config);
     Ok(Made {
         config: TlsConfig { server, verifier },
+        certificates,
         warnings,
     })
 }
@@ -83,7 +87,7 @@ struct Resolver(Vec<Named>);
 #[derive(Debug)]
 struct Named {
     key: Arc<CertifiedKey>,
-    names: Vec<Box<str>>,
+    shown: ServerCertificate,
 }
 
 impl ResolvesServerCert for Resolver {
@@ -106,7 +110,7 @@ impl Named {
                 .split_once('.')
                 .is_some_and(|(_, rest)| domain.eq_ignore_ascii_case(rest)),
         };
-        self.names.iter().any(|name| fits(name))
+        self.shown.names.iter().any(|name| fits(name))
     }
 }
 
@@ -155,7 +159,11 @@ fn certificate(
     ));
     Ok(Named {
         key: Arc::new(key),
-        names,
+        shown: ServerCertificate {
+            file: files.certificate.clone(),
+            names,
+            not_after,
+        },
     })
 }
 
@@ -326,6 +334,12 @@ mod tests {
         assert!(!config.session_storage.can_cache());
         assert!(config.ticketer.enabled());
         assert_eq!(config.alpn_protocols, [b"mqtt".to_vec()]);
+        let [shown] = &made.certificates[..] else {
+            panic!("one certificate: {:?}", made.certificates);
+        };
+        assert_eq!(shown.file, folder.join("a.pem"));
+        assert_eq!(shown.names, ["localhost".into()]);
+        assert_eq!(shown.not_after, SystemTime::from(params.not_after));
         // The umask decides the mode of the test's files.
         assert!(made.warnings.iter().all(|line| line.contains("chmod 600")));
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::certificate::ServerCertificate;
 use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::load::make;
@@ -23,6 +24,7 @@ pub struct TlsServer {
 
 struct State {
     config: TlsConfig,
+    certificates: Vec<ServerCertificate>,
     /// State of the files at the last read, successful or not.
     read: Stamps,
     /// State of the files at the last check.
@@ -53,6 +55,7 @@ impl TlsServer {
         let made = make(&settings, alpn)?;
         let state = State {
             config: made.config,
+            certificates: made.certificates,
             read: stamps.clone(),
             seen: stamps,
         };
@@ -77,6 +80,11 @@ impl TlsServer {
         self.state().config.clone()
     }
 
+    /// The certificates in use, in the order of the settings.
+    pub fn certificates(&self) -> Vec<ServerCertificate> {
+        self.state().certificates.clone()
+    }
+
     /// Reloads the files if they have changed and are the same as at the previous call: a certificate and its key are
     /// two files, which may be replaced one after the other. Session tickets of the old configuration become invalid.
     /// Returns `None` if nothing was read.
@@ -97,7 +105,9 @@ impl TlsServer {
         }
         let made = make(&self.settings, &self.alpn);
         Some(made.map(|made| {
-            self.state().config = made.config;
+            let mut state = self.state();
+            state.config = made.config;
+            state.certificates = made.certificates;
             made.warnings
         }))
     }

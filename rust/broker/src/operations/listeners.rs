@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mqttcore_tls::ServerCertificate;
+
 use crate::operations::asking::AskError;
 use crate::service::{BrokerHandle, BrokerStopped};
 
@@ -16,6 +18,8 @@ pub struct ListenerStatus {
     pub connections: usize,
     /// Whether it refuses new connections.
     pub is_paused: bool,
+    /// The certificates in use; none without TLS.
+    pub certificates: Vec<ServerCertificate>,
 }
 
 impl BrokerHandle {
@@ -25,23 +29,29 @@ impl BrokerHandle {
     ///
     /// [`AskError`]
     pub async fn listeners(&self) -> Result<Vec<ListenerStatus>, AskError> {
-        let names = self.read(0, |shard| {
+        let named = self.read(0, |shard| {
             let policies = shard.listener_policies();
-            let names = policies.iter().map(|policy| Arc::clone(&policy.name));
-            names.collect::<Vec<_>>()
+            let named = policies.iter().map(|policy| {
+                let tls = policy.tls.as_ref().map(|tls| tls.certificates());
+                (Arc::clone(&policy.name), tls.unwrap_or_default())
+            });
+            named.collect::<Vec<_>>()
         });
-        let names = names.await?;
+        let named = named.await?;
         let engine = self.engine().ok_or(BrokerStopped)?;
         let counts = engine.connections.by_listener().into_iter();
         let counts = counts.chain(std::iter::repeat(0));
-        let all = names.into_iter().zip(counts).zip(&engine.paused);
+        let all = named.into_iter().zip(counts).zip(&engine.paused);
         Ok(all
-            .map(|((name, connections), paused)| ListenerStatus {
-                name,
-                connections,
-                // ORDERING: nothing else is read because of it.
-                is_paused: paused.load(Ordering::Relaxed),
-            })
+            .map(
+                |(((name, certificates), connections), paused)| ListenerStatus {
+                    name,
+                    connections,
+                    // ORDERING: nothing else is read because of it.
+                    is_paused: paused.load(Ordering::Relaxed),
+                    certificates,
+                },
+            )
             .collect())
     }
 

@@ -1,11 +1,12 @@
 //! Routes of the broker's parts: listeners, streams and the store.
 
 use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
 
 use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
-use mqttcore_broker::tls::ClientCertificates;
+use mqttcore_broker::tls::{ClientCertificates, ServerCertificate};
 use mqttcore_broker::{ListenAddress, Listener, ListenerStatus};
 use mqttcore_store::stream::Description;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::ApiState;
-use super::page::List;
+use super::page::{List, whole_ms};
 use super::problem::Problem;
 use super::query::{ApiPath, ApiQuery, NoQuery};
 use super::system::pressure_name;
@@ -56,6 +57,8 @@ struct ListenerInfo {
     tls: bool,
     /// Whether clients have to present a certificate.
     mtls: bool,
+    /// The broker's certificates in use.
+    certificates: Vec<CertificateInfo>,
     allow_anonymous: bool,
     /// Whether an operator has paused it: it closes new connections.
     paused: bool,
@@ -63,6 +66,31 @@ struct ListenerInfo {
     connections: usize,
     /// Maximum number of connections; null: the listener has no limit of its own.
     max_connections: Option<usize>,
+}
+
+/// A certificate that clients of a listener see.
+#[derive(Serialize, ToSchema)]
+struct CertificateInfo {
+    file: String,
+    /// DNS names; clients with another name get the first certificate of the listener.
+    names: Vec<String>,
+    /// When it expires, in Unix milliseconds.
+    expires_at_ms: u64,
+}
+
+impl From<&ServerCertificate> for CertificateInfo {
+    fn from(certificate: &ServerCertificate) -> Self {
+        let since = certificate.not_after.duration_since(UNIX_EPOCH);
+        Self {
+            file: certificate.file.display().to_string(),
+            names: certificate
+                .names
+                .iter()
+                .map(|name| (**name).to_owned())
+                .collect(),
+            expires_at_ms: whole_ms(since.unwrap_or_default()),
+        }
+    }
 }
 
 impl ListenerInfo {
@@ -75,7 +103,8 @@ impl ListenerInfo {
                 (path.clone(), None, Some(path))
             }
         };
-        let certificates = listener.tls.as_ref().map(|tls| tls.client_certificates);
+        let of_clients = listener.tls.as_ref().map(|tls| tls.client_certificates);
+        let certificates = status.map_or(&[][..], |status| &status.certificates);
         Self {
             name: listener.name.clone(),
             address,
@@ -88,7 +117,8 @@ impl ListenerInfo {
             },
             websocket_path: listener.websocket.as_ref().map(|rules| rules.path.clone()),
             tls: listener.tls.is_some(),
-            mtls: certificates == Some(ClientCertificates::Required),
+            mtls: of_clients == Some(ClientCertificates::Required),
+            certificates: certificates.iter().map(Into::into).collect(),
             allow_anonymous: listener.anonymous.is_some(),
             paused: status.is_some_and(|status| status.is_paused),
             connections: status.map_or(0, |status| status.connections),

@@ -2,6 +2,7 @@
 
 use mqttcore_broker::BanTarget;
 use mqttcore_codec::QoS;
+use mqttcore_tls::{TlsSettings, make_files};
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
@@ -359,4 +360,24 @@ fn listeners_streams_store_and_sys_topics_are_described() {
     });
     let tree = owner.read("/systree");
     assert!(tree["$SYS/broker/version"].is_string());
+}
+
+#[test]
+fn a_listener_has_its_certificates_with_their_expiry() {
+    let home = Home::new();
+    let mut setup = setup(&home);
+    let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let files = make_files(&home.path().join("certs"), &hosts, "c").expect("the files");
+    setup.config.listeners[0].tls = Some(TlsSettings::new(&files.server, files.server_key));
+    let _served = setup.start();
+
+    let listeners = Caller::owner(&home).read("/listeners");
+
+    let certificate = json!({
+        "file": files.server,
+        "names": ["localhost"],
+        // The first second of 2040.
+        "expires_at_ms": 2_208_988_800_000_u64,
+    });
+    assert_eq!(listeners["listeners"][0]["certificates"], json!([certificate]));
 }
