@@ -111,7 +111,7 @@ pub use operations::listeners::ListenerStatus;
 pub use operations::login::{LoginRefusal, Operator};
 pub use operations::one_client::{ClientItems, ClientQueue, QueuedMessage};
 pub use operations::publish::{OwnMessage, PublishError, PublishManyError, Unpublished};
-pub use operations::retained::RetainedPage;
+pub use operations::retained::{RetainedItem, RetainedPage};
 pub use operations::sessions::CountedSessions;
 pub use operations::slowness::{Delay, DelayStage};
 pub use operations::steering::Subscribed;

@@ -32,6 +32,7 @@ function Message({ topic, close, done }) {
       ['QoS', data.qos],
       ['Size', `${count(data.payload_bytes)} bytes${shown ? `, ${shown.kind}` : ''}`],
       ['Expires', data.expires_in_s === null ? 'never' : `in ${duration(data.expires_in_s)}`],
+      data.publisher && ['Publisher', html`<a href=${link(['clients', data.publisher.client_id])}><${Name} text=${data.publisher.client_id} /></a>, user <${Name} text=${data.publisher.username} />`],
       data.content_type && ['Content type', html`<${Name} text=${data.content_type} />`],
       data.response_topic && ['Response topic', html`<${Name} text=${data.response_topic} />`],
     ]} />${shown ? html`<pre class="payload">${shown.text}</pre>` : html`<p class="dim">The payload is shown to keys with the scope payload.</p>`}`}

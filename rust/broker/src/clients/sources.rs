@@ -13,9 +13,19 @@ use crate::config::permissions::{CompiledGrant, RuleAnswer};
 /// Below this number of publishers, none are removed.
 const FEW: usize = 1024;
 
+/// The client that has published a retained message.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct RetainedPublisher {
+    /// Its client identifier.
+    pub client_id: Arc<str>,
+    /// Its user name.
+    pub username: Arc<str>,
+}
+
 /// One publisher of retained messages; its messages refer to it.
-#[derive(Default)]
 pub(crate) struct Source {
+    pub(crate) publisher: RetainedPublisher,
     /// The grant of its latest CONNECT; `None` if it has not connected since the broker started.
     access: Mutex<Option<Arc<CompiledGrant>>>,
 }
@@ -66,7 +76,13 @@ impl Sources {
             return source;
         }
         known.sweep();
-        let source = Arc::new(Source::default());
+        let source = Arc::new(Source {
+            publisher: RetainedPublisher {
+                client_id: Arc::clone(client_id),
+                username: Arc::clone(username),
+            },
+            access: Mutex::default(),
+        });
         known.sources.insert(identity, Arc::downgrade(&source));
         source
     }

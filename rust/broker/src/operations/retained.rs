@@ -9,15 +9,36 @@ use mqttcore_session::Message;
 use mqttcore_topics::{TopicFilter, TopicName};
 
 use crate::clients::retained::RetainedMessage;
+use crate::clients::sources::RetainedPublisher;
 use crate::operations::first_keys::FirstKeys;
 use crate::service::{BrokerHandle, BrokerStopped, WALKED_A_STEP};
+
+/// A retained message and its publisher.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RetainedItem {
+    /// The message.
+    pub message: Message,
+    /// Its publisher; `None` if it had no user name, or was the broker itself.
+    pub publisher: Option<RetainedPublisher>,
+}
+
+impl RetainedItem {
+    fn new(kept: &RetainedMessage) -> Self {
+        let source = kept.source.as_ref();
+        Self {
+            message: kept.message.clone(),
+            publisher: source.map(|source| source.publisher.clone()),
+        }
+    }
+}
 
 /// A page of retained messages, in the order of their topics.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RetainedPage {
     /// The messages.
-    pub messages: Vec<Message>,
+    pub messages: Vec<RetainedItem>,
     /// Whether more follow.
     pub has_more: bool,
 }
@@ -36,12 +57,12 @@ impl BrokerHandle {
     ) -> Result<RetainedPage, BrokerStopped> {
         let mut first = FirstKeys::new(after.map(Into::into), limit);
         self.visit_retained(filter, &mut |topic, kept| {
-            first.offer(topic, || kept.message.clone());
+            first.offer(topic, || RetainedItem::new(kept));
         })
         .await?;
         let (found, has_more) = first.into_page();
         Ok(RetainedPage {
-            messages: found.map(|(_, message)| message).collect(),
+            messages: found.map(|(_, item)| item).collect(),
             has_more,
         })
     }
@@ -72,13 +93,12 @@ impl BrokerHandle {
     /// # Errors
     ///
     /// [`BrokerStopped`]
-    pub fn retained(&self, topic: TopicName<'_>) -> Result<Option<Message>, BrokerStopped> {
+    pub fn retained(&self, topic: TopicName<'_>) -> Result<Option<RetainedItem>, BrokerStopped> {
         let engine = self.engine().ok_or(BrokerStopped)?;
         let kept = engine.retained.get(topic);
         let now = Instant::now();
-        Ok(kept
-            .map(|kept| kept.message)
-            .filter(|message| !message.is_expired(now)))
+        let valid = kept.filter(|kept| !kept.message.is_expired(now));
+        Ok(valid.as_ref().map(RetainedItem::new))
     }
 
     /// Visits the messages that have not expired, one step of the walk at a time. At most [`RETAINED_WALKS`] walks run;

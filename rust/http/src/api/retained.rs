@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use mqttcore_session::Message;
+use mqttcore_broker::RetainedItem;
 use mqttcore_topics::{TopicFilter, TopicLimits, TopicName};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -39,6 +39,8 @@ struct Retained {
     expires_in_s: Option<u32>,
     content_type: Option<String>,
     response_topic: Option<String>,
+    /// Who has published it; null for clients without user name and for the broker itself.
+    publisher: Option<RetainedPublisherInfo>,
     /// The payload in base64; only for a single topic, and only with the scope `payload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
@@ -47,8 +49,20 @@ struct Retained {
     payload: Option<String>,
 }
 
+/// The client that has published a retained message.
+#[derive(Serialize, ToSchema)]
+struct RetainedPublisherInfo {
+    client_id: String,
+    username: String,
+}
+
 impl Retained {
-    fn new(message: &Message, has_payload: bool) -> Self {
+    fn new(
+        RetainedItem {
+            message, publisher, ..
+        }: &RetainedItem,
+        has_payload: bool,
+    ) -> Self {
         let properties = message.properties();
         let payload = has_payload.then(|| message.payload());
         let text = payload.and_then(|bytes| std::str::from_utf8(bytes).ok());
@@ -59,6 +73,10 @@ impl Retained {
             expires_in_s: message.remaining_expiry_s(Instant::now()),
             content_type: properties.content_type().map(|text| text.as_str().into()),
             response_topic: properties.response_topic().map(|text| text.as_str().into()),
+            publisher: publisher.as_ref().map(|publisher| RetainedPublisherInfo {
+                client_id: (*publisher.client_id).into(),
+                username: (*publisher.username).into(),
+            }),
             payload_base64: payload.map(|bytes| STANDARD.encode(bytes)),
             payload: text.map(Into::into),
         }
@@ -97,11 +115,8 @@ async fn list(
         .list_retained(&filter, after.as_deref(), query.limit.0);
     let page = page.await?;
     let last = page.messages.last().filter(|_| page.has_more);
-    let next = last.map(|message| cursor(message.topic()));
-    let items = page
-        .messages
-        .iter()
-        .map(|message| Retained::new(message, false));
+    let next = last.map(|last| cursor(last.message.topic()));
+    let items = page.messages.iter().map(|item| Retained::new(item, false));
     Ok(Json(List::new(items.collect(), next, &[])))
 }
 
@@ -126,9 +141,9 @@ async fn one(
     ApiPath(topic): ApiPath<String>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<Retained>, Problem> {
-    let message = state.broker.retained(parse_topic(&topic)?)?;
-    let message = message.ok_or_else(|| nothing_retained(&topic))?;
-    Ok(Json(Retained::new(&message, caller.has(Scope::Payload))))
+    let item = state.broker.retained(parse_topic(&topic)?)?;
+    let item = item.ok_or_else(|| nothing_retained(&topic))?;
+    Ok(Json(Retained::new(&item, caller.has(Scope::Payload))))
 }
 
 /// Publishes a retained message. Slashes of the topic are sent as `%2F`.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use mqttcore_broker::{Health, Pressure};
+use mqttcore_broker::{Health, Pressure, RetainedItem};
 use mqttcore_topics::{TopicFilter, TopicLimits};
 use serde::Serialize;
 use serde_json::Value;
@@ -203,7 +203,7 @@ async fn systree(
         .broker
         .list_retained(&filter, None, SYS_TOPICS_MAX)
         .await?;
-    let values = page.messages.iter().map(|message| {
+    let values = page.messages.iter().map(|RetainedItem { message, .. }| {
         let text = String::from_utf8_lossy(message.payload()).into_owned();
         let value = serde_json::from_str::<serde_json::Number>(&text);
         (

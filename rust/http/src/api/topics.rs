@@ -115,7 +115,8 @@ async fn list(
         } else {
             None
         };
-        Ok(TopicInfo::new(node, message.as_ref(), has_payload))
+        let message = message.as_ref().map(|kept| &kept.message);
+        Ok(TopicInfo::new(node, message, has_payload))
     });
     let items = items.collect::<Result<_, Problem>>()?;
     Ok(Json(List::new(items, next, &[])))

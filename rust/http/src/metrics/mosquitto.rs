@@ -36,7 +36,7 @@ pub(crate) async fn page(broker: &BrokerHandle) -> Result<String, BrokerStopped>
     // INVARIANT: it is a filter.
     let filter = TopicFilter::parse("$SYS/broker/#", &TopicLimits::WIDEST).expect("a filter");
     let kept = broker.list_retained(&filter, None, TOPICS_MAX).await?;
-    let topics = kept.messages.iter();
+    let topics = kept.messages.iter().map(|kept| &kept.message);
     Ok(text(
         topics.map(|message| (message.topic(), message.payload())),
     ))

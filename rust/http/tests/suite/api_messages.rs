@@ -1,13 +1,13 @@
 //! Messages, bans and the broker itself over the API.
 
-use mqttcore_broker::BanTarget;
+use mqttcore_broker::{BanTarget, Grant};
 use mqttcore_codec::QoS;
 use mqttcore_tls::{TlsSettings, make_files};
 use serde_json::{Value, json};
 
 use crate::api_caller::{Caller, disconnect_code, setup};
 use crate::common::frames::with_websocket;
-use crate::common::{Home, eventually, v5};
+use crate::common::{Home, Plugin, allow, eventually, v5};
 use crate::served::stream;
 
 fn topics(page: &Value) -> Vec<&str> {
@@ -363,6 +363,30 @@ fn listeners_streams_store_and_sys_topics_are_described() {
 }
 
 #[test]
+fn a_retained_message_has_its_publisher_if_that_has_a_user_name() {
+    let home = Home::new();
+    let plugin = Plugin::default().authenticate(|_, reply| {
+        reply.send(allow(Grant::everything()));
+    });
+    let served = setup(&home).try_start_with(plugin).expect("it starts");
+    let mut owner = Caller::owner(&home);
+    let mut truck = v5("truck").username("joe").connect(&served);
+    let mut nameless = v5("nameless").connect(&served);
+
+    truck.publish_retained("a", "x", QoS::AtMostOnce);
+    nameless.publish_retained("b", "x", QoS::AtMostOnce);
+
+    eventually("both are retained", || {
+        topics(&owner.read("/retained")).len() == 2
+    });
+    let publisher = json!({"client_id": "truck", "username": "joe"});
+    let listed = owner.read("/retained");
+    assert_eq!(listed["items"][0]["publisher"], publisher);
+    assert_eq!(listed["items"][1]["publisher"], Value::Null);
+    assert_eq!(owner.read("/retained/a")["publisher"], publisher);
+}
+
+#[test]
 fn a_listener_has_its_certificates_with_their_expiry() {
     let home = Home::new();
     let mut setup = setup(&home);
@@ -379,5 +403,8 @@ fn a_listener_has_its_certificates_with_their_expiry() {
         // The first second of 2040.
         "expires_at_ms": 2_208_988_800_000_u64,
     });
-    assert_eq!(listeners["listeners"][0]["certificates"], json!([certificate]));
+    assert_eq!(
+        listeners["listeners"][0]["certificates"],
+        json!([certificate])
+    );
 }
