@@ -549,6 +549,7 @@ class Broker:
             "reload": self._reload_all,
             "invalidate": self._invalidate_clients,
             "reload_plugin": self._reload_plugin,
+            "try_acl_file": lambda text: self._plugin_host and self._plugin_host.try_acl_file(text),
         }
 
     def _config(self, _: str) -> object:
@@ -558,8 +559,7 @@ class Broker:
 
     def _check_text(self, text: str) -> object:
         try:
-            loaded = self._known_origin().load(text or None)
-            warnings = Broker(loaded.settings).check()
+            warnings = Broker(self._known_origin().load(text or None).settings).check()
         except MqttError as error:
             faults = error.faults if isinstance(error, ConfigError) else [str(error)]
             return {"errors": list(faults), "warnings": []}

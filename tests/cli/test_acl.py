@@ -10,13 +10,14 @@ from contextlib import ExitStack
 import pytest
 from mqttcore import Broker, _core
 from mqttcore._core import TopicFilter
+from mqttcore.auth.acl_changes import NOTHING, reading
 from mqttcore.auth.acl_file import Rule
-from mqttcore.cli.acl import NOTHING, reading
 from mqttcore.config import Origin
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
 from tests.cli.conftest import Run
 from tests.dynsec import PASSWORD, PBKDF2
+from tests.operations.api import Api
 from tests.wire import Wire
 
 has_endpoint = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
@@ -101,6 +102,40 @@ def test_the_file_in_use_changes_nothing_and_a_malformed_one_is_refused(
     assert "0 of 2 clients change" in same.error
     assert wrong.status == 2
     assert f"{tmp_path / 'new'}:2: unknown access 'raed'" in wrong.error
+
+
+@has_endpoint
+def test_the_api_compares_a_text_with_the_file_in_use(
+    tmp_path: pathlib.Path, broker: Broker
+) -> None:
+    api = Api(tmp_path / "data")
+
+    status, found = api.ask("POST", "/access/dry-run", {"acl_file": NEW})
+    _, same = api.ask("POST", "/access/dry-run", {"acl_file": OLD})
+    _, empty = api.ask("POST", "/access/dry-run", {"acl_file": ""})
+    wrong, problem = api.ask("POST", "/access/dry-run", {"acl_file": "user ann\ntopic raed x"})
+
+    assert (status, found["clients"], found["changed"], found["warnings"]) == (200, 2, 1, [])
+    assert [(one["action"], one["filter"], one["then"]) for one in found["changes"]] == [
+        ("publish", None, NOTHING),
+        ("receive", "plant/+", "deny plant/secret, read plant/#"),
+    ]
+    assert (same["changed"], same["changes"]) == (0, [])
+    assert empty["warnings"] == ["new ACL file has no rules: a reload refuses it"]
+    assert (wrong, problem["detail"].partition(";")[0]) == (
+        400,
+        "new ACL file:2: unknown access 'raed'",
+    )
+    assert len(broker.clients()) == 2
+
+
+@has_endpoint
+def test_the_api_has_nothing_to_compare_without_a_file_in_use(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mqttcore.toml").write_text(CONFIGURATION.partition("[[plugins]]")[0])
+    with Broker(Origin(path=tmp_path / "mqttcore.toml")):
+        asked = Api(tmp_path / "data").ask("POST", "/access/dry-run", {"acl_file": NEW})
+
+    assert (asked[0], asked[1]["detail"]) == (409, "no ACL file is in use")
 
 
 def explained(run: Run, data: pathlib.Path, *asked: object) -> list[tuple[object, ...]]:

@@ -125,6 +125,11 @@ use = "mqttcore.auth.users"
 name = "ann"
 password_hash = "{password}"
 operate = ["view", "operate"]
+[[plugins]]
+use = "mqttcore.auth.password_file"
+[plugins.config]
+path = "passwords"
+acl_file = "acl"
 """
 PASSWORD = "red"  # noqa: S105 - of a test
 """Of the user `ann`."""
@@ -150,6 +155,8 @@ def site(tmp_path: pathlib.Path) -> Iterator[Site]:
     place, live = free_address(), free_address()
     key_file(tmp_path / "keys.toml")
     Files.make(tmp_path / "certs")
+    (tmp_path / "passwords").write_text(f"bob:{password_hash()}\n")
+    (tmp_path / "acl").write_text("topic readwrite #\n")
     file = tmp_path / "mqttcore.toml"
     file.write_text(CONFIGURATION.format(page=place, live=live, password=password_hash()))
     with Broker(Origin(path=file, environment={}, log_level="warning")) as broker:

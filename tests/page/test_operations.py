@@ -13,6 +13,8 @@ from playwright.sync_api import expect
 from tests.page.conftest import PASSWORD, SECRETS
 
 if TYPE_CHECKING:
+    import pathlib
+
     from playwright.sync_api import Page
 
     from tests.page.conftest import Site, Visit
@@ -160,6 +162,29 @@ def test_a_listener_is_paused_and_resumed(site: Site, page: Page) -> None:
     row.get_by_role("button", name="Resume").click()
 
     expect(row.get_by_role("cell", name="open")).to_be_visible()
+    site.client("truck7")
+
+
+def test_an_acl_file_is_tried_before_it_is_used(
+    site: Site, page: Page, visit: Visit, tmp_path: pathlib.Path
+) -> None:
+    site.client("truck7").subscribe(("plant/#", 0))
+    new = tmp_path / "new"
+    new.write_text("topic deny plant/secret\ntopic read #\n")
+    page.goto(f"{site.address}/#/access?tab=try")
+
+    page.get_by_label("New ACL file").set_input_files(new)
+    page.get_by_role("button", name="Compare").click()
+
+    rows = page.get_by_role("table", name="Changes").get_by_role("row").filter(has_text="truck7")
+    expect(rows.filter(has_text="publish")).to_contain_text("nothing")
+    expect(rows.filter(has_text="plant/#")).to_contain_text("deny plant/secret, read #")
+    page.get_by_label("Its text").fill("topic raed x")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("alert")).to_contain_text("new ACL file:1: unknown access")
+    # the browser logs the status
+    assert len(visit.errors) == 1
+    visit.errors.clear()
     site.client("truck7")
 
 

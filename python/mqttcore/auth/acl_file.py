@@ -106,12 +106,21 @@ def read_acl_file(path: pathlib.Path) -> AclFile:
         AclFileError: it cannot be read, or a line is wrong; with all such lines.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise AclFileError(f"{path}: cannot be read: {error}") from error
+    return parse_acl_file(text, path)
+
+
+def parse_acl_file(text: str, path: pathlib.Path) -> AclFile:
+    """Parses the text of a file; ``path`` is its name in messages.
+
+    Raises:
+        AclFileError: a line is wrong; with all such lines.
+    """
     reading = Reading()
     faults = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         try:
             reading.take(line, f"{path}:{number}")
         except (ValueError, TopicFilterError) as error:

@@ -2,7 +2,7 @@
 
 import logging
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mqttcore._placed import placed_as
@@ -86,6 +86,14 @@ class RulesPlugin(Plugin):
         if self._acl is None or before._acl is None:
             return () if self._acl is before._acl else None
         return self._acl.changed_users(before._acl)
+
+    def _try_acl_file(
+        self, acl_file: str, sessions: Sequence[tuple[str, str | None, Sequence[str]]]
+    ) -> Mapping[str, object] | None:
+        """Compares the text with the ACL file in use."""
+        from mqttcore.auth.acl_changes import try_text
+
+        return None if self._acl is None else try_text(acl_file, sessions, self._acl)
 
     def grant_for(
         self, *, user: str | None, client_id: str, values: Mapping[str, str] | None = None

@@ -5,11 +5,11 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
-from mqttcore._core import TopicFilter
-from mqttcore.auth.acl_file import AclFile, Rule, read_acl_file
+from mqttcore.auth.acl_changes import Trial
+from mqttcore.auth.acl_file import AclFile, read_acl_file
 from mqttcore.cli.api import Api, add_command, asking, path_of
 from mqttcore.cli.explain import PASSING, print_steps
 from mqttcore.cli.failure import NOT_DONE, OK, USAGE, CommandError
@@ -34,23 +34,8 @@ RULES: Final = (
     Column("PLACE", lambda rule: rule["place"]),
 )
 ACTIONS: Final = ("publish", "subscribe", "receive")
-NOTHING: Final = "nothing"
 PLACE: Final = re.compile(r"(?P<file>.+):\d+:\d+")
 """The source of a key: file, line and column."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A change for a client."""
-
-    client_id: str
-    username: str | None
-    action: str
-    """`receive` by a subscription, or `publish`."""
-    filter: str | None
-    """The subscription."""
-    now: str
-    then: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,12 +158,11 @@ def asked_clients(api: Api, options: argparse.Namespace) -> dict[str, str | None
 
 def try_file(api: Api, options: argparse.Namespace) -> int:
     """Prints each change; returns the exit status."""
-    new = read(options.new)
-    old = read(options.old or file_in_use(api))
-    if new.is_empty and not old.is_empty:
-        print(f"{new.path} has no rules: a reload refuses it", file=sys.stderr)
     users = users_of(api)
-    changes = list(changes_of(api, users, old, new))
+    trial = Trial(users, old=read(options.old or file_in_use(api)), new=read(options.new))
+    changes = list(trial.changes(subscriptions_of(api)))
+    for warning in trial.warnings:
+        print(warning, file=sys.stderr)
     if options.json:
         print(json_text({"clients": len(users), "changes": [asdict(one) for one in changes]}))
         return OK
@@ -229,70 +213,11 @@ def users_of(api: Api) -> dict[str, str | None]:
     return {item["client_id"]: item["username"] for page in pages for item in page["items"]}
 
 
-def changes_of(
-    api: Api, users: dict[str, str | None], old: AclFile, new: AclFile
-) -> Iterator[Change]:
-    """The changes for the sessions: first for publishing, then for each subscription."""
-    changed: dict[str, tuple[Sequence[Rule], Sequence[Rule]]] = {}
-    for client_id, username in users.items():
-        before = old.rules_of(user=username, client_id=client_id)
-        after = new.rules_of(user=username, client_id=client_id)
-        if before == after:
-            continue
-        changed[client_id] = before, after
-        now, then = writing(before), writing(after)
-        if now != then:
-            yield Change(
-                client_id=client_id,
-                username=username,
-                action="publish",
-                filter=None,
-                now=now,
-                then=then,
-            )
+def subscriptions_of(api: Api) -> Iterator[tuple[str, str]]:
+    """Client and filter of each subscription."""
     for page in api.pages("/subscriptions"):
         for held in page["items"]:
-            client_id, text = held["client_id"], held["filter"]
-            if client_id not in changed:
-                continue
-            now, then = (reading(rules, TopicFilter(text)) for rules in changed[client_id])
-            if now != then:
-                yield Change(
-                    client_id=client_id,
-                    username=users[client_id],
-                    action="receive",
-                    filter=text,
-                    now=now,
-                    then=then,
-                )
-
-
-def writing(rules: Sequence[Rule]) -> str:
-    """The rules of a client for publishing, in order."""
-    about = [one for one in rules if one[0] != "read"]
-    return shown(about) if any(access != "deny" for access, _ in about) else NOTHING
-
-
-def reading(rules: Sequence[Rule], held: TopicFilter) -> str:
-    """The messages that a client receives by a subscription: all, none, or those of its rules."""
-    about: list[Rule] = []
-    is_decided = False
-    for access, topic in rules:
-        rule = TopicFilter(topic)
-        if access == "write" or not rule.overlaps(held):
-            continue
-        about.append((access, topic))
-        if is_decided := rule.covers(held):
-            break
-    allows = [access != "deny" for access, _ in about]
-    if not any(allows):
-        return NOTHING
-    return "everything" if all(allows) and is_decided else shown(about)
-
-
-def shown(rules: Sequence[Rule]) -> str:
-    """Rules in the format of a file."""
-    return ", ".join(f"{access} {topic}" for access, topic in rules)
+            yield held["client_id"], held["filter"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`Plugin`, the base class of plugins."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mqttcore.auditing import Entry
@@ -104,6 +104,15 @@ class Plugin:
         keep their rights until `invalidate`.
         """
         return ()
+
+    def _try_acl_file(
+        self, acl_file: str, sessions: Sequence[tuple[str, str | None, Sequence[str]]]
+    ) -> Mapping[str, object] | None:
+        """What the text of an ACL file would change for sessions; None: the plugin has none.
+
+        A session has client identifier, user name and topic filters.
+        """
+        return None
 
     def _observe(self, title: str, mark: Mark, function: HookFunction, /) -> HookFunction:
         """The function to call for a hook of another plugin: ``function``, or one that calls it."""

@@ -148,6 +148,25 @@ class PluginHost:
             changed = None if changed is None or users is None else changed.union(users)
         return None if changed is None else len(changed)
 
+    def try_acl_file(self, asked: str) -> object:
+        """What another ACL file would change for sessions, as JSON has it.
+
+        Args:
+            asked: JSON: the text of the file as ``acl_file``, and the ``sessions``.
+
+        Raises:
+            PluginError: no plugin has an ACL file, or several have one.
+        """
+        import json
+
+        given = json.loads(asked)
+        tried = (plugin._try_acl_file(**given) for plugin in self._plugins)
+        found = [changes for changes in tried if changes is not None]
+        if len(found) != 1:
+            why = "no ACL file is in use" if not found else "several plugins have an ACL file"
+            raise PluginError(why)
+        return found[0]
+
     def close(self) -> None:
         """Refuses all queued questions; running hooks may still answer."""
         with self._health_lock:

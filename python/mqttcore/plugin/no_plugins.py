@@ -64,6 +64,10 @@ class NoPlugins:
         """Refuses: there is no such plugin."""
         raise PluginError(f"no plugin {name} runs")
 
+    def try_acl_file(self, _asked: str) -> object:
+        """Refuses: no plugin has a file."""
+        raise PluginError("no ACL file is in use")
+
     def close(self) -> None:
         """Closes the queues."""
         self.queues.close()

@@ -2,9 +2,10 @@
 import { address, ask, get, may } from './api.js';
 import { BanForm } from './ban.js';
 import { EventList } from './happened.js';
+import { count } from './format.js';
 import { html, useState } from './lib.js';
 import { change, confirm, Empty, Field, Heading, Name, Plain, Problem, Tabs, Time } from './parts.js';
-import { refine } from './route.js';
+import { link, refine } from './route.js';
 import { Steps } from './steps.js';
 import { useLoad } from './store.js';
 
@@ -74,11 +75,47 @@ function Renew() {
     </div></form>`;
 }
 
-const TABS = [['ask', 'Ask'], ['denials', 'Denials'], ['bans', 'Bans'], ['renew', 'Renew rights']];
-const SHOWN = { ask: Ask, denials: Denials, bans: Bans, renew: Renew };
+const CHANGES = [
+  { title: 'Client', cell: (one) => html`<a href=${link(['clients', one.client_id])}><${Name} text=${one.client_id} /></a>` },
+  { title: 'User', class: 'wide', cell: (one) => html`<${Name} text=${one.username} empty="none" />` },
+  { title: 'May', cell: (one) => (one.filter === null ? 'publish' : html`receive by <${Name} text=${one.filter} />`) },
+  { title: 'Now', cell: (one) => html`<${Name} text=${one.now} />` },
+  { title: 'Then', cell: (one) => html`<${Name} text=${one.then} />` },
+];
+
+/** Compares another ACL file with the one in use. */
+function Try() {
+  const [text, write] = useState('');
+  const [found, set] = useState(null);
+  const [error, fail] = useState(null);
+  const [isAsking, wait] = useState(false);
+  const choose = async (event) => { write(await event.currentTarget.files[0]?.text() ?? ''); set(null); };
+  const submit = async (event) => {
+    event.preventDefault();
+    fail(null);
+    set(null);
+    wait(true);
+    await ask('POST', '/access/dry-run', { acl_file: text }).then(set, fail);
+    wait(false);
+  };
+  return html`<form onSubmit=${submit}>
+      <p class="dim">Compares an ACL file with the one in use, for all sessions. Nothing changes.</p>
+      <${Field} label="New ACL file"><input type="file" onChange=${choose} /></${Field}>
+      <${Field} label="Its text"><textarea name="acl" rows="8" required spellcheck=${false} value=${text} onInput=${(event) => write(event.currentTarget.value)}></textarea></${Field}>
+      <div class="actions"><button type="submit" disabled=${isAsking}>Compare</button></div>
+    </form>
+    <${Problem} error=${error} />
+    ${found && html`${found.warnings.map((line) => html`<div class="note" key=${line}>${line}</div>`)}
+      <p role="status">${count(found.changed)} of ${count(found.clients)} clients have other rules${found.changed > 0 && found.changes.length === 0 && ', which allow the same'}.
+        ${found.changed > 1_000 && ' These are the first 1,000 of them.'}${found.partial.length > 0 && ' Some shards did not answer in time: their clients are missing.'}</p>
+      ${found.changes.length > 0 && html`<${Plain} label="Changes" columns=${CHANGES} rows=${found.changes} />`}`}`;
+}
+
+const TABS = [['ask', 'Ask'], ['denials', 'Denials'], ['bans', 'Bans'], ['try', 'Try an ACL file'], ['renew', 'Renew rights']];
+const SHOWN = { ask: Ask, denials: Denials, bans: Bans, try: Try, renew: Renew };
 
 export function Access({ query }) {
-  const tabs = TABS.filter(([id]) => id !== 'renew' || may('admin'));
+  const tabs = TABS.filter(([id]) => !['try', 'renew'].includes(id) || may('admin'));
   const current = tabs.some(([id]) => id === query.tab) ? query.tab : 'ask';
   return html`<div><${Heading} title="Access" />
     <${Tabs} label="Parts of this screen" tabs=${tabs} current=${current} choose=${(id) => refine(id === 'ask' ? {} : { tab: id })} />

@@ -6,6 +6,7 @@
     reason = "utoipa writes paths in full for query parameters"
 )]
 
+mod acl_trial;
 mod audit;
 mod audit_entries;
 mod bans;
@@ -175,6 +176,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .merge(key_routes::routes())
         .merge(login_routes::routes())
         .merge(invalidate::routes())
+        .merge(acl_trial::routes())
         .merge(audit_entries::routes())
         .merge(explain::routes())
         .merge(traces::routes())

@@ -32,6 +32,15 @@ pub(crate) struct Partial {
     why: String,
 }
 
+impl From<&MissingPart> for Partial {
+    fn from(part: &MissingPart) -> Self {
+        Self {
+            shard: part.shard,
+            why: part.why.to_string(),
+        }
+    }
+}
+
 /// A number from 1 to `MOST` in a query; `USUAL` if it is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounded<const MOST: usize, const USUAL: usize>(pub(crate) usize);
@@ -71,15 +80,11 @@ pub(super) struct PageQuery {
 impl<T> List<T> {
     /// A page; it is the last one if `next` is `None`.
     pub(crate) fn new(items: Vec<T>, next: Option<String>, missing: &[MissingPart]) -> Self {
-        let partial = missing.iter().map(|part| Partial {
-            shard: part.shard,
-            why: part.why.to_string(),
-        });
         Self {
             items,
             next,
             as_of_ms: unix_ms(),
-            partial: partial.collect(),
+            partial: missing.iter().map(Partial::from).collect(),
         }
     }
 }
