@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import pytest
 from mqttcore import Broker, Settings, _core
+from mqttcore._socket_path import short
 from mqttcore.config import Access, HttpListener, Listener, ServerLimits
 from mqttcore.plugin import Allow, Deny, Grant, Login, Message, Plugin, hook
 from mqttcore.plugin.breaker import FAILURES
@@ -27,7 +28,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.eventually import eventually
-from tests.operations.api import Api
+from tests.operations.api import Api, UnixConnection
 from tests.wire import Wire, publish
 
 pytestmark = pytest.mark.skipif(not _core.has_streams, reason="this build has no HTTP endpoint")
@@ -36,6 +37,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 FAMILIES = ROOT / "rust/http/src/metrics/families.rs"
 
 Page = dict[str, Metric]
+READERS = {"mqttcore_stream_hold_lag_rows", "mqttcore_query_lag_seconds"}
+"""Families with names that callers chose."""
 
 OPEN = HttpListener(address="127.0.0.1:0")
 LISTENER = Listener(address="127.0.0.1:0", name="main", anonymous=True)
@@ -45,9 +48,19 @@ def scrape(broker: Broker) -> str:
     address = broker.http_address
     assert address is not None
     with closing(http.client.HTTPConnection(*address, timeout=10)) as connection:
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        text = answer.read().decode()
+        return metrics(connection)
+
+
+def scrape_as_owner(broker: Broker) -> str:
+    socket = pathlib.Path(broker.settings.data or "") / "http"
+    with short(socket) as place, closing(UnixConnection(place)) as connection:
+        return metrics(connection)
+
+
+def metrics(connection: http.client.HTTPConnection) -> str:
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    text = answer.read().decode()
     assert answer.status == 200
     return text
 
@@ -396,7 +409,7 @@ MOVERS: dict[str, Mover] = {
 }
 
 UNMOVED: dict[str, str] = {
-    "mqttcore_build": "only peers with a token get it: rust/http/tests/suite/operations.rs",
+    "mqttcore_build": "does not move while a broker runs",
     "mqttcore_start_time_seconds": "does not move while a broker runs",
     "mqttcore_memory_budget_bytes": "does not move while a broker runs",
     "process_max_fds": "does not move while a broker runs",
@@ -434,9 +447,9 @@ UNMOVED: dict[str, str] = {
 def pages(mover: Mover) -> tuple[Page, Page]:
     """What a broker says before and after."""
     with running(**SETTINGS.get(mover, {})) as broker, ExitStack() as stack:
-        before = parsed(scrape(broker))
+        before = parsed(scrape_as_owner(broker))
         mover(Scene(broker, stack))
-        after = parsed(scrape(broker))
+        after = parsed(scrape_as_owner(broker))
     return before, after
 
 
@@ -469,11 +482,19 @@ def test_the_page_is_open_metrics_with_closed_labels() -> None:
 
     assert text.endswith("# EOF\n")
     kafka = {"mqttcore_kafka_waiting_bytes", "mqttcore_kafka_records"}
-    readers = {"mqttcore_stream_hold_lag_rows", "mqttcore_query_lag_seconds"}
-    assert set(declared()) - set(first) <= kafka | readers | {"mqttcore_build"}
+    assert set(declared()) - set(first) <= kafka | READERS | {"mqttcore_build"}
     for name in first:
         assert first[name].documentation.endswith(".")
         assert values(first, name).keys() == values(second, name).keys()
+
+
+def test_open_metrics_name_no_consumers_and_no_queries() -> None:
+    with running() as broker, ExitStack() as stack:
+        consumer(Scene(broker, stack))
+        shown, owned = parsed(scrape(broker)), parsed(scrape_as_owner(broker))
+
+    assert READERS.isdisjoint(shown)
+    assert owned.keys() >= READERS
 
 
 SCRAPER = """

@@ -187,7 +187,7 @@ impl Routes {
             (mosquitto::PROMETHEUS_TEXT, page.ok())
         } else {
             reads(request)?;
-            (OPEN_METRICS, self.metrics.page(is_admitted).await)
+            (OPEN_METRICS, self.metrics.page(is_admitted))
         };
         let page = page.ok_or_else(|| {
             let text = "the broker has ended";

@@ -214,7 +214,7 @@ pub(super) const FAMILIES: &[Family] = &[
 
     family("mqttcore_shard_turn_age_seconds", Gauge, "Time since each shard last ran its timers; below 0.2 unless it is stuck.",
         Each(&["shard"], |s| s.health.turns.iter().enumerate().map(|(shard, age)| (vec![shard.to_string().into()], age.as_secs_f64())).collect())),
-    family("mqttcore_mailbox_messages", Gauge, "Messages and requests of other shards that wait for each shard; 8,192 of one shard slow its publishers down.",
+    family("mqttcore_mailbox_messages", Gauge, "Messages and requests of other shards that wait for each shard. While one shard has sent 8,192 or more of them, it reads none of its clients.",
         Each(&["shard"], |s| s.mailboxes.iter().enumerate().map(|(shard, count)| (vec![shard.to_string().into()], float(*count as u64))).collect())),
     family("mqttcore_panics", Counter, "Panics of tasks; each ended only one connection.", One("panics")),
 
@@ -241,9 +241,9 @@ pub(super) const FAMILIES: &[Family] = &[
     family("mqttcore_stream_unsealed_rows", Gauge, "Rows of all streams that are in no file yet.", One("stream_rows_unsealed")),
     family("mqttcore_stream_tail_bytes", Gauge, "Bytes of rows in memory.", One("stream_tail_bytes")),
     family("mqttcore_stream_rows_refused", Counter, "Messages that did not become rows because they were too large.", One("stream_rows_refused")),
-    family("mqttcore_stream_hold_lag_rows", Gauge, "Rows that consumers of streams have still to read; at most 100 consumers, those with the most.",
+    family("mqttcore_stream_hold_lag_rows", Gauge, "Rows that consumers of streams have still to read; at most 100 consumers, those with the most. Only for callers with the token or a key, or on the Unix socket.",
         Each(&["stream", "consumer"], |s| s.consumer_lags.clone())),
-    family("mqttcore_query_lag_seconds", Gauge, "Age of the newest message that each Spark query had read, in its last report.",
+    family("mqttcore_query_lag_seconds", Gauge, "Age of the newest message that each Spark query had read, in its last report. Only for callers with the token or a key, or on the Unix socket.",
         Each(&["query"], |s| s.query_lags.clone())),
     family("mqttcore_kafka_waiting_bytes", Gauge, "Bytes that wait for Kafka.", One("kafka_waiting_bytes")),
     family("mqttcore_kafka_records", Counter, "Records for Kafka, by outcome.", By("result", &[

@@ -1,13 +1,10 @@
 //! Lags of readers of streams: consumers with holds, and Spark queries.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 use std::time::Instant;
 
 use mqttcore_streams::{QueryReports, Rows};
 use serde_json::Value;
-
-use crate::tasks::blocking;
 
 use super::families::Labelled;
 use super::float;
@@ -15,13 +12,9 @@ use super::float;
 /// Maximum number of consumers in a scrape: those with the longest lags.
 const CONSUMERS: usize = 100;
 
-/// The rows that each consumer has still to read, by stream and consumer.
-pub(super) async fn of_consumers(rows: &Rows) -> Labelled {
-    let streams = Arc::clone(&rows.streams);
-    // A hold may be on its way to the disk. If the thread panicked, it has reported that.
-    let mut lags = blocking(move || streams.hold_lags())
-        .await
-        .unwrap_or_default();
+/// The rows that each consumer has still to read, by stream and consumer; without streams whose holds are being written.
+pub(super) fn of_consumers(rows: &Rows) -> Labelled {
+    let mut lags = rows.streams.hold_lags();
     lags.sort_by_key(|lag| Reverse(lag.rows));
     lags.truncate(CONSUMERS);
     let labelled = lags.into_iter();

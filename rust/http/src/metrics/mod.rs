@@ -1,7 +1,8 @@
 //! `GET /metrics`: the broker's metrics as OpenMetrics text.
 //!
-//! A scrape only reads counters and holds of streams. It sends nothing to shards, does not iterate over clients or topics,
-//! and runs no Python.
+//! A scrape only reads counters, holds of streams and reports of queries. It sends nothing to shards, does not iterate over
+//! clients or topics, does not wait for the disk, and runs no Python. With `?names=mosquitto` it reads the retained messages
+//! below `$SYS/broker` instead.
 
 mod families;
 mod lags;
@@ -60,9 +61,9 @@ struct Scrape {
     refusals: Vec<(Arc<str>, HashMap<&'static str, u64>)>,
     /// Messages that wait for each shard.
     mailboxes: Vec<usize>,
-    /// Lags of consumers, by stream and consumer.
+    /// Lags of consumers, by stream and consumer, if the caller is admitted.
     consumer_lags: Labelled,
-    /// Lags of Spark queries, by query.
+    /// Lags of Spark queries, by query, if the caller is admitted.
     query_lags: Labelled,
     /// Name and connections of each listener.
     connections: Vec<(Arc<str>, u64)>,
@@ -94,19 +95,17 @@ impl FigureReader {
         }
     }
 
-    /// The metrics as text; `None` once the broker has stopped. Only an admitted caller gets the version.
-    pub(super) async fn page(&self, is_admitted: bool) -> Option<String> {
+    /// The metrics as text; `None` once the broker has stopped. Only an admitted caller gets the version and the names of
+    /// consumers and queries.
+    pub(super) fn page(&self, is_admitted: bool) -> Option<String> {
         let counts = self
             .broker
             .connections()
             .into_iter()
             .map(|count| count as u64);
         let counts = counts.chain(std::iter::repeat(0));
-        let consumer_lags = match &self.rows {
-            Some(rows) => lags::of_consumers(rows).await,
-            None => Labelled::new(),
-        };
-        let reports = self.reports.as_deref();
+        let rows = self.rows.as_ref().filter(|_| is_admitted);
+        let reports = self.reports.as_deref().filter(|_| is_admitted);
         let scrape = Scrape {
             health: self.broker.health()?,
             figures: self.broker.figures().into_iter().collect(),
@@ -116,7 +115,7 @@ impl FigureReader {
             requests: self.http.times.histograms(),
             refusals: self.refusals(),
             mailboxes: self.broker.mailboxes(),
-            consumer_lags,
+            consumer_lags: rows.map_or_else(Labelled::new, lags::of_consumers),
             query_lags: reports.map_or_else(Labelled::new, lags::of_queries),
             connections: self.listeners.iter().cloned().zip(counts).collect(),
             process: Process::read(),

@@ -1,5 +1,6 @@
 //! Holds: offsets from which consumers still need rows; retention keeps these rows.
 
+use std::sync::TryLockError;
 use std::time::Duration;
 
 use crate::error::StoreError;
@@ -37,7 +38,8 @@ pub struct HoldLag {
 }
 
 impl Streams {
-    /// How far each consumer with a hold is behind, by stream and consumer. It may wait for the disk.
+    /// How far each consumer with a hold is behind, by stream and consumer. It never waits for the disk: a stream whose holds
+    /// are being written now is left out.
     pub fn hold_lags(&self) -> Vec<HoldLag> {
         let now_ms = self.kept_us().unwrap_or_default() / 1_000;
         self.names()
@@ -134,7 +136,11 @@ impl Streams {
 
 impl Stream {
     fn hold_lags(&self, bounds: &[Bounds], now_ms: u64) -> Vec<HoldLag> {
-        let kept = lock(&self.holds);
+        let kept = match self.holds.try_lock() {
+            Ok(kept) => kept,
+            Err(TryLockError::Poisoned(kept)) => kept.into_inner(),
+            Err(TryLockError::WouldBlock) => return Vec::new(),
+        };
         let holds = kept.holds.iter();
         let valid = holds.filter(|(_, hold)| hold.until_ms > now_ms);
         valid

@@ -360,4 +360,15 @@ mod tests {
         assert_eq!(ends(19), [1, 1]);
         assert_eq!(ends(20), [2, 2]);
     }
+
+    #[test]
+    fn nobody_who_asks_for_lags_waits_for_holds_that_are_being_written() {
+        let streams = open().streams().unwrap();
+        streams.hold("plant", "spark", &[0, 0]).unwrap();
+        let writing = lock(&streams.stream("plant").unwrap().holds);
+
+        assert_eq!(streams.hold_lags(), []);
+        drop(writing);
+        assert_eq!(streams.hold_lags().len(), 1);
+    }
 }
