@@ -10,8 +10,9 @@ from contextlib import ExitStack
 import pytest
 from mqttcore import Broker, _core
 from mqttcore._core import TopicFilter
-from mqttcore.auth.acl_changes import NOTHING, reading
-from mqttcore.auth.acl_file import Rule
+from mqttcore.auth import acl_changes
+from mqttcore.auth.acl_changes import NOTHING, reading, try_text
+from mqttcore.auth.acl_file import Rule, parse_acl_file
 from mqttcore.config import Origin
 from mqttcore.plugin import Allow, Grant, Login, Plugin, hook
 
@@ -116,6 +117,7 @@ def test_the_api_compares_a_text_with_the_file_in_use(
     wrong, problem = api.ask("POST", "/access/dry-run", {"acl_file": "user ann\ntopic raed x"})
 
     assert (status, found["clients"], found["changed"], found["warnings"]) == (200, 2, 1, [])
+    assert (found["has_more"], found["partial"]) == (False, [])
     assert [(one["action"], one["filter"], one["then"]) for one in found["changes"]] == [
         ("publish", None, NOTHING),
         ("receive", "plant/+", "deny plant/secret, read plant/#"),
@@ -317,3 +319,15 @@ def line_with(kind: str) -> int:
 )
 def test_what_a_subscription_receives(rules: list[Rule], expected: str) -> None:
     assert reading(rules, TopicFilter("a/+")) == expected
+
+
+def test_a_text_is_compared_until_there_are_enough_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl_changes, "CHANGES_MAX", 2)
+    old = parse_acl_file("user ann\ntopic read #", pathlib.Path("old"))
+
+    def found(*filters: str) -> dict[str, object]:
+        return try_text("user ann\ntopic read x", [("a", "ann", filters)], old)
+
+    whole, cut = found("a", "b"), found("a", "b", "c")
+    assert whole["has_more"] is False
+    assert cut == {**whole, "has_more": True}

@@ -1,8 +1,10 @@
 """What another ACL file would change for the sessions of a running broker."""
 
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from mqttcore._core import TopicFilter
@@ -12,6 +14,10 @@ from mqttcore.errors import AclFileError
 NOTHING: Final = "nothing"
 NEW: Final = pathlib.Path("new ACL file")
 """Stands for the file in messages about a text."""
+CHANGES_MAX: Final = 10_000
+"""Maximum number of changes in the result for a text."""
+PARSED: Final = 10_000
+"""Number of rules whose filters are kept, since a client has many subscriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class Trial:
     def __init__(self, users: Mapping[str, str | None], *, old: AclFile, new: AclFile) -> None:
         """``users`` is the user name of each session, by client identifier."""
         self._users = users
+        self._filter_of = lru_cache(PARSED)(TopicFilter)
         self.changed: dict[str, tuple[Sequence[Rule], Sequence[Rule]]] = {}
         """Clients with other rules, and these rules: now, then."""
         for client_id, username in users.items():
@@ -52,8 +59,9 @@ class Trial:
             if client_id in self.changed:
                 before, after = self.changed[client_id]
                 topics = TopicFilter(held)
-                changed = reading(before, topics), reading(after, topics)
-                yield from self._change(client_id, held, *changed)
+                is_now = reading(before, topics, self._filter_of)
+                is_then = reading(after, topics, self._filter_of)
+                yield from self._change(client_id, held, is_now, is_then)
 
     def _change(self, client_id: str, held: str | None, now: str, then: str) -> Iterator[Change]:
         if now != then:
@@ -77,14 +85,17 @@ def try_text(
     try:
         new = parse_acl_file(text, NEW)
     except AclFileError as error:
-        return {"errors": str(error).split("\n"), "warnings": [], "changed": [], "changes": []}
+        nothing = {"warnings": [], "changed": [], "changes": [], "has_more": False}
+        return {"errors": str(error).split("\n"), **nothing}
     trial = Trial({client_id: user for client_id, user, _ in sessions}, old=old, new=new)
     held = ((client_id, one) for client_id, _, filters in sessions for one in filters)
+    found = list(islice(trial.changes(held), CHANGES_MAX + 1))
     return {
         "errors": [],
         "warnings": trial.warnings,
         "changed": list(trial.changed),
-        "changes": [asdict(change) for change in trial.changes(held)],
+        "changes": [asdict(change) for change in found[:CHANGES_MAX]],
+        "has_more": len(found) > CHANGES_MAX,
     }
 
 
@@ -94,12 +105,19 @@ def writing(rules: Sequence[Rule]) -> str:
     return shown(about) if any(access != "deny" for access, _ in about) else NOTHING
 
 
-def reading(rules: Sequence[Rule], held: TopicFilter) -> str:
-    """The messages that a client receives by a subscription: all, none, or those of its rules."""
+def reading(
+    rules: Sequence[Rule],
+    held: TopicFilter,
+    filter_of: Callable[[str], TopicFilter] = TopicFilter,
+) -> str:
+    """The messages that a client receives by a subscription: all, none, or those of its rules.
+
+    ``filter_of`` parses the topic of a rule.
+    """
     about: list[Rule] = []
     is_decided = False
     for access, topic in rules:
-        rule = TopicFilter(topic)
+        rule = filter_of(topic)
         if access == "write" or not rule.overlaps(held):
             continue
         about.append((access, topic))

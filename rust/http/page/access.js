@@ -106,8 +106,8 @@ function Try() {
     </form>
     <${Problem} error=${error} />
     ${found && html`${found.warnings.map((line) => html`<div class="note" key=${line}>${line}</div>`)}
-      <p role="status">${count(found.changed)} of ${count(found.clients)} clients have other rules${found.changed > 0 && found.changes.length === 0 && ', which allow the same'}.
-        ${found.changed > 1_000 && ' These are the first 1,000 of them.'}${found.partial.length > 0 && ' Some shards did not answer in time: their clients are missing.'}</p>
+      <p role="status">${count(found.changed)} of ${count(found.clients)} clients have other rules${found.changed > 0 && found.changes.length === 0 && !found.has_more && found.partial.length === 0 && ', which allow the same'}.
+        ${found.has_more && ' Only a part was compared: there may be more changes.'}${found.partial.length > 0 && ' Some shards did not answer in time: clients or subscriptions are missing.'}</p>
       ${found.changes.length > 0 && html`<${Plain} label="Changes" columns=${CHANGES} rows=${found.changes} />`}`}`;
 }
 

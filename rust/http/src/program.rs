@@ -10,7 +10,7 @@ pub trait Program: Send + Sync {
     /// of the clients in `{"client_id", "username", "everything"}` and returns how many are `{"connected"}`; `reload_plugin` has the
     /// plugin named `argument` read its files again and returns `{"changed_users"}`; `try_acl_file` compares the text in
     /// `{"acl_file", "sessions": [[client_id, username, [filter]]]}` with the ACL file in use and returns `{"errors",
-    /// "warnings", "changed": [client_id], "changes"}`.
+    /// "warnings", "changed": [client_id], "changes", "has_more"}`.
     ///
     /// # Errors
     ///

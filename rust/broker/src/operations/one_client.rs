@@ -40,6 +40,11 @@ pub struct ClientQueue {
 }
 
 impl BrokerHandle {
+    /// The number of the shard that has the session of a client, if there is one; `None` once the broker has stopped.
+    pub fn shard_of(&self, client_id: &str) -> Option<usize> {
+        Some(self.engine()?.shard_of(client_id))
+    }
+
     /// The queue of a client with its messages from position `from` on; `None` if it has no session.
     ///
     /// # Errors

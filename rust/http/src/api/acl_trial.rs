@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use mqttcore_broker::{BrokerHandle, ClientOrder, ClientPosition, ClientQuery, MissingPart};
+use mqttcore_broker::{
+    AskError, BrokerHandle, BrokerStopped, ClientOrder, ClientPosition, ClientQuery, MissingPart,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -22,7 +24,7 @@ use super::query::{ApiJson, ApiQuery, NoQuery};
 const READ_TOGETHER: usize = 1_000;
 /// Maximum number of clients whose changes the answer has.
 const CLIENTS_MAX: usize = 1_000;
-/// Maximum number of subscriptions of each of them.
+/// Maximum number of subscriptions of each of them that are compared.
 const SUBSCRIPTIONS_MAX: usize = 1_000;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
@@ -59,10 +61,13 @@ struct AclChanges {
     clients: usize,
     /// Number of clients that would have other rules.
     changed: usize,
-    /// Changes of the first 1,000 of them. Other rules may mean the same: then there is no change.
+    /// At most 10,000 changes, of the first 1,000 of them. Other rules may mean the same: then there is no change.
     changes: Vec<AclChange>,
+    /// Whether there may be more changes: there are more clients, more changes, or a client with more than 1,000
+    /// subscriptions.
+    has_more: bool,
     warnings: Vec<String>,
-    /// Shards whose sessions are missing.
+    /// Shards whose sessions or subscriptions are missing.
     partial: Vec<Partial>,
 }
 
@@ -73,6 +78,7 @@ struct Tried {
     warnings: Vec<String>,
     changed: Vec<String>,
     changes: Vec<AclChange>,
+    has_more: bool,
 }
 
 /// User names by client identifier.
@@ -88,19 +94,16 @@ async fn try_acl_file(
     ApiQuery(_): ApiQuery<NoQuery>,
     ApiJson(TriedAclFile { acl_file }): ApiJson<TriedAclFile>,
 ) -> Result<Json<AclChanges>, Problem> {
-    let (users, missing) = users(&state.broker).await?;
+    let (users, mut missing) = users(&state.broker).await?;
     let sessions = users
         .iter()
         .map(|(id, user)| (&**id, user.as_deref(), Vec::new()));
     let first = compare(&state, &acl_file, sessions.collect()).await?;
+    let mut has_more = first.changed.len() > CLIENTS_MAX;
     let mut sessions = Vec::new();
     for id in first.changed.iter().take(CLIENTS_MAX) {
-        let held = state
-            .broker
-            .client_subscriptions(id, None, SUBSCRIPTIONS_MAX)
-            .await?;
-        let held = held.into_iter().flat_map(|held| held.items);
-        let filters = held.map(|held| held.filter.as_str().to_owned()).collect();
+        let (filters, is_cut) = filters(&state.broker, id, &mut missing).await?;
+        has_more |= is_cut;
         let user = users.get(&**id).and_then(|user| user.as_deref());
         sessions.push((&**id, user, filters));
     }
@@ -109,6 +112,7 @@ async fn try_acl_file(
         clients: users.len(),
         changed: first.changed.len(),
         changes: tried.changes,
+        has_more: has_more || tried.has_more,
         warnings: tried.warnings,
         partial: missing.iter().map(Into::into).collect(),
     }))
@@ -128,6 +132,40 @@ async fn compare(
         return Ok(tried);
     }
     Err(Problem::bad(tried.errors.join("\n")))
+}
+
+/// The filters of the subscriptions of a client that are compared, and whether it has more. A shard that does not answer
+/// is added to `missing` and not asked again.
+async fn filters(
+    broker: &BrokerHandle,
+    id: &str,
+    missing: &mut Vec<MissingPart>,
+) -> Result<(Vec<String>, bool), Problem> {
+    let shard = broker.shard_of(id).ok_or(BrokerStopped)?;
+    let is_late =
+        |part: &MissingPart| part.shard == shard && matches!(part.why, AskError::Late { .. });
+    if missing.iter().any(is_late) {
+        return Ok((Vec::new(), false));
+    }
+    match broker
+        .client_subscriptions(id, None, SUBSCRIPTIONS_MAX)
+        .await
+    {
+        Ok(held) => {
+            let is_cut = held.as_ref().is_some_and(|held| held.has_more);
+            let held = held.into_iter().flat_map(|held| held.items);
+            let filters = held.map(|held| held.filter.as_str().to_owned());
+            Ok((filters.collect(), is_cut))
+        }
+        Err(AskError::Stopped(stopped)) => Err(stopped.into()),
+        Err(why) => {
+            let part = MissingPart { shard, why };
+            if !missing.contains(&part) {
+                missing.push(part);
+            }
+            Ok((Vec::new(), false))
+        }
+    }
 }
 
 /// The user name of each session.
