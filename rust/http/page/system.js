@@ -9,13 +9,10 @@ import { Plugins } from './plugins.js';
 import { refine } from './route.js';
 import { useLoad, useStore } from './store.js';
 
-/** A certificate of the broker is to be renewed when it has so many days left. */
-const SOON_DAYS = 14;
-
 function Certificate({ held }) {
   const days = Math.floor((held.expires_at_ms - Date.now()) / 86_400_000);
   const left = days < 0 ? 'expired' : days === 1 ? '1 day left' : `${count(days)} days left`;
-  return html`<div title=${held.file}><${Name} text=${held.names.join(', ') || held.file} />: <span class=${days < SOON_DAYS ? 'danger' : ''}>${left}</span></div>`;
+  return html`<div title=${held.file}><${Name} text=${held.names.join(', ') || held.file} />: <span class=${held.expires_soon ? 'danger' : ''}>${left}</span></div>`;
 }
 
 function Listeners() {

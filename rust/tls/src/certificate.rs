@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
@@ -14,6 +14,9 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::settings::Identity;
+
+/// How long before its expiry a certificate of the broker is to be renewed.
+pub(crate) const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 /// Short names of subject attributes (RFC 4514 section 3, and `emailAddress`). Others are written as numbers.
@@ -172,6 +175,13 @@ pub struct ServerCertificate {
     pub names: Vec<Box<str>>,
     /// When it expires.
     pub not_after: SystemTime,
+}
+
+impl ServerCertificate {
+    /// Whether it has expired, or expires within 14 days.
+    pub fn expires_soon(&self) -> bool {
+        self.not_after < SystemTime::now() + EXPIRES_SOON
+    }
 }
 
 /// The DNS names and the expiry of a certificate of the broker.

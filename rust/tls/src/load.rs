@@ -19,7 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::certificate::{ServerCertificate, dns_names};
+use crate::certificate::{EXPIRES_SOON, ServerCertificate, dns_names};
 use crate::config::TlsConfig;
 use crate::error::TlsError;
 use crate::settings::{CertificateFiles, ClientCertificates, MinVersion, TlsSettings};
@@ -32,8 +32,6 @@ const CRL_BYTES: u64 = 64 << 20;
 const OTHERS: u32 = 0o007;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// How long before its expiry a certificate causes a warning.
-const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A configuration, and warnings about its files.
 pub(crate) struct Made {
@@ -353,5 +351,16 @@ mod tests {
         assert!(warning(end - 14 * DAY + DAY / 2).contains("a.pem: expires in 13 days"));
         assert!(warning(end).contains("expires in 0 days"));
         assert!(warning(end + DAY).contains("expired"));
+        let expires_soon = |not_after| {
+            let (file, names) = (PathBuf::new(), Vec::new());
+            let shown = ServerCertificate {
+                file,
+                names,
+                not_after,
+            };
+            shown.expires_soon()
+        };
+        assert!(expires_soon(SystemTime::now() + 13 * DAY));
+        assert!(!expires_soon(SystemTime::now() + 15 * DAY));
     }
 }

@@ -76,6 +76,8 @@ struct CertificateInfo {
     names: Vec<String>,
     /// When it expires, in Unix milliseconds.
     expires_at_ms: u64,
+    /// Whether it has expired, or expires within 14 days.
+    expires_soon: bool,
 }
 
 impl From<&ServerCertificate> for CertificateInfo {
@@ -89,6 +91,7 @@ impl From<&ServerCertificate> for CertificateInfo {
                 .map(|name| (**name).to_owned())
                 .collect(),
             expires_at_ms: whole_ms(since.unwrap_or_default()),
+            expires_soon: certificate.expires_soon(),
         }
     }
 }

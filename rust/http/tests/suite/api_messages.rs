@@ -402,6 +402,7 @@ fn a_listener_has_its_certificates_with_their_expiry() {
         "names": ["localhost"],
         // The first second of 2040.
         "expires_at_ms": 2_208_988_800_000_u64,
+        "expires_soon": false,
     });
     assert_eq!(
         listeners["listeners"][0]["certificates"],
