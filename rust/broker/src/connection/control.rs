@@ -11,6 +11,7 @@ use crate::clients::client::Client;
 use crate::config::hooks::{ControlRequest, Reply};
 use crate::connection::authorize::{Denial, UNANSWERED};
 use crate::connection::publish::{acknowledge, deny};
+use crate::connection::renewal;
 use crate::routing::delivery::deliver;
 use crate::routing::publication::Publication;
 use crate::sessions::lifecycle::confirm;
@@ -34,6 +35,8 @@ pub(super) async fn answer(
     };
     shard.hooks().control(asked, reply);
     let payload = if let Ok(payload) = answer.await {
+        // Who reads the answer relies on the change, for connected clients too.
+        renewal::settled(shard).await;
         acknowledge(shard, client, (request, packet_id), ReasonCode::SUCCESS);
         payload
     } else {

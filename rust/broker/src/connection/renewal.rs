@@ -7,7 +7,7 @@ use std::time::Duration;
 use mqttcore_codec::ReasonCode;
 use mqttcore_session::{Cause, Subscription, reauthentication_refusal};
 use mqttcore_topics::{ShareName, SubscriptionFilter};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::clients::client::Client;
 use crate::clients::invalidations::RENEWALS;
@@ -30,6 +30,8 @@ use crate::shard::{EventDetails, Shard};
 const TRIES: usize = 4;
 /// Pause before a question is asked a second time; it doubles with each time.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long the answer to a control request waits for renewals: one of 100,000 clients takes longer.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Asks again for the rights of `clients`, after their cached answers were dropped. Until the plugins have answered about
 /// a client, it keeps its rights; without an answer it loses them.
@@ -40,6 +42,12 @@ pub(crate) fn start(shard: &Rc<Shard>, clients: impl IntoIterator<Item = Rc<Clie
     }
 }
 
+/// Waits until the rights of all clients of all shards have been renewed, for at most [`SETTLED`].
+pub(super) async fn settled(shard: &Shard) {
+    let mut tasks = shard.engine.renewal_tasks.subscribe();
+    let _ = timeout(SETTLED, tasks.wait_for(|tasks| *tasks == 0)).await;
+}
+
 /// Queues a client, unless it is queued already.
 fn queue(shard: &Rc<Shard>, client: Rc<Client>) {
     if client.awaits_renewal.replace(true) {
@@ -48,7 +56,13 @@ fn queue(shard: &Rc<Shard>, client: Rc<Client>) {
     shard.renewals.borrow_mut().push_back(client);
     if shard.renewal_tasks.get() < RENEWALS {
         shard.renewal_tasks.update(|tasks| tasks + 1);
-        let end = |shard: &Rc<Shard>| shard.renewal_tasks.update(|tasks| tasks - 1);
+        let all = &shard.engine.renewal_tasks;
+        all.send_modify(|tasks| *tasks += 1);
+        let end = |shard: &Rc<Shard>| {
+            shard.renewal_tasks.update(|tasks| tasks - 1);
+            let all = &shard.engine.renewal_tasks;
+            all.send_modify(|tasks| *tasks -= 1);
+        };
         let own = Rc::clone(shard);
         let work = async move {
             renew_queued(&own).await;

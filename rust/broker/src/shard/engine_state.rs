@@ -10,7 +10,7 @@ use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
 use mqttcore_store::{Durability, StoreError};
 use mqttcore_topics::{Directory, RetainedStore};
-use tokio::sync::{Barrier, Notify, Semaphore};
+use tokio::sync::{Barrier, Notify, Semaphore, watch};
 
 use crate::clients::bans::Bans;
 use crate::clients::client::{Client, KeptWill};
@@ -91,6 +91,8 @@ pub(crate) struct EngineState {
     pub(crate) trials: Arc<Semaphore>,
     /// Turns of renewals of rights.
     pub(crate) renewals: Semaphore,
+    /// Number of tasks of all shards that renew rights.
+    pub(crate) renewal_tasks: watch::Sender<usize>,
     pub(crate) owners: Owners,
     /// Sessions that do not end with their connection.
     pub(crate) session_shares: Shares,
@@ -198,6 +200,7 @@ impl EngineState {
             deciding: Semaphore::new(DECIDING),
             trials: Arc::new(Semaphore::new(1)),
             renewals: Semaphore::new(RENEWALS),
+            renewal_tasks: watch::Sender::new(0),
             owners: Owners::default(),
             session_shares: Shares::default(),
             kept_sessions: AtomicU64::default(),

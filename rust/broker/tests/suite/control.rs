@@ -3,10 +3,10 @@
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use mqttcore_broker::{Broker, Config, ControlRequest, Grant, Reply};
+use mqttcore_broker::{Broker, Config, ControlRequest, Grant, Invalidation, Reply};
 use mqttcore_codec::{QoS, ReasonCode};
 
-use crate::common::{DEADLINE, Plugin, Received, config, start_with, v3, v5};
+use crate::common::{DEADLINE, Plugin, Received, allow, config, start_with, v3, v5};
 
 const TOPIC: &str = "$CONTROL/test/v1";
 const ANSWERS: &str = "$CONTROL/test/v1/response";
@@ -15,12 +15,16 @@ const ANSWERS: &str = "$CONTROL/test/v1/response";
 fn rules() -> Config {
     let mut config = config();
     config.shards = 1;
-    config.listeners[0].anonymous = Some(Grant {
+    config.listeners[0].anonymous = Some(everything());
+    config
+}
+
+fn everything() -> Grant {
+    Grant {
         publish: vec!["#".into(), "$CONTROL/#".into()],
         subscribe: vec!["#".into(), "$CONTROL/#".into()],
         ..Grant::default()
-    });
-    config
+    }
 }
 
 fn answering(config: Config) -> Broker {
@@ -76,6 +80,62 @@ fn requests_and_messages_keep_their_order() {
         .map(|_| client.take_message().text().to_owned())
         .collect();
     assert_eq!(texts, ["1", "re: 2", "3", "re: 4", "5"]);
+}
+
+/// The plugin takes rights away, and is slow to say which ones are left: nobody is told before they are gone.
+#[test]
+fn the_answer_comes_when_the_rights_have_changed() {
+    let (questions, question) = channel();
+    let (requests, request) = channel();
+    let (questions, requests) = (Mutex::new(questions), Mutex::new(requests));
+    let plugin = Plugin::default()
+        .authenticate(|_, reply| {
+            reply.send(allow(everything()));
+        })
+        .grant(move |login, reply| {
+            if login.username.as_deref() == Some("ann") {
+                let questions = questions.lock().expect("no panic");
+                questions.send(reply).expect("the test waits");
+            } else {
+                reply.send(allow(everything()));
+            }
+        })
+        .control(TOPIC, move |_, reply| {
+            let requests = requests.lock().expect("no panic");
+            requests.send(reply).expect("the test waits");
+        });
+    let mut config = rules();
+    config.listeners[0].anonymous = None;
+    let broker = start_with(config, plugin);
+    let mut ann = v5("a").username("ann").connect(&broker);
+    ann.subscribe("secret", QoS::AtMostOnce);
+    let mut bystander = v5("b").username("bob").connect(&broker);
+    let mut admin = v5("c").username("root").connect(&broker);
+    admin.subscribe(ANSWERS, QoS::AtMostOnce);
+    let order = Arc::new(Mutex::new(Vec::new()));
+
+    admin.publish(TOPIC, "", QoS::AtMostOnce);
+    let request = request.recv_timeout(DEADLINE).expect("a request");
+    broker.invalidate(&Invalidation::Username("ann".into()));
+    request.send(b"done".to_vec());
+    let seen = Arc::clone(&order);
+    let reader = std::thread::spawn(move || {
+        assert_eq!(admin.take_message().text(), "done");
+        seen.lock().expect("no panic").push("answer");
+    });
+    // An answer that does not wait is sent meanwhile.
+    for _ in 0..500 {
+        bystander.ping();
+    }
+    let question = question.recv_timeout(DEADLINE).expect("a question");
+    order.lock().expect("no panic").push("rights");
+    question.send(allow(Grant::default()));
+    reader.join().expect("no panic");
+
+    assert_eq!(*order.lock().expect("no panic"), ["rights", "answer"]);
+    let clients = broker.clients();
+    let ann = clients.iter().find(|client| &*client.client_id == "a");
+    assert!(ann.expect("a session").subscriptions.is_empty());
 }
 
 #[test]
