@@ -30,7 +30,7 @@ use crate::shard::{EventDetails, Shard};
 const TRIES: usize = 4;
 /// Pause before a question is asked a second time; it doubles with each time.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long the answer to a control request waits for renewals: one of 100,000 clients takes longer.
+/// Maximum time that the answer to a control request waits for renewals. The renewal of 100,000 clients takes longer.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Asks again for the rights of `clients`, after their cached answers were dropped. Until the plugins have answered about
