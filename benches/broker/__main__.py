@@ -6,6 +6,7 @@ builds of it. More brokers come from a file (`make bench-broker PEERS=peers.toml
     [name]
     command = ["path", "--port", "$port", "--config", "$config", "--data", "$data"]
     config = "text of the file $config"
+    tls = "more of it in rows of TLS; $certificates/server.pem and server.key are there"
 
 Rows of TLS have full handshakes, without tickets, and certificates of P-256.
 
@@ -70,7 +71,7 @@ def measure_rows(
             is_over = row.rounds is not None and number >= row.rounds
             if is_over or row.name in options.failures:
                 continue
-            for name in (OURS, BESIDE) if row.beside else brokers.names:
+            for name in (OURS, BESIDE) if row.beside else brokers.names(tls=row.tls):
                 progress(f"round {number + 1} of {options.rounds}: {row.name}: {name}")
                 try:
                     result.add(name, measure_row(brokers, row, name, options))
@@ -112,7 +113,7 @@ def measure_start(brokers: Brokers) -> Measured:
     """Seconds from the spawn of a broker to the first CONNECT that it accepts."""
     result = Measured()
     for _ in range(START_ROUNDS):
-        for name in brokers.names:
+        for name in brokers.names():
             progress(f"start: {name}")
             with brokers.running(name) as broker:
                 result.add(name, {"start_s": broker.started_s})

@@ -96,10 +96,12 @@ class Peer:
     command: tuple[str, ...]
     config: str = ""
     """Text of the file `$config`."""
+    tls: str = ""
+    """More text of that file, in rows of TLS; without it, the broker is left out of these rows."""
 
 
 def read_peers(path: Path | None) -> dict[str, Peer]:
-    """The brokers that a TOML file names: a table for each, with ``command`` and ``config``.
+    """The brokers that a TOML file names: a table for each (`read_peer`).
 
     Raises:
         ReportError: the file cannot be read, or has something else.
@@ -115,16 +117,16 @@ def read_peers(path: Path | None) -> dict[str, Peer]:
 
 
 def read_peer(name: str, table: dict[str, Any]) -> Peer:
-    """One broker."""
+    """One broker: ``command``, and the texts ``config`` and ``tls``."""
     command = table.pop("command", None)
-    config = table.pop("config", "")
+    config, tls = table.pop("config", ""), table.pop("tls", "")
     if name in {"ours", "mosquitto", "beside"}:
         raise ValueError(f"[{name}]: this name is taken; choose another one")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
         raise TypeError(f"[{name}]: command is a list of strings")
-    if table or not isinstance(config, str):
-        raise TypeError(f"[{name}]: has command and config, a string, only")
-    return Peer(name, tuple(command), config)
+    if table or not isinstance(config, str) or not isinstance(tls, str):
+        raise TypeError(f"[{name}]: has command, and config and tls, two strings, only")
+    return Peer(name, tuple(command), config, tls)
 
 
 class Brokers:
@@ -143,12 +145,12 @@ class Brokers:
         if len(cores) < 2:
             print("bench-broker: only one core: broker and load share it", file=sys.stderr)
 
-    @property
-    def names(self) -> tuple[str, ...]:
+    def names(self, *, tls: bool = False) -> tuple[str, ...]:
         """What is measured, in turn."""
         if self.pythons["beside"]:
             return ("ours", "beside")
-        return ("ours", "mosquitto", *self.peers) if self.mosquitto else ("ours",)
+        peers = [name for name, peer in self.peers.items() if peer.tls or not tls]
+        return ("ours", "mosquitto", *peers) if self.mosquitto else ("ours",)
 
     @functools.cached_property
     def certificates(self) -> Path:
@@ -176,7 +178,9 @@ class Brokers:
             config.write_text(OURS_KEEPS)
             return [*ours, "--config", str(config), "--data", str(data)]
         if name in self.peers:
-            return self.peer_command(self.peers[name], port, data, config)
+            return self.peer_command(
+                self.peers[name], port, data, config, self.certificates if tls else None
+            )
         text = MOSQUITTO_CONFIG.format(port=port)
         if self.durable:
             data.mkdir(mode=0o777)
@@ -188,11 +192,14 @@ class Brokers:
         return [str(self.mosquitto), "-c", str(config)]
 
     @staticmethod
-    def peer_command(peer: Peer, port: int, data: Path, config: Path) -> list[str]:
+    def peer_command(
+        peer: Peer, port: int, data: Path, config: Path, certificates: Path | None = None
+    ) -> list[str]:
         """The command line of another broker, whose configuration is written."""
         data.mkdir()
-        places = {"port": port, "data": data, "config": config}
-        config.write_text(Template(peer.config).safe_substitute(places))
+        places = {"port": port, "data": data, "config": config, "certificates": certificates}
+        text = peer.config + (peer.tls if certificates else "")
+        config.write_text(Template(text).safe_substitute(places))
         return [Template(word).safe_substitute(places) for word in peer.command]
 
     @contextlib.contextmanager

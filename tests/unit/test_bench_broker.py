@@ -85,6 +85,7 @@ PEERS = """
 [quick]
 command = ["quick", "--config", "$config"]
 config = "port $port { data = $data }"
+tls = " with $certificates/server.key"
 """
 
 
@@ -97,6 +98,9 @@ def test_another_broker_is_started_with_its_configuration(tmp_path: Path) -> Non
 
     assert command == ["quick", "--config", str(config)]
     assert config.read_text() == f"port 7 {{ data = {tmp_path}/data }}"
+    Brokers.peer_command(peer, 8, tmp_path / "other", config, tmp_path)
+    over_tls = f"port 8 {{ data = {tmp_path}/other }} with {tmp_path}/server.key"
+    assert config.read_text() == over_tls
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_another_broker_is_started_with_its_configuration(tmp_path: Path) -> Non
         ("[ours]\ncommand = []", r"\[ours\]: this name is taken"),
         ("[a]\ncommand = 'a b'", r"\[a\]: command is a list of strings"),
         ("[a]\nconfig = ''", r"\[a\]: command is a list of strings"),
-        ("[a]\ncommand = ['a']\nport = 1", "has command and config, a string, only"),
+        ("[a]\ncommand = ['a']\nport = 1", "has command, and config and tls, two strings, only"),
         ("[a", "peers.toml: "),
     ],
 )
