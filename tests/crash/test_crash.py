@@ -75,12 +75,14 @@ def test_a_subscription_that_is_not_as_confirmed_is_found_out(
     async def judge() -> None:
         try:
             await run.first_life()
-            changer.change(changer.topics[0])
-            await run.until(lambda: changer.asked is None, 60.0)
+            confirmed, *rest = changer.topics[: 1 if is_held else 2]
+            for topic in (confirmed, *rest):
+                changer.change(topic)
+                await run.until(lambda: changer.asked is None, 60.0)
             if is_held:
                 changer.held.add(changer.topics[1])
-            else:
-                changer.held.clear()
+            else:  # the message to what is still held comes after the one that is too many
+                changer.held.remove(confirmed)
             await run.try_subscriptions()
         finally:
             await run.end()
