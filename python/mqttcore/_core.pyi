@@ -16,6 +16,7 @@ __all__ = [
     "Ask",
     "Client",
     "ClientCertificate",
+    "CopyProgress",
     "Directory",
     "Engine",
     "Event",
@@ -370,8 +371,10 @@ class Engine:
         Answer which of the new listeners each bound one is now; None: it was taken out.
         """
 
-    def backup(self, to: StrPath, /) -> int:
+    def backup(self, to: StrPath, progress: CopyProgress, /) -> int:
         """Copies the data folder into ``to``, a new or empty folder; returns the bytes of the copy.
+
+        Another thread may read ``progress`` meanwhile.
 
         Raises:
             StoreError: nothing is kept, or the folder cannot be made.
@@ -1167,7 +1170,24 @@ def store_verify(directory: StrPath, /) -> dict[str, Any]:
 def store_info(directory: StrPath, /) -> dict[str, Any]:
     """Returns a summary of the store in ``directory``."""
 
-def store_backup(directory: StrPath, to: StrPath, /) -> int:
+@final
+class CopyProgress:
+    """How far a backup is. Another thread reads it while one copies."""
+
+    def __new__(cls) -> CopyProgress: ...
+    @property
+    def done(self) -> int:
+        """Bytes copied or linked so far."""
+
+    @property
+    def total(self) -> int | None:
+        """Bytes of the whole copy; None until all of its files are known."""
+
+    @property
+    def eta_s(self) -> int | None:
+        """Seconds until all is copied; None while that is unknown."""
+
+def store_backup(directory: StrPath, to: StrPath, progress: CopyProgress, /) -> int:
     """Copies the store in ``directory`` into ``to``, an empty folder; returns the bytes copied."""
 
 def store_repair(directory: StrPath, /) -> dict[str, Any]:

@@ -43,12 +43,12 @@ def target_of(
 
 def ban_actions(
     ban: Callable[..., int], unban: Callable[..., bool], bans: Callable[[], list[Ban]]
-) -> dict[str, Callable[[str], object]]:
+) -> dict[str, Callable[[str, object], object]]:
     """Actions of the control socket for bans; each takes a JSON object of keywords."""
     return {
-        "ban": lambda asked: called(ban, asked),
-        "unban": lambda asked: called(unban, asked),
-        "bans": lambda _: [vars(one) for one in bans()],
+        "ban": lambda asked, _: called(ban, asked),
+        "unban": lambda asked, _: called(unban, asked),
+        "bans": lambda *_: [vars(one) for one in bans()],
     }
 
 

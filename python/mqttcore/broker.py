@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from mqttcore._core import Engine, MessageProperties, Session
+from mqttcore._core import CopyProgress, Engine, MessageProperties, Session
 from mqttcore.auditing import ENDPOINT, Change, called_by
 from mqttcore.bans import Ban, ban_actions, target_of
 from mqttcore.changes import Bound, Changes, changes
@@ -326,11 +326,15 @@ class Broker:
             raise StoppedError("the broker is not running")
         return plugin_host.hook_stats()
 
-    def backup(self, to: pathlib.Path | str) -> int:
+    def backup(self, to: pathlib.Path | str, progress: CopyProgress | None = None) -> int:
         """Copies the data folder into a new or empty folder while the broker runs.
 
         The copy contains everything that was acknowledged before, and a broker can start on it.
         Full segments of the log are hard links where the file system allows.
+
+        Args:
+            to: The folder.
+            progress: Tells other threads how far the copy is.
 
         Returns:
             The bytes of the copy.
@@ -342,7 +346,7 @@ class Broker:
         folder = pathlib.Path(to).absolute()
         engine = self._started()
         change = Change(action="backup", target=str(folder), details={})
-        return self._change(change, lambda: engine.backup(folder))
+        return self._change(change, lambda: engine.backup(folder, progress or CopyProgress()))
 
     def disconnect(self, client_id: str) -> bool:
         """Ends a client's connection; False: the client is not connected."""

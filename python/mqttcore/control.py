@@ -1,7 +1,8 @@
 """The control socket of a running broker, in its data folder, for tools such as `store backup`.
 
 A request is one line of JSON, ``{"do": "backup", "with": "/copy"}``; so is the answer, with
-``"done"`` or ``"error"``. Only users who may enter the folder can reach the socket.
+``"done"`` or ``"error"``. If a request has ``"progress": true``, lines with ``"copied"`` may come
+before the answer. Only users who may enter the folder can reach the socket.
 """
 
 import contextlib
@@ -12,9 +13,10 @@ import pathlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from mqttcore._core import CopyProgress
 from mqttcore._socket_path import short
 from mqttcore.auditing import Caller, called_by
 from mqttcore.errors import MqttError, StoreError
@@ -30,8 +32,11 @@ BEAT_S: Final = 1.0
 SILENCE_S: Final = 30.0
 """Seconds of silence after which a broker counts as not answering."""
 
-Actions = Mapping[str, Callable[[str], object]]
-"""Functions for requests; the results must fit into JSON."""
+Action = Callable[[str, CopyProgress], object]
+"""Does a request; the result must fit into JSON."""
+Actions = Mapping[str, Action]
+Tell = Callable[[int, int, int | None], None]
+"""Called with the bytes that are copied, those of the whole copy, and the seconds left if known."""
 
 
 class NobodyThereError(MqttError):
@@ -94,17 +99,22 @@ class Control:
         try:
             asked = json.loads(request)
             action, argument = self._actions[asked["do"]], str(asked["with"])
+            is_told = asked.get("progress") is True
         except (KeyError, TypeError, ValueError, RecursionError):
             answer = {"error": "unknown request for this version"}
         else:
-            with beating(line), called_by(peer_of(line)):
-                answer = self._do(action, argument)
+            progress = CopyProgress()
+            with (
+                repeated(lambda: line.sendall(beat(progress) if is_told else b" ")),
+                called_by(peer_of(line)),
+            ):
+                answer = self._do(action, argument, progress)
         line.sendall(json.dumps(answer).encode() + b"\n")
 
     @staticmethod
-    def _do(action: Callable[[str], object], argument: str) -> dict[str, object]:
+    def _do(action: Action, argument: str, progress: CopyProgress) -> dict[str, object]:
         try:
-            return {"done": action(argument)}
+            return {"done": action(argument, progress)}
         except (MqttError, OSError, ValueError) as error:
             return {"error": str(error)}
 
@@ -116,17 +126,25 @@ def peer_of(line: socket.socket) -> Caller:
     return Caller(who=f"user {user}", how="control")
 
 
+def beat(progress: CopyProgress) -> bytes:
+    """How far a copy is; a space while that is unknown: JSON may begin with spaces."""
+    if progress.total is None:
+        return b" "
+    copied = [progress.done, progress.total, progress.eta_s]
+    return json.dumps({"copied": copied}).encode() + b"\n"
+
+
 @contextlib.contextmanager
-def beating(line: socket.socket) -> Iterator[None]:
-    """Sends a space every `BEAT_S` until the answer: JSON may begin with spaces."""
+def repeated(do: Callable[[], None]) -> Iterator[None]:
+    """Calls `do` every `BEAT_S` while the block runs."""
     done = threading.Event()
 
-    def beat() -> None:
+    def run() -> None:
         with contextlib.suppress(OSError):  # who asked has gone
             while not done.wait(BEAT_S):
-                line.sendall(b" ")
+                do()
 
-    beats = threading.Thread(target=beat, name="mqttcore-beat", daemon=True)
+    beats = threading.Thread(target=run, name="mqttcore-beat", daemon=True)
     beats.start()
     try:
         yield
@@ -135,16 +153,18 @@ def beating(line: socket.socket) -> Iterator[None]:
         beats.join()
 
 
-def ask(folder: pathlib.Path, action: str, argument: str) -> int:
+def ask(folder: pathlib.Path, action: str, argument: str, tell: Tell | None = None) -> int:
     """Like `request`, for answers that are numbers."""
-    done = request(folder, action, argument)
+    done = request(folder, action, argument, tell)
     if not isinstance(done, int):
         raise StoreError(f"{folder}: its broker gave an answer that is no number")
     return done
 
 
-def request(folder: pathlib.Path, action: str, argument: str) -> object:
+def request(folder: pathlib.Path, action: str, argument: str, tell: Tell | None = None) -> object:
     """Sends a request to the broker that runs on `folder`, and waits for the result.
+
+    `tell` is called about once a second while the broker copies.
 
     Raises:
         NobodyThereError: none does.
@@ -158,19 +178,28 @@ def request(folder: pathlib.Path, action: str, argument: str) -> object:
         except OSError as error:
             raise NobodyThereError(str(error)) from error
         try:
-            line.sendall(json.dumps({"do": action, "with": argument}).encode() + b"\n")
+            asked = {"do": action, "with": argument, "progress": tell is not None}
+            line.sendall(json.dumps(asked).encode() + b"\n")
             with line.makefile("rb") as lines:
-                answer = lines.readline()
+                found = answer_in(lines, tell)
         except TimeoutError as error:
             raise StoreError(
                 f"{folder}: its broker did not answer within {SILENCE_S:g} s"
             ) from error
         except OSError as error:
             raise StoreError(f"the broker ended before the request was done: {error}") from error
-    if not answer.endswith(b"\n"):
-        raise StoreError("the broker ended before the request was done")
-    found = json.loads(answer)
     if "error" in found:
         raise StoreError(found["error"])
-    done: object = found["done"]
-    return done
+    return found["done"]
+
+
+def answer_in(lines: Iterable[bytes], tell: Tell | None) -> dict[str, Any]:
+    """The answer, which is the first line that does not say how far a copy is."""
+    for line in lines:
+        if not line.endswith(b"\n"):
+            break
+        found: dict[str, Any] = json.loads(line)
+        if tell is None or "copied" not in found:
+            return found
+        tell(*found["copied"])
+    raise StoreError("the broker ended before the request was done")

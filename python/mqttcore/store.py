@@ -9,11 +9,13 @@ import argparse
 import json
 import pathlib
 import sys
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from mqttcore import control, damage
 from mqttcore._core import (
+    CopyProgress,
     store_backup,
     store_dump,
     store_info,
@@ -24,6 +26,9 @@ from mqttcore._core import (
 from mqttcore.errors import StoreError
 
 DAMAGED: Final = 3
+MIB: Final = 1024 * 1024
+UNTOLD_S: Final = 2.0
+"""How long a copy takes before it says how far it is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,12 +116,49 @@ def dump(options: argparse.Namespace) -> int:
 def backup(options: argparse.Namespace) -> int:
     """Copies the store, or has the running broker copy it."""
     to = options.to.absolute()
-    try:
-        copied = control.ask(options.directory, "backup", str(to))
-    except control.NobodyThereError:
-        copied = store_backup(options.directory, to)
+    with ProgressLine() as line:
+        try:
+            copied = control.ask(options.directory, "backup", str(to), line.tell)
+        except control.NobodyThereError:
+            progress = CopyProgress()
+            with control.repeated(lambda: line.tell_of(progress)):
+                copied = store_backup(options.directory, to, progress)
     tell({"copied_bytes": copied})
     return 0
+
+
+class ProgressLine:
+    """Shows how far a copy is, in one line of a terminal; nothing in the first two seconds."""
+
+    def __init__(self) -> None:
+        self._shown_from = time.monotonic() + UNTOLD_S
+        self._is_shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            self._write("")
+
+    def tell_of(self, progress: CopyProgress) -> None:
+        """Shows `progress`, if its total is known."""
+        if progress.total is not None:
+            self.tell(progress.done, progress.total, progress.eta_s)
+
+    def tell(self, done: int, total: int, eta_s: int | None) -> None:
+        """Shows how many bytes are there, and how long the rest takes."""
+        if not sys.stderr.isatty() or time.monotonic() < self._shown_from:
+            return
+        self._is_shown = True
+        left = "" if eta_s is None else f", {eta_s} s left"
+        self._write(f"copied {done / MIB:,.0f} of {total / MIB:,.0f} MiB{left}")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        # Back to the start of the line, and erase the rest of it.
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
 
 
 def tell(facts: dict[str, object]) -> None:

@@ -230,6 +230,33 @@ def test_the_data_folder_is_backed_up(site: Site, page: Page) -> None:
     assert any(to.iterdir())
 
 
+def test_a_running_backup_says_how_far_it_is(visit: Visit) -> None:
+    job = {
+        "id": 1,
+        "kind": "backup",
+        "target": "/backup/today",
+        "state": "running",
+        "done": 1 << 20,
+        "total": 4 << 20,
+        "rate": 1 << 20,
+        "eta_s": 3,
+        "started_ms": 1,
+        "ended_ms": None,
+        "error": None,
+    }
+    body = json.dumps({"items": [job], "next": None, "as_of_ms": 0, "partial": []})
+    visit.page.route(
+        "**/api/v1/jobs", lambda route: route.fulfill(body=body, content_type="application/json")
+    )
+
+    page = visit.log_in(route="system?tab=store")
+
+    row = page.get_by_role("table", name="Backups").get_by_role("row").nth(1)
+    expect(row.get_by_role("progressbar")).to_have_attribute("max", str(4 << 20))
+    expect(row).to_contain_text("of 4")
+    expect(row).to_contain_text("/s, 3 s left")
+
+
 def test_a_change_of_the_configuration_is_loaded(site: Site, page: Page) -> None:
     file = site.folder / "mqttcore.toml"
     page.goto(f"{site.address}/#/system?tab=configuration")

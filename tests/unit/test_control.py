@@ -1,5 +1,6 @@
 """The socket of a running broker for tools: one request never ends those that come behind it."""
 
+import json
 import pathlib
 import socket
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mqttcore import control
+from mqttcore._core import CopyProgress, store_backup
 from mqttcore._socket_path import short
 from mqttcore.control import NAME, Control, NobodyThereError, ask
 from mqttcore.errors import StoreError
@@ -14,12 +16,12 @@ from mqttcore.errors import StoreError
 NOT_KNOWN = "unknown request"
 
 
-def done(argument: str) -> int:
+def done(argument: str, _: object) -> int:
     """Takes as long as the path has bytes, in bytes."""
     return len(argument.encode())
 
 
-def broken(argument: str) -> int:
+def broken(argument: str, _: object) -> int:
     """A fault of ours."""
     raise AssertionError(argument)
 
@@ -78,7 +80,7 @@ def test_a_request_that_takes_long_is_waited_for(
                 beats.set()
             return count
 
-    def slow(_: str) -> int:
+    def slow(*_: object) -> int:
         assert beats.wait(20)
         return 7
 
@@ -88,6 +90,42 @@ def test_a_request_that_takes_long_is_waited_for(
         assert ask(tmp_path, "backup", "/copy") == 7
     finally:
         monkeypatch.undo()
+        running.stop()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_how_far_a_copy_is_is_said_to_who_asks_for_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    monkeypatch.setattr(control, "BEAT_S", 0.01)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "00000000000000000001.log").write_bytes(b"12345")
+    is_copied, may_end = threading.Event(), threading.Event()
+
+    def copy(to: str, progress: CopyProgress) -> int:
+        copied = store_backup(source, to, progress)
+        is_copied.set()
+        assert may_end.wait(20)
+        return copied
+
+    running = Control(tmp_path, {"backup": copy})
+    try:
+        with socket.socket(socket.AF_UNIX) as line, line.makefile("rb") as lines:
+            line.settimeout(20)
+            with short(tmp_path / NAME) as address:
+                line.connect(address)
+            asked = {"do": "backup", "with": str(tmp_path / "copy"), "progress": is_told}
+            line.sendall(json.dumps(asked).encode() + b"\n")
+            assert is_copied.wait(20)
+            if is_told:
+                assert json.loads(lines.readline()) == {"copied": [5, 5, 0]}
+            else:
+                assert lines.read(5) == b" " * 5
+            may_end.set()
+            assert json.loads(lines.readlines()[-1]) == {"done": 5}
+    finally:
+        may_end.set()
         running.stop()
 
 
@@ -113,6 +151,24 @@ def impostor(tmp_path: pathlib.Path) -> Iterator[Callable[[Callable[[socket.sock
     for thread in threads:
         thread.join(20)
     listening.close()
+
+
+def test_who_asks_is_told_how_far_a_copy_is(
+    impostor: Callable[[Callable[[socket.socket], None]], None], tmp_path: pathlib.Path
+) -> None:
+    asked: list[bytes] = []
+
+    def copy(line: socket.socket) -> None:
+        asked.append(line.recv(1024))
+        line.sendall(b'  {"copied": [1, 8, null]}\n{"copied": [4, 8, 2]}\n {"done": 8}\n')
+
+    impostor(copy)
+    told: list[tuple[int, int, int | None]] = []
+
+    assert ask(tmp_path, "backup", "/copy", lambda *copied: told.append(copied)) == 8
+
+    assert told == [(1, 8, None), (4, 8, 2)]
+    assert json.loads(asked[0]) == {"do": "backup", "with": "/copy", "progress": True}
 
 
 @pytest.mark.parametrize("answer", [b"", b"   ", b'{"done"'])

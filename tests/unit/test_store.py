@@ -166,6 +166,33 @@ def test_info_reads_no_messages(folder: pathlib.Path, capsys: pytest.CaptureFixt
     assert "messages" not in json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_copy_that_takes_long_says_how_far_it_is(
+    folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_terminal: bool,
+) -> None:
+    progress = _core.CopyProgress()
+    copied = _core.store_backup(folder, tmp_path / "copy", progress)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+
+    with store.ProgressLine() as line:
+        line.tell(1, 2, 3)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(store, "UNTOLD_S", 0.0)
+        with store.ProgressLine() as late:
+            late.tell_of(_core.CopyProgress())
+            late.tell(5 << 20, 4_000 << 20, 12)
+            late.tell_of(progress)
+
+    assert (progress.done, progress.total, progress.eta_s) == (copied, copied, 0)
+    lines = ["copied 5 of 4,000 MiB, 12 s left", "copied 0 of 0 MiB, 0 s left", ""]
+    shown = "".join(f"\r{text}\x1b[K" for text in lines)
+    assert capsys.readouterr().err == (shown if is_terminal else "")
+
+
 def test_a_dump_has_a_line_for_each_record_and_no_payload(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

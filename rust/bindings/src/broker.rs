@@ -17,6 +17,7 @@ use crate::operators::{
 };
 use crate::rows::Rows;
 use crate::settings::engine_config;
+use crate::store::PyCopyProgress;
 use crate::topics::qos_of;
 
 /// Sockets, shards and sessions of one broker; `mqttcore.Broker` wraps it.
@@ -232,14 +233,20 @@ impl PyEngine {
     }
 
     /// Copies the data folder into ``to``, a new or empty folder; returns the bytes of the copy.
-    #[pyo3(signature = (to, /))]
+    #[pyo3(signature = (to, progress, /))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "Python hands over owned values"
     )]
-    fn backup(&self, py: Python<'_>, to: PathBuf) -> Result<u64, CoreError> {
+    fn backup(
+        &self,
+        py: Python<'_>,
+        to: PathBuf,
+        progress: Py<PyCopyProgress>,
+    ) -> Result<u64, CoreError> {
         let broker = self.running()?;
-        Ok(py.detach(|| broker.backup(&to))?)
+        let progress = &progress.get().0;
+        Ok(py.detach(|| broker.backup(&to, progress))?)
     }
 
     /// Has `/readyz` fail from now on; clients are served as before.

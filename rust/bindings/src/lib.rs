@@ -89,8 +89,8 @@ mod _core {
     use super::settings::memory_budget;
     #[pymodule_export]
     use super::store::{
-        is_stream_name, store_backup, store_dump, store_info, store_repair, store_seal,
-        store_verify,
+        PyCopyProgress, is_stream_name, store_backup, store_dump, store_info, store_repair,
+        store_seal, store_verify,
     };
     #[cfg(feature = "streams")]
     #[pymodule_export]

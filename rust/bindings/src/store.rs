@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{MessageRecord, Record};
-use mqttcore_store::{Logged, StoreError, StoreOptions, TornTail, tools};
+use mqttcore_store::{CopyProgress, Logged, StoreError, StoreOptions, TornTail, tools};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -47,17 +47,50 @@ pub(crate) fn store_info(
     described(py, &info, false)
 }
 
+/// How far a backup is. Another thread reads it while one copies.
+#[pyclass(name = "CopyProgress", module = "mqttcore._core", frozen)]
+#[derive(Default)]
+pub(crate) struct PyCopyProgress(pub(crate) CopyProgress);
+
+#[pymethods]
+impl PyCopyProgress {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes copied or linked so far.
+    #[getter]
+    fn done(&self) -> u64 {
+        self.0.done()
+    }
+
+    /// Bytes of the whole copy; None until all of its files are known.
+    #[getter]
+    fn total(&self) -> Option<u64> {
+        self.0.total()
+    }
+
+    /// Seconds until all is copied; None while that is unknown.
+    #[getter]
+    fn eta_s(&self) -> Option<u64> {
+        self.0.eta_s()
+    }
+}
+
 /// Copies the store in ``directory`` into ``to``, a new or empty folder; returns the bytes copied.
 #[pyfunction]
-#[pyo3(signature = (directory, to, /))]
+#[pyo3(signature = (directory, to, progress, /))]
 pub(crate) fn store_backup(
     py: Python<'_>,
     directory: PathBuf,
     to: PathBuf,
+    progress: Py<PyCopyProgress>,
 ) -> Result<u64, CoreError> {
+    let progress = &progress.get().0;
     let copied = py.detach(|| {
         let files = open(&directory)?;
-        Ok::<_, CoreError>(Folder::make(&to, |to| tools::backup(&files, to))?)
+        Ok::<_, CoreError>(Folder::make(&to, |to| tools::backup(&files, to, progress))?)
     })?;
     Ok(copied)
 }

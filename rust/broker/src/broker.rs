@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mqttcore_codec::{Properties, QoS, ReasonCode};
 use mqttcore_session::ServerLimits;
-use mqttcore_store::{Durability, StoreError};
+use mqttcore_store::{CopyProgress, Durability, StoreError};
 
 use crate::admission::listener::{self, BoundSocket};
 use crate::admission::tls;
@@ -180,14 +180,15 @@ impl Broker {
     }
 
     /// Copies the data folder into a new or empty folder, while the broker runs; returns the bytes of the copy. It
-    /// contains everything that was acknowledged before. Blocks until the copy is safe.
+    /// contains everything that was acknowledged before. Blocks until the copy is safe; another thread may read
+    /// `progress`.
     ///
     /// # Errors
     ///
     /// [`StoreError::Missing`] if nothing is kept; those of the store and of the file system.
-    pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+    pub fn backup(&self, to: &Path, progress: &CopyProgress) -> Result<u64, StoreError> {
         let log = self.engine.log.as_ref().ok_or(StoreError::Missing)?;
-        log.backup(to)
+        log.backup(to, progress)
     }
 
     /// The addresses of its TCP listeners, in the order of the configuration, with real ports.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mqttcore_codec::{PropertiesBuf, QoS};
 use mqttcore_panics::Panicked;
 use mqttcore_session::Message;
-use mqttcore_store::{Pressure, StoreError};
+use mqttcore_store::{CopyProgress, Pressure, StoreError};
 use mqttcore_topics::{RetainedCursor, TopicFilter, TopicLimits, TopicName};
 use tokio::sync::oneshot;
 
@@ -160,9 +160,9 @@ impl BrokerHandle {
     ///
     /// [`StoreError::Missing`] without a data folder or after the end of the broker; those of the store and of the file
     /// system.
-    pub fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+    pub fn backup(&self, to: &Path, progress: &CopyProgress) -> Result<u64, StoreError> {
         let log = self.engine().and_then(|engine| engine.log.clone());
-        log.ok_or(StoreError::Missing)?.backup(to)
+        log.ok_or(StoreError::Missing)?.backup(to, progress)
     }
 
     /// Writes a checkpoint of the store, so that the next start reads less of the log; blocks until it is safe.

@@ -58,11 +58,18 @@ function Backup({ close, done }) {
   </form></${Dialog}>`;
 }
 
+/** How far a backup is. */
+function Copied({ job }) {
+  if (job.state !== 'running' || job.total === null) return bytes(job.done);
+  const rest = job.eta_s === null ? '' : `, ${bytes(job.rate)}/s, ${duration(job.eta_s)} left`;
+  return html`<progress aria-label="Copied" value=${job.done} max=${job.total} /> ${bytes(job.done)} of ${bytes(job.total)}${rest}`;
+}
+
 const JOBS = [
   { title: 'Job', class: 'number', cell: (job) => job.id },
   { title: 'To', cell: (job) => html`<${Name} text=${job.target} />` },
   { title: 'State', cell: (job) => html`<span class=${job.state === 'failed' ? 'danger' : ''}>${job.state}${job.error ? `: ${job.error}` : ''}</span>` },
-  { title: 'Written', class: 'number', cell: (job) => bytes(job.bytes) },
+  { title: 'Copied', class: 'number', cell: (job) => html`<${Copied} job=${job} />` },
   { title: 'Begun', cell: (job) => html`<${Time} ms=${job.started_ms} />` },
 ];
 

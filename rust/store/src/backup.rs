@@ -5,12 +5,14 @@
 //! if possible. The others are held open and copied afterwards, while the store continues and may remove them.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use redb::ReadTransaction;
 
 use crate::error::StoreError;
-use crate::files::{File, Files, FolderAccess, copy_file, write_all};
+use crate::files::{File, Files, FolderAccess, copy_in_steps, write_all};
 use crate::index::{copying, tables};
 use crate::wal::segment::{self, SegmentHeader};
 
@@ -29,10 +31,74 @@ pub const NOTED: &str = "sink";
 /// other rows.
 pub(crate) const RESTORED: &str = "restored";
 
+/// How far a backup is: written by the thread that copies, read by any.
+#[derive(Debug, Default)]
+pub struct CopyProgress {
+    done: AtomicU64,
+    /// Set when all files of the copy are held.
+    plan: OnceLock<Plan>,
+}
+
+/// What there is to copy.
+#[derive(Debug)]
+struct Plan {
+    /// Bytes of the whole copy.
+    total: u64,
+    /// Those of files that were linked, and of the checkpoint: they are there when copying begins.
+    before: u64,
+    began: Instant,
+}
+
+impl CopyProgress {
+    /// Bytes of the copy that are there.
+    pub fn done(&self) -> u64 {
+        // ORDERING: a figure; nothing is read because of it.
+        let done = self.done.load(Ordering::Relaxed);
+        // A file that grows may have become longer than it was planned with.
+        self.total().map_or(done, |total| done.min(total))
+    }
+
+    /// Bytes of the whole copy; `None` until all of its files are known.
+    pub fn total(&self) -> Option<u64> {
+        self.plan.get().map(|plan| plan.total)
+    }
+
+    /// Mean of the bytes copied in a second; `None` until some were. Linked files do not count.
+    pub fn rate(&self) -> Option<u64> {
+        let plan = self.plan.get()?;
+        let copied = self.done().saturating_sub(plan.before);
+        let rate = u128::from(copied) * 1_000_000 / plan.began.elapsed().as_micros().max(1);
+        u64::try_from(rate).ok().filter(|rate| *rate > 0)
+    }
+
+    /// Seconds that the rest takes at this rate; `None` while there is no rate.
+    pub fn eta_s(&self) -> Option<u64> {
+        let left = self.total()?.saturating_sub(self.done());
+        Some(left.div_ceil(self.rate()?))
+    }
+
+    fn begin(&self, before: u64, total: u64) {
+        self.add(before);
+        let began = Instant::now();
+        // A progress belongs to one backup.
+        let _ = self.plan.set(Plan {
+            total,
+            before,
+            began,
+        });
+    }
+
+    fn add(&self, bytes: u64) {
+        // ORDERING: as in `done`.
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// A backup in progress of the store in `files` to the folder `to`.
 pub(crate) struct Copy<'f> {
     files: &'f dyn Files,
     to: &'f dyn Files,
+    progress: &'f CopyProgress,
     held: Vec<Held>,
     /// Folders of the copy, to be synced.
     folders: Vec<Arc<dyn Files>>,
@@ -52,10 +118,15 @@ struct Held {
 }
 
 impl<'f> Copy<'f> {
-    pub(crate) fn begin(files: &'f dyn Files, to: &'f dyn Files) -> Self {
+    pub(crate) fn begin(
+        files: &'f dyn Files,
+        to: &'f dyn Files,
+        progress: &'f CopyProgress,
+    ) -> Self {
         Self {
             files,
             to,
+            progress,
             held: Vec::new(),
             folders: Vec::new(),
             bytes: 0,
@@ -221,10 +292,24 @@ impl<'f> Copy<'f> {
 
     /// Copies the files that are held and syncs the copy; returns its bytes.
     pub(crate) fn finish(mut self) -> Result<u64, StoreError> {
-        for held in std::mem::take(&mut self.held) {
-            let copied = copy_file(&*held.file, self.target(held.folder), &held.name, held.end);
-            let copied = copied.map_err(|error| StoreError::io("copy", &held.name, error));
-            self.bytes += copied?;
+        let held = std::mem::take(&mut self.held);
+        let mut total = self.bytes;
+        for held in &held {
+            let bytes = held.file.bytes();
+            total += bytes.map_err(|error| StoreError::io("copy", &held.name, error))?;
+        }
+        self.progress.begin(self.bytes, total);
+        for held in held {
+            let mut written = 0;
+            let (to, name) = (self.target(held.folder), &held.name);
+            let copied = copy_in_steps(&*held.file, to, name, held.end, &mut |bytes| {
+                written += bytes;
+                self.progress.add(bytes);
+            });
+            let copied = copied.map_err(|error| StoreError::io("copy", &held.name, error))?;
+            // Zeros behind the end are not written.
+            self.progress.add(copied.saturating_sub(written));
+            self.bytes += copied;
         }
         if let Some(header) = self.last {
             let name = segment::name(header.number);

@@ -226,6 +226,17 @@ pub(crate) fn copy_file(
     name: &str,
     end: u64,
 ) -> io::Result<u64> {
+    copy_in_steps(source, to, name, end, &mut |_| ())
+}
+
+/// Does the same, and calls `on_step` with the bytes of each step.
+pub(crate) fn copy_in_steps(
+    source: &dyn File,
+    to: &dyn Files,
+    name: &str,
+    end: u64,
+    on_step: &mut dyn FnMut(u64),
+) -> io::Result<u64> {
     const STEP: u64 = 1 << 20;
     let bytes = source.bytes()?;
     let target = to.create(name, bytes)?;
@@ -240,6 +251,7 @@ pub(crate) fn copy_file(
         }
         write_all(&*target, &buffer[..read], offset)?;
         offset += read as u64;
+        on_step(read as u64);
     }
     target.sync()?;
     Ok(bytes)

@@ -77,7 +77,7 @@ impl Folder {
     }
 
     /// The path of a folder while [`make`](Self::make) fills it.
-    pub fn unfinished(path: &Path) -> PathBuf {
+    fn unfinished(path: &Path) -> PathBuf {
         // Without a slash at its end, behind which `.part` would be a name of its own.
         let mut part = path.components().collect::<PathBuf>().into_os_string();
         part.push(".part");

@@ -71,7 +71,7 @@ pub mod tools;
 pub mod wal;
 mod wire;
 
-pub use backup::NOTED;
+pub use backup::{CopyProgress, NOTED};
 pub use durable::{DurableStore, StoreOptions};
 pub use error::{Damage, StoreError};
 pub use index::QueueSummary;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backup::CopyProgress;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
@@ -139,14 +140,14 @@ pub trait Store: Send + Sync {
     /// Those of the checkpoint, [`StoreError::Stopped`].
     fn checkpoint(&self) -> Result<(), StoreError>;
 
-    /// Copies the store into an empty folder while it is in use; returns the bytes of the copy.
-    /// The copy contains all batches that were appended before.
+    /// Copies the store into an empty folder while it is in use; returns the bytes of the copy, and tells `progress`
+    /// meanwhile. The copy contains all batches that were appended before.
     ///
     /// # Errors
     ///
     /// Those of the checkpoint and of the file system, [`StoreError::Stopped`];
     /// [`StoreError::Missing`] if the store keeps nothing.
-    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError>;
+    fn backup(&self, to: &dyn Files, progress: &CopyProgress) -> Result<u64, StoreError>;
 
     /// Figures of the store. Never blocks, so figures of the index may be a little older than
     /// those of the log.
@@ -276,7 +277,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn backup(&self, _: &dyn Files) -> Result<u64, StoreError> {
+    fn backup(&self, _: &dyn Files, _: &CopyProgress) -> Result<u64, StoreError> {
         Err(StoreError::Missing)
     }
 

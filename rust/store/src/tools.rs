@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::backup::Copy;
+use crate::backup::{Copy, CopyProgress};
 use crate::durable::{StoreOptions, claim};
 use crate::error::StoreError;
 use crate::files::Files;
@@ -146,9 +146,13 @@ pub fn dump(files: &Arc<dyn Files>, visit: &mut RecordVisitor<'_>) -> Result<Rec
 /// # Errors
 ///
 /// [`StoreError::Locked`], [`StoreError::Missing`], and those of the file system.
-pub fn backup(files: &Arc<dyn Files>, to: &dyn Files) -> Result<u64, StoreError> {
+pub fn backup(
+    files: &Arc<dyn Files>,
+    to: &dyn Files,
+    progress: &CopyProgress,
+) -> Result<u64, StoreError> {
     let _claim = claim(&**files)?;
-    let mut copy = Copy::begin(&**files, to);
+    let mut copy = Copy::begin(&**files, to, progress);
     // The last segment goes on in both, the others stay as they are.
     let last = segment::numbers(&**files)?.last().copied();
     copy.hold_log(last.unwrap_or_default(), u64::MAX)?;

@@ -13,8 +13,8 @@ use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
 use mqttcore_store::{
-    Batch, Durability, DurableStore, LogObserver, MemoryStore, Pressure, Recovery, SpacePolicy,
-    Store, StoreError, StoreOptions, StoredDelivery, Ticket, WalOptions, tools,
+    Batch, CopyProgress, Durability, DurableStore, LogObserver, MemoryStore, Pressure, Recovery,
+    SpacePolicy, Store, StoreError, StoreOptions, StoredDelivery, Ticket, WalOptions, tools,
 };
 
 use common::append;
@@ -309,7 +309,12 @@ fn a_running_store_is_copied_and_goes_on() {
                 publish(&store, session, "t", &[8; 1_000], false);
             }
         });
-        store.backup(&Folder::open(copy.path()).unwrap()).unwrap();
+        store
+            .backup(
+                &Folder::open(copy.path()).unwrap(),
+                &CopyProgress::default(),
+            )
+            .unwrap();
         busy.join().unwrap();
     });
 
@@ -349,7 +354,7 @@ fn copies_are_whole_whatever_the_store_does_meanwhile() {
         for round in 0..10 {
             let before = waiting(&store, session);
             let copy = Temporary::new(&format!("busy-copy-{round}"));
-            Folder::make(copy.path(), |to| store.backup(to)).unwrap();
+            Folder::make(copy.path(), |to| store.backup(to, &CopyProgress::default())).unwrap();
 
             let files: Arc<dyn Files> = Arc::new(Folder::open(copy.path()).unwrap());
             assert_eq!(tools::verify(&files).unwrap().torn, None);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Files, FolderAccess};
 use mqttcore_store::stream::{StreamLimits, StreamOptions};
-use mqttcore_store::{Durability, Store, StoreError, tools};
+use mqttcore_store::{CopyProgress, Durability, Store, StoreError, tools};
 use serde_json::Value;
 use stream_support::{Log, append_payload, definition, options};
 
@@ -189,7 +189,7 @@ fn a_copy_has_the_index_of_its_own_files() {
     let copy = Disk::new(2, Faults::default());
 
     let from: Arc<dyn Files> = Arc::new(disk.clone());
-    tools::backup(&from, &copy).unwrap();
+    tools::backup(&from, &copy, &CopyProgress::default()).unwrap();
 
     assert_eq!(copy.content(LOG), disk.content(LOG));
     assert_eq!(indexed(&copy), files(&copy));

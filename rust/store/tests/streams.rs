@@ -15,7 +15,7 @@ use common::files;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::{Claim, File, Files, FolderAccess, Space};
 use mqttcore_store::stream::{Bounds, Definition, ProtobufMessage, StreamError};
-use mqttcore_store::{Durability, NOTED, Store, StoreError, tools};
+use mqttcore_store::{CopyProgress, Durability, NOTED, Store, StoreError, tools};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use stream_support::{Log, STORE, definition, offsets, options, payload, tail};
 
@@ -511,7 +511,7 @@ fn rule_4_a_copy_has_all_rows_and_an_epoch_of_its_own() {
     let (disk, rows) = half_sealed();
     let copy = Disk::new(2, Faults::default());
 
-    tools::backup(&files(&disk), &copy).unwrap();
+    tools::backup(&files(&disk), &copy, &CopyProgress::default()).unwrap();
 
     let options = options(&[definition("plant", 1)]);
     let epoch = Log::open(&disk, &options).unwrap().epoch("plant");
@@ -604,7 +604,7 @@ fn rule_4_a_copy_is_of_one_moment_whatever_is_sealed_merged_and_removed_meanwhil
         }))),
     };
 
-    log.store.backup(&to).unwrap();
+    log.store.backup(&to, &CopyProgress::default()).unwrap();
 
     assert_eq!(log.bounds("plant")[0].earliest, 100, "all files are gone");
     tools::verify(&files(&copy)).unwrap();
@@ -626,9 +626,11 @@ fn a_copy_has_the_files_that_notes_tell_of() {
     }
     let copies = [2, 3].map(|number| Disk::new(number, Faults::default()));
 
-    log.store.backup(&copies[0]).unwrap();
+    log.store
+        .backup(&copies[0], &CopyProgress::default())
+        .unwrap();
     drop(log);
-    tools::backup(&files(&disk), &copies[1]).unwrap();
+    tools::backup(&files(&disk), &copies[1], &CopyProgress::default()).unwrap();
 
     for copy in copies {
         let folder = copy.folder(NOTED, FolderAccess::Owner).unwrap();

@@ -6,7 +6,7 @@ mod common;
 use mqttcore_store::faults::{Disk, Faults};
 use mqttcore_store::files::Files as _;
 use mqttcore_store::record::{MessageRecord, RecipientsBuf, Record, SessionOpened};
-use mqttcore_store::{DurableStore, Store, StoreError, StoreOptions, tools};
+use mqttcore_store::{CopyProgress, DurableStore, Store, StoreError, StoreOptions, tools};
 
 use common::{append, files};
 
@@ -121,7 +121,7 @@ fn an_empty_folder_is_no_store() {
     ));
     let to = Disk::new(2, Faults::default());
     assert!(matches!(
-        tools::backup(&files(&disk), &to),
+        tools::backup(&files(&disk), &to, &CopyProgress::default()),
         Err(StoreError::Missing)
     ));
     assert!(
@@ -152,12 +152,37 @@ fn a_copy_is_the_same_store() {
     let (disk, meter, _) = filled();
     let copy = Disk::new(2, Faults::default());
 
-    tools::backup(&files(&disk), &copy).unwrap();
+    tools::backup(&files(&disk), &copy, &CopyProgress::default()).unwrap();
 
     let copy = copy.after_power_cut();
     let (store, recovery) = DurableStore::open(&files(&copy), &OPTIONS).unwrap();
     assert_eq!(recovery.torn, None);
     assert_eq!(store.queue(meter, 0, 100).unwrap().len(), 10);
+}
+
+#[test]
+fn a_copy_says_how_far_it_is() {
+    let (disk, ..) = filled();
+    let progress = CopyProgress::default();
+    assert_eq!((progress.done(), progress.total()), (0, None));
+    assert_eq!((progress.rate(), progress.eta_s()), (None, None));
+
+    let copy = Disk::new(2, Faults::default());
+    let bytes = tools::backup(&files(&disk), &copy, &progress).unwrap();
+
+    assert_eq!((progress.done(), progress.total()), (bytes, Some(bytes)));
+    assert!(progress.rate() > Some(0));
+    assert_eq!(progress.eta_s(), Some(0));
+    // The last file has no room.
+    let full = Faults {
+        capacity_bytes: bytes - 1,
+        ..Faults::default()
+    };
+    let progress = CopyProgress::default();
+    tools::backup(&files(&disk), &Disk::new(2, full), &progress).unwrap_err();
+    assert_eq!(progress.total(), Some(bytes));
+    assert!((1..bytes).contains(&progress.done()), "{progress:?}");
+    assert!(progress.eta_s() >= Some(1));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use mqttcore_panics::Panicked;
 use mqttcore_store::files::{Files, Folder};
 use mqttcore_store::record::Record;
 use mqttcore_store::{
-    Batch, Durability, DurableStore, LogObserver, Pressure, Recovery, SpacePolicy, Store,
-    StoreError, StoreOptions, StoreStats, Ticket,
+    Batch, CopyProgress, Durability, DurableStore, LogObserver, Pressure, Recovery, SpacePolicy,
+    Store, StoreError, StoreOptions, StoreStats, Ticket,
 };
 
 use crate::config::{Config, Data};
@@ -122,14 +122,14 @@ impl DurableLog {
         log
     }
 
-    /// Copies the store into a new or empty folder; returns the bytes.
+    /// Copies the store into a new or empty folder, and tells `progress` meanwhile; returns the bytes.
     ///
     /// # Errors
     ///
     /// Those of the store and of the file system.
-    pub(crate) fn backup(&self, to: &Path) -> Result<u64, StoreError> {
+    pub(crate) fn backup(&self, to: &Path, progress: &CopyProgress) -> Result<u64, StoreError> {
         let _nothing_goes = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        Folder::make(to, |to| self.store.backup(to))
+        Folder::make(to, |to| self.store.backup(to, progress))
     }
 
     /// Writes a checkpoint; blocks until it is safe.

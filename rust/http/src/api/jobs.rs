@@ -1,22 +1,18 @@
 //! Jobs: work that takes longer than a request, such as a backup or a checkpoint of the store.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
 use hyper::StatusCode;
 use mqttcore_broker::BrokerHandle;
-use mqttcore_store::StoreError;
-use mqttcore_store::files::Folder;
+use mqttcore_store::{CopyProgress, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-use crate::tasks::blocking;
 
 use super::ApiState;
 use super::page::{List, unix_ms};
@@ -62,12 +58,33 @@ struct Job {
     #[schema(value_type = Option<String>)]
     target: Option<PathBuf>,
     state: JobState,
-    /// Bytes that a backup has written so far.
-    bytes: u64,
+    /// Bytes that a backup has copied or linked so far.
+    done: u64,
+    /// Bytes of the whole backup; null until all of its files are known.
+    total: Option<u64>,
+    /// Mean of the bytes copied in a second, without linked files; null before that, and when the job has ended.
+    rate: Option<u64>,
+    /// Seconds until all is copied at this rate; null as `rate`.
+    eta_s: Option<u64>,
     started_ms: u64,
     ended_ms: Option<u64>,
     /// Why it failed.
     error: Option<String>,
+    #[serde(skip)]
+    progress: Arc<CopyProgress>,
+}
+
+impl Job {
+    /// Adds how far it is.
+    fn measured(mut self) -> Self {
+        if self.state != JobState::Done {
+            (self.done, self.total) = (self.progress.done(), self.progress.total());
+        }
+        if self.state == JobState::Running {
+            (self.rate, self.eta_s) = (self.progress.rate(), self.progress.eta_s());
+        }
+        self
+    }
 }
 
 impl Jobs {
@@ -94,10 +111,14 @@ impl Jobs {
             kind,
             target,
             state: JobState::Running,
-            bytes: 0,
+            done: 0,
+            total: None,
+            rate: None,
+            eta_s: None,
             started_ms: unix_ms(),
             ended_ms: None,
             error: None,
+            progress: Arc::default(),
         };
         known.jobs.push_back(job.clone());
         if known.jobs.len() > REMEMBERED {
@@ -113,34 +134,19 @@ impl Jobs {
         };
         job.ended_ms = Some(unix_ms());
         match outcome {
-            Ok(bytes) => (job.state, job.bytes) = (JobState::Done, bytes),
+            Ok(bytes) => {
+                job.state = JobState::Done;
+                job.done = bytes;
+                job.total = job.progress.total().map(|_| bytes);
+            }
             Err(error) => (job.state, job.error) = (JobState::Failed, Some(error)),
         }
     }
 
     fn list(&self) -> Vec<Job> {
-        self.known().jobs.iter().cloned().collect()
+        let known = self.known();
+        known.jobs.iter().cloned().map(Job::measured).collect()
     }
-}
-
-/// Adds the bytes that a running backup has written so far.
-async fn measured(mut job: Job) -> Result<Job, Problem> {
-    if let (JobState::Running, Some(target)) = (job.state, &job.target) {
-        let folder = Folder::unfinished(target);
-        job.bytes = blocking(move || bytes_below(&folder)).await?;
-    }
-    Ok(job)
-}
-
-/// Size of the files in a folder and below; a file that cannot be read counts as nothing.
-fn bytes_below(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let bytes = entries.map(|entry| match entry.metadata() {
-        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
-        Ok(found) => found.len(),
-        Err(_) => 0,
-    });
-    bytes.sum()
 }
 
 /// A backup to start.
@@ -165,7 +171,9 @@ async fn backup(
         return Err(Problem::bad(text));
     }
     let target = Some(to.clone());
-    start(&state, "backup", target, move |broker| broker.backup(&to))
+    start(&state, "backup", target, move |broker, progress| {
+        broker.backup(&to, progress)
+    })
 }
 
 /// Starts a checkpoint of the store, so that the next start reads less of the log. The store writes checkpoints by itself, too.
@@ -175,7 +183,7 @@ async fn checkpoint(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<(StatusCode, Json<Job>), Problem> {
-    start(&state, "checkpoint", None, |broker| {
+    start(&state, "checkpoint", None, |broker, _| {
         broker.checkpoint().map(|()| 0)
     })
 }
@@ -185,13 +193,13 @@ fn start(
     state: &ApiState,
     kind: &'static str,
     target: Option<PathBuf>,
-    work: impl FnOnce(&BrokerHandle) -> Result<u64, StoreError> + Send + 'static,
+    work: impl FnOnce(&BrokerHandle, &CopyProgress) -> Result<u64, StoreError> + Send + 'static,
 ) -> Result<(StatusCode, Json<Job>), Problem> {
     if state.broker.store_figures().is_empty() {
         return Err(Problem::conflict("the broker has no data folder"));
     }
     let job = state.jobs.begin(kind, target)?;
-    if let Err(error) = spawn(state, job.id, work) {
+    if let Err(error) = spawn(state, &job, work) {
         let text = format!("cannot start a thread: {error}");
         state.jobs.end(job.id, Err(text.clone()));
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -203,12 +211,16 @@ fn start(
 /// Does the work on a thread of its own, which a stop of the endpoint does not wait for.
 fn spawn(
     state: &ApiState,
-    id: u64,
-    work: impl FnOnce(&BrokerHandle) -> Result<u64, StoreError> + Send + 'static,
+    job: &Job,
+    work: impl FnOnce(&BrokerHandle, &CopyProgress) -> Result<u64, StoreError> + Send + 'static,
 ) -> std::io::Result<()> {
     let (broker, jobs) = (state.broker.clone(), Arc::clone(&state.jobs));
+    let (id, progress) = (job.id, Arc::clone(&job.progress));
     let on_panic = Arc::clone(&jobs);
-    let run = move || jobs.end(id, work(&broker).map_err(|error| error.to_string()));
+    let run = move || {
+        let outcome = work(&broker, &progress);
+        jobs.end(id, outcome.map_err(|error| error.to_string()));
+    };
     let failed = move |panicked: mqttcore_panics::Panicked| {
         on_panic.end(id, Err(panicked.text.to_string()));
     };
@@ -222,11 +234,7 @@ async fn list(
     State(state): State<ApiState>,
     ApiQuery(_): ApiQuery<NoQuery>,
 ) -> Result<Json<List<Job>>, Problem> {
-    let mut jobs = Vec::new();
-    for job in state.jobs.list() {
-        jobs.push(measured(job).await?);
-    }
-    Ok(Json(List::new(jobs, None, &[])))
+    Ok(Json(List::new(state.jobs.list(), None, &[])))
 }
 
 /// Describes a job.
@@ -244,29 +252,5 @@ async fn one(
         Problem::not_found(format!("there is no job {id:?}"))
             .hint("GET /api/v1/jobs lists the latest 16")
     })?;
-    Ok(Json(measured(job).await?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_running_backup_says_how_many_bytes_it_has_written() {
-        let folder = std::env::temp_dir().join(format!("mqttcore-jobs-{}", std::process::id()));
-        let target = folder.join("copy");
-        let written = Folder::unfinished(&target).join("streams");
-        fs::create_dir_all(&written).unwrap();
-        fs::write(written.join("rows"), "four").unwrap();
-        fs::write(Folder::unfinished(&target).join("log"), "three").unwrap();
-        let job = Jobs::default().begin("backup", Some(target)).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-
-        let job = runtime.block_on(measured(job)).unwrap();
-
-        fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((job.state, job.bytes), (JobState::Running, 9));
-    }
+    Ok(Json(job))
 }

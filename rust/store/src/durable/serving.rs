@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::backup::Copy;
+use crate::backup::{Copy, CopyProgress};
 use crate::durable::DurableStore;
 use crate::durable::index_thread::IndexRequest;
 use crate::error::StoreError;
@@ -144,8 +144,8 @@ impl Store for DurableStore {
         }
     }
 
-    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
-        let mut copy = Copy::begin(&*self.files, to);
+    fn backup(&self, to: &dyn Files, progress: &CopyProgress) -> Result<u64, StoreError> {
+        let mut copy = Copy::begin(&*self.files, to, progress);
         let snapshot = {
             #[cfg(feature = "columnar")]
             let _work = self

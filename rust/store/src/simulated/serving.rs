@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backup::Copy;
+use crate::backup::{Copy, CopyProgress};
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::restore::KeptSession;
@@ -125,7 +125,7 @@ impl Store for SimulatedStore {
         inner.remember_failure(done)
     }
 
-    fn backup(&self, to: &dyn Files) -> Result<u64, StoreError> {
+    fn backup(&self, to: &dyn Files, progress: &CopyProgress) -> Result<u64, StoreError> {
         let mut inner = self.lock();
         inner.check()?;
         inner.drain()?;
@@ -133,7 +133,7 @@ impl Store for SimulatedStore {
         let writer = &inner.committer.writer;
         let (last, end) = (writer.current.header, writer.current.end);
         let files = Arc::clone(&writer.files);
-        let mut copy = Copy::begin(&*files, to);
+        let mut copy = Copy::begin(&*files, to, progress);
         copy.hold_running_log(last, end)?;
         copy.hold_beside()?;
         drop(inner);
